@@ -1,0 +1,1 @@
+"""Decisions of the control plane, without I/O."""

@@ -1,0 +1,100 @@
+"""The one error type that people see, and how it is shown.
+
+A code is stable and starts with ``MESH-`` and a letter for where it was found: L language, P plan,
+D data, O operators, S Spark, N NATS, C control plane, A API, U usage of the command line.  The message is a lower-case
+fragment that names the kind and the name of the thing, without a full stop; detail and hint are
+full sentences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A stretch of source text.
+
+    Lines and columns count from 1; ``length`` is in characters and stays within the line.
+    """
+
+    line: int
+    column: int
+    length: int = 1
+
+
+class MeshError(Exception):
+    """Something a person can act on: a code, a message, a detail, a hint and a place."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        detail: str | None = None,
+        hint: str | None = None,
+        position: Position | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.detail = detail
+        self.hint = hint
+        self.position = position
+
+    def __str__(self) -> str:
+        where = f" at {self.position.line}:{self.position.column}" if self.position else ""
+        return f"{self.message}{where} [{self.code}]"
+
+    def render(self, text: str | None = None, source: str = "app.siddhi") -> str:
+        """Show the error as a person reads it, with the line of ``text`` it points at."""
+        lines = [f"{self.message} [{self.code}]"]
+        if self.position is not None:
+            at = self.position
+            lines.append(f"  --> {source}:{at.line}:{at.column}")
+            source_lines = text.splitlines() if text is not None else []
+            if 0 < at.line <= len(source_lines):
+                number = str(at.line)
+                # Tabs would move the caret away from what it marks.
+                shown = source_lines[at.line - 1].replace("\t", " ")
+                lines.append(f"  {number} | {shown}")
+                lines.append(" " * (len(number) + 5 + at.column - 1) + "^" * max(1, at.length))
+        if self.detail:
+            lines.append(f"  detail: {self.detail}")
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The error as JSON values, for the API and ``--output json``."""
+        out: dict[str, Any] = {"code": self.code, "message": self.message}
+        if self.detail:
+            out["detail"] = self.detail
+        if self.hint:
+            out["hint"] = self.hint
+        if self.position:
+            at = self.position
+            out["position"] = {"line": at.line, "column": at.column, "length": at.length}
+        return out
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (self.code, self.message, self.detail, self.hint, self.position))
+
+
+def _rebuild(
+    code: str, message: str, detail: str | None, hint: str | None, position: Position | None
+) -> MeshError:
+    return MeshError(code, message, detail=detail, hint=hint, position=position)
+
+
+def not_supported(
+    what: str, position: Position | None = None, hint: str | None = None
+) -> MeshError:
+    """The refusal of a part of SiddhiQL that is not built yet; says where it stands."""
+    return MeshError(
+        "MESH-L900",
+        f"not supported yet: {what}",
+        hint=hint or "docs/siddhiql.md lists what is supported.",
+        position=position,
+    )

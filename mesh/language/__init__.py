@@ -1,0 +1,1 @@
+"""SiddhiQL: tokens, syntax tree, parser, printer."""

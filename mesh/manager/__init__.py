@@ -1,0 +1,1 @@
+"""A manager: watches the cluster, leads it when its turn comes."""

@@ -1,0 +1,1 @@
+"""What crosses a process border: types, names, records, and their JSON."""

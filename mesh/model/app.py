@@ -1,0 +1,128 @@
+"""An app as the cluster knows it: channels and groups, ready to be stored, placed and run.
+
+These records cross process borders as JSON (``mesh.model.codec``).  A group carries the SiddhiQL
+text of its own part of the app rather than compiled operators: a person can read it, and a worker of
+another version compiles it anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from enum import StrEnum
+
+from mesh.model import names
+from mesh.model.types import StreamSchema
+
+
+class Strategy(StrEnum):
+    """How the instances of a group share the events of an input channel."""
+
+    #: Every instance gets every event.
+    ALL = "all"
+    #: Each event goes to one instance, by blocks of sequence numbers.
+    ROUND_ROBIN = "round-robin"
+    #: Events with one key go to one instance, which owns the key's virtual partition.
+    BY_KEY = "by-key"
+
+
+class Format(StrEnum):
+    """How our own sinks write a channel's messages; readers go by ``Content-Type``."""
+
+    #: One JSON object a message.
+    JSON = "json"
+    #: An Arrow IPC stream a message, many events.
+    ARROW = "arrow"
+
+
+class GroupKind(StrEnum):
+    """Where a group comes from."""
+
+    QUERIES = "queries"
+    #: Added by the planner in front of a keyed channel; copies events to their partition.
+    PARTITIONER = "partitioner"
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """The wire of one stream: one JetStream stream, or one for each virtual partition."""
+
+    app: str
+    stream: StreamSchema
+    #: Attributes whose values decide the partition; empty for an unkeyed channel.
+    key: tuple[str, ...] = ()
+    #: Virtual partitions; 1 for an unkeyed channel.
+    partitions: int = 1
+    format: Format = Format.JSON
+
+    @property
+    def key_name(self) -> str:
+        """The key as it stands in subjects."""
+        return "_".join(self.key)
+
+    def subject(self, partition: int = 0) -> str:
+        """The subject of one partition."""
+        if not self.key:
+            return names.subject(self.app, self.stream.name)
+        return names.keyed_subject(self.app, self.stream.name, self.key_name, partition)
+
+    def js_stream(self, partition: int = 0) -> str:
+        """The JetStream stream of one partition."""
+        if not self.key:
+            return names.js_stream(self.app, self.stream.name)
+        return names.keyed_js_stream(self.app, self.stream.name, self.key_name, partition)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInput:
+    """A channel that a group reads."""
+
+    channel: Channel
+    strategy: Strategy
+    #: Whether this reader records the events that can't be read.  One reader of a channel does, so
+    #: that an event stands once in the error stream however many groups read it.
+    records_errors: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSpec:
+    """An execution group: the unit that is scaled, placed and moved."""
+
+    app: str
+    #: The execGroup's name; ``names.group_name`` and ``instance_name`` make the full ones.
+    name: str
+    #: Instances; at least 1.
+    parallel: int
+    #: SiddhiQL: the definitions and queries of this group, an app by itself.
+    text: str
+    inputs: tuple[GroupInput, ...]
+    outputs: tuple[Channel, ...]
+    #: Whether it keeps state between batches: then it has snapshots, and runs in the host.
+    stateful: bool
+    kind: GroupKind = GroupKind.QUERIES
+
+    @property
+    def instances(self) -> tuple[str, ...]:
+        """The names of its instances, 1 to ``parallel``."""
+        return tuple(
+            names.instance_name(self.app, self.name, i) for i in range(1, self.parallel + 1)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AppSpec:
+    """A deployed app: its text, and what the planner made of it."""
+
+    name: str
+    text: str
+    channels: tuple[Channel, ...]
+    groups: tuple[GroupSpec, ...]
+
+    def group(self, name: str) -> GroupSpec | None:
+        """The group with execGroup name ``name``."""
+        return next((g for g in self.groups if g.name == name), None)
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells texts apart; equal texts are equal apps, and deploying one again changes nothing."""
+        return hashlib.sha256(self.text.encode()).hexdigest()[:16]

@@ -1,0 +1,85 @@
+"""Attribute types and stream schemas: what an event looks like, wherever it travels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class AttributeType(StrEnum):
+    """SiddhiQL's attribute types.
+
+    ``object`` can be named in a definition but has no Arrow type: it never crosses the wire.
+    """
+
+    STRING = "string"
+    INT = "int"
+    LONG = "long"
+    FLOAT = "float"
+    DOUBLE = "double"
+    BOOL = "bool"
+    OBJECT = "object"
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether arithmetic takes it."""
+        return self in NUMERIC
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The Arrow type of a column of it; KeyError for ``object``."""
+        return _ARROW[self]
+
+
+#: From narrow to wide: arithmetic yields the wider of its operands.
+NUMERIC = (AttributeType.INT, AttributeType.LONG, AttributeType.FLOAT, AttributeType.DOUBLE)
+
+_ARROW: dict[AttributeType, pa.DataType] = {
+    AttributeType.STRING: pa.string(),
+    AttributeType.INT: pa.int32(),
+    AttributeType.LONG: pa.int64(),
+    AttributeType.FLOAT: pa.float32(),
+    AttributeType.DOUBLE: pa.float64(),
+    AttributeType.BOOL: pa.bool_(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A named, typed attribute of a stream."""
+
+    name: str
+    type: AttributeType
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSchema:
+    """A stream's name and its attributes, in order; attribute names are unique."""
+
+    name: str
+    attributes: tuple[Attribute, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The attribute names, in order."""
+        return tuple(attribute.name for attribute in self.attributes)
+
+    def get(self, name: str) -> Attribute | None:
+        """The attribute called ``name``, if there is one; SiddhiQL names are case-sensitive."""
+        return next((a for a in self.attributes if a.name == name), None)
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The Arrow schema of a batch of its events, all fields nullable."""
+        return arrow_schema(self.attributes)
+
+
+def arrow_schema(attributes: Iterable[Attribute]) -> pa.Schema:
+    """The Arrow schema of ``attributes``, all fields nullable."""
+    return pa.schema([pa.field(a.name, a.type.arrow) for a in attributes])

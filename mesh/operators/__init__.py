@@ -1,0 +1,1 @@
+"""Vectorised stateful operators, and the executor that drives those of one partition."""

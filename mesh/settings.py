@@ -1,0 +1,179 @@
+"""Every setting, its default and what it is for.
+
+A value is taken from, in order: a command-line option, the environment (``MESH_NATS_URL`` for
+``nats.url``), the YAML file (``--config``), the default here.  ``conf/mesh.yaml`` lists them all, and a test
+keeps it equal to this file: the comment above a setting there is the ``help`` here.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+def setting(default: Any, help: str) -> Any:
+    """A setting's default and its one sentence."""
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True, slots=True)
+class NatsSettings:
+    """How to reach NATS."""
+
+    url: str = setting("nats://127.0.0.1:4222", "Servers, comma-separated.")
+    user: str = setting("", "User name, empty for none.")
+    password: str = setting("", "Password of the user.")
+    creds: str = setting("", "Path of a credentials file (JWT and seed), empty for none.")
+    tls_ca: str = setting(
+        "", "Path of the certificate authority's PEM file, empty for the system's."
+    )
+    connect_timeout_s: float = setting(5.0, "How long one attempt to connect may take.")
+    ping_interval_s: float = setting(1.0, "How often an idle connection is checked.")
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelSettings:
+    """How channels are made."""
+
+    replicas: int = setting(1, "Copies of each JetStream stream and bucket, 1 to 5.")
+    max_age_s: float = setting(604800.0, "How long a channel keeps its messages, 0 for ever.")
+    partitions: int = setting(8, "Virtual partitions of a keyed channel.")
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerSettings:
+    """A manager and its REST API."""
+
+    id: str = setting("", "Name of this manager, empty for the host name and a number.")
+    host: str = setting("127.0.0.1", "Address that the REST API listens on.")
+    port: int = setting(9543, "Port of the REST API, 0 for a free one.")
+    tls_cert: str = setting("", "Path of the certificate's PEM file, empty for plain HTTP.")
+    tls_key: str = setting("", "Path of the certificate's key.")
+    users_file: str = setting("", "Path of the users file, one 'name:argon2 hash' a line.")
+    lease_ttl_s: float = setting(2.0, "How long the leader's lease stands unrenewed.")
+    min_workers: int = setting(1, "Nothing is placed until this many workers are there.")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """A worker: an agent and its Spark session."""
+
+    id: str = setting("", "Name of this worker, empty for the host name and a number.")
+    ttl_s: float = setting(2.0, "How long a worker counts as there without a heartbeat.")
+    margin_s: float = setting(0.5, "How much longer the leader waits before it places elsewhere.")
+    state_dir: str = setting(
+        "", "Directory of local state, empty for one below the system's temporary one."
+    )
+    snapshot_interval_s: float = setting(2.0, "How often changed state goes to the shared store.")
+    retry_s: float = setting(1.0, "How long a failed instance rests before it is started again.")
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """The Spark session of a worker."""
+
+    master: str = setting("local[2]", "Spark master URL; the worker is the driver.")
+    driver_memory: str = setting("1g", "Heap of the driver's Java process.")
+    trigger_rows_max: int = setting(100000, "Most messages a micro-batch takes from one channel.")
+    ui: bool = setting(False, "Whether the Spark web UI is on.")
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """Logs of every mesh process."""
+
+    level: str = setting("INFO", "DEBUG, INFO, WARNING or ERROR.")
+    style: str = setting("text", "'text', or 'json' for one object a line.")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All of them."""
+
+    nats: NatsSettings = field(default_factory=NatsSettings)
+    channels: ChannelSettings = field(default_factory=ChannelSettings)
+    manager: ManagerSettings = field(default_factory=ManagerSettings)
+    worker: WorkerSettings = field(default_factory=WorkerSettings)
+    spark: SparkSettings = field(default_factory=SparkSettings)
+    log: LogSettings = field(default_factory=LogSettings)
+
+
+def load(path: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
+    """Settings from a YAML file and the environment.
+
+    Raises:
+        MeshError: MESH-U100 for a file that is no YAML mapping, MESH-U101 for a setting that does not
+            exist, MESH-U102 for a value of the wrong type.
+    """
+    given = _read(path) if path is not None else {}
+    environment = os.environ if environment is None else environment
+    settings = Settings()
+    known = {f.name for f in fields(Settings)}
+    for section in given:
+        if section not in known:
+            raise _unknown(section, known)
+    for section in known:
+        current = getattr(settings, section)
+        values = dict(given.get(section) or {})
+        names = {f.name for f in fields(current)}
+        for name in values:
+            if name not in names:
+                raise _unknown(f"{section}.{name}", {f"{section}.{n}" for n in names})
+        for name in names:
+            variable = f"MESH_{section}_{name}".upper()
+            if variable in environment:
+                values[name] = yaml.safe_load(environment[variable])
+        checked = {n: _check(f"{section}.{n}", v, getattr(current, n)) for n, v in values.items()}
+        settings = replace(settings, **{section: replace(current, **checked)})
+    return settings
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise MeshError(
+            "MESH-U100", f'settings file "{path}" can\'t be read', detail=f"{error}."
+        ) from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict) or not all(
+        isinstance(v, dict | None.__class__) for v in values.values()
+    ):
+        raise MeshError(
+            "MESH-U100",
+            f'settings file "{path}" is no mapping of sections',
+            hint="conf/mesh.yaml shows the form.",
+        )
+    return values
+
+
+def _unknown(name: str, known: set[str]) -> MeshError:
+    return MeshError(
+        "MESH-U101",
+        f'setting "{name}" does not exist',
+        detail=f"Known here: {', '.join(sorted(known))}.",
+        hint="conf/mesh.yaml lists every setting.",
+    )
+
+
+def _check(name: str, value: Any, default: Any) -> Any:
+    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(default, str) and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    if type(value) is not type(default):
+        raise MeshError(
+            "MESH-U102",
+            f'setting "{name}" takes {type(default).__name__}, not {value!r}',
+        )
+    return value

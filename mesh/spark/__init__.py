@@ -1,0 +1,1 @@
+"""A group as Spark Structured Streaming queries."""

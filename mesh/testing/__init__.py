@@ -1,0 +1,1 @@
+"""What tests of mesh and of apps need."""
