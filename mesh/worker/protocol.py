@@ -1,0 +1,73 @@
+"""What a worker's agent and its Spark session say to each other: one JSON object a line.
+
+The agent writes commands to the session's standard input; the session writes reports to its standard output
+(its logs go to standard error).  End of file on standard input ends the session.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import orjson
+
+from mesh.errors import MeshError
+from mesh.model import codec
+from mesh.model.app import GroupSpec
+from mesh.model.cluster import Assignment, InstanceStatus
+
+
+@dataclass(frozen=True, slots=True)
+class StartInstance:
+    """Run this instance; an older epoch of it in the same session is stopped first."""
+
+    assignment: Assignment
+    group: GroupSpec
+
+
+@dataclass(frozen=True, slots=True)
+class StopInstance:
+    """Stop this instance, if it runs in ``epoch`` or an older one; a ``STOPPED`` report follows."""
+
+    instance: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The session is warm and takes commands."""
+
+    spark_version: str
+    started_in_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """An instance's state changed, or a second has passed since its last report."""
+
+    status: InstanceStatus
+
+
+Command = StartInstance | StopInstance
+Reply = Ready | Report
+
+_KINDS: dict[str, type[StartInstance | StopInstance | Ready | Report]] = {
+    kind.__name__: kind for kind in (StartInstance, StopInstance, Ready, Report)
+}
+
+
+def to_line(message: Command | Reply) -> bytes:
+    """One line, with its newline."""
+    return orjson.dumps({"type": type(message).__name__, "value": message}) + b"\n"
+
+
+def from_line(line: bytes) -> Command | Reply:
+    """The message of one line; MESH-C101 when it is none."""
+    try:
+        values = orjson.loads(line)
+        kind = _KINDS[values["type"]]
+        value = orjson.dumps(values["value"])
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise MeshError(
+            "MESH-C101", "line between agent and session can't be read", detail=f"{line[:200]!r}."
+        ) from error
+    return codec.decode(kind, value)
