@@ -1,0 +1,59 @@
+# Two commands for a stranger: `make demo` and `make test`.  Nothing has to be prepared but Python 3.11 or later:
+# no Java, no NATS server, no virtual environment.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Further arguments for the command, as in `make demo ARGS=--keep`.
+ARGS ?=
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint lock conf clean
+
+help:
+	@echo 'make demo    start a small cluster, run examples/temperature.siddhi on real data, show what comes out'
+	@echo 'make test    lint, types, import rules and all tests'
+	@echo 'make lint    the same without the tests'
+	@echo 'make conf    write conf/mesh.yaml anew from the settings in the code'
+	@echo 'make lock    resolve requirements.lock anew (needs uv)'
+	@echo 'make clean   remove the virtual environment, caches and the data of mesh dev'
+	@echo 'PYTHON=python3.12 make ...   chooses the Python that makes the virtual environment'
+
+demo: $(STAMP)
+	@$(BIN)/mesh demo $(ARGS)
+
+test: lint
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+conf: $(STAMP)
+	$(BIN)/python -m mesh.settings > conf/mesh.yaml
+
+lock:
+	@command -v uv >/dev/null || { echo 'make lock needs uv: https://docs.astral.sh/uv/' >&2; exit 1; }
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --all-extras --group dev \
+		--custom-compile-command 'make lock' pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf $(VENV) .mesh .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find mesh connectors tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Made anew when what is installed changes.  The project itself goes in editable, so its own files are never stale.
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "mesh needs Python 3.11 or later, and '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)" >&2; \
+		echo 'Name another one: PYTHON=python3.12 make ...' >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
+		echo "'$(PYTHON) -m venv' failed; on Debian and Ubuntu it needs the package python3-venv." >&2; exit 1; }
+	@echo 'Installing into $(VENV) (the first time takes a few minutes, most of it for Spark) ...'
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
