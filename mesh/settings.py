@@ -1,16 +1,18 @@
 """Every setting, its default and what it is for.
 
 A value is taken from, in order: a command-line option, the environment (``MESH_NATS_URL`` for
-``nats.url``), the YAML file (``--config``), the default here.  ``conf/mesh.yaml`` lists them all, and a test
-keeps it equal to this file: the comment above a setting there is the ``help`` here.
+``nats.url``), the YAML file (``--config``), the default here.  ``conf/mesh.yaml`` lists them all;
+``make conf`` writes it (``python -m mesh.settings``), and a test keeps it equal to this file.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import yaml
 
 from mesh.errors import MeshError
@@ -58,7 +60,10 @@ class ManagerSettings:
     port: int = setting(9543, "Port of the REST API, 0 for a free one.")
     tls_cert: str = setting("", "Path of the certificate's PEM file, empty for plain HTTP.")
     tls_key: str = setting("", "Path of the certificate's key.")
-    users_file: str = setting("", "Path of the users file, one 'name:argon2 hash' a line.")
+    users_file: str = setting("", "Path of the users file, which 'mesh user add' writes.")
+    anonymous: bool = setting(
+        False, "Whether the REST API takes requests without a user; only on a loopback address."
+    )
     lease_ttl_s: float = setting(2.0, "How long the leader's lease stands unrenewed.")
     min_workers: int = setting(1, "Nothing is placed until this many workers are there.")
 
@@ -111,8 +116,8 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
     """Settings from a YAML file and the environment.
 
     Raises:
-        MeshError: MESH-U100 for a file that is no YAML mapping, MESH-U101 for a setting that does not
-            exist, MESH-U102 for a value of the wrong type.
+        MeshError: MESH-U100 for a file that is no YAML mapping, MESH-U101 for a setting that does
+            not exist, MESH-U102 for a value of the wrong type.
     """
     given = _read(path) if path is not None else {}
     environment = os.environ if environment is None else environment
@@ -131,10 +136,28 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
         for name in names:
             variable = f"MESH_{section}_{name}".upper()
             if variable in environment:
-                values[name] = yaml.safe_load(environment[variable])
+                text = environment[variable]
+                # A password of digits is text; only numbers and booleans are read as YAML.
+                is_text = isinstance(getattr(current, name), str)
+                values[name] = text if is_text else _value(variable, text)
         checked = {n: _check(f"{section}.{n}", v, getattr(current, n)) for n, v in values.items()}
         settings = replace(settings, **{section: replace(current, **checked)})
     return settings
+
+
+_KINDS: dict[type, str] = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+}
+
+
+def _value(variable: str, text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise MeshError("MESH-U102", f"variable {variable} can't be read: {text!r}") from error
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -146,9 +169,7 @@ def _read(path: Path) -> dict[str, Any]:
         ) from error
     if values is None:
         return {}
-    if not isinstance(values, dict) or not all(
-        isinstance(v, dict | None.__class__) for v in values.values()
-    ):
+    if not isinstance(values, dict) or not all(isinstance(v, dict | None) for v in values.values()):
         raise MeshError(
             "MESH-U100",
             f'settings file "{path}" is no mapping of sections',
@@ -169,11 +190,30 @@ def _unknown(name: str, known: set[str]) -> MeshError:
 def _check(name: str, value: Any, default: Any) -> Any:
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if isinstance(default, str) and isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
     if type(value) is not type(default):
         raise MeshError(
             "MESH-U102",
-            f'setting "{name}" takes {type(default).__name__}, not {value!r}',
+            f'setting "{name}" takes {_KINDS[type(default)]}, not {value!r}',
+            # YAML reads 0123 as 83, so a number is never taken for the text it was written as.
+            hint="Put the value in quotes." if isinstance(default, str) else None,
         )
     return value
+
+
+def to_yaml(settings: Settings) -> str:
+    """All settings as a YAML file, each below its one sentence."""
+    lines = [
+        "# Every setting with its default.  A file like this is given with --config; it needs to",
+        "# hold only what differs.  The environment comes before it: MESH_NATS_URL is nats.url.",
+    ]
+    for section in fields(settings):
+        values = getattr(settings, section.name)
+        lines += ["", f"# {type(values).__doc__}", f"{section.name}:"]
+        for one in fields(values):
+            shown = orjson.dumps(getattr(values, one.name)).decode()
+            lines += [f"  # {one.metadata['help']}", f"  {one.name}: {shown}"]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(to_yaml(Settings()))
