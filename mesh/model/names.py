@@ -16,6 +16,8 @@ APPS_BUCKET: Final = "mesh_apps"
 STATUS_BUCKET: Final = "mesh_status"
 #: Object store with the snapshots of stateful instances.
 STATE_BUCKET: Final = "mesh_state"
+#: Key-value bucket with the manifests of those snapshots.
+SNAPSHOTS_BUCKET: Final = "mesh_snapshots"
 
 LEASE_KEY: Final = "lease"
 EVENT_TIME_HEADER: Final = "Mesh-Timestamp"

@@ -7,6 +7,7 @@ The agent writes commands to the session's standard input; the session writes re
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import orjson
 
@@ -14,6 +15,21 @@ from mesh.errors import MeshError
 from mesh.model import codec
 from mesh.model.app import GroupSpec
 from mesh.model.cluster import Assignment, InstanceStatus
+from mesh.settings import Settings
+
+#: Environment variable that hands a ``SessionConfig`` to the session; no argument, because a process's
+#: arguments are for all to see and the settings hold passwords.
+CONFIG_VARIABLE: Final = "MESH_SESSION"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionConfig:
+    """What a session is started with, as JSON by ``mesh.model.codec``."""
+
+    worker: str
+    #: For state and Spark's scratch files; the session empties it when it starts.
+    directory: str
+    settings: Settings
 
 
 @dataclass(frozen=True, slots=True)

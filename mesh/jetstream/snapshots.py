@@ -1,0 +1,194 @@
+"""Snapshots of instances in JetStream: pieces in an object store, manifests in a key-value bucket.
+
+A manifest is replaced by compare-and-set.  Whoever restores writes the manifest back under its own epoch, so a
+process with an older epoch that wakes up later finds its next write refused, and can't delete what the new one
+needs.  Pieces are stored once, under the epoch that wrote them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import orjson
+from nats.js import api
+from nats.js.errors import (
+    BucketNotFoundError,
+    KeyNotFoundError,
+    KeyWrongLastSequenceError,
+    NotFoundError,
+    ObjectNotFoundError,
+)
+
+from mesh.errors import MeshError
+from mesh.model import names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+    from pathlib import Path
+
+    from nats.js import JetStreamContext
+    from nats.js.kv import KeyValue
+    from nats.js.object_store import ObjectStore
+
+T = TypeVar("T")
+
+#: How long one call may take; it rides through a change of the stream's leader.
+CALL_S = 20.0
+
+
+@dataclass(slots=True)
+class _Part:
+    """What this process knows of one part's stored snapshot."""
+
+    #: Of the manifest's key; 0 when there is none.
+    revision: int = 0
+    #: Piece to object.
+    objects: dict[str, str] = field(default_factory=dict)
+
+
+class JetStreamSnapshots:
+    """``mesh.spark.instance.SnapshotStore`` on a NATS connection that lives in an event loop.
+
+    The methods block and are called from threads other than the loop's.
+    """
+
+    def __init__(
+        self,
+        js: JetStreamContext,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        incarnation: str,
+        instance: str,
+        epoch: int,
+    ) -> None:
+        self._js = js
+        self._loop = loop
+        self._prefix = f"{incarnation}/{instance}"
+        self._key = f"{incarnation}.{instance}"
+        self._epoch = epoch
+        self._parts: dict[str, _Part] = {}
+
+    def restore(self, part: str, piece_path: Callable[[str], Path]) -> bytes | None:
+        """See ``SnapshotStore.restore``."""
+        return self._wait(self._restore(part, piece_path))
+
+    def save(self, part: str, manifest: bytes, pieces: Mapping[str, Path]) -> None:
+        """See ``SnapshotStore.save``."""
+        contents = {
+            name: path.read_bytes()
+            for name, path in pieces.items()
+            if name not in self._parts[part].objects
+        }
+        self._wait(self._save(part, manifest, tuple(pieces), contents))
+
+    def behind(self, consumed: Mapping[str, int]) -> int:
+        """See ``SnapshotStore.behind``."""
+        return self._wait(self._behind(consumed))
+
+    def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(
+            asyncio.wait_for(coroutine, CALL_S), self._loop
+        ).result()
+
+    async def _stores(self) -> tuple[KeyValue, ObjectStore]:
+        return (
+            await self._js.key_value(names.SNAPSHOTS_BUCKET),
+            await self._js.object_store(names.STATE_BUCKET),
+        )
+
+    async def _restore(self, part: str, piece_path: Callable[[str], Path]) -> bytes | None:
+        manifests, objects = await self._stores()
+        while True:
+            self._parts[part] = known = _Part()
+            try:
+                entry = await manifests.get(f"{self._key}.{part}")
+            except KeyNotFoundError:
+                return None
+            values = orjson.loads(entry.value or b"{}")
+            if values["epoch"] > self._epoch:
+                raise _taken_over(self._key)
+            known.objects = dict(values["objects"])
+            claimed = orjson.dumps({**values, "epoch": self._epoch})
+            try:
+                known.revision = await manifests.update(
+                    f"{self._key}.{part}", claimed, entry.revision
+                )
+            except KeyWrongLastSequenceError:
+                continue
+            for piece, stored in known.objects.items():
+                result = await objects.get(stored)
+                piece_path(piece).write_bytes(result.data or b"")
+            return orjson.dumps(values["manifest"])
+
+    async def _save(
+        self, part: str, manifest: bytes, pieces: tuple[str, ...], contents: Mapping[str, bytes]
+    ) -> None:
+        manifests, objects = await self._stores()
+        known = self._parts[part]
+        wanted = {piece: known.objects[piece] for piece in pieces if piece in known.objects}
+        for piece, data in contents.items():
+            wanted[piece] = f"{self._prefix}/{part}/{self._epoch}/{piece}"
+            await objects.put(wanted[piece], data)
+        value = orjson.dumps(
+            {"epoch": self._epoch, "objects": wanted, "manifest": orjson.loads(manifest)}
+        )
+        try:
+            if known.revision:
+                known.revision = await manifests.update(
+                    f"{self._key}.{part}", value, known.revision
+                )
+            else:
+                known.revision = await manifests.create(f"{self._key}.{part}", value)
+        except KeyWrongLastSequenceError as error:
+            raise _taken_over(self._key) from error
+        gone = set(known.objects.values()) - set(wanted.values())
+        known.objects = wanted
+        for stored in gone:
+            with contextlib.suppress(ObjectNotFoundError):
+                await objects.delete(stored)
+
+    async def _behind(self, consumed: Mapping[str, int]) -> int:
+        waiting = 0
+        for stream, sequence in consumed.items():
+            info = await self._js.stream_info(stream)
+            waiting += max(0, info.state.last_seq - sequence)
+        return waiting
+
+
+async def ensure_buckets(js: JetStreamContext, replicas: int) -> None:
+    """Make the object store and the bucket of manifests, if they aren't there."""
+    try:
+        await js.key_value(names.SNAPSHOTS_BUCKET)
+    except (BucketNotFoundError, NotFoundError):
+        await js.create_key_value(
+            api.KeyValueConfig(bucket=names.SNAPSHOTS_BUCKET, replicas=replicas)
+        )
+    try:
+        await js.object_store(names.STATE_BUCKET)
+    except (BucketNotFoundError, NotFoundError):
+        await js.create_object_store(names.STATE_BUCKET, api.ObjectStoreConfig(replicas=replicas))
+
+
+async def purge(js: JetStreamContext, incarnation: str) -> None:
+    """Drop all snapshots of one incarnation of an app."""
+    manifests = await js.key_value(names.SNAPSHOTS_BUCKET)
+    await js.purge_stream(
+        f"KV_{names.SNAPSHOTS_BUCKET}", subject=f"$KV.{names.SNAPSHOTS_BUCKET}.{incarnation}.>"
+    )
+    objects = await js.object_store(names.STATE_BUCKET)
+    with contextlib.suppress(NotFoundError):
+        for entry in await objects.list():
+            if entry.name.startswith(f"{incarnation}/"):
+                await objects.delete(entry.name)
+    del manifests
+
+
+def _taken_over(key: str) -> MeshError:
+    return MeshError(
+        "MESH-S110",
+        f"snapshot of {key} belongs to a newer epoch",
+        detail="The instance was placed again while this worker was cut off. [MESH-S110]",
+    )

@@ -1,0 +1,182 @@
+"""Events to rows for the sink: encoded, addressed and numbered."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Final
+
+import orjson
+import pyarrow as pa
+
+from mesh.model.app import Format
+from mesh.spark.wiring import POSITIONS_PER_MESSAGE
+from pyspark_nats import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from mesh.model.app import Channel
+    from mesh.spark.wiring import Wiring
+
+#: Events a message of an Arrow channel holds at the most.
+ROWS_PER_MESSAGE: Final = 1000
+JSON_TYPE: Final = "application/json"
+ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
+#: Columns of our Arrow messages besides the stream's own.
+TIME_COLUMN: Final = "_event_time_ms"
+POSITION_COLUMN: Final = "_position"
+
+SINK_FIELDS: Final = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("subject", pa.string()),
+        ("data", pa.binary()),
+        ("content_type", pa.string()),
+        ("event_time_ms", pa.int64()),
+        ("producer", pa.string()),
+        ("position", pa.int64()),
+        ("first_position", pa.int64()),
+    ]
+)
+
+
+def event_rows(
+    channel: Channel,
+    producer: str,
+    rows: pa.RecordBatch,
+    position: pa.Array,
+    event_time_ms: pa.Array | None,
+    partition: int = 0,
+) -> Iterator[pa.RecordBatch]:
+    """Rows for the sink that carry ``rows`` to one partition of ``channel``.
+
+    Args:
+        channel: where to, and in which format.
+        producer: the name that markers go by.
+        rows: n events.
+        position: int64[n], growing.
+        event_time_ms: int64[n], or None when events go by the broker's time.
+        partition: of a keyed channel.
+    """
+    if not rows.num_rows:
+        return
+    if channel.format is Format.JSON:
+        times = event_time_ms if event_time_ms is not None else pa.nulls(len(position), pa.int64())
+        yield _sink_rows(
+            channel, producer, partition, JSON_TYPE, encode.to_json(rows), times, position, position
+        )
+        return
+    # The position of each event goes along: a message that a replay cuts elsewhere may hold events
+    # that are out already, and the sink drops those.
+    extended = rows.append_column(POSITION_COLUMN, position)
+    if event_time_ms is not None:
+        extended = extended.append_column(TIME_COLUMN, event_time_ms)
+    messages = encode.to_arrow(extended, None, ROWS_PER_MESSAGE)
+    first = pa.array([start for _, start, _ in messages], pa.int64())
+    last = pa.array([start + count - 1 for _, start, count in messages], pa.int64())
+    yield _sink_rows(
+        channel,
+        producer,
+        partition,
+        ARROW_TYPE,
+        pa.array([data for data, _, _ in messages], pa.binary()),
+        pa.nulls(len(messages), pa.int64()),
+        position.take(last),
+        position.take(first),
+    )
+
+
+def _sink_rows(
+    channel: Channel,
+    producer: str,
+    partition: int,
+    content_type: str,
+    data: pa.Array,
+    event_time_ms: pa.Array,
+    position: pa.Array,
+    first_position: pa.Array,
+) -> pa.RecordBatch:
+    n = len(data)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(pa.scalar(channel.js_stream(partition)), n),
+            pa.repeat(pa.scalar(channel.subject(partition)), n),
+            data,
+            pa.repeat(pa.scalar(content_type), n),
+            event_time_ms,
+            pa.repeat(pa.scalar(producer), n),
+            position,
+            first_position,
+        ],
+        schema=SINK_FIELDS,
+    )
+
+
+def error_rows(
+    wiring: Wiring,
+    stream: str,
+    messages: pa.RecordBatch,
+    errors: Sequence[tuple[int, int, str]],
+) -> pa.RecordBatch:
+    """Rows for the sink that record events which can't be read, with their reason.
+
+    Args:
+        wiring: of the instance that met them.
+        stream: the app's stream that they were meant for.
+        messages: the source's raw rows.
+        errors: (row in ``messages``, index of the event in its message, reason).
+    """
+    js_stream, subject = wiring.errors
+    sequences = messages.column("sequence")
+    positions = [sequences[row].as_py() * POSITIONS_PER_MESSAGE + index for row, index, _ in errors]
+    data = [
+        error_record(
+            stream,
+            sequences[row].as_py(),
+            index,
+            messages.column("time_ms")[row].as_py(),
+            wiring.group.name,
+            reason,
+            messages.column("data")[row].as_py(),
+        )
+        for row, index, reason in errors
+    ]
+    n = len(data)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(pa.scalar(js_stream), n),
+            pa.repeat(pa.scalar(subject), n),
+            pa.array(data, pa.binary()),
+            pa.repeat(pa.scalar(JSON_TYPE), n),
+            pa.nulls(n, pa.int64()),
+            pa.repeat(pa.scalar(wiring.producer(f"errors-{stream}-{wiring.assignment.index}")), n),
+            pa.array(positions, pa.int64()),
+            pa.array(positions, pa.int64()),
+        ],
+        schema=SINK_FIELDS,
+    )
+
+
+def error_record(
+    stream: str,
+    sequence: int,
+    index: int,
+    time_ms: int,
+    group: str,
+    reason: str,
+    data: bytes,
+) -> bytes:
+    """One entry of the error stream: ``data`` as text where it is text, else base64."""
+    record: dict[str, object] = {
+        "stream": stream,
+        "sequence": sequence,
+        "index": index,
+        "time_ms": time_ms,
+        "group": group,
+        "reason": reason,
+    }
+    try:
+        record["data"] = data.decode()
+    except UnicodeDecodeError:
+        record["data_base64"] = base64.b64encode(data).decode()
+    return orjson.dumps(record)

@@ -1,0 +1,265 @@
+"""The host of stateful operators: runs inside ``mapInArrow``, between the source and the sink.
+
+One task handles one partition's part of a micro-batch.  It loads the state at the position where the batch
+starts, decodes, runs the operators, encodes what they put out, and leaves the state at the position where the
+batch ends.  The operators know nothing of it, and it knows nothing of what they do.
+
+Its input are the source's raw rows with range markers: for each input stream a row that says where the
+range starts, then messages, then a row that says where it ends (sequence and the broker's time).
+"""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.errors import MeshError
+from mesh.operators.executor import Executor, InputRun
+from mesh.plan.build import bind_group
+from mesh.spark import emit
+from mesh.spark.state import LocalState, Position
+from mesh.spark.wiring import Wiring
+from pyspark_nats import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from mesh.model.app import GroupInput
+
+#: Kinds of rows that the source gives.
+MESSAGE, RANGE_START, RANGE_END = 0, 1, 2
+
+
+@dataclass(slots=True)
+class StreamClock:
+    """What time it is on one input stream.
+
+    A stream whose last event brought its own time goes by the times of its events; otherwise the
+    broker's clock counts, also while nothing comes.
+    """
+
+    now_ms: int = 0
+    by_events: bool = False
+
+    def take(self, times: np.ndarray[Any, Any], last_is_own: bool) -> None:
+        """Events with these times have come."""
+        if len(times):
+            self.now_ms = max(self.now_ms, int(times.max()))
+            self.by_events = last_is_own
+
+    def broker_reached(self, time_ms: int) -> None:
+        """The stream is complete up to the broker's time ``time_ms``."""
+        if not self.by_events:
+            self.now_ms = max(self.now_ms, time_ms)
+
+
+@dataclass(slots=True)
+class Partition:
+    """The live state of one partition at one position."""
+
+    executor: Executor
+    #: By input stream of the app.
+    clocks: dict[str, StreamClock] = field(default_factory=dict)
+
+    def wakeup_ms(self) -> int | None:
+        """When a batch is due although nothing comes; None when time alone changes nothing."""
+        due = self.executor.next_time()
+        if due is None or any(c.by_events and c.now_ms < due for c in self.clocks.values()):
+            return None
+        return due
+
+
+@dataclass(frozen=True, slots=True)
+class HostTask:
+    """What ``mapInArrow`` calls; travels to Spark's Python workers."""
+
+    wiring: Wiring
+    #: Directory of the instance's states, one below it for each partition.
+    directory: str
+    #: Partitions that were restored: their state must be found.  The others start from nothing.
+    restored: frozenset[int]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run one partition's part of a micro-batch."""
+        freeze_garbage()
+        run = _Run(self)
+        for batch in batches:
+            yield from run.take(batch)
+        yield from run.finish()
+
+
+class _Run:
+    """One task: from the range starts to the range ends."""
+
+    def __init__(self, task: HostTask) -> None:
+        self._task = task
+        self._wiring = task.wiring
+        self._starts: dict[str, dict[str, int]] = {}
+        self._ends: dict[str, dict[str, int]] = {}
+        self._partition: Partition | None = None
+        self._number = 0
+        self._inputs: dict[str, GroupInput] = {}
+
+    def take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Rows of the source, in its order; output rows."""
+        kinds = batch.column("kind").to_numpy(zero_copy_only=False)
+        edges = np.flatnonzero(kinds != MESSAGE)
+        for row in edges.tolist():
+            place = self._starts if kinds[row] == RANGE_START else self._ends
+            place[batch.column("stream")[row].as_py()] = {
+                "sequence": batch.column("sequence")[row].as_py(),
+                "time_ms": batch.column("time_ms")[row].as_py(),
+            }
+        messages = batch.filter(pa.array(kinds == MESSAGE)) if len(edges) else batch
+        if messages.num_rows:
+            if self._partition is None:
+                self._partition = self._load()
+            yield from self._process(messages)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Let time pass to where the ranges end, and leave the state for the next batch."""
+        if not self._starts:
+            return
+        partition = self._partition or self._load()
+        for js_stream, end in self._ends.items():
+            name = self._inputs[js_stream].channel.stream.name
+            partition.clocks[name].broker_reached(end["time_ms"])
+        yield from self._run([])
+        self._save(partition)
+
+    def _load(self) -> Partition:
+        self._number = next(
+            p
+            for p in self._wiring.partitions
+            if set(self._wiring.input_streams(p)) == set(self._starts)
+        )
+        self._inputs = self._wiring.input_streams(self._number)
+        position = Position.of(self._starts, self._starts)
+        live = _LIVE.pop(self._key, None)
+        if live is not None and live[0] == position:
+            return live[1]
+
+        outputs = [channel.stream.name for channel in self._wiring.group.outputs]
+        partition = Partition(
+            Executor(bind_group(self._wiring.group), outputs),
+            {i.channel.stream.name: StreamClock() for i in self._inputs.values()},
+        )
+        local = self._local
+        manifest = local.manifest(position)
+        if manifest is not None:
+            partition.executor.restore(local.load(manifest))
+            for name, (now_ms, by_events) in manifest.clocks.items():
+                partition.clocks[name] = StreamClock(now_ms, by_events)
+        elif self._number in self._task.restored or not local.is_empty():
+            raise MeshError(
+                "MESH-S100",
+                f"state of instance {self._wiring.assignment.instance} at this position is missing",
+                detail=f"Partition {self._number}, {position.offsets}.",
+                hint="The instance restarts from its last shared snapshot by itself.",
+            )
+        self._partition = partition
+        return partition
+
+    def _process(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        # The source reads stream by stream, so runs of one stream are long.
+        streams = messages.column("stream").dictionary_encode()
+        codes = streams.indices.to_numpy(zero_copy_only=False)
+        cuts = np.flatnonzero(np.diff(codes)) + 1
+        bounds = [0, *cuts.tolist(), messages.num_rows]
+        for start, stop in zip(bounds, bounds[1:], strict=False):
+            group_input = self._inputs[messages.column("stream")[start].as_py()]
+            part = messages.slice(start, stop - start)
+            of_channel = pa.compute.equal(
+                part.column("subject"), group_input.channel.subject(self._subject_partition)
+            )
+            part = part.filter(of_channel)
+            if part.num_rows:
+                yield from self._process_stream(part, group_input)
+
+    @property
+    def _subject_partition(self) -> int:
+        return self._number
+
+    def _process_stream(
+        self, messages: pa.RecordBatch, group_input: GroupInput
+    ) -> Iterator[pa.RecordBatch]:
+        assert self._partition is not None
+        schema = group_input.channel.stream
+        decoded = decode.decode_messages(
+            messages.column("data"), messages.column("content_type"), schema.arrow
+        )
+        if decoded.errors and group_input.records_errors:
+            yield emit.error_rows(self._wiring, schema.name, messages, decoded.errors)
+        if not decoded.rows.num_rows:
+            return
+        sequence = messages.column("sequence").to_numpy()[decoded.message]
+        broker_ms = messages.column("time_ms").to_numpy()[decoded.message]
+        own_ms = pa.compute.coalesce(
+            decoded.event_time_ms,
+            messages.column("event_time_ms").take(pa.array(decoded.message)),
+        )
+        time_ms = pa.compute.coalesce(own_ms, pa.array(broker_ms)).to_numpy(zero_copy_only=False)
+        self._partition.clocks[schema.name].take(time_ms, own_ms[-1].is_valid)
+        yield from self._run([InputRun(schema.name, sequence, time_ms, decoded.rows)])
+
+    def _run(self, inputs: list[InputRun]) -> Iterator[pa.RecordBatch]:
+        assert self._partition is not None
+        clocks = self._partition.clocks
+        by_events = all(clock.by_events for clock in clocks.values())
+        runs = self._partition.executor.run(inputs, {n: c.now_ms for n, c in clocks.items()})
+        for run in runs:
+            channel = self._wiring.output(run.stream)
+            assert channel is not None, "the executor puts out only streams that leave the group"
+            yield from emit.event_rows(
+                channel,
+                self._wiring.producer(str(self._number)),
+                run.rows,
+                pa.array(run.position),
+                pa.array(run.time_ms) if by_events else None,
+            )
+
+    def _save(self, partition: Partition) -> None:
+        position = Position.of(self._ends, self._ends)
+        clocks = {name: (c.now_ms, c.by_events) for name, c in partition.clocks.items()}
+        self._local.save(position, clocks, partition.executor.snapshot())
+        wakeup = Path(self._task.directory) / "wakeup" / str(self._number)
+        due = partition.wakeup_ms()
+        if due is not None:
+            # At an instant, timers come before events: the instant must be over to be complete.
+            wakeup.parent.mkdir(parents=True, exist_ok=True)
+            temporary = wakeup.with_name(f".{wakeup.name}")
+            temporary.write_text(str(due))
+            temporary.replace(wakeup)
+        else:
+            wakeup.unlink(missing_ok=True)
+        _LIVE[self._key] = (position, partition)
+
+    @property
+    def _key(self) -> tuple[str, str, int]:
+        return (self._task.directory, self._wiring.assignment.instance, self._number)
+
+    @property
+    def _local(self) -> LocalState:
+        return LocalState(Path(self._task.directory) / str(self._number))
+
+
+#: States that the last batches in this process left, so that the next one need not load them.
+_LIVE: dict[tuple[str, str, int], tuple[Position, Partition]] = {}
+_frozen = False
+
+
+def freeze_garbage() -> None:
+    """Take what is imported out of the garbage collector's sight, once in a process.
+
+    Spark's daemon collects garbage after each task, which was nine tenths of its CPU.
+    """
+    global _frozen
+    if not _frozen:
+        _frozen = True
+        gc.collect()
+        gc.freeze()

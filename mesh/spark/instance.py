@@ -1,0 +1,285 @@
+"""One instance in a worker's session: a streaming query that is started, watched, and started again.
+
+Everything that Spark keeps on disk for the query is scratch.  A start, whether the first, after a failure, or on
+another worker, takes the last shared snapshot, reads the log from the position that the snapshot was
+taken at, and has the sink skip what is out already.  A snapshot is shared only for a position that the sink has
+committed, so that nothing between the two can be lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import statistics
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import orjson
+
+from mesh.logs import fields
+from mesh.model.cluster import InstanceState, InstanceStatus
+from mesh.spark import query
+from mesh.spark.state import LocalState, Manifest, Position
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from mesh.clock import Clock
+    from mesh.spark.wiring import Wiring
+
+log = logging.getLogger(__name__)
+
+#: How often a running query is looked at, and how often one that starts is.
+LOOK_S = 0.25
+LOOK_STARTING_S = 0.03
+#: A status goes out at least this often.
+REPORT_S = 1.0
+#: What the sink's refusal of a stale writer has in its text, across Spark's wrapping.
+FENCED = "PYSPARK-NATS-FENCED"
+
+
+class SnapshotStore(Protocol):
+    """Where all workers find snapshots.  Calls block."""
+
+    def restore(self, part: str, piece_path: Callable[[str], Path]) -> bytes | None:
+        """Fetch the pieces of the newest snapshot of ``part`` and return its manifest, if any.
+
+        From then on an older epoch can't save one.
+        """
+        ...
+
+    def save(self, part: str, manifest: bytes, pieces: Mapping[str, Path]) -> None:
+        """Store a snapshot; MESH-S110 when a newer epoch has taken over."""
+        ...
+
+    def behind(self, consumed: Mapping[str, int]) -> int:
+        """How many messages the JetStream streams hold above these sequences."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceOptions:
+    """What instances of one worker have in common."""
+
+    worker: str
+    #: Options of the source and the sink that say how to reach NATS.
+    nats: dict[str, str]
+    batch_rows_max: int
+    snapshot_interval_s: float
+    retry_s: float
+
+
+class Instance:
+    """A thread that keeps one instance running until it is told to stop."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        wiring: Wiring,
+        options: InstanceOptions,
+        directory: Path,
+        store: SnapshotStore,
+        report: Callable[[InstanceStatus], None],
+        clock: Clock,
+    ) -> None:
+        self.wiring = wiring
+        self._session = session
+        self._options = options
+        self._directory = directory
+        self._store = store
+        self._report = report
+        self._clock = clock
+        self._stopping = threading.Event()
+        self._restarts = 0
+        self._messages_in = 0
+        self._rows_out = 0
+        self._behind = 0
+        self._batch_ms: list[float] = []
+        self._thread = threading.Thread(
+            target=self._run, name=wiring.assignment.instance, daemon=True
+        )
+
+    def __repr__(self) -> str:
+        assignment = self.wiring.assignment
+        return f"Instance({assignment.instance}, epoch={assignment.epoch})"
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask it to end; a ``STOPPED`` report follows."""
+        self._stopping.set()
+
+    def join(self) -> None:
+        """Wait until it has ended."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        name = self.wiring.assignment.instance
+        epoch = self.wiring.assignment.epoch
+        error: str | None = None
+        while not self._stopping.is_set():
+            self._say(InstanceState.STARTING, error)
+            run = self._directory / f"{epoch}-{self._restarts}"
+            try:
+                self._run_once(run)
+            # Whatever ends a query is reported and retried: the thread must outlive it.
+            except Exception as failure:
+                error = _reason(failure)
+                if FENCED in str(failure) or "MESH-S110" in str(failure):
+                    log.warning("instance was taken over", extra=fields(instance=name, epoch=epoch))
+                    break
+                log.warning(
+                    "instance failed", extra=fields(instance=name, epoch=epoch, error=error)
+                )
+                self._restarts += 1
+                self._say(InstanceState.RETRYING, error)
+                self._stopping.wait(self._options.retry_s)
+            finally:
+                shutil.rmtree(run, ignore_errors=True)
+        self._say(InstanceState.STOPPED, error)
+
+    def _run_once(self, run: Path) -> None:
+        offsets, restored = self._restore(run)
+        running = query.start(
+            self._session,
+            self.wiring,
+            run,
+            nats=self._options.nats,
+            batch_rows_max=self._options.batch_rows_max,
+            offsets=offsets,
+            restored=restored,
+        )
+        try:
+            self._watch(running, run)
+        finally:
+            running.stop()
+
+    def _restore(self, run: Path) -> tuple[dict[str, dict[str, int]] | None, frozenset[int]]:
+        """Positions to read from, and the partitions whose state is in ``run`` now."""
+        offsets: dict[str, dict[str, int]] = {}
+        restored = set()
+        for partition in self.wiring.partitions:
+            local = LocalState(run / str(partition))
+            local.directory.mkdir(parents=True)
+            data = self._store.restore(str(partition), local.piece_path)
+            if data is not None:
+                manifest = Manifest.from_bytes(data)
+                local.put_manifest(manifest)
+                offsets |= manifest.position.offsets
+                restored.add(partition)
+        return offsets or None, frozenset(restored)
+
+    def _watch(self, running: StreamingQuery, run: Path) -> None:
+        is_up = False
+        seen_batch = None
+        shared: Position | None = None
+        reported_at_s = shared_at_s = self._clock.monotonic_s()
+        while not self._stopping.is_set():
+            # Raises what ended the query, if something did.
+            if running.awaitTermination(LOOK_S if is_up else LOOK_STARTING_S):  # type: ignore[arg-type]
+                return
+            progress = running.lastProgress
+            now_s = self._clock.monotonic_s()
+            if progress is None:
+                continue
+            if (progress["batchId"], progress["timestamp"]) != seen_batch:
+                seen_batch = (progress["batchId"], progress["timestamp"])
+                self._count(progress)
+            if not is_up:
+                is_up = True
+                self._say(InstanceState.RUNNING)
+                reported_at_s = now_s
+            if now_s - shared_at_s >= self._options.snapshot_interval_s:
+                shared = self._share(progress, run, shared)
+                shared_at_s = now_s
+            if now_s - reported_at_s >= REPORT_S:
+                self._behind = self._store.behind(_consumed(progress))
+                self._say(InstanceState.RUNNING)
+                reported_at_s = now_s
+
+    def _count(self, progress: Any) -> None:
+        if progress["numInputRows"]:
+            self._messages_in += int(progress["numInputRows"])
+            self._rows_out += max(0, int(progress["sink"]["numOutputRows"]))
+            duration = progress["durationMs"].get("triggerExecution")
+            if duration is not None:
+                self._batch_ms = [*self._batch_ms[-99:], float(duration)]
+
+    def _share(self, progress: Any, run: Path, shared: Position | None) -> Position | None:
+        """Store the snapshot of the last committed batch, unless it is stored already."""
+        ends = _end_offsets(progress)
+        if not ends:
+            return shared
+        whole = Position.of(ends, ends)
+        if whole == shared:
+            return shared
+        for partition in self.wiring.partitions:
+            position = Position.of(ends, self.wiring.input_streams(partition))
+            if self.wiring.group.stateful:
+                local = LocalState(run / str(partition))
+                manifest = local.manifest(position)
+                if manifest is None:
+                    # Later batches have dropped it already; the next look finds a newer one.
+                    return shared
+            else:
+                manifest = Manifest(position, {}, {}, ())
+                local = LocalState(run / str(partition))
+            try:
+                self._store.save(
+                    str(partition),
+                    manifest.to_bytes(),
+                    {name: local.piece_path(name) for name in manifest.pieces},
+                )
+            except FileNotFoundError:
+                return shared
+        return whole
+
+    def _say(self, state: InstanceState, error: str | None = None) -> None:
+        assignment = self.wiring.assignment
+        self._report(
+            InstanceStatus(
+                instance=assignment.instance,
+                app=assignment.app,
+                worker=self._options.worker,
+                epoch=assignment.epoch,
+                state=state,
+                at_ms=self._clock.wall_ms(),
+                error=error,
+                restarts=self._restarts,
+                messages_in=self._messages_in,
+                rows_out=self._rows_out,
+                behind=self._behind,
+                batch_ms_p50=statistics.median(self._batch_ms) if self._batch_ms else None,
+            )
+        )
+
+
+def _end_offsets(progress: Any) -> dict[str, dict[str, int]]:
+    """Where the batch ended; of a stream that several sources read, the earliest."""
+    ends: dict[str, dict[str, int]] = {}
+    for source in progress["sources"]:
+        end = source["endOffset"]
+        offsets = orjson.loads(end) if isinstance(end, str) else end
+        for stream, offset in (offsets or {}).items():
+            if stream not in ends or offset["sequence"] < ends[stream]["sequence"]:
+                ends[stream] = offset
+    return ends
+
+
+def _consumed(progress: Any) -> dict[str, int]:
+    return {stream: offset["sequence"] for stream, offset in _end_offsets(progress).items()}
+
+
+def _reason(failure: Exception) -> str:
+    """The line of a failure that a person wants: Spark wraps it in stack traces of two languages."""
+    lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
+    told = [line for line in lines if "[MESH-" in line or "PYSPARK-NATS" in line]
+    python = [line for line in lines if "Error: " in line and not line.startswith(("at ", "File "))]
+    return (told or python or lines or [type(failure).__name__])[-1][:500]

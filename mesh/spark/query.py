@@ -1,0 +1,113 @@
+"""An instance's streaming query: source, what is between, sink."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import orjson
+from pyspark.sql.types import _parse_datatype_string
+
+from mesh.model import names
+from mesh.model.app import GroupInput, Strategy
+from mesh.spark import stateless
+from mesh.spark.expressions import SPARK_TYPES
+from mesh.spark.host import HostTask
+from mesh.spark.wiring import ROUND_ROBIN_BLOCK, SINK_SCHEMA, Wiring, js_stream_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+Offsets = "Mapping[str, Mapping[str, int]]"
+
+
+def start(
+    session: SparkSession,
+    wiring: Wiring,
+    directory: Path,
+    *,
+    nats: Mapping[str, str],
+    batch_rows_max: int,
+    offsets: Mapping[str, Mapping[str, int]] | None,
+    restored: frozenset[int],
+) -> StreamingQuery:
+    """Start the query of an instance.
+
+    Args:
+        session: the worker's.
+        wiring: what it reads and writes.
+        directory: scratch for this run, with the restored state in it.
+        nats: options of source and sink that say how to reach NATS.
+        batch_rows_max: most messages a batch takes from one JetStream stream.
+        offsets: where to begin, by JetStream stream; None for the beginning.
+        restored: partitions whose state was restored.
+    """
+    common = {
+        **nats,
+        "startingOffsets": orjson.dumps(offsets).decode() if offsets else "earliest",
+        "maxOffsetsPerTrigger": str(batch_rows_max),
+        "eventTimeHeader": names.EVENT_TIME_HEADER,
+    }
+    if wiring.group.stateful:
+        rows = _stateful(session, wiring, directory, common, restored)
+    else:
+        rows = _stateless(session, wiring, common)
+    instance = wiring.assignment.instance
+    session.sparkContext.setLocalProperty("spark.scheduler.pool", instance)
+    return (
+        rows.writeStream.format("nats")
+        .options(**nats)
+        .option("epoch", str(wiring.assignment.epoch))
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .queryName(f"{instance}-{wiring.assignment.epoch}")
+        .outputMode("append")
+        .start()
+    )
+
+
+def _stateful(
+    session: SparkSession,
+    wiring: Wiring,
+    directory: Path,
+    common: Mapping[str, str],
+    restored: frozenset[int],
+) -> DataFrame:
+    partitions = [list(wiring.input_streams(p)) for p in wiring.partitions]
+    wakeup = directory / "wakeup"
+    wakeup.mkdir()
+    source = (
+        session.readStream.format("nats")
+        .options(**common)
+        .option("streams", orjson.dumps(partitions).decode())
+        .option("rangeMarkers", "true")
+        .option("wakeupPath", str(wakeup))
+        .load()
+    )
+    return source.mapInArrow(HostTask(wiring, str(directory), restored), SINK_SCHEMA)
+
+
+def _stateless(session: SparkSession, wiring: Wiring, common: Mapping[str, str]) -> DataFrame:
+    def read(group_input: GroupInput) -> DataFrame:
+        channel = group_input.channel
+        schema = ", ".join(f"`{a.name}` {SPARK_TYPES[a.type]}" for a in channel.stream.attributes)
+        reader = (
+            session.readStream.format("nats")
+            .options(**common)
+            .option("stream", js_stream_of(group_input, 0))
+            .option("subject", channel.subject())
+            .option("format", "auto")
+            .option("metadata", ",".join(stateless.METADATA))
+            .schema(_parse_datatype_string(schema))  # type: ignore[arg-type]
+        )
+        if group_input.strategy is Strategy.ROUND_ROBIN and wiring.group.parallel > 1:
+            reader = (
+                reader.option("blockSize", str(ROUND_ROBIN_BLOCK))
+                .option("blockIndex", str(wiring.assignment.index - 1))
+                .option("blockCount", str(wiring.group.parallel))
+            )
+        return reader.load()
+
+    return stateless.build(wiring, read)

@@ -1,0 +1,179 @@
+"""State of one partition on the local disk: what a batch leaves for the next one, in any process.
+
+A directory holds pieces (Arrow files, never changed once written) and manifests, one for each of the
+last few positions.  A manifest names a position of the input, the state at it, and which pieces make it up.
+A batch looks up the manifest of the position that it starts from, so a batch that Spark runs again finds the
+state from before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import orjson
+import pyarrow as pa
+import pyarrow.ipc
+
+from mesh.errors import MeshError
+from mesh.operators.base import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+#: Grows when the meaning of a manifest or of a piece changes.
+FORMAT_VERSION = 1
+#: A batch may run again from the position before; the uploader may be one behind that.
+MANIFESTS_KEPT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far the input of a partition has been read: for each JetStream stream, in name order."""
+
+    #: (JetStream stream, last sequence taken, broker's time in ms that it is complete up to).
+    streams: tuple[tuple[str, int, int], ...]
+
+    @classmethod
+    def of(cls, offsets: Mapping[str, Mapping[str, int]], streams: Iterable[str]) -> Position:
+        """The part of a Spark offset that is about ``streams``."""
+        return cls(
+            tuple((s, offsets[s]["sequence"], offsets[s]["time_ms"]) for s in sorted(streams))
+        )
+
+    @property
+    def offsets(self) -> dict[str, dict[str, int]]:
+        """In the form of the source's offsets."""
+        return {s: {"sequence": n, "time_ms": t} for s, n, t in self.streams}
+
+    @property
+    def name(self) -> str:
+        """A file name for it."""
+        return hashlib.sha256(orjson.dumps(self.streams)).hexdigest()[:24]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The state at a position, but for its pieces, which it names."""
+
+    position: Position
+    #: The host's own: what it knows of the clock of each input stream.
+    clocks: dict[str, Any]
+    scalars: dict[str, Any]
+    pieces: tuple[str, ...]
+
+    def to_bytes(self) -> bytes:
+        """JSON, with the format's version."""
+        return orjson.dumps(
+            {
+                "version": FORMAT_VERSION,
+                "position": self.position.streams,
+                "clocks": self.clocks,
+                "scalars": self.scalars,
+                "pieces": self.pieces,
+            },
+            option=orjson.OPT_SERIALIZE_NUMPY,
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Manifest:
+        """A manifest from its JSON; MESH-S101 for another version's."""
+        values = orjson.loads(data)
+        if values["version"] != FORMAT_VERSION:
+            raise MeshError(
+                "MESH-S101",
+                f"snapshot has format {values['version']}, this version reads {FORMAT_VERSION}",
+                hint="Run the version that wrote it, or undeploy and deploy the app.",
+            )
+        return cls(
+            Position(tuple((s, n, t) for s, n, t in values["position"])),
+            values["clocks"],
+            values["scalars"],
+            tuple(values["pieces"]),
+        )
+
+
+class LocalState:
+    """The state directory of one partition of one instance."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def save(self, position: Position, clocks: dict[str, Any], state: State) -> None:
+        """Write the pieces that aren't there yet, then the manifest; then drop what is old."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for name, batch in state.pieces.items():
+            path = self.piece_path(name)
+            if not path.exists():
+                _write_atomically(path, _ipc(batch))
+        manifest = Manifest(position, clocks, dict(state.scalars), tuple(state.pieces))
+        self.put_manifest(manifest)
+        self._drop_old()
+
+    def put_manifest(self, manifest: Manifest) -> None:
+        """Write a manifest whose pieces are all there."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        _write_atomically(self._manifest_path(manifest.position), manifest.to_bytes())
+
+    def manifest(self, position: Position) -> Manifest | None:
+        """The manifest of exactly this position."""
+        try:
+            return Manifest.from_bytes(self._manifest_path(position).read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def load(self, manifest: Manifest) -> State:
+        """The state that a manifest describes; pieces are mapped, not read."""
+        return State(
+            {name: _read(self.piece_path(name)) for name in manifest.pieces}, manifest.scalars
+        )
+
+    def is_empty(self) -> bool:
+        """Whether nothing has ever been saved here."""
+        return next(self.directory.glob("*.manifest"), None) is None
+
+    def piece_path(self, name: str) -> Path:
+        """Where the piece called ``name`` is."""
+        return self.directory / f"{quote(name, safe='')}.arrow"
+
+    def _manifest_path(self, position: Position) -> Path:
+        return self.directory / f"{position.name}.manifest"
+
+    def _drop_old(self) -> None:
+        newest_first = sorted(
+            self.directory.glob("*.manifest"), key=lambda p: p.stat().st_mtime_ns, reverse=True
+        )
+        for path in newest_first[MANIFESTS_KEPT:]:
+            path.unlink(missing_ok=True)
+        if len(newest_first) <= MANIFESTS_KEPT:
+            return
+        used = {
+            self.piece_path(name)
+            for path in newest_first[:MANIFESTS_KEPT]
+            for name in Manifest.from_bytes(path.read_bytes()).pieces
+        }
+        for path in self.directory.glob("*.arrow"):
+            if path not in used:
+                path.unlink(missing_ok=True)
+
+
+def _write_atomically(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.write_bytes(data)
+    temporary.replace(path)
+
+
+def _ipc(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def _read(path: Path) -> pa.RecordBatch:
+    reader = pa.ipc.open_file(pa.memory_map(str(path)))
+    return reader.get_batch(0)

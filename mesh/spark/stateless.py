@@ -1,0 +1,208 @@
+"""Stateless groups as DataFrame expressions: Catalyst runs them, and Spark's UI shows them.
+
+The source decodes to typed columns; filters and projections follow; the last projection makes rows for the
+sink.  An event that can't be read travels along as a row with ``_error`` set, past every filter, and leaves for the
+error stream through the same sink, so that recording it costs no second read.
+
+Each path from an input channel to an output channel is a leg with a producer of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from mesh.model.app import Channel, Format, GroupKind
+from mesh.model.partition import partitions
+from mesh.plan.bound import BoundStream
+from mesh.plan.build import bind_group
+from mesh.spark import emit
+from mesh.spark.expressions import to_column
+from mesh.spark.wiring import POSITIONS_PER_MESSAGE, SINK_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+    from mesh.model.app import GroupInput
+    from mesh.plan.bound import BoundQuery, Column
+    from mesh.spark.wiring import Wiring
+
+#: What the source adds to the stream's columns, and every step hands on.
+METADATA = ("_sequence", "_index", "_timestamp_ms", "_event_time_ms", "_error", "_data")
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """One path through a stateless group."""
+
+    input: GroupInput
+    queries: tuple[BoundQuery, ...]
+    output: Channel
+
+
+def legs(wiring: Wiring) -> tuple[Leg, ...]:
+    """Every path from an input of the group to one of its outputs, in the order of its queries."""
+    group = wiring.group
+    if group.kind is GroupKind.PARTITIONER:
+        return tuple(Leg(i, (), output) for i in group.inputs for output in group.outputs)
+    app = bind_group(group)
+    found: list[Leg] = []
+
+    def follow(group_input: GroupInput, stream: str, path: tuple[BoundQuery, ...]) -> None:
+        for query in app.queries:
+            if query.input_streams != (stream,) or query in path:
+                continue
+            output = wiring.output(query.target.name)
+            if output is not None:
+                found.append(Leg(group_input, (*path, query), output))
+            follow(group_input, query.target.name, (*path, query))
+
+    for group_input in group.inputs:
+        follow(group_input, group_input.channel.stream.name, ())
+    return tuple(found)
+
+
+def build(wiring: Wiring, read: Callable[[GroupInput], DataFrame]) -> DataFrame:
+    """The group as one DataFrame of sink rows; ``read`` gives an input's typed rows with metadata."""
+    recorded: set[str] = set()
+    frames = []
+    for number, leg in enumerate(legs(wiring), 1):
+        name = leg.input.channel.stream.name
+        records = leg.input.records_errors and name not in recorded
+        recorded.add(name)
+        frames.append(_leg(wiring, leg, number, read(leg.input), records))
+    return reduce(lambda a, b: a.unionAll(b), frames)
+
+
+def _leg(wiring: Wiring, leg: Leg, number: int, frame: DataFrame, records: bool) -> DataFrame:
+    if not records:
+        frame = frame.where(F.col("_error").isNull())
+    for query in leg.queries:
+        frame = _query(query, frame)
+    producer = wiring.producer(f"{wiring.assignment.index}of{wiring.group.parallel}-{number}")
+    if leg.output.format is Format.JSON and not leg.output.key:
+        return _json_rows(wiring, leg, producer, frame)
+    return frame.mapInArrow(EncodeTask(wiring, leg, producer), SINK_SCHEMA)
+
+
+def _query(query: BoundQuery, frame: DataFrame) -> DataFrame:
+    assert isinstance(query.input, BoundStream)
+    failed = F.col("_error").isNotNull()
+
+    def attribute(column: Column) -> SparkColumn:
+        return F.col(f"`{column.name}`")
+
+    for condition in query.input.filters:
+        frame = frame.where(failed | to_column(condition, attribute))
+    outputs = {o.name: to_column(o.expression, attribute) for o in query.outputs}
+
+    def output_or_attribute(column: Column) -> SparkColumn:
+        return outputs[column.name] if column.step == -1 else attribute(column)
+
+    if query.having is not None:
+        frame = frame.where(failed | to_column(query.having, output_or_attribute))
+    # The target's attribute names count, by place, when the stream is defined with other ones.
+    named = zip(query.target.names, outputs.values(), strict=True)
+    return frame.select(*(column.alias(name) for name, column in named), *METADATA)
+
+
+def _json_rows(wiring: Wiring, leg: Leg, producer: str, frame: DataFrame) -> DataFrame:
+    """Encoded by Catalyst: no Python between the source and the sink."""
+    failed = F.col("_error").isNotNull()
+    error_stream, error_subject = wiring.errors
+    error_producer = wiring.producer(
+        f"errors-{leg.input.channel.stream.name}-{wiring.assignment.index}"
+    )
+    names = leg.output.stream.names
+    event = F.to_json(
+        F.struct(*(F.col(f"`{name}`") for name in names)), {"ignoreNullFields": "false"}
+    )
+    text = F.try_validate_utf8(F.col("_data").cast("string"))
+    error = F.to_json(
+        F.struct(
+            F.lit(leg.input.channel.stream.name).alias("stream"),
+            F.col("_sequence").alias("sequence"),
+            F.col("_index").alias("index"),
+            F.col("_timestamp_ms").alias("time_ms"),
+            F.lit(wiring.group.name).alias("group"),
+            F.col("_error").alias("reason"),
+            text.alias("data"),
+            F.when(text.isNull(), F.base64("_data")).alias("data_base64"),
+        )
+    )
+    position = F.col("_sequence") * POSITIONS_PER_MESSAGE + F.col("_index")
+    return frame.select(
+        F.when(failed, error_stream).otherwise(leg.output.js_stream()).alias("stream"),
+        F.when(failed, error_subject).otherwise(leg.output.subject()).alias("subject"),
+        F.when(failed, error).otherwise(event).cast("binary").alias("data"),
+        F.lit(emit.JSON_TYPE).alias("content_type"),
+        F.when(~failed, F.col("_event_time_ms")).alias("event_time_ms"),
+        F.when(failed, error_producer).otherwise(producer).alias("producer"),
+        position.alias("position"),
+        position.alias("first_position"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeTask:
+    """What ``mapInArrow`` calls where Catalyst can't encode: Arrow messages and keyed channels."""
+
+    wiring: Wiring
+    leg: Leg
+    producer: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows with metadata in, sink rows out."""
+        for batch in batches:
+            if batch.num_rows:
+                failed = pa.compute.is_valid(batch.column("_error"))
+                yield from self._errors(batch.filter(failed))
+                yield from self._events(batch.filter(pa.compute.invert(failed)))
+
+    def _errors(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if batch.num_rows:
+            messages = pa.RecordBatch.from_arrays(
+                [batch.column(c) for c in ("_sequence", "_timestamp_ms", "_data")],
+                names=["sequence", "time_ms", "data"],
+            )
+            indexes = batch.column("_index").to_pylist()
+            reasons = batch.column("_error").to_pylist()
+            found = [(row, indexes[row], reasons[row]) for row in range(batch.num_rows)]
+            stream = self.leg.input.channel.stream.name
+            yield emit.error_rows(self.wiring, stream, messages, found)
+
+    def _events(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        output = self.leg.output
+        rows = batch.select(list(output.stream.names)).cast(output.stream.arrow)
+        position = pa.compute.add(
+            pa.compute.multiply(batch.column("_sequence"), POSITIONS_PER_MESSAGE),
+            batch.column("_index").cast(pa.int64()),
+        )
+        times = batch.column("_event_time_ms")
+        if not output.key:
+            yield from emit.event_rows(output, self.producer, rows, position, _if_any(times))
+            return
+        place = partitions([rows.column(name) for name in output.key], output.partitions)
+        for number in np.unique(place).tolist():
+            chosen = pa.array(np.flatnonzero(place == number))
+            yield from emit.event_rows(
+                output,
+                self.producer,
+                rows.take(chosen),
+                position.take(chosen),
+                _if_any(times.take(chosen)),
+                number,
+            )
+
+
+def _if_any(times: pa.Array) -> Any:
+    return None if times.null_count == len(times) else times

@@ -1,0 +1,67 @@
+"""What an instance reads and writes, worked out from its group: values that travel to Spark's processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from mesh.model import names
+from mesh.model.app import GroupSpec, Strategy
+from mesh.model.cluster import Assignment
+
+if TYPE_CHECKING:
+    from mesh.model.app import Channel, GroupInput
+
+#: Sequences a block holds when instances share a channel round robin.
+ROUND_ROBIN_BLOCK: Final = 256
+#: Events of one message get consecutive positions below the next message's.
+POSITIONS_PER_MESSAGE: Final = 1 << 20
+
+#: What the sink takes: see ``pyspark_nats.writer``.
+SINK_SCHEMA: Final = (
+    "stream string, subject string, data binary, content_type string, event_time_ms long, "
+    "producer string, position long, first_position long"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """An instance with its group: names its partitions, producers and JetStream streams."""
+
+    group: GroupSpec
+    assignment: Assignment
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """The virtual partitions that this instance owns; 0 alone without a keyed input."""
+        keyed = [i.channel for i in self.group.inputs if i.strategy is Strategy.BY_KEY]
+        count = max((channel.partitions for channel in keyed), default=1)
+        if not keyed:
+            return (0,)
+        return tuple(range(self.assignment.index - 1, count, self.group.parallel))
+
+    def input_streams(self, partition: int) -> dict[str, GroupInput]:
+        """JetStream stream to input, for what ``partition`` reads."""
+        return {js_stream_of(i, partition): i for i in self.group.inputs}
+
+    def producer(self, part: str) -> str:
+        """The name under which ``part`` of this group leaves its markers.
+
+        It outlives moves and restarts, and differs from that of an earlier app of the same name.
+        """
+        return f"{self.assignment.app_incarnation}-{self.group.name}-{part}"
+
+    def output(self, stream: str) -> Channel | None:
+        """The channel that events inserted into ``stream`` go to, None for an internal stream."""
+        return next((c for c in self.group.outputs if c.stream.name == stream), None)
+
+    @property
+    def errors(self) -> tuple[str, str]:
+        """JetStream stream and subject for what can't be read."""
+        return names.error_js_stream(self.group.app), names.error_subject(self.group.app)
+
+
+def js_stream_of(group_input: GroupInput, partition: int) -> str:
+    """The JetStream stream that ``partition`` reads of an input."""
+    keyed = group_input.strategy is Strategy.BY_KEY
+    return group_input.channel.js_stream(partition if keyed else 0)

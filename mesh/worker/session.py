@@ -1,0 +1,179 @@
+"""The Spark process of a worker: ``python -m mesh.worker.session``, started by the agent.
+
+It takes commands on standard input and reports on standard output (``mesh.worker.protocol``).  It ends when its
+standard input does.  The main thread runs the event loop that NATS and the commands live in; each instance has a
+thread of its own, in which it may wait for Spark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mesh import java, logs
+from mesh.clock import SystemClock
+from mesh.jetstream.connection import connect
+from mesh.jetstream.snapshots import JetStreamSnapshots, ensure_buckets
+from mesh.logs import fields
+from mesh.model import codec
+from mesh.spark import session as spark_session
+from mesh.spark.instance import Instance, InstanceOptions
+from mesh.spark.wiring import Wiring
+from mesh.worker.protocol import (
+    CONFIG_VARIABLE,
+    Ready,
+    Reply,
+    Report,
+    SessionConfig,
+    StartInstance,
+    StopInstance,
+    from_line,
+    to_line,
+)
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from pyspark.sql import SparkSession
+
+    from mesh.model.cluster import Assignment
+    from mesh.settings import NatsSettings
+
+log = logging.getLogger(__name__)
+
+
+class Session:
+    """The instances of one worker, in one Spark session."""
+
+    def __init__(
+        self, config: SessionConfig, spark: SparkSession, client: Client, replies: Replies
+    ) -> None:
+        settings = config.settings
+        self._directory = Path(config.directory) / "instances"
+        self._spark = spark
+        self._js = client.jetstream()
+        self._loop = asyncio.get_running_loop()
+        self._replies = replies
+        self._instances: dict[str, Instance] = {}
+        self._options = InstanceOptions(
+            worker=config.worker,
+            nats=connector_options(settings.nats),
+            batch_rows_max=settings.spark.trigger_rows_max,
+            snapshot_interval_s=settings.worker.snapshot_interval_s,
+            retry_s=settings.worker.retry_s,
+        )
+
+    async def handle(self, line: bytes) -> None:
+        """Carry out one command."""
+        match from_line(line):
+            case StartInstance(assignment, group):
+                await self._stop(assignment.instance, assignment.epoch - 1)
+                if assignment.instance not in self._instances:
+                    self._start(Wiring(group, assignment))
+            case StopInstance(instance, epoch):
+                await self._stop(instance, epoch)
+            case other:
+                log.error("session was sent a reply", extra=fields(reply=other))
+
+    async def stop_all(self) -> None:
+        """Stop every instance and wait for it."""
+        for instance in self._instances.values():
+            instance.stop()
+        for instance in list(self._instances.values()):
+            await asyncio.to_thread(instance.join)
+        self._instances.clear()
+
+    def _start(self, wiring: Wiring) -> None:
+        assignment = wiring.assignment
+        instance = Instance(
+            self._spark,
+            wiring,
+            self._options,
+            self._directory / assignment.instance,
+            self._snapshots(assignment),
+            lambda status: self._replies.send(Report(status)),
+            SystemClock(),
+        )
+        self._instances[assignment.instance] = instance
+        instance.start()
+
+    async def _stop(self, name: str, epoch: int) -> None:
+        running = self._instances.get(name)
+        if running is None or running.wiring.assignment.epoch > epoch:
+            return
+        running.stop()
+        await asyncio.to_thread(running.join)
+        del self._instances[name]
+
+    def _snapshots(self, assignment: Assignment) -> JetStreamSnapshots:
+        return JetStreamSnapshots(
+            self._js,
+            self._loop,
+            incarnation=assignment.app_incarnation,
+            instance=assignment.instance,
+            epoch=assignment.epoch,
+        )
+
+
+class Replies:
+    """Standard output, kept for replies: whatever else is printed goes to standard error."""
+
+    def __init__(self) -> None:
+        self._out = os.fdopen(os.dup(1), "wb", buffering=0)
+        os.dup2(2, 1)
+        self._lock = threading.Lock()
+
+    def send(self, reply: Reply) -> None:
+        """Write one reply; from any thread."""
+        with self._lock:
+            self._out.write(to_line(reply))
+
+
+def connector_options(nats: NatsSettings) -> dict[str, str]:
+    """How source and sink reach NATS."""
+    options = {"servers": nats.url, "user": nats.user, "password": nats.password}
+    return {name: value for name, value in options.items() if value}
+
+
+async def run(config: SessionConfig, replies: Replies) -> None:
+    """Start Spark, say so, and carry out commands until standard input ends."""
+    clock = SystemClock()
+    started_s = clock.monotonic_s()
+    directory = Path(config.directory)
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    os.environ["JAVA_HOME"] = str(java.java_home())
+
+    spark = await asyncio.to_thread(
+        spark_session.start, config.settings.spark, f"mesh {config.worker}", directory / "spark"
+    )
+    client = await connect(config.settings.nats, name=f"mesh session {config.worker}")
+    await ensure_buckets(client.jetstream(), config.settings.channels.replicas)
+    session = Session(config, spark, client, replies)
+    replies.send(Ready(spark.version, round(clock.monotonic_s() - started_s, 1)))
+
+    reader = asyncio.StreamReader(limit=1 << 24)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+    while line := await reader.readline():
+        await session.handle(line)
+    await session.stop_all()
+    await client.close()
+    spark.stop()
+
+
+def main() -> None:
+    """Entry point of the process."""
+    config = codec.decode(SessionConfig, os.environ.pop(CONFIG_VARIABLE).encode())
+    logs.configure(config.settings.log.level, config.settings.log.style)
+    asyncio.run(run(config, Replies()))
+
+
+if __name__ == "__main__":
+    main()
