@@ -1,8 +1,8 @@
 """Snapshots of instances in JetStream: pieces in an object store, manifests in a key-value bucket.
 
-A manifest is replaced by compare-and-set.  Whoever restores writes the manifest back under its own epoch, so a
-process with an older epoch that wakes up later finds its next write refused, and can't delete what the new one
-needs.  Pieces are stored once, under the epoch that wrote them.
+A manifest is replaced by compare-and-set.  Whoever restores writes the manifest back under its own
+epoch, so a process with an older epoch that wakes up later finds its next write refused, and can't
+delete what the new one needs.  Pieces are stored once, under the epoch that wrote them.
 """
 
 from __future__ import annotations

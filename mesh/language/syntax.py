@@ -4,13 +4,19 @@ Every node carries the ``Position`` where it starts; positions don't count for e
 and its printed form have equal trees.
 """
 
+# ``at()`` makes a field, it is no value that instances would share.
+# ruff: noqa: RUF009
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from mesh.errors import Position
-from mesh.model.types import AttributeType
+
+if TYPE_CHECKING:
+    from mesh.model.types import AttributeType
 
 NOWHERE = Position(0, 0)
 
@@ -25,11 +31,10 @@ def at() -> Position:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant; None is ``null``.  Time constants (``2 min``) are long, in milliseconds."""
+    """A constant.  Time constants (``2 min``) are long, in milliseconds; there is no ``null``."""
 
-    value: str | int | float | bool | None
-    #: None for ``null``.
-    type: AttributeType | None
+    value: str | int | float | bool
+    type: AttributeType
     position: Position = at()
     #: Printed as a time constant when set; the value is milliseconds.
     is_time: bool = field(default=False, compare=False, kw_only=True)

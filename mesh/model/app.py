@@ -1,8 +1,8 @@
 """An app as the cluster knows it: channels and groups, ready to be stored, placed and run.
 
 These records cross process borders as JSON (``mesh.model.codec``).  A group carries the SiddhiQL
-text of its own part of the app rather than compiled operators: a person can read it, and a worker of
-another version compiles it anew.
+text of its own part of the app rather than compiled operators: a person can read it, and a worker
+of another version compiles it anew.
 """
 
 from __future__ import annotations
@@ -124,5 +124,5 @@ class AppSpec:
 
     @property
     def fingerprint(self) -> str:
-        """Tells texts apart; equal texts are equal apps, and deploying one again changes nothing."""
+        """Tells texts apart: equal texts are equal apps, so deploying one again is nothing new."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:16]

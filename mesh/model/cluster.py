@@ -1,8 +1,9 @@
 """The cluster's records: who is there, who leads, what is wanted, what runs where.
 
-Each is one key-value entry, JSON by ``mesh.model.codec``.  Who writes what: a node its own ``NodeRecord``,
-the leader ``Assignment`` (fenced by the lease's revision), any manager ``AppRecord`` (guarded by the key's own
-revision), a worker the ``InstanceStatus`` of what it was assigned.
+Each is one key-value entry, JSON by ``mesh.model.codec``.  Who writes what: a node its own
+``NodeRecord``, the leader ``Assignment`` (fenced by the lease's revision), any manager
+``AppRecord`` (guarded by the key's own revision), a worker the ``InstanceStatus`` of what it was
+assigned.
 """
 
 from __future__ import annotations

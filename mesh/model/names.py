@@ -65,7 +65,7 @@ def error_subject(app: str) -> str:
 
 
 def error_js_stream(app: str) -> str:
-    """The JetStream stream of an app's errors; ``_errors`` is no stream's name (they have no ``-_``)."""
+    """The JetStream stream of an app's errors; no stream's own name ends in ``-``."""
     return f"{ROOT}-{app}-errors-"
 
 

@@ -21,7 +21,8 @@ def partitions(keys: Sequence[pa.Array], count: int) -> npt.NDArray[np.int64]:
     """The partition, 0 to ``count - 1``, of each row.
 
     Args:
-        keys: the key's columns, all of length n; their values' texts are joined by ``_``, a null counts as
+        keys: the key's columns, all of length n; their values' texts are joined by ``_``, a null
+        counts as
             the empty text.
         count: how many partitions there are, at least 1.
 
@@ -29,7 +30,8 @@ def partitions(keys: Sequence[pa.Array], count: int) -> npt.NDArray[np.int64]:
         int64[n].
 
     Source:
-        FNV-1a, 32 bits, modulo ``count``: what nats-server's ``{{partition(n,..)}}`` subject mapping does.
+        FNV-1a, 32 bits, modulo ``count``: what nats-server's ``{{partition(n,..)}}`` subject
+        mapping does.
     """
     texts = [pc.fill_null(pc.cast(key, pa.string()), "") for key in keys]
     joined = texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, "_")

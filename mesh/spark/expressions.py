@@ -1,8 +1,9 @@
 """Bound expressions to Spark columns, with SiddhiQL's rules where SQL's differ.
 
-A comparison with null is false, also ``!=`` and also under ``not``; integer division truncates and integer
-arithmetic wraps around, as Java's do (the session has ANSI mode off).  What these rules are is asked of
-the reference engine; ``tests/cases/operators`` runs the same cases here and in ``mesh.operators``.
+A comparison with null is false, also ``!=`` and also under ``not``; integer division truncates and
+integer arithmetic wraps around, as Java's do (the session has ANSI mode off).  What these rules are
+is asked of the reference engine; ``tests/cases/operators`` runs the same cases here and in
+``mesh.operators``.
 """
 
 from __future__ import annotations

@@ -1,17 +1,20 @@
 """The host of stateful operators: runs inside ``mapInArrow``, between the source and the sink.
 
-One task handles one partition's part of a micro-batch.  It loads the state at the position where the batch
-starts, decodes, runs the operators, encodes what they put out, and leaves the state at the position where the
-batch ends.  The operators know nothing of it, and it knows nothing of what they do.
+One task handles one partition's part of a micro-batch.  It loads the state at the position where
+the batch starts, decodes, runs the operators, encodes what they put out, and leaves the state at
+the position where the batch ends.  The operators know nothing of it, and it knows nothing of what
+they do.
 
-Its input are the source's raw rows with range markers: for each input stream a row that says where the
-range starts, then messages, then a row that says where it ends (sequence and the broker's time).
+Its input are the source's raw rows with range markers: for each input stream a row that says where
+the range starts, then messages, then a row that says where it ends (sequence and the broker's
+time).
 """
 
 from __future__ import annotations
 
 import gc
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -171,7 +174,7 @@ class _Run:
         codes = streams.indices.to_numpy(zero_copy_only=False)
         cuts = np.flatnonzero(np.diff(codes)) + 1
         bounds = [0, *cuts.tolist(), messages.num_rows]
-        for start, stop in zip(bounds, bounds[1:], strict=False):
+        for start, stop in pairwise(bounds):
             group_input = self._inputs[messages.column("stream")[start].as_py()]
             part = messages.slice(start, stop - start)
             of_channel = pa.compute.equal(

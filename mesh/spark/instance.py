@@ -1,9 +1,9 @@
-"""One instance in a worker's session: a streaming query that is started, watched, and started again.
+"""One instance in a worker's session: a streaming query, started, watched, started again.
 
-Everything that Spark keeps on disk for the query is scratch.  A start, whether the first, after a failure, or on
-another worker, takes the last shared snapshot, reads the log from the position that the snapshot was
-taken at, and has the sink skip what is out already.  A snapshot is shared only for a position that the sink has
-committed, so that nothing between the two can be lost.
+Everything that Spark keeps on disk for the query is scratch.  A start, whether the first, after a
+failure, or on another worker, takes the last shared snapshot, reads the log from the position that
+the snapshot was taken at, and has the sink skip what is out already.  A snapshot is shared only for
+a position that the sink has committed, so that nothing between the two can be lost.
 """
 
 from __future__ import annotations
@@ -183,7 +183,8 @@ class Instance:
         reported_at_s = shared_at_s = self._clock.monotonic_s()
         while not self._stopping.is_set():
             # Raises what ended the query, if something did.
-            if running.awaitTermination(LOOK_S if is_up else LOOK_STARTING_S):  # type: ignore[arg-type]
+            look_s = LOOK_S if is_up else LOOK_STARTING_S
+            if running.awaitTermination(look_s):  # type: ignore[arg-type]
                 return
             progress = running.lastProgress
             now_s = self._clock.monotonic_s()
@@ -278,7 +279,7 @@ def _consumed(progress: Any) -> dict[str, int]:
 
 
 def _reason(failure: Exception) -> str:
-    """The line of a failure that a person wants: Spark wraps it in stack traces of two languages."""
+    """The line of a failure that a person wants: Spark wraps it in traces of two languages."""
     lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
     told = [line for line in lines if "[MESH-" in line or "PYSPARK-NATS" in line]
     python = [line for line in lines if "Error: " in line and not line.startswith(("at ", "File "))]

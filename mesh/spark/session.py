@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from mesh.settings import SparkSettings
 
-#: Each with its reason.  Latencies are p50 / p99 of a micro-batch at 10 messages a second: 180-450 / 300-5700 ms with
-#: Spark's defaults, 45 / 112 ms with these.
+#: Each with its reason.  Latencies are p50 / p99 of a micro-batch at 10 messages a second: 180-450
+#: / 300-5700 ms with Spark's defaults, 45 / 112 ms with these.
 STREAMING_CONF: Final[dict[str, str]] = {
     # The default file manager asks the shell for each file's permissions: 42 processes a batch.
     "spark.sql.streaming.checkpointFileManagerClass": (

@@ -1,9 +1,9 @@
 """State of one partition on the local disk: what a batch leaves for the next one, in any process.
 
-A directory holds pieces (Arrow files, never changed once written) and manifests, one for each of the
-last few positions.  A manifest names a position of the input, the state at it, and which pieces make it up.
-A batch looks up the manifest of the position that it starts from, so a batch that Spark runs again finds the
-state from before it.
+A directory holds pieces (Arrow files, never changed once written) and manifests, one for each of
+the last few positions.  A manifest names a position of the input, the state at it, and which pieces
+make it up. A batch looks up the manifest of the position that it starts from, so a batch that Spark
+runs again finds the state from before it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Stateless groups as DataFrame expressions: Catalyst runs them, and Spark's UI shows them.
 
-The source decodes to typed columns; filters and projections follow; the last projection makes rows for the
-sink.  An event that can't be read travels along as a row with ``_error`` set, past every filter, and leaves for the
-error stream through the same sink, so that recording it costs no second read.
+The source decodes to typed columns; filters and projections follow; the last projection makes rows
+for the sink.  An event that can't be read travels along as a row with ``_error`` set, past every
+filter, and leaves for the error stream through the same sink, so that recording it costs no second
+read.
 
 Each path from an input channel to an output channel is a leg with a producer of its own.
 """
@@ -72,7 +73,7 @@ def legs(wiring: Wiring) -> tuple[Leg, ...]:
 
 
 def build(wiring: Wiring, read: Callable[[GroupInput], DataFrame]) -> DataFrame:
-    """The group as one DataFrame of sink rows; ``read`` gives an input's typed rows with metadata."""
+    """The group as one DataFrame of sink rows; ``read`` gives an input's typed rows."""
     recorded: set[str] = set()
     frames = []
     for number, leg in enumerate(legs(wiring), 1):

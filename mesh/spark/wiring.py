@@ -1,4 +1,4 @@
-"""What an instance reads and writes, worked out from its group: values that travel to Spark's processes."""
+"""What an instance reads and writes, worked out from its group."""
 
 from __future__ import annotations
 

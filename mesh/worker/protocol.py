@@ -1,7 +1,7 @@
 """What a worker's agent and its Spark session say to each other: one JSON object a line.
 
-The agent writes commands to the session's standard input; the session writes reports to its standard output
-(its logs go to standard error).  End of file on standard input ends the session.
+The agent writes commands to the session's standard input; the session writes reports to its
+standard output (its logs go to standard error).  End of file on standard input ends the session.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from mesh.model.app import GroupSpec
 from mesh.model.cluster import Assignment, InstanceStatus
 from mesh.settings import Settings
 
-#: Environment variable that hands a ``SessionConfig`` to the session; no argument, because a process's
-#: arguments are for all to see and the settings hold passwords.
+#: Environment variable that hands a ``SessionConfig`` to the session; no argument, because a
+#: process's arguments are for all to see and the settings hold passwords.
 CONFIG_VARIABLE: Final = "MESH_SESSION"
 
 

@@ -1,8 +1,8 @@
 """The Spark process of a worker: ``python -m mesh.worker.session``, started by the agent.
 
-It takes commands on standard input and reports on standard output (``mesh.worker.protocol``).  It ends when its
-standard input does.  The main thread runs the event loop that NATS and the commands live in; each instance has a
-thread of its own, in which it may wait for Spark.
+It takes commands on standard input and reports on standard output (``mesh.worker.protocol``).  It
+ends when its standard input does.  The main thread runs the event loop that NATS and the commands
+live in; each instance has a thread of its own, in which it may wait for Spark.
 """
 
 from __future__ import annotations
@@ -51,10 +51,15 @@ class Session:
     """The instances of one worker, in one Spark session."""
 
     def __init__(
-        self, config: SessionConfig, spark: SparkSession, client: Client, replies: Replies
+        self,
+        config: SessionConfig,
+        directory: Path,
+        spark: SparkSession,
+        client: Client,
+        replies: Replies,
     ) -> None:
         settings = config.settings
-        self._directory = Path(config.directory) / "instances"
+        self._directory = directory / "instances"
         self._spark = spark
         self._js = client.jetstream()
         self._loop = asyncio.get_running_loop()
@@ -144,8 +149,9 @@ async def run(config: SessionConfig, replies: Replies) -> None:
     """Start Spark, say so, and carry out commands until standard input ends."""
     clock = SystemClock()
     started_s = clock.monotonic_s()
-    directory = Path(config.directory)
-    shutil.rmtree(directory, ignore_errors=True)
+    # The last processes of a killed session may still write to what it left behind.
+    shutil.rmtree(config.directory, ignore_errors=True)
+    directory = Path(config.directory) / f"session-{os.getpid()}"
     directory.mkdir(parents=True)
     os.environ["JAVA_HOME"] = str(java.java_home())
 
@@ -154,7 +160,7 @@ async def run(config: SessionConfig, replies: Replies) -> None:
     )
     client = await connect(config.settings.nats, name=f"mesh session {config.worker}")
     await ensure_buckets(client.jetstream(), config.settings.channels.replicas)
-    session = Session(config, spark, client, replies)
+    session = Session(config, directory, spark, client, replies)
     replies.send(Ready(spark.version, round(clock.monotonic_s() - started_s, 1)))
 
     reader = asyncio.StreamReader(limit=1 << 24)
