@@ -29,7 +29,7 @@ def decode(kind: type[T], data: bytes) -> T:
     """A record of type ``kind`` from its JSON; MESH-C100 when it isn't one."""
     try:
         return cast("T", _build(kind, orjson.loads(data)))
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise MeshError(
             "MESH-C100",
             f"record {kind.__name__} can't be read",
