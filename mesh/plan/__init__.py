@@ -1,1 +1,1 @@
-"""From a syntax tree to an app that can be deployed: names and types bound, groups cut, channels wired."""
+"""From a syntax tree to an app that can be deployed: names bound, groups cut, channels wired."""

@@ -132,7 +132,7 @@ class BoundQuery:
     input: BoundStream | BoundPattern
     outputs: tuple[BoundOutput, ...]
     group_by: tuple[Column, ...]
-    #: Over output attributes (``Column`` with step -1) and, where no output has the name, the input's.
+    #: Over output attributes: ``Column`` with step -1.
     having: BoundExpression | None
     #: The stream it inserts into, with its attributes.
     target: StreamSchema
