@@ -1,0 +1,159 @@
+"""A plan for people and for programs: what ``mesh plan`` prints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mesh.model.app import GroupKind, Strategy
+from mesh.plan.build import bind_group
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mesh.model.app import Channel, GroupInput, GroupSpec
+    from mesh.plan.build import AppPlan
+
+
+def explain(plan: AppPlan) -> str:
+    """Groups, instances, channels, subjects and JetStream streams, as text of several lines."""
+    spec = plan.spec
+    instances = sum(group.parallel for group in spec.groups)
+    counts = ", ".join(
+        (
+            _counted(len(spec.groups), "group"),
+            _counted(instances, "instance"),
+            _counted(len(spec.channels), "channel"),
+        )
+    )
+    lines = [f"app {spec.name}: {counts}"]
+    for group in spec.groups:
+        lines += ["", *_group_lines(group)]
+    lines += ["", "channels"]
+    lines += _table(
+        [
+            ("stream", "format", "subject", "JetStream stream"),
+            *(
+                (
+                    _channel_name(c),
+                    str(c.format),
+                    _range(_subjects(c)),
+                    _range(_js_streams(c)),
+                )
+                for c in spec.channels
+            ),
+        ]
+    )
+    internal = _internal_streams(plan)
+    if internal:
+        lines += ["", f"internal streams, never on the wire: {', '.join(internal)}"]
+    return "\n".join(lines)
+
+
+def to_values(plan: AppPlan) -> dict[str, Any]:
+    """The same as JSON values."""
+    return {
+        "app": plan.spec.name,
+        "groups": [_group_values(group) for group in plan.spec.groups],
+        "channels": [_channel_values(channel) for channel in plan.spec.channels],
+        "internal_streams": list(_internal_streams(plan)),
+    }
+
+
+def _group_lines(group: GroupSpec) -> list[str]:
+    state = "stateful" if group.stateful else "stateless"
+    kind = "partitioner, added by the planner" if group.kind is GroupKind.PARTITIONER else state
+    lines = [
+        f"group {group.name} ({kind}, {_counted(group.parallel, 'instance')})",
+        f"  instances  {', '.join(group.instances)}",
+    ]
+    queries = _queries(group)
+    if queries:
+        lines.append(f"  queries    {', '.join(queries)}")
+    lines.extend(
+        f"  {_channel_name(i.channel)} --{i.strategy}--> {group.name}" for i in group.inputs
+    )
+    lines.extend(f"  {group.name} --> {_channel_name(c)}" for c in group.outputs)
+    return lines
+
+
+def _queries(group: GroupSpec) -> tuple[str, ...]:
+    return tuple(query.name for query in bind_group(group).queries)
+
+
+def _channel_name(channel: Channel) -> str:
+    return (
+        f"{channel.stream.name} by ({', '.join(channel.key)})"
+        if channel.key
+        else (channel.stream.name)
+    )
+
+
+def _subjects(channel: Channel) -> list[str]:
+    return [channel.subject(p) for p in range(channel.partitions)]
+
+
+def _js_streams(channel: Channel) -> list[str]:
+    return [channel.js_stream(p) for p in range(channel.partitions)]
+
+
+def _range(names: Sequence[str]) -> str:
+    """Names that differ in a last number, as one: ``mesh.A.S.by.k.0..7``."""
+    if len(names) == 1:
+        return names[0]
+    return f"{names[0]}..{len(names) - 1}"
+
+
+def _internal_streams(plan: AppPlan) -> tuple[str, ...]:
+    on_the_wire = {channel.stream.name for channel in plan.spec.channels}
+    used = {
+        name for query in plan.bound.queries for name in (*query.input_streams, query.target.name)
+    }
+    return tuple(s.name for s in plan.bound.streams if s.name in used and s.name not in on_the_wire)
+
+
+def _group_values(group: GroupSpec) -> dict[str, Any]:
+    return {
+        "name": group.name,
+        "kind": str(group.kind),
+        "parallel": group.parallel,
+        "stateful": group.stateful,
+        "instances": list(group.instances),
+        "queries": list(_queries(group)),
+        "reads": [_input_values(i) for i in group.inputs],
+        "writes": [{"stream": c.stream.name, "key": list(c.key)} for c in group.outputs],
+    }
+
+
+def _input_values(group_input: GroupInput) -> dict[str, Any]:
+    return {
+        "stream": group_input.channel.stream.name,
+        "strategy": str(group_input.strategy),
+        "key": list(group_input.channel.key) if group_input.strategy is Strategy.BY_KEY else [],
+        "records_errors": group_input.records_errors,
+    }
+
+
+def _channel_values(channel: Channel) -> dict[str, Any]:
+    return {
+        "stream": channel.stream.name,
+        "attributes": [{"name": a.name, "type": str(a.type)} for a in channel.stream.attributes],
+        "key": list(channel.key),
+        "partitions": channel.partitions,
+        "format": str(channel.format),
+        "subjects": _subjects(channel),
+        "js_streams": _js_streams(channel),
+    }
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _table(rows: Iterable[tuple[str, ...]]) -> list[str]:
+    """Rows in columns, two spaces between, without spaces at the end."""
+    rows = list(rows)
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    return [
+        ("  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True))).rstrip()
+        for row in rows
+    ]
