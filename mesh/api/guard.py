@@ -1,0 +1,129 @@
+"""Who gets past the door of the REST API.
+
+Every request but ``GET /health`` needs a user, by HTTP Basic, unless access is anonymous.  That
+is possible on a loopback address only, and then ``Host`` has to be a loopback name, so that no web
+page reaches the API by a name of its own (DNS rebinding).  A request that a browser sends on behalf
+of another site's page is refused in any case: ``text/plain`` goes across sites without asking.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.to_thread
+import orjson
+from starlette.datastructures import Headers
+from starlette.responses import Response
+
+from mesh.api.users import parse_basic
+from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from mesh.api.users import Users
+    from mesh.settings import ManagerSettings
+
+#: Checks of passwords at one time; each takes 64 MB and a core for tens of milliseconds.
+_CHECKS_MAX = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may use the API: these users, or, with None, anybody on this machine."""
+
+    users: Users | None
+    limiter: anyio.CapacityLimiter = field(
+        default_factory=lambda: anyio.CapacityLimiter(_CHECKS_MAX)
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host``, a name or an address, is this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def check_settings(settings: ManagerSettings) -> None:
+    """Refuse settings that would leave the API open.
+
+    Raises:
+        MeshError: MESH-A102 without users and without ``anonymous``, or ``anonymous`` on an
+            address that others reach; MESH-A103 for passwords in the clear on such an address;
+            MESH-A104 for half a certificate.
+    """
+    local = is_loopback(settings.host)
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        raise MeshError("MESH-A104", "manager.tls_cert and manager.tls_key go together")
+    if settings.anonymous and not local:
+        raise MeshError(
+            "MESH-A102",
+            f"the API can't be anonymous on {settings.host}",
+            detail="manager.anonymous is for addresses that only this machine reaches.",
+            hint="Set manager.users_file, or manager.host to 127.0.0.1.",
+        )
+    if not settings.anonymous and not settings.users_file:
+        raise MeshError(
+            "MESH-A102",
+            "the API has no users",
+            detail="No user and no password exists by default.",
+            hint="'mesh user add NAME --file users' makes a file for manager.users_file;"
+            " on a loopback address manager.anonymous does without.",
+        )
+    if not local and not settings.tls_cert:
+        raise MeshError(
+            "MESH-A103",
+            f"the API would take passwords in the clear on {settings.host}",
+            hint="Set manager.tls_cert and manager.tls_key, or manager.host to 127.0.0.1.",
+        )
+
+
+class Guard:
+    """The middleware that does so."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer it with the refusal."""
+        if scope["type"] == "http" and scope["path"] != "/health":
+            refusal = await self._refusal(scope, Headers(scope=scope))
+            if refusal is not None:
+                await refusal(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    async def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+            return _answer(403, f"request comes from a page of {origin}")
+        users = self._access.users
+        if users is None:
+            host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+            return None if is_loopback(host) else _answer(403, f'host "{host}" is not this machine')
+        given = parse_basic(headers.get("authorization", ""))
+        if given is None:
+            return _answer(401, "user and password are missing")
+        try:
+            fits = await anyio.to_thread.run_sync(users.check, given, limiter=self._access.limiter)
+        except MeshError as error:
+            return _answer(500, error.message)
+        if not fits:
+            return _answer(401, "user and password don't fit")
+        scope["mesh.user"] = given.user
+        return None
+
+
+def _answer(status: int, message: str) -> Response:
+    headers = {"WWW-Authenticate": 'Basic realm="mesh", charset="UTF-8"'} if status == 401 else {}
+    body = orjson.dumps({"code": f"MESH-A{status}", "message": message}) + b"\n"
+    return Response(body, status, headers, "application/json")

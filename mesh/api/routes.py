@@ -1,0 +1,217 @@
+"""The REST API: requests to calls of the service, its answers and refusals to JSON.
+
+    POST   /siddhi-apps                 201 and Location, 200 when it runs already, 400, 409
+    GET    /siddhi-apps                 names and states
+    GET    /siddhi-apps/{app}           {"content": text, "streams": {..}}
+    GET    /siddhi-apps/{app}/status    ?wait=running&timeout=30 answers when it runs, or in time
+    GET    /siddhi-apps/{app}/errors    ?limit=100, the last events that could not be read
+    DELETE /siddhi-apps/{app}           200
+    GET    /managers, /nodes            who is there, who leads
+    GET    /health                      200; the only one without a user
+
+A refusal is ``{"code", "message"}`` with ``detail``, ``hint`` and ``position`` where there are any.
+"""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.responses import Response
+from starlette.routing import Route
+
+from mesh.api.guard import Guard
+from mesh.errors import MeshError
+from mesh.logs import fields
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from mesh.api.guard import Access
+    from mesh.api.service import Service
+
+log = logging.getLogger(__name__)
+
+#: An app is a page of text; more is a mistake.
+TEXT_BYTES_MAX: Final = 1_000_000
+WAIT_S_MAX: Final = 300.0
+ERRORS_MAX: Final = 10_000
+
+
+class Json(Response):
+    """Any JSON values, dataclasses among them."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """As JSON, with a newline so that a terminal shows the prompt below it."""
+        return orjson.dumps(content) + b"\n"
+
+
+def make_app(service: Service, access: Access) -> Starlette:
+    """The ASGI application over ``service``, open to whom ``access`` says."""
+    routes = Routes(service)
+    return Starlette(
+        routes=[
+            Route("/siddhi-apps", routes.apps, methods=["GET"]),
+            Route("/siddhi-apps", routes.deploy, methods=["POST"]),
+            Route("/siddhi-apps/{app}", routes.app, methods=["GET"]),
+            Route("/siddhi-apps/{app}", routes.undeploy, methods=["DELETE"]),
+            Route("/siddhi-apps/{app}/status", routes.status, methods=["GET"]),
+            Route("/siddhi-apps/{app}/errors", routes.errors, methods=["GET"]),
+            Route("/managers", routes.managers, methods=["GET"]),
+            Route("/nodes", routes.nodes, methods=["GET"]),
+            Route("/health", health, methods=["GET"]),
+        ],
+        middleware=[Middleware(Guard, access=access)],
+        exception_handlers={
+            MeshError: _refuse,
+            HTTPException: _refuse_http,
+            Exception: _fail,
+        },
+    )
+
+
+class Routes:
+    """One method a route."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def deploy(self, request: Request) -> Response:
+        """Deploy the text of the body."""
+        text = await _text(request)
+        done = await self._service.deploy(text, by=request.scope.get("mesh.user", ""))
+        status = HTTPStatus.CREATED if done.is_new else HTTPStatus.OK
+        return Json(done, status, headers={"Location": f"/siddhi-apps/{done.app}"})
+
+    async def undeploy(self, request: Request) -> Response:
+        """Take an app away, with its channels and its state."""
+        name = request.path_params["app"]
+        await self._service.undeploy(name)
+        return Json({"app": name, "message": f'app "{name}" is being removed'})
+
+    async def apps(self, request: Request) -> Response:
+        """All apps, by name."""
+        return Json(await self._service.apps())
+
+    async def app(self, request: Request) -> Response:
+        """One app's text and the streams that can be published to or read."""
+        spec = await self._service.app(request.path_params["app"])
+        streams = {
+            channel.stream.name: {a.name: a.type for a in channel.stream.attributes}
+            for channel in spec.channels
+        }
+        return Json({"content": spec.text, "streams": streams})
+
+    async def status(self, request: Request) -> Response:
+        """One app's state and its instances', at once or when it runs."""
+        name = request.path_params["app"]
+        wait = request.query_params.get("wait")
+        if wait is None:
+            return Json(await self._service.status(name))
+        if wait != "running":
+            raise _parameter("wait", wait, "running")
+        timeout_s = _number(request, "timeout", 30.0, WAIT_S_MAX)
+        return Json(await self._service.wait_running(name, timeout_s))
+
+    async def errors(self, request: Request) -> Response:
+        """The last events of one app that could not be read, oldest first."""
+        limit = int(_number(request, "limit", 100, ERRORS_MAX))
+        return Json(await self._service.errors(request.path_params["app"], limit))
+
+    async def nodes(self, request: Request) -> Response:
+        """All nodes."""
+        return Json(await self._service.nodes())
+
+    async def managers(self, request: Request) -> Response:
+        """The managers among the nodes, with who leads."""
+        return Json([n for n in await self._service.nodes() if n.role == "manager"])
+
+
+async def health(request: Request) -> Response:
+    """Say that the process answers; no more, since anybody may ask."""
+    return Json({"status": "up"})
+
+
+async def _text(request: Request) -> str:
+    kind, _, parameters = request.headers.get("content-type", "").partition(";")
+    charset = parameters.partition("=")[2].strip().strip('"').lower()
+    if kind.strip().lower() != "text/plain" or charset not in ("", "utf-8", "utf8", "us-ascii"):
+        raise MeshError(
+            "MESH-A415",
+            "an app is sent as text/plain in UTF-8",
+            detail=f"Content-Type is {request.headers.get('content-type')!r}.",
+            hint='With curl: -H "Content-Type: text/plain" --data-binary @app.siddhi',
+        )
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > TEXT_BYTES_MAX:
+            raise MeshError("MESH-A413", f"an app has {TEXT_BYTES_MAX} bytes of text at most")
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise MeshError("MESH-A400", "the text of an app is UTF-8", detail=f"{error}.") from error
+
+
+def _number(request: Request, name: str, default: float, most: float) -> float:
+    given = request.query_params.get(name)
+    if given is None:
+        return default
+    try:
+        value = float(given)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= most:
+        raise _parameter(name, given, f"a number from 0 to {most:g}")
+    return value
+
+
+def _parameter(name: str, given: str, wanted: str) -> MeshError:
+    return MeshError("MESH-A400", f'parameter "{name}" is {wanted}, not {given!r}')
+
+
+def status_of(error: MeshError) -> int:
+    """The HTTP status of a refusal, by its code.
+
+    Faults of the text are the caller's (400); ``MESH-A4xx`` carries its status; NATS out of reach
+    is 503, what else goes wrong inside 500.
+    """
+    kind, number = error.code[5:6], error.code[6:]
+    if kind == "A" and number.startswith("4"):
+        return int(number)
+    if kind in ("L", "P"):
+        return HTTPStatus.BAD_REQUEST
+    return HTTPStatus.SERVICE_UNAVAILABLE if kind == "N" else HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    assert isinstance(error, MeshError)
+    status = status_of(error)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        log.warning("request failed", extra=fields(path=request.url.path, error=str(error)))
+    return Json(error.to_dict(), status)
+
+
+async def _refuse_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    values = {"code": f"MESH-A{error.status_code}", "message": error.detail.lower()}
+    return Json(values, error.status_code, headers=error.headers)
+
+
+async def _fail(request: Request, error: Exception) -> Response:
+    # Starlette's outermost layer calls this and raises the error again, for uvicorn to log.
+    return Json(
+        {
+            "code": "MESH-A500",
+            "message": "internal error",
+            "detail": "The manager's log says more.",
+        },
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+    )

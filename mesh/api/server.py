@@ -1,0 +1,133 @@
+"""The REST API as a part of the manager's process: uvicorn, on a socket of our own."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from mesh.api.guard import Access, check_settings
+from mesh.api.routes import make_app
+from mesh.api.users import Users
+from mesh.errors import MeshError
+from mesh.logs import fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mesh.api.service import Service
+    from mesh.settings import ManagerSettings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A bound socket: the address is known, and nobody else's, before anything is served."""
+
+    sockets: socket.socket
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        """``host:port``, an IPv6 address in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def close(self) -> None:
+        """Give the address back."""
+        self.sockets.close()
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the process, which ends more than the API on them."""
+        yield
+
+
+class ApiServer:
+    """The API of one manager; ``run`` serves until ``stop`` or cancellation."""
+
+    def __init__(self, service: Service, settings: ManagerSettings, listener: Listener) -> None:
+        self._listener = listener
+        users = None
+        if not settings.anonymous:
+            users = Users(Path(settings.users_file))
+            users.refresh()
+            if not len(users):
+                raise MeshError(
+                    "MESH-A102",
+                    f'users file "{settings.users_file}" names no user',
+                    hint=f"Add one: mesh user add NAME --file {settings.users_file}",
+                )
+        config = uvicorn.Config(
+            make_app(service, Access(users)),
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=1,
+            ssl_certfile=settings.tls_cert or None,
+            ssl_keyfile=settings.tls_key or None,
+        )
+        try:
+            config.load()
+        except (OSError, ssl.SSLError) as error:
+            raise MeshError(
+                "MESH-A104", "the API's certificate can't be used", detail=f"{error}."
+            ) from error
+        self._server = _Server(config)
+        self._scheme = "https" if settings.tls_cert else "http"
+
+    @property
+    def url(self) -> str:
+        """Where it is, as a client writes it."""
+        return f"{self._scheme}://{self._listener.address}"
+
+    async def run(self) -> None:
+        """Serve."""
+        log.info("api listens", extra=fields(url=self.url))
+        try:
+            await self._server.serve([self._listener.sockets])
+        finally:
+            self._listener.close()
+
+    def stop(self) -> None:
+        """Have ``run`` return once the requests under way are answered, in a second at most."""
+        self._server.should_exit = True
+
+
+def listen(settings: ManagerSettings) -> Listener:
+    """Check the settings and bind the API's socket.
+
+    Raises:
+        MeshError: MESH-A102 to MESH-A104 as ``check_settings``; MESH-A105 when the address is taken
+            or not this machine's.
+    """
+    check_settings(settings)
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    made = socket.socket(family)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((settings.host, settings.port))
+        # Listening from now on, a client that comes early waits instead of being refused.
+        made.listen(128)
+    except OSError as error:
+        made.close()
+        raise MeshError(
+            "MESH-A105",
+            f"the API can't listen on {settings.host}:{settings.port}",
+            detail=f"{error.strerror or error}.",
+            hint="manager.host and manager.port choose another; port 0 takes a free one.",
+        ) from error
+    made.setblocking(False)
+    return Listener(made, settings.host, made.getsockname()[1])

@@ -1,0 +1,80 @@
+"""What the REST API asks of the cluster.
+
+``mesh.manager.service`` is the real one; tests put a small one in its place.  Answers are
+dataclasses of JSON values and go out as they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mesh.model.app import AppSpec
+
+
+class Deployed(Protocol):
+    """The answer to a deploy."""
+
+    @property
+    def app(self) -> str:
+        """The app's name."""
+        ...
+
+    @property
+    def is_new(self) -> bool:
+        """False when the same text was deployed already."""
+        ...
+
+
+class Node(Protocol):
+    """A manager or a worker."""
+
+    @property
+    def role(self) -> str:
+        """``manager`` or ``worker``."""
+        ...
+
+
+class Service(Protocol):
+    """Calls on the cluster, each good on any manager.
+
+    All raise MeshError: MESH-A404 for an app that is not there, MESH-N* when NATS is out of reach.
+    """
+
+    async def deploy(self, text: str, *, by: str) -> Deployed:
+        """Plan ``text`` and write it down as desired.
+
+        MESH-A409 when another text of the same name is deployed, MESH-L* and MESH-P* for faults
+        of the text.
+        """
+        ...
+
+    async def undeploy(self, app: str) -> None:
+        """Mark ``app`` for removal."""
+        ...
+
+    async def apps(self) -> Sequence[Any]:
+        """All apps with their states."""
+        ...
+
+    async def app(self, app: str) -> AppSpec:
+        """What was deployed."""
+        ...
+
+    async def status(self, app: str) -> Any:
+        """The app's state, its reason, and its instances."""
+        ...
+
+    async def wait_running(self, app: str, timeout_s: float) -> Any:
+        """The status as soon as all instances run, or after ``timeout_s``."""
+        ...
+
+    async def nodes(self) -> Sequence[Node]:
+        """Managers and workers."""
+        ...
+
+    async def errors(self, app: str, limit: int) -> Sequence[Any]:
+        """The last ``limit`` events that could not be read, oldest first."""
+        ...

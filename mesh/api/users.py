@@ -1,0 +1,134 @@
+"""Who may use the REST API: a file of names and argon2 hashes.
+
+One user a line, ``name:hash``; blank lines and lines with ``#`` in front are skipped.  ``mesh user
+add`` writes it.  The file is read again when it changes, so a new user needs no restart.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+import secrets
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError
+
+from mesh.errors import MeshError
+
+_HASHER = PasswordHasher()
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}\Z")
+
+#: Checked for a name that does not exist, so that the answer takes as long as for one that does.
+_NOBODY = _HASHER.hash(secrets.token_urlsafe(16))
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A name and a password, as a request brings them."""
+
+    user: str
+    password: str = field(repr=False)
+
+
+@dataclass(slots=True)
+class Users:
+    """The users of one file, as it is now."""
+
+    path: Path
+    _stamp: tuple[int, int] | None = None
+    _hashes: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def check(self, given: Credentials) -> bool:
+        """Whether name and password fit; takes tens of milliseconds of a core on purpose."""
+        self.refresh()
+        known = self._hashes.get(given.user)
+        try:
+            _HASHER.verify(known or _NOBODY, given.password)
+        except (VerificationError, InvalidHashError):
+            return False
+        return known is not None
+
+    def refresh(self) -> None:
+        """Read the file if it changed.
+
+        Raises:
+            MeshError: MESH-A100 when it can't be read or a line of it is no user.
+        """
+        try:
+            stat = self.path.stat()
+            stamp = (stat.st_mtime_ns, stat.st_size)
+            if stamp == self._stamp:
+                return
+            text = self.path.read_text()
+        except OSError as error:
+            raise _unreadable(self.path, str(error)) from error
+        self._hashes = _parse(self.path, text)
+        self._stamp = stamp
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+
+def parse_basic(header: str) -> Credentials | None:
+    """Name and password of an ``Authorization: Basic`` header; None when it is none."""
+    scheme, _, encoded = header.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        text = base64.b64decode(encoded.strip(), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    user, colon, password = text.partition(":")
+    return Credentials(user, password) if colon else None
+
+
+def add(path: Path, user: str, password: str) -> bool:
+    """Put ``user`` into the file, which is made readable by its owner only; True when new.
+
+    Raises:
+        MeshError: MESH-A101 for a name or a password that can't be used.
+    """
+    if not _NAME.match(user):
+        raise MeshError(
+            "MESH-A101",
+            f'user name "{user}" can\'t be used',
+            hint="A name has letters, digits, '.', '_', '@' and '-', 64 at most.",
+        )
+    if not password:
+        raise MeshError("MESH-A101", f'password of user "{user}" is empty')
+    hashes = _parse(path, path.read_text()) if path.exists() else {}
+    is_new = user not in hashes
+    hashes[user] = _HASHER.hash(password)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Renamed into place, so that a manager never reads half a file.  mkstemp makes it 0600.
+    descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=".users-")
+    with os.fdopen(descriptor, "w") as file:
+        file.writelines(f"{name}:{value}\n" for name, value in sorted(hashes.items()))
+    Path(made).replace(path)
+    return is_new
+
+
+def _parse(path: Path, text: str) -> dict[str, str]:
+    hashes: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, colon, value = line.strip().partition(":")
+        if not colon or not _NAME.match(name) or not value.startswith("$argon2"):
+            raise _unreadable(path, f"Line {number} is not 'name:argon2 hash'")
+        hashes[name] = value
+    return hashes
+
+
+def _unreadable(path: Path, why: str) -> MeshError:
+    return MeshError(
+        "MESH-A100",
+        f'users file "{path}" can\'t be used',
+        detail=f"{why}.",
+        hint=f"Make one: mesh user add NAME --file {path}",
+    )

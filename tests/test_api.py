@@ -1,0 +1,368 @@
+"""The REST API over a small service of its own: statuses, refusals, users, certificates."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import ssl
+import stat
+import subprocess
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import httpx
+import pytest
+
+from mesh.api import tls, users
+from mesh.api.server import ApiServer, listen
+from mesh.clock import SystemClock
+from mesh.errors import MeshError, Position
+from mesh.model.app import AppSpec, Channel
+from mesh.model.types import Attribute, AttributeType, StreamSchema
+from mesh.settings import ManagerSettings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+TEXT = "@App:name('Shop') define stream Orders (item string, count int);"
+TEXT_PLAIN = {"Content-Type": "text/plain"}
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    app: str
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FakeNode:
+    id: str
+    role: str
+
+
+@dataclass
+class FakeService:
+    """Apps in a dict; a text that starts with '!' is refused at a position."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    by: list[str] = field(default_factory=list)
+    runs: anyio.Event = field(default_factory=anyio.Event)
+    waited_s: float | None = None
+
+    async def deploy(self, text: str, *, by: str) -> Done:
+        if text.startswith("!"):
+            raise MeshError("MESH-L100", "no app", hint="Write one.", position=Position(1, 1, 1))
+        known = self.texts.get("Shop")
+        if known is not None and known != text:
+            raise MeshError("MESH-A409", 'app "Shop" exists with another text')
+        self.texts["Shop"] = text
+        self.by.append(by)
+        return Done("Shop", known is None)
+
+    async def undeploy(self, app: str) -> None:
+        self._text(app)
+        del self.texts[app]
+
+    async def apps(self) -> list[Done]:
+        return [Done(name, False) for name in self.texts]
+
+    async def app(self, app: str) -> AppSpec:
+        schema = StreamSchema("Orders", (Attribute("item", AttributeType.STRING),))
+        return AppSpec(app, self._text(app), (Channel(app, schema),), ())
+
+    async def status(self, app: str) -> dict[str, str]:
+        self._text(app)
+        return {"app": app, "state": "running" if self.runs.is_set() else "waiting"}
+
+    async def wait_running(self, app: str, timeout_s: float) -> dict[str, str]:
+        self.waited_s = timeout_s
+        with anyio.move_on_after(timeout_s):
+            await self.runs.wait()
+        return await self.status(app)
+
+    async def nodes(self) -> list[FakeNode]:
+        return [FakeNode("m1", "manager"), FakeNode("w1", "worker")]
+
+    async def errors(self, app: str, limit: int) -> list[dict[str, int]]:
+        if app == "broken":
+            raise RuntimeError("a fault of ours")
+        return [{"sequence": n} for n in range(limit)]
+
+    def _text(self, app: str) -> str:
+        if app not in self.texts:
+            raise MeshError("MESH-A404", f'app "{app}" is not deployed')
+        return self.texts[app]
+
+
+@asynccontextmanager
+async def served(service: FakeService, settings: ManagerSettings) -> AsyncIterator[ApiServer]:
+    """The API on a free port."""
+    api = ApiServer(service, settings, listen(settings))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(api.run)
+        try:
+            yield api
+        finally:
+            api.stop()
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> ManagerSettings:
+    """HTTPS with one user, ada, whose password is 'pass:word'."""
+    users.add(tmp_path / "users", "ada", "pass:word")
+    certificate, key = tls.self_signed(tmp_path, SystemClock().wall_ms())
+    return ManagerSettings(
+        port=0,
+        tls_cert=str(certificate),
+        tls_key=str(key),
+        users_file=str(tmp_path / "users"),
+    )
+
+
+OPEN = ManagerSettings(port=0, anonymous=True)
+
+
+async def _open_request(service: FakeService, *arguments: Any, **more: Any) -> httpx.Response:
+    async with served(service, OPEN) as api, httpx.AsyncClient(base_url=api.url) as client:
+        return await client.request(*arguments, **more)
+
+
+def ask(service: FakeService, *arguments: Any, **more: Any) -> httpx.Response:
+    """One request to an anonymous API."""
+
+    async def run() -> httpx.Response:
+        return await _open_request(service, *arguments, **more)
+
+    return anyio.run(run)
+
+
+def test_an_app_is_deployed_read_and_removed() -> None:
+    async def run() -> None:
+        service = FakeService()
+        async with served(service, OPEN) as api, httpx.AsyncClient(base_url=api.url) as client:
+            made = await client.post("/siddhi-apps", content=TEXT, headers=TEXT_PLAIN)
+            assert made.status_code == 201
+            assert made.headers["location"] == "/siddhi-apps/Shop"
+            assert made.json()["app"] == "Shop"
+
+            again = await client.post("/siddhi-apps", content=TEXT, headers=TEXT_PLAIN)
+            assert again.status_code == 200
+
+            other = await client.post("/siddhi-apps", content=TEXT + " ", headers=TEXT_PLAIN)
+            assert other.status_code == 409
+            assert other.json()["code"] == "MESH-A409"
+
+            read = await client.get(made.headers["location"])
+            assert read.json() == {"content": TEXT, "streams": {"Orders": {"item": "string"}}}
+            assert [a["app"] for a in (await client.get("/siddhi-apps")).json()] == ["Shop"]
+
+            assert (await client.delete("/siddhi-apps/Shop")).status_code == 200
+            assert (await client.get("/siddhi-apps/Shop")).status_code == 404
+            assert (await client.get("/siddhi-apps/Shop/status")).status_code == 404
+
+    anyio.run(run)
+
+
+def test_a_fault_in_the_text_is_answered_with_its_place() -> None:
+    answer = ask(FakeService(), "POST", "/siddhi-apps", content="!", headers=TEXT_PLAIN)
+    assert answer.status_code == 400
+    assert answer.json() == {
+        "code": "MESH-L100",
+        "message": "no app",
+        "hint": "Write one.",
+        "position": {"line": 1, "column": 1, "length": 1},
+    }
+
+
+@pytest.mark.parametrize(
+    ("headers", "content", "status"),
+    [
+        ({"Content-Type": "application/json"}, b"{}", 415),
+        ({"Content-Type": "text/plain; charset=latin-1"}, b"x", 415),
+        ({"Content-Type": 'text/plain; charset="UTF-8"'}, TEXT.encode(), 201),
+        (TEXT_PLAIN, b"\xff\xfe", 400),
+        (TEXT_PLAIN, b"x" * 1_000_001, 413),
+    ],
+)
+def test_what_is_no_text_is_refused(headers: dict[str, str], content: bytes, status: int) -> None:
+    answer = ask(FakeService(), "POST", "/siddhi-apps", content=content, headers=headers)
+    assert answer.status_code == status
+    assert status == 201 or answer.json()["code"] == f"MESH-A{status}"
+
+
+def test_waiting_for_an_app_to_run_ends_when_it_does() -> None:
+    async def run() -> None:
+        service = FakeService({"Shop": TEXT})
+        async with served(service, OPEN) as api, httpx.AsyncClient(base_url=api.url) as client:
+            path = "/siddhi-apps/Shop/status"
+            early = await client.get(path, params={"wait": "running", "timeout": "0"})
+            assert early.json()["state"] == "waiting"
+            async with anyio.create_task_group() as tasks:
+
+                async def ask_and_check() -> None:
+                    late = await client.get(path, params={"wait": "running", "timeout": "60"})
+                    assert late.json()["state"] == "running"
+
+                tasks.start_soon(ask_and_check)
+                service.runs.set()
+
+    anyio.run(run)
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/siddhi-apps/Shop/status?wait=stopped", 400),
+        ("/siddhi-apps/Shop/status?wait=running&timeout=soon", 400),
+        ("/siddhi-apps/Shop/status?wait=running&timeout=1e9", 400),
+        ("/siddhi-apps/Shop/errors?limit=-1", 400),
+        ("/siddhi-apps/Shop/errors?limit=3", 200),
+        ("/nothing", 404),
+        ("/siddhi-apps/broken/errors", 500),
+    ],
+)
+def test_parameters_and_paths_are_checked(path: str, status: int) -> None:
+    async def run() -> httpx.Response:
+        return await _open_request(FakeService({"Shop": TEXT}), "GET", path)
+
+    answer = anyio.run(run)
+    assert answer.status_code == status
+    assert status == 200 or answer.json()["code"].startswith("MESH-A")
+
+
+def test_managers_are_the_nodes_that_manage() -> None:
+    assert ask(FakeService(), "GET", "/managers").json() == [{"id": "m1", "role": "manager"}]
+    assert len(ask(FakeService(), "GET", "/nodes").json()) == 2
+
+
+def test_a_user_is_needed_for_all_but_health(secured: ManagerSettings) -> None:
+    async def run() -> None:
+        service = FakeService()
+        context = ssl.create_default_context(cafile=secured.tls_cert)
+        async with (
+            served(service, secured) as api,
+            httpx.AsyncClient(base_url=api.url, verify=context) as client,
+        ):
+            assert api.url.startswith("https://")
+            assert (await client.get("/health")).json() == {"status": "up"}
+            bare = await client.get("/siddhi-apps")
+            assert bare.status_code == 401
+            assert bare.headers["www-authenticate"].startswith("Basic ")
+            for wrong in (("ada", "no"), ("bob", "pass:word"), ("", ""), ("ada", "")):
+                assert (await client.get("/siddhi-apps", auth=wrong)).status_code == 401
+            for header in ("Basic", "Basic !!", "Bearer x", "Basic YWRh"):
+                got = await client.get("/siddhi-apps", headers={"Authorization": header})
+                assert got.status_code == 401
+            right = ("ada", "pass:word")
+            assert (await client.get("/siddhi-apps", auth=right)).status_code == 200
+            await client.post("/siddhi-apps", content=TEXT, headers=TEXT_PLAIN, auth=right)
+            assert service.by == ["ada"]
+
+    anyio.run(run)
+
+
+def test_a_user_who_is_added_later_gets_in(secured: ManagerSettings, tmp_path: Path) -> None:
+    async def run() -> None:
+        context = ssl.create_default_context(cafile=secured.tls_cert)
+        async with (
+            served(FakeService(), secured) as api,
+            httpx.AsyncClient(base_url=api.url, verify=context) as client,
+        ):
+            assert (await client.get("/nodes", auth=("bob", "b"))).status_code == 401
+            users.add(tmp_path / "users", "bob", "b")
+            assert (await client.get("/nodes", auth=("bob", "b"))).status_code == 200
+
+    anyio.run(run)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": "https://elsewhere.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Host": "rebound.example"}, 403),
+        ({"Host": "localhost:9543"}, 200),
+    ],
+)
+def test_pages_of_other_sites_do_not_reach_an_anonymous_api(
+    headers: dict[str, str], status: int
+) -> None:
+    assert ask(FakeService(), "GET", "/siddhi-apps", headers=headers).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        (ManagerSettings(port=0), "MESH-A102"),
+        (ManagerSettings(port=0, host="0.0.0.0", anonymous=True), "MESH-A102"),
+        (ManagerSettings(port=0, host="0.0.0.0", users_file="users"), "MESH-A103"),
+        (ManagerSettings(port=0, anonymous=True, tls_cert="only.crt"), "MESH-A104"),
+        (ManagerSettings(port=0, host="192.0.2.1", users_file="u", tls_cert="c", tls_key="k"),
+         "MESH-A105"),
+    ],
+)  # fmt: skip
+def test_settings_that_leave_the_api_open_are_refused(settings: ManagerSettings, code: str) -> None:
+    with pytest.raises(MeshError) as error:
+        listen(settings)
+    assert error.value.code == code
+
+
+@pytest.mark.parametrize("text", [None, "", "ada\n", "ada:plain\n", ":$argon2\n"])
+def test_a_users_file_without_users_is_refused(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "users"
+    if text is not None:
+        path.write_text(text)
+    settings = ManagerSettings(port=0, users_file=str(path))
+    listener = listen(settings)
+    with pytest.raises(MeshError) as error:
+        ApiServer(FakeService(), settings, listener)
+    listener.close()
+    assert error.value.code in ("MESH-A100", "MESH-A102")
+
+
+def test_a_users_file_holds_no_password_and_is_its_owners(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "users"
+    assert users.add(path, "ada", "secret")
+    assert not users.add(path, "ada", "secret2")
+    assert "secret" not in path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    file = users.Users(path)
+    assert file.check(users.Credentials("ada", "secret2"))
+    assert not file.check(users.Credentials("ada", "secret"))
+    for name, password in (("a:b", "x"), ("", "x"), ("ada", "")):
+        with pytest.raises(MeshError) as error:
+            users.add(path, name, password)
+        assert error.value.code == "MESH-A101"
+
+
+def test_the_certificates_key_is_its_owners(tmp_path: Path) -> None:
+    _, key = tls.self_signed(tmp_path, SystemClock().wall_ms())
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not on this machine")
+def test_the_documented_curl_deploys(secured: ManagerSettings, tmp_path: Path) -> None:
+    (tmp_path / "app.siddhi").write_text(TEXT)
+
+    async def run() -> tuple[int, str]:
+        async with served(FakeService(), secured) as api:
+            command = [
+                "curl", "-X", "POST", f"{api.url}/siddhi-apps", "-H", "Content-Type: text/plain",
+                "--data-binary", "@app.siddhi", "-u", "ada:pass:word", "-k", "-sS",
+                "-w", "%{http_code}",
+            ]  # fmt: skip
+            environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+            said = await anyio.run_process(
+                command, cwd=tmp_path, env=environment, check=False, stderr=subprocess.STDOUT
+            )
+            return said.returncode, said.stdout.decode()
+
+    code, said = anyio.run(run)
+    assert code == 0, said
+    body, status = said.rsplit("\n", 1)
+    assert status == "201"
+    assert json.loads(body)["app"] == "Shop"
