@@ -1,14 +1,14 @@
 """Bound expressions to Spark columns, with SiddhiQL's rules where SQL's differ.
 
-A comparison with null is false, also ``!=`` and also under ``not``; integer division truncates and
-integer arithmetic wraps around, as Java's do (the session has ANSI mode off).  What these rules are
-is asked of the reference engine; ``tests/cases/operators`` runs the same cases here and in
+A comparison with null is false, and ``!=`` is the opposite of ``==``; integer division truncates
+and integer arithmetic wraps around, as Java's do (the session has ANSI mode off).  What these rules
+are is asked of the reference engine; ``tests/cases/operators`` runs the same cases here and in
 ``mesh.operators``.
 """
 
 from __future__ import annotations
 
-from functools import reduce
+import sys
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -39,8 +39,6 @@ SPARK_TYPES: dict[AttributeType, str] = {
     AttributeType.DOUBLE: "double",
     AttributeType.BOOL: "boolean",
 }
-
-Lookup = "Callable[[Column], SparkColumn]"
 
 
 def to_column(expression: BoundExpression, lookup: Callable[[Column], SparkColumn]) -> SparkColumn:
@@ -76,6 +74,8 @@ def _binary(expression: BinaryExpression, lookup: Callable[[Column], SparkColumn
     if operator in (BinaryOperator.AND, BinaryOperator.OR):
         left, right = F.coalesce(left, F.lit(False)), F.coalesce(right, F.lit(False))
         return left & right if operator is BinaryOperator.AND else left | right
+    if operator is BinaryOperator.NOT_EQUAL:
+        return ~F.coalesce(left == right, F.lit(False))
     if operator in _COMPARE:
         return F.coalesce(_COMPARE[operator](left, right), F.lit(False))
     spark_type = SPARK_TYPES[expression.type]
@@ -102,26 +102,35 @@ _COMPARE: dict[BinaryOperator, Callable[[SparkColumn, SparkColumn], SparkColumn]
     BinaryOperator.GREATER: lambda a, b: a > b,
     BinaryOperator.GREATER_OR_EQUAL: lambda a, b: a >= b,
     BinaryOperator.EQUAL: lambda a, b: a == b,
-    BinaryOperator.NOT_EQUAL: lambda a, b: a != b,
+}
+
+#: What ``maximum`` and ``minimum`` start from in the reference engine: Java's Double.MIN_VALUE,
+#: which is the least positive number, and Double.MAX_VALUE, cast to the result's type.
+_LEAST_MAXIMUM: dict[AttributeType, float] = {
+    AttributeType.INT: 0,
+    AttributeType.LONG: 0,
+    AttributeType.FLOAT: 0.0,
+    AttributeType.DOUBLE: 5e-324,
+}
+_GREATEST_MINIMUM: dict[AttributeType, float] = {
+    AttributeType.INT: 2**31 - 1,
+    AttributeType.LONG: 2**63 - 1,
+    AttributeType.FLOAT: float("inf"),
+    AttributeType.DOUBLE: sys.float_info.max,
 }
 
 
-def _call(name: str, columns: list[SparkColumn], kind: AttributeType) -> SparkColumn:
+def _call(name: str, arguments: list[SparkColumn], kind: AttributeType) -> SparkColumn:
     spark_type = SPARK_TYPES[kind]
     match name:
-        case "coalesce":
-            return F.coalesce(*columns)
-        case "default":
-            return F.coalesce(columns[0], columns[1]).cast(spark_type)
+        case "coalesce" | "default":
+            return F.coalesce(*arguments).cast(spark_type)
         case "ifthenelse":
-            return F.when(F.coalesce(columns[0], F.lit(False)), columns[1]).otherwise(columns[2])
+            condition, yes, no = arguments
+            return F.when(F.coalesce(condition, F.lit(False)), yes).otherwise(no).cast(spark_type)
+        # Spark's greatest and least pass over nulls, as the reference engine does.
         case "maximum":
-            return columns[0] if len(columns) == 1 else F.greatest(*columns)
+            return F.greatest(F.lit(_LEAST_MAXIMUM[kind]).cast(spark_type), *arguments)
         case "minimum":
-            return columns[0] if len(columns) == 1 else F.least(*columns)
-    if name in _DIRECT:
-        return reduce(lambda f, c: f(c), columns, _DIRECT[name]).cast(spark_type)
-    raise not_supported(f"function {name} in a stateless query")
-
-
-_DIRECT: dict[str, Callable[..., SparkColumn]] = {}
+            return F.least(F.lit(_GREATEST_MINIMUM[kind]).cast(spark_type), *arguments)
+    raise not_supported(f"function {name} in a query without state")
