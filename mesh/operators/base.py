@@ -1,43 +1,128 @@
 """What flows between operators, and what an operator is.
 
-No I/O, no clock, no Spark: time comes with the events and with ``on_time``.  A group's operators are driven
-by ``executor.Executor``, one for each virtual partition.
+No I/O, no clock, no Spark: time comes with the events and with the timeline.  A group's operators
+are driven by ``executor.Executor``, one for each virtual partition.
+
+The total order.  External event number k (from 0, over the partition's life) has order 2k+1.
+Timers that are due after event k-1 and not after event k have order 2k, so they come before the
+event.  Under one order, what happens is put in sequence by its clock and then by ``path``: a number
+for the way from the cause through the queries, depth first, as the reference engine calls them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
-    import numpy as np
-    import numpy.typing as npt
-    import pyarrow as pa
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+Longs = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+# The type stubs lack it.
+_concat: Callable[[list[pa.RecordBatch]], pa.RecordBatch] = getattr(pa, "concat_batches")  # noqa: B009
+
+#: The ``path`` of what a timer of the operator itself caused; the executor puts in the real one.
+OWN_TIMER = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """A run of events of one stream, as columns of one length n.
+    """A run of events, as columns of one length n, in the total order.
 
     ``time_ms``: int64[n], each event's own timestamp.
     ``clock_ms``: int64[n], the time it was when the event came; never falls, and may be later than
     the event's own time.
-    ``order``: int64[n], the place in the executor's total order of what caused it (an input row or a
-    timer); never falls.  Rows of several runs are put in sequence by (order, query position).
+    ``order``, ``path``: int64[n], the place in the total order of what caused it (see above).
     ``expired``: bool[n], whether it leaves a window rather than enters.
-    ``rows``: the attributes, in the stream's schema.
+    ``rows``: the attributes.
     """
 
-    time_ms: npt.NDArray[np.int64]
-    clock_ms: npt.NDArray[np.int64]
-    order: npt.NDArray[np.int64]
-    expired: npt.NDArray[np.bool_]
+    time_ms: Longs
+    clock_ms: Longs
+    order: Longs
+    path: Longs
+    expired: Bools
     rows: pa.RecordBatch
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
+
+    def take(self, indices: Longs) -> Events:
+        """The events at ``indices``."""
+        return Events(
+            self.time_ms[indices],
+            self.clock_ms[indices],
+            self.order[indices],
+            self.path[indices],
+            self.expired[indices],
+            self.rows.take(indices),
+        )
+
+    def where(self, mask: Bools) -> Events:
+        """The events for which ``mask`` holds."""
+        return self if bool(mask.all()) else self.take(np.flatnonzero(mask))
+
+    def with_rows(self, rows: pa.RecordBatch) -> Events:
+        """The same events with other attributes."""
+        return replace(self, rows=rows)
+
+
+def no_events(schema: pa.Schema) -> Events:
+    """A run of length 0."""
+    none = np.empty(0, dtype=np.int64)
+    return Events(
+        none, none, none, none, np.empty(0, dtype=np.bool_), pa.RecordBatch.from_pylist([], schema)
+    )
+
+
+def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Record batches of one schema as one; there is at least one."""
+    return batches[0] if len(batches) == 1 else _concat(list(batches))
+
+
+def merge(runs: Sequence[Events], schema: pa.Schema) -> Events:
+    """Runs of events with one schema, as one run in the total order."""
+    runs = [run for run in runs if len(run)]
+    if not runs:
+        return no_events(schema)
+    if len(runs) == 1:
+        return runs[0]
+    order = np.concatenate([run.order for run in runs])
+    clock_ms = np.concatenate([run.clock_ms for run in runs])
+    path = np.concatenate([run.path for run in runs])
+    together = Events(
+        np.concatenate([run.time_ms for run in runs]),
+        clock_ms,
+        order,
+        path,
+        np.concatenate([run.expired for run in runs]),
+        concat([run.rows for run in runs]),
+    )
+    return together.take(np.lexsort((path, clock_ms, order)))
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """What the executor knows of time while it processes one run of external events.
+
+    ``first``: the number of the first of them; ``clocks_ms``: int64[n], their clocks, never
+    falling;
+    ``now_ms``: the time up to which timers fire, not before any of the clocks.
+    """
+
+    first: int
+    clocks_ms: Longs
+    now_ms: int
+
+    def timer_order(self, due_ms: Longs) -> Longs:
+        """The order of timers due at ``due_ms``: before the first event that is not earlier."""
+        return 2 * (self.first + np.searchsorted(self.clocks_ms, due_ms, side="left"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +138,48 @@ class State:
     scalars: Mapping[str, object] = field(default_factory=dict)
 
 
-class Operator(Protocol):
-    """A step of a query that keeps state: window, pattern, aggregation.
-
-    Calls come in the order of time.  ``on_time`` says that it is now ``now_ms`` and no event with an
-    earlier clock will follow; it fires the timers due at or before it, each at its own time.
-    """
-
-    def on_batch(self, events: Events) -> Events:
-        """Take events, in order, and return what they caused, in order."""
-        ...
-
-    def on_time(self, now_ms: int, order: int) -> Events:
-        """Fire the timers due by ``now_ms``; what they cause has place ``order``."""
-        ...
-
-    def next_time(self) -> int | None:
-        """When the earliest timer is due, milliseconds since 1970; None without one."""
-        ...
+class Stateful(Protocol):
+    """Something whose state can be taken and given back."""
 
     def snapshot(self) -> State:
         """The whole state; later calls don't change what was returned."""
         ...
 
     def restore(self, state: State) -> None:
-        """Take the place of the operator that ``state`` was a snapshot of."""
+        """Take the place of the one that ``state`` was a snapshot of."""
         ...
+
+
+class Operator(Stateful, Protocol):
+    """A step of a query that keeps events: a window or a pattern.
+
+    Calls come in the order of time; an empty run of events lets time pass.
+    """
+
+    def process(self, events: Events, timeline: Timeline) -> Events:
+        """Take events, in order, and return what they and the timers caused, in order.
+
+        Timers due by ``timeline.now_ms`` fire, each at its own time.
+        """
+        ...
+
+    def next_time(self) -> int | None:
+        """When the earliest timer is due, milliseconds since 1970; None without one."""
+        ...
+
+
+def prefixed(parts: Mapping[str, State]) -> State:
+    """The states of several parts as one, each name with its part's before it."""
+    return State(
+        {f"{name}/{key}": piece for name, s in parts.items() for key, piece in s.pieces.items()},
+        {f"{name}/{key}": value for name, s in parts.items() for key, value in s.scalars.items()},
+    )
+
+
+def part(state: State, name: str) -> State:
+    """The state of one part of what ``prefixed`` put together."""
+    start = f"{name}/"
+    return State(
+        {k.removeprefix(start): v for k, v in state.pieces.items() if k.startswith(start)},
+        {k.removeprefix(start): v for k, v in state.scalars.items() if k.startswith(start)},
+    )

@@ -1,0 +1,153 @@
+"""The scalar functions, by their full lower-case name.
+
+``coalesce`` .. ``minimum`` have the reference engine's semantics (observed on Siddhi 5.1.7), the
+start values of ``maximum`` and ``minimum`` included.  ``str:`` and ``math:`` follow the
+documentation of the Siddhi extensions of these names, with one difference: where those raise on a
+null, these give null.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mesh.functions import kernels
+from mesh.functions.conversion import convert
+from mesh.functions.vectors import Vector, common_length, dtype_of
+from mesh.model.types import AttributeType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Function = Callable[[Sequence[Vector], AttributeType], Vector]
+
+
+def choose(condition: np.ndarray[Any, Any], yes: Vector, no: Vector) -> Vector:
+    """``yes`` where ``condition`` (bool, length n or 1), else ``no``; both of one type."""
+    length = max(len(condition), len(yes), len(no))
+    if yes.type is AttributeType.STRING:
+        mask = pa.array(np.broadcast_to(condition, length))
+        a, b = yes.spread(length).values, no.spread(length).values
+        return Vector(yes.type, pc.if_else(mask, a, b))
+    values = np.where(condition, yes.values, no.values)
+    if yes.nulls is None and no.nulls is None:
+        return Vector(yes.type, values)
+    return Vector(yes.type, values, np.where(condition, yes.null_mask, no.null_mask))
+
+
+def _as(vector: Vector, type: AttributeType) -> Vector:
+    """A bare null takes any type; numbers are widened."""
+    if vector.type is type:
+        return vector
+    if vector.type is AttributeType.BOOL:
+        if type is AttributeType.STRING:
+            return Vector(type, pa.nulls(len(vector), pa.string()))
+        return Vector(type, np.zeros(len(vector), dtype=dtype_of(type)), vector.nulls)
+    return kernels.cast(vector, type)
+
+
+def _coalesce(arguments: Sequence[Vector], type: AttributeType) -> Vector:
+    result = _as(arguments[-1], type)
+    for argument in reversed(arguments[:-1]):
+        value = _as(argument, type)
+        result = choose(~value.null_mask, value, result)
+    return result
+
+
+def _if_then_else(arguments: Sequence[Vector], type: AttributeType) -> Vector:
+    condition, yes, no = arguments
+    return choose(kernels.truth(condition), _as(yes, type), _as(no, type))
+
+
+def _extreme(arguments: Sequence[Vector], type: AttributeType, larger: bool) -> Vector:
+    """The largest or smallest; nulls and NaN are passed over, the first of equals stays.
+
+    The engine starts ``maximum`` from Java's Double.MIN_VALUE, the least *positive* double, cast to
+    the type; so it never falls below that, and is that (0 but for doubles) when all are null.
+    """
+    start = np.array([5e-324 if larger else np.finfo(np.float64).max])
+    result: Any = kernels.cast(Vector(AttributeType.DOUBLE, start), type).values
+    for argument in arguments:
+        value = kernels.cast(argument, type)
+        better = value.values > result if larger else value.values < result
+        if value.nulls is not None:
+            better = better & ~value.nulls
+        result = np.where(better, value.values, result)
+    return Vector(type, result)
+
+
+def _maximum(arguments: Sequence[Vector], type: AttributeType) -> Vector:
+    return _extreme(arguments, type, larger=True)
+
+
+def _minimum(arguments: Sequence[Vector], type: AttributeType) -> Vector:
+    return _extreme(arguments, type, larger=False)
+
+
+def _convert(arguments: Sequence[Vector], type: AttributeType) -> Vector:
+    # The second argument names the type, which the binder has read.
+    return convert(arguments[0], type)
+
+
+def _length(arguments: Sequence[Vector], type: AttributeType) -> Vector:
+    # Java counts UTF-16 units: a character beyond the basic plane is two.
+    (text,) = arguments
+    units = pc.utf8_length(text.values)
+    wide = pc.count_substring_regex(text.values, r"[\x{10000}-\x{10FFFF}]")
+    total = pc.add(units, wide)
+    values = pc.fill_null(total, 0).to_numpy(zero_copy_only=False)
+    nulls = text.null_mask
+    return Vector(AttributeType.INT, values.astype(np.int32), nulls if nulls.any() else None)
+
+
+def _upper(arguments: Sequence[Vector], type: AttributeType) -> Vector:
+    return Vector(AttributeType.STRING, pc.utf8_upper(arguments[0].values))
+
+
+def _lower(arguments: Sequence[Vector], type: AttributeType) -> Vector:
+    return Vector(AttributeType.STRING, pc.utf8_lower(arguments[0].values))
+
+
+def _concat(arguments: Sequence[Vector], type: AttributeType) -> Vector:
+    length = common_length(arguments)
+    texts = [convert(a, AttributeType.STRING).spread(length).values for a in arguments]
+    joined = pc.binary_join_element_wise(*texts, "", null_handling="skip")
+    return Vector(AttributeType.STRING, joined)
+
+
+def _math(function: Callable[[Any], Any]) -> Function:
+    def apply(arguments: Sequence[Vector], type: AttributeType) -> Vector:
+        value = kernels.cast(arguments[0], AttributeType.DOUBLE)
+        with np.errstate(invalid="ignore"):
+            result = Vector(AttributeType.DOUBLE, function(value.values), value.nulls)
+        return kernels.cast(result, type)
+
+    return apply
+
+
+def _half_up(values: Any) -> Any:
+    # floor(x + 0.5) would round 0.49999999999999994 up.
+    floor = np.floor(values)
+    return floor + (values - floor >= 0.5)
+
+
+SCALARS: dict[str, Function] = {
+    "coalesce": _coalesce,
+    "default": _coalesce,
+    "ifthenelse": _if_then_else,
+    "maximum": _maximum,
+    "minimum": _minimum,
+    "convert": _convert,
+    "str:length": _length,
+    "str:upper": _upper,
+    "str:lower": _lower,
+    "str:concat": _concat,
+    "math:abs": _math(np.abs),
+    "math:ceil": _math(np.ceil),
+    "math:floor": _math(np.floor),
+    "math:round": _math(_half_up),
+    "math:sqrt": _math(np.sqrt),
+}

@@ -1,0 +1,131 @@
+"""A column of values as the kernels see it: NumPy for numbers and bools, Arrow for strings.
+
+NumPy's integers wrap like Java's and its doubles are IEEE's, so kernels over them have the
+reference engine's results bit for bit.  Nulls stand beside the values as a mask.  A constant is a
+vector of length 1 that broadcasts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mesh.model.types import AttributeType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Mask = npt.NDArray[np.bool_]
+Indices = npt.NDArray[np.int64]
+
+_DTYPES: dict[AttributeType, np.dtype[Any]] = {
+    AttributeType.INT: np.dtype(np.int32),
+    AttributeType.LONG: np.dtype(np.int64),
+    AttributeType.FLOAT: np.dtype(np.float32),
+    AttributeType.DOUBLE: np.dtype(np.float64),
+    AttributeType.BOOL: np.dtype(np.bool_),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """Values of one type, length n, or length 1 for a constant.
+
+    ``values``: a NumPy array of the type's width; for strings an Arrow string array, which carries
+    its own nulls.  ``nulls``: bool, True where there is no value, or None when none is missing
+    (always None for strings).  The value under a null is any.
+    """
+
+    type: AttributeType
+    values: Any
+    nulls: Mask | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def null_mask(self) -> Mask:
+        """True where there is no value, one for each value."""
+        if self.type is AttributeType.STRING:
+            return np.asarray(self.values.is_null().to_numpy(zero_copy_only=False))
+        if self.nulls is None:
+            return np.zeros(len(self.values), dtype=np.bool_)
+        return self.nulls
+
+    def take(self, indices: Indices) -> Vector:
+        """The values at ``indices``; a constant stays one."""
+        if len(self) == 1:
+            return self
+        if self.type is AttributeType.STRING:
+            return Vector(self.type, self.values.take(pa.array(indices)))
+        nulls = None if self.nulls is None else self.nulls[indices]
+        return Vector(self.type, self.values[indices], nulls)
+
+    def to_arrow(self, length: int, type: AttributeType | None = None) -> pa.Array[Any]:
+        """An Arrow array of ``length`` values, of ``type`` (the vector's own by default)."""
+        wanted = (type or self.type).arrow
+        if len(self) != length:
+            self = self.spread(length)
+        array: pa.Array[Any] = self.values
+        if self.type is not AttributeType.STRING:
+            array = pa.array(self.values, mask=self.nulls)
+        return array if array.type == wanted else array.cast(wanted, safe=False)
+
+    def spread(self, length: int) -> Vector:
+        """A constant repeated ``length`` times; other vectors have that length already."""
+        if len(self) == length:
+            return self
+        assert len(self) == 1, "only a constant broadcasts"
+        where = np.zeros(length, dtype=np.int64)
+        if self.type is AttributeType.STRING:
+            return Vector(self.type, self.values.take(pa.array(where)))
+        nulls = None if self.nulls is None else self.nulls[where]
+        return Vector(self.type, self.values[where], nulls)
+
+
+def dtype_of(type: AttributeType) -> np.dtype[Any]:
+    """The NumPy type of a column of ``type``; KeyError for string and object."""
+    return _DTYPES[type]
+
+
+def from_arrow(array: pa.Array[Any] | pa.ChunkedArray[Any], type: AttributeType) -> Vector:
+    """A column of a record batch as a vector, without a copy where there are no nulls."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if array.type != type.arrow:
+        array = array.cast(type.arrow, safe=False)
+    if type is AttributeType.STRING:
+        return Vector(type, array)
+    if array.null_count == 0:
+        return Vector(type, array.to_numpy(zero_copy_only=False))
+    nulls = array.is_null().to_numpy(zero_copy_only=False)
+    filler: Any = False if type is AttributeType.BOOL else 0
+    return Vector(type, pc.fill_null(array, filler).to_numpy(zero_copy_only=False), nulls)
+
+
+def constant(value: str | int | float | bool | None, type: AttributeType | None) -> Vector:
+    """One value that broadcasts; a bare ``null`` is a bool without a value."""
+    if type is AttributeType.STRING:
+        return Vector(type, pa.array([value], pa.string()))
+    kind = type or AttributeType.BOOL
+    values = np.array([0 if value is None else value]).astype(dtype_of(kind))
+    return Vector(kind, values, np.ones(1, dtype=np.bool_) if value is None else None)
+
+
+def either_null(*vectors: Vector) -> Mask | None:
+    """True where any of ``vectors`` (numbers or bools) has no value; None when nowhere."""
+    mask: Mask | None = None
+    for vector in vectors:
+        if vector.nulls is not None:
+            mask = vector.nulls if mask is None else mask | vector.nulls
+    return mask
+
+
+def common_length(vectors: Sequence[Vector]) -> int:
+    """The length that constants broadcast to."""
+    return next((len(v) for v in vectors if len(v) != 1), 1)

@@ -1,0 +1,144 @@
+"""Merging the input streams of a group into one order that doesn't depend on arrival.
+
+Several inputs are merged by (time, input, sequence).  The time of an event here is the highest of
+its stream so far, so that a late event keeps its place in its stream.  An event waits until all
+inputs are known beyond its time: no event that belongs before it can come any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.operators.base import Longs, State, concat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_NEVER = int(np.iinfo(np.int64).min)
+_SEQUENCE, _TIME = "#sequence", "#time_ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Events of one stream that are to be processed now.
+
+    ``index``: int64[n], the place of each among all that are; ``time_ms``: its own time;
+    ``clock_ms``: the highest time of its stream up to it.
+    """
+
+    stream: str
+    index: Longs
+    time_ms: Longs
+    clock_ms: Longs
+    rows: pa.RecordBatch
+
+
+@dataclass(slots=True)
+class _Held:
+    """What one stream holds back, in the order of its sequence; arrays are never changed."""
+
+    schema: pa.Schema
+    sequence: Longs
+    time_ms: Longs
+    rows: pa.RecordBatch
+    #: The highest time of the events that have gone on.
+    latest_ms: int = _NEVER
+    version: int = 0
+
+    @property
+    def clock_ms(self) -> Longs:
+        return np.maximum(np.maximum.accumulate(self.time_ms), self.latest_ms)
+
+
+class Inputs:
+    """The streams that come from outside, in the order of first mention."""
+
+    def __init__(self, mentioned: tuple[str, ...], schemas: Mapping[str, pa.Schema]) -> None:
+        self._schemas = schemas
+        self._rank = {stream: number for number, stream in enumerate(mentioned)}
+        self._held: dict[str, _Held] = {}
+
+    def add(self, stream: str, sequence: Longs, time_ms: Longs, rows: pa.RecordBatch) -> None:
+        """Take the events that follow those taken before."""
+        held = self._of(stream)
+        if rows.schema != held.schema:
+            rows = rows.select(held.schema.names).cast(held.schema)
+        if len(held.sequence):
+            sequence = np.concatenate([held.sequence, sequence])
+            time_ms = np.concatenate([held.time_ms, time_ms])
+            rows = concat([held.rows, rows])
+        held.sequence, held.time_ms, held.rows = sequence, time_ms, rows
+        held.version += 1
+
+    def _of(self, stream: str) -> _Held:
+        if stream not in self._held:
+            schema = self._schemas[stream]
+            none = np.empty(0, dtype=np.int64)
+            self._held[stream] = _Held(schema, none, none, pa.RecordBatch.from_pylist([], schema))
+        return self._held[stream]
+
+    def ready(self, clocks: Mapping[str, int]) -> tuple[list[Ready], int]:
+        """Give out what may be processed, and the time up to which everything is known."""
+        streams = sorted(set(clocks) | set(self._held), key=lambda s: self._rank.get(s, len(s)))
+        streams = [stream for stream in streams if stream in self._rank]
+        known_ms = min((clocks.get(stream, _NEVER) for stream in streams), default=_NEVER)
+        parts: list[tuple[str, Longs, Longs, pa.RecordBatch]] = []
+        for stream in streams:
+            held = self._of(stream)
+            clock_ms = held.clock_ms
+            count = len(clock_ms)
+            if len(streams) > 1:
+                count = int(np.searchsorted(clock_ms, known_ms, side="left"))
+            if count:
+                parts.append(
+                    (stream, held.time_ms[:count], clock_ms[:count], held.rows.slice(0, count))
+                )
+                held.latest_ms = int(clock_ms[count - 1])
+                held.sequence, held.time_ms = held.sequence[count:], held.time_ms[count:]
+                held.rows = held.rows.slice(count)
+                held.version += 1
+        if not parts:
+            return [], known_ms
+        # Stable: at equal times the streams stay in their order, and each in that of its sequence.
+        order = np.argsort(np.concatenate([part[2] for part in parts]), kind="stable")
+        index = np.empty(len(order), dtype=np.int64)
+        index[order] = np.arange(len(order))
+        ready, at = [], 0
+        for stream, time_ms, clock_ms, rows in parts:
+            ready.append(Ready(stream, index[at : at + len(time_ms)], time_ms, clock_ms, rows))
+            at += len(time_ms)
+        return ready, known_ms
+
+    def next_time(self) -> int | None:
+        """When the first event that is held back may go on: just after its time."""
+        times = [int(h.clock_ms[0]) + 1 for h in self._held.values() if len(h.time_ms)]
+        return min(times, default=None)
+
+    def snapshot(self) -> State:
+        """What is held back, a piece for each stream that holds any."""
+        pieces, scalars = {}, {}
+        for stream, held in self._held.items():
+            scalars[stream] = [held.latest_ms, held.version, len(held.time_ms)]
+            if len(held.time_ms):
+                piece = held.rows.append_column(_SEQUENCE, pa.array(held.sequence))
+                pieces[f"{stream}-{held.version}"] = piece.append_column(
+                    _TIME, pa.array(held.time_ms)
+                )
+        return State(pieces, scalars)
+
+    def restore(self, state: State) -> None:
+        """Take over what was held back."""
+        self._held = {}
+        scalars: Any = state.scalars
+        for stream, (latest_ms, version, count) in scalars.items():
+            held = self._of(stream)
+            held.latest_ms, held.version = latest_ms, version
+            if count:
+                piece = state.pieces[f"{stream}-{version}"]
+                held.sequence = piece.column(_SEQUENCE).to_numpy()
+                held.time_ms = piece.column(_TIME).to_numpy()
+                held.rows = piece.select(held.schema.names)
