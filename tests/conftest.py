@@ -19,3 +19,14 @@ def nats_server(tmp_path: Path) -> Iterator[server.NatsServer]:
     running = server.start(tmp_path / "nats")
     yield running
     running.stop()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--rewrite``: let case files say what came out; commit only a diff that you understand."""
+    parser.addoption("--rewrite", action="store_true", help="rewrite expectations of case files")
+
+
+@pytest.fixture
+def rewrite(request: pytest.FixtureRequest) -> bool:
+    """Whether case files are to be rewritten with what comes out."""
+    return bool(request.config.getoption("--rewrite"))

@@ -6,7 +6,7 @@ import difflib
 from typing import TYPE_CHECKING, NoReturn
 
 from mesh.errors import MeshError, Position
-from mesh.language.tokens import Token, TokenKind, tokenize
+from mesh.language.tokens import KEYWORDS, Token, TokenKind, tokenize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,7 +97,7 @@ class Cursor:
         if token.error is not None:
             raise token.error
         found = "the end of the text" if token.kind is TokenKind.END else f"'{token.text}'"
-        if token.kind in (TokenKind.NAME, TokenKind.QUOTED) and hint is None:
+        if token.kind is TokenKind.NAME and token.text.lower() not in KEYWORDS and hint is None:
             near = difflib.get_close_matches(token.text.lower(), words, n=1, cutoff=0.6)
             hint = f"Did you mean '{near[0]}'?" if near else None
         raise MeshError(

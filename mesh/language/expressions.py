@@ -23,7 +23,7 @@ from mesh.language.syntax import (
     UnaryOperator,
     Variable,
 )
-from mesh.language.tokens import TokenKind
+from mesh.language.tokens import KEYWORDS, TokenKind
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
@@ -211,6 +211,7 @@ class _Expressions:
     def _number(self, start: Position, *, negative: bool) -> Literal:
         token = self._cursor.take()
         kind = _NUMBERS[token.kind]
+        self._refuse_unit(token.kind)
         sign = -1 if negative else 1
         if isinstance(token.value, int):
             whole = _checked(sign * token.value, kind, token.position)
@@ -219,6 +220,14 @@ class _Expressions:
         return Literal(
             _checked_real(sign * token.value, kind, token.position), kind, position=start
         )
+
+    def _refuse_unit(self, number: TokenKind) -> None:
+        """A name can't follow a number; behind a whole one it may be a misspelt unit."""
+        following = self._cursor.peek()
+        is_name = following.kind is TokenKind.NAME and following.text.lower() not in KEYWORDS
+        if number is TokenKind.INT and is_name:
+            words = [word for words, _ in TIME_UNITS for word in words]
+            self._cursor.fail("an operator", "a unit of time", words=words)
 
     def reference(self) -> Variable | Call:
         """An attribute or a call: all that starts with a name."""

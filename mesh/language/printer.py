@@ -45,17 +45,18 @@ def print_app(app: App) -> str:
     """An app as SiddhiQL text that parses to an equal tree."""
     parts = []
     if app.annotations:
-        parts.append("\n".join(print_annotation(a) for a in app.annotations))
+        parts.append("\n".join(print_annotation(a, of_app=True) for a in app.annotations))
     elements = [print_stream(s) for s in app.streams] + [print_query(q) for q in app.queries]
     parts.extend(f"{element};" for element in elements)
     return "\n\n".join(parts) + "\n"
 
 
-def print_annotation(annotation: Annotation) -> str:
-    """``@dist(execGroup='g')``."""
-    # The one ':' of ``App:name`` is part of the grammar, not of a name.
-    prefix, colon, rest = annotation.name.partition(":")
-    name = f"{prefix}{colon}{print_name(rest)}" if colon else print_name(annotation.name)
+def print_annotation(annotation: Annotation, *, of_app: bool = False) -> str:
+    """``@dist(execGroup='g')``; ``of_app`` for ``@App:name('A')``."""
+    name = print_name(annotation.name)
+    if of_app:
+        prefix, _, rest = annotation.name.partition(":")
+        name = f"{prefix}:{print_name(rest)}"
     inside = [
         print_string(text) if key is None else f"{_key(key)}={print_string(text)}"
         for key, text in annotation.elements
@@ -170,10 +171,9 @@ def _unary(expression: Unary) -> str:
         case UnaryOperator.NOT:
             return f"not {print_expression(operand, PREFIX_TIGHTNESS)}"
         case UnaryOperator.NEGATE:
-            text = print_expression(operand, PREFIX_TIGHTNESS)
             # ``--`` starts a comment, and a minus before a number is the number's.
             plain = isinstance(operand, Variable | Call)
-            return f"-{text}" if plain else f"-({text.removeprefix('(').removesuffix(')')})"
+            return f"-{print_expression(operand)}" if plain else f"-({print_expression(operand)})"
         case _:
             assert_never(expression.operator)
 

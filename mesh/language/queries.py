@@ -168,5 +168,6 @@ def _refuse_output(cursor: Cursor, *, has_select: bool) -> NoReturn:
     if cursor.sees_word("return"):
         raise not_supported("queries without a target (return)", cursor.position)
     if has_select:
-        cursor.fail("'insert into'", words=_AFTER_SELECT)
+        hint = "'*' stands alone: name the attributes instead." if cursor.sees(",") else None
+        cursor.fail("'insert into'", words=_AFTER_SELECT, hint=hint)
     cursor.fail("'select'", "'insert into'", words=_AFTER_INPUT)

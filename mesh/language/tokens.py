@@ -71,7 +71,7 @@ _TOKEN: Final = re.compile(
   | (?P<name>[A-Za-z_][A-Za-z_0-9]*)
   | (?P<quoted>`[^`\r\n]+`)
   | (?P<triple>\"\"\"(?:[^"\\\r\n]|\\[btnfr"'\\]|\\[0-3]?[0-7]{{1,2}}|\\u+[0-9a-fA-F]{{4}})*\"\"\")
-  | (?P<double_quotes>"[^\x00-\x1f"]*")
+  | (?P<double_quotes>(?!"{{3}})"[^\x00-\x1f"]*")
   | (?P<single_quotes>'[^\x00-\x1f'"]*')
   | (?P<symbol>->|\.\.\.|<=|>=|==|!=|[()\[\]{{}},;:.=<>*/%+\-?@\#!])
     """,

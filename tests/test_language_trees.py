@@ -1,0 +1,187 @@
+"""Every tree prints to a text that parses to it again."""
+
+from __future__ import annotations
+
+import string
+
+import hypothesis.strategies as st
+from hypothesis import given
+
+from mesh.language.expressions import round_to_float
+from mesh.language.parser import parse
+from mesh.language.printer import print_app, print_string
+from mesh.language.syntax import (
+    Annotation,
+    App,
+    AttributeDefinition,
+    Binary,
+    BinaryOperator,
+    Call,
+    EventKind,
+    Expression,
+    Filter,
+    Handler,
+    InsertInto,
+    Literal,
+    OutputAttribute,
+    PatternInput,
+    PatternStep,
+    Query,
+    Selector,
+    StreamDefinition,
+    StreamInput,
+    Unary,
+    UnaryOperator,
+    Variable,
+    WindowHandler,
+)
+from mesh.language.tokens import KEYWORDS, tokenize
+from mesh.model.types import AttributeType
+
+_LETTERS = string.ascii_letters + "_"
+plain_names = st.builds(
+    str.__add__,
+    st.sampled_from(_LETTERS),
+    st.text(_LETTERS + string.digits, max_size=5),
+)
+names = st.one_of(
+    plain_names,
+    st.sampled_from(sorted(KEYWORDS)),
+    st.text(st.characters(exclude_characters="`\r\n", codec="utf-8"), min_size=1, max_size=4),
+)
+# A substitution is refused wherever it stands.
+texts = st.text(st.characters(codec="utf-8"), max_size=8).filter(lambda text: "${" not in text)
+keys = st.one_of(st.none(), plain_names, st.sampled_from(["a.b", "a-b:c", "or"]), texts)
+
+literals = st.one_of(
+    st.builds(Literal, texts, st.just(AttributeType.STRING)),
+    st.builds(Literal, st.integers(-(2**31), 2**31 - 1), st.just(AttributeType.INT)),
+    st.builds(Literal, st.integers(-(2**63), 2**63 - 1), st.just(AttributeType.LONG)),
+    st.builds(
+        Literal,
+        st.floats(width=32, allow_nan=False, allow_infinity=False),
+        st.just(AttributeType.FLOAT),
+    ),
+    st.builds(
+        Literal, st.floats(allow_nan=False, allow_infinity=False), st.just(AttributeType.DOUBLE)
+    ),
+    st.builds(Literal, st.booleans(), st.just(AttributeType.BOOL)),
+    st.builds(
+        Literal,
+        st.integers(0, 10**13),
+        st.just(AttributeType.LONG),
+        is_time=st.just(True),
+    ),
+)
+plain_variables = st.builds(Variable, names)
+variables = st.one_of(
+    plain_variables,
+    st.builds(Variable, names, names, st.one_of(st.none(), st.integers(-9, 9))),
+)
+
+
+def _larger(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
+    calls = st.builds(
+        Call, names, st.lists(inner, max_size=3).map(tuple), st.one_of(st.none(), names)
+    )
+    return st.one_of(
+        calls,
+        st.builds(Unary, st.just(UnaryOperator.NOT), inner),
+        st.builds(Unary, st.just(UnaryOperator.NEGATE), inner),
+        st.builds(Unary, st.just(UnaryOperator.IS_NULL), st.one_of(variables, calls)),
+        st.builds(Binary, st.sampled_from(BinaryOperator), inner, inner),
+    )
+
+
+expressions = st.recursive(st.one_of(literals, variables), _larger, max_leaves=8)
+
+elements = st.lists(st.tuples(keys, texts), max_size=3).map(tuple)
+leaf_annotations = st.builds(Annotation, names, elements)
+annotation_lists = st.lists(
+    st.builds(Annotation, names, elements, st.lists(leaf_annotations, max_size=2).map(tuple)),
+    max_size=2,
+).map(tuple)
+app_annotations = st.lists(
+    st.builds(Annotation, names.map(lambda name: f"App:{name}"), elements), max_size=2
+).map(tuple)
+
+streams = st.builds(
+    StreamDefinition,
+    names,
+    st.lists(
+        st.builds(AttributeDefinition, names, st.sampled_from(AttributeType)),
+        min_size=1,
+        max_size=4,
+    ).map(tuple),
+    annotation_lists,
+)
+filters = st.lists(st.builds(Filter, expressions), max_size=2).map(tuple)
+windows = st.builds(WindowHandler, plain_names, st.lists(expressions, max_size=2).map(tuple))
+
+
+def _handlers(
+    before: tuple[Filter, ...], window: WindowHandler | None, after: tuple[Filter, ...]
+) -> tuple[Handler, ...]:
+    return (*before, window, *after) if window is not None else before
+
+
+stream_inputs = st.builds(
+    StreamInput, names, st.builds(_handlers, filters, st.one_of(st.none(), windows), filters)
+)
+steps = st.builds(PatternStep, names, st.one_of(st.none(), names), filters)
+
+
+@st.composite
+def patterns(draw: st.DrawFn) -> PatternInput:
+    chosen = draw(st.lists(steps, min_size=1, max_size=4))
+    start = draw(st.integers(0, len(chosen) - 1))
+    stop = draw(st.integers(start + 1, len(chosen)))
+    every = draw(st.sampled_from([None, (start, stop)]))
+    return PatternInput(tuple(chosen), every, draw(st.one_of(st.none(), st.integers(0, 10**12))))
+
+
+output_attributes = st.one_of(
+    st.builds(OutputAttribute, variables),
+    st.builds(OutputAttribute, expressions, names),
+)
+selectors = st.builds(
+    Selector,
+    st.lists(output_attributes, max_size=3).map(tuple),
+    st.lists(variables, max_size=2).map(tuple),
+    st.one_of(st.none(), expressions),
+)
+queries = st.builds(
+    Query,
+    st.one_of(stream_inputs, patterns()),
+    selectors,
+    st.builds(InsertInto, names, st.sampled_from(EventKind)),
+    annotation_lists,
+)
+apps = st.builds(
+    App,
+    app_annotations,
+    st.lists(streams, min_size=1, max_size=2).map(tuple),
+    st.lists(queries, max_size=2).map(tuple),
+)
+
+
+@given(apps)
+def test_a_printed_tree_parses_to_itself(app: App) -> None:
+    assert parse(print_app(app)) == app
+
+
+@given(apps)
+def test_printing_is_settled_after_once(app: App) -> None:
+    text = print_app(app)
+    assert print_app(parse(text)) == text
+
+
+@given(texts)
+def test_a_printed_string_is_one_token_with_that_content(text: str) -> None:
+    token, _end = tokenize(print_string(text))
+    assert token.value == text
+
+
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_rounding_to_float_keeps_floats(value: float) -> None:
+    assert round_to_float(value) == value
