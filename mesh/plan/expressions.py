@@ -240,7 +240,8 @@ def _shown(signature: Signature) -> str:
 
 
 def _parameter(parameter: Parameter) -> str:
-    types = "|".join(kind for kind in AttributeType if kind in parameter.types)
+    takes_all = parameter.types >= set(AttributeType) - {AttributeType.OBJECT}
+    types = "any" if takes_all else "|".join(t for t in AttributeType if t in parameter.types)
     return f"{parameter.name} {types}" + (" constant" if parameter.is_constant else "")
 
 
