@@ -237,25 +237,25 @@ def _refuse_mixtures(group: Group, keys: dict[str, tuple[str, ...]]) -> None:
     """With keyed streams, all from outside must be keyed, and none of them may come from inside."""
     if not keys:
         return
-    for tree, query in group.queries:
-        for stream in query.input_streams:
-            inside = stream in group.writes
-            if inside and stream in keys:
-                raise MeshError(
-                    "MESH-P210",
-                    f'stream "{stream}" is read by key where it is made, in group "{group.name}"',
-                    detail="An event would have to go from one instance of the group to another.",
-                    hint="Put this query into another group.",
-                    position=tree.input.position,
-                )
-            if not inside and stream not in keys:
-                raise MeshError(
-                    "MESH-P212",
-                    f'group "{group.name}" reads stream "{stream}" round robin, and others by key',
-                    detail=f"By key it reads {', '.join(keys)}.",
-                    hint="Put this query into another group.",
-                    position=tree.input.position,
-                )
+    reads = [(tree, stream) for tree, query in group.queries for stream in query.input_streams]
+    for tree, stream in reads:
+        if stream in keys and stream in group.writes:
+            raise MeshError(
+                "MESH-P210",
+                f'stream "{stream}" is read by key where it is made, in group "{group.name}"',
+                detail="An event would have to go from one instance of the group to another.",
+                hint="Put this query into another group.",
+                position=tree.input.position,
+            )
+    for tree, stream in reads:
+        if stream not in keys and stream not in group.writes:
+            raise MeshError(
+                "MESH-P212",
+                f'group "{group.name}" reads stream "{stream}" round robin, and others by key',
+                detail=f"By key it reads {', '.join(keys)}.",
+                hint="Put this query into another group.",
+                position=tree.input.position,
+            )
 
 
 def app_name(app: App) -> str:
