@@ -7,6 +7,7 @@ import string
 import hypothesis.strategies as st
 from hypothesis import given
 
+from mesh.errors import MeshError
 from mesh.language.expressions import round_to_float
 from mesh.language.parser import parse
 from mesh.language.printer import print_app, print_string
@@ -185,3 +186,25 @@ def test_a_printed_string_is_one_token_with_that_content(text: str) -> None:
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
 def test_rounding_to_float_keeps_floats(value: float) -> None:
     assert round_to_float(value) == value
+
+
+_SYMBOLS = '-> ... <= == ( ) [ ] , ; : . = < * + ? - @ # ! { \' " ` """ -- /* 5 1L'
+_words = st.one_of(
+    st.sampled_from(sorted(KEYWORDS)),
+    st.sampled_from(_SYMBOLS.split()),
+    st.sampled_from(["S", "e1", "'x'", "\n", "define stream S (a int);", "from S select a"]),
+)
+
+
+@given(st.lists(_words, max_size=25).map(" ".join))
+def test_any_text_is_read_or_refused_with_its_place(text: str) -> None:
+    try:
+        app = parse(text)
+    except MeshError as error:
+        refused = error
+    else:
+        assert parse(print_app(app)) == app
+        return
+    assert refused.position is not None
+    assert 1 <= refused.position.line <= len(text.splitlines()) + 1
+    assert refused.code in refused.render(text)
