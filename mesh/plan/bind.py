@@ -39,7 +39,6 @@ from mesh.plan.bound import (
     Column,
     Constant,
     Window,
-    has_aggregate,
 )
 from mesh.plan.expressions import bind_condition, bind_expression, type_of
 from mesh.plan.scopes import OutputScope, PatternScope, Scope, StreamScope, nearest
@@ -136,8 +135,6 @@ def _query(query: Query, name: str, streams: dict[str, StreamSchema]) -> BoundQu
     selector = query.selector
     outputs = _outputs(selector, scope, available, query)
     group_by = tuple(scope.column(variable) for variable in selector.group_by)
-    if isinstance(source, BoundPattern):
-        _refuse_aggregation(query, outputs)
     produced = StreamSchema(
         query.output.stream, tuple(Attribute(o.name, type_of(o.expression)) for o in outputs)
     )
@@ -322,15 +319,6 @@ def _output_name(alias: str | None, expression: object) -> str:
         return alias
     assert isinstance(expression, Variable), "the parser asks for a name of what is computed"
     return expression.name
-
-
-def _refuse_aggregation(query: Query, outputs: tuple[BoundOutput, ...]) -> None:
-    hint = "Insert the matches into a stream, and aggregate in a query over that."
-    if query.selector.group_by:
-        raise not_supported("'group by' in a pattern", query.selector.group_by[0].position, hint)
-    for attribute, output in zip(query.selector.attributes, outputs, strict=False):
-        if has_aggregate(output.expression):
-            raise not_supported("an aggregator in a pattern", attribute.position, hint)
 
 
 def _target(produced: StreamSchema, query: Query, streams: dict[str, StreamSchema]) -> StreamSchema:
