@@ -1,0 +1,1 @@
+"""Sources and sinks of apps that are not NATS: one module each."""

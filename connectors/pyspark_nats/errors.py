@@ -1,0 +1,102 @@
+"""The connector's errors: a code that is part of the text, a message, a detail and a hint.
+
+Spark hands an error of a Python worker to the driver as text.  So everything a person needs stands in
+``str(error)``, and the code is written so that it can be found there.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+#: Stands in the text of every ``StaleWriterError``, and nowhere else.
+FENCED: Final = "PYSPARK-NATS-FENCED"
+
+
+class ConnectorError(Exception):
+    """Something a person can act on."""
+
+    #: Stands in brackets behind the message.
+    code = "PYSPARK-NATS-ERROR"
+
+    def __init__(self, message: str, *, detail: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail
+        self.hint = hint
+
+    def __str__(self) -> str:
+        lines = [f"{self.message} [{self.code}]"]
+        if self.detail:
+            lines.append(f"  detail: {self.detail}")
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.message, self.detail, self.hint))
+
+
+class OptionError(ConnectorError):
+    """An option is unknown, missing or of the wrong form."""
+
+    code = "PYSPARK-NATS-OPTION"
+
+
+class SchemaError(ConnectorError):
+    """The columns of a DataFrame are not what the source or the sink works with."""
+
+    code = "PYSPARK-NATS-SCHEMA"
+
+
+class UnavailableError(ConnectorError):
+    """No server, or no leader, answered within ``timeoutS``."""
+
+    code = "PYSPARK-NATS-UNAVAILABLE"
+
+
+class RefusedError(ConnectorError):
+    """The server answered, and said no."""
+
+    code = "PYSPARK-NATS-REFUSED"
+
+    def __init__(
+        self, message: str, *, detail: str = "", hint: str = "", err_code: int = 0
+    ) -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        #: JetStream's error code, 0 when there is none.
+        self.err_code = err_code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild_refused, (self.message, self.detail, self.hint, self.err_code))
+
+
+class DataLossError(ConnectorError):
+    """Messages that were not read yet are gone; the message names the range."""
+
+    code = "PYSPARK-NATS-DATA-LOSS"
+
+
+class CorruptError(ConnectorError):
+    """A message does not hold rows of the schema."""
+
+    code = "PYSPARK-NATS-CORRUPT"
+
+
+class OrderError(ConnectorError):
+    """A producer's rows did not come in the order of their positions."""
+
+    code = "PYSPARK-NATS-ORDER"
+
+
+class StaleWriterError(ConnectorError):
+    """A writer with a newer epoch has taken over; this one must stop."""
+
+    code = FENCED
+
+
+def _rebuild(kind: type[ConnectorError], message: str, detail: str, hint: str) -> ConnectorError:
+    return kind(message, detail=detail, hint=hint)
+
+
+def _rebuild_refused(message: str, detail: str, hint: str, err_code: int) -> RefusedError:
+    return RefusedError(message, detail=detail, hint=hint, err_code=err_code)

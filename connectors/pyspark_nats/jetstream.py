@@ -1,0 +1,183 @@
+"""The few calls of the JetStream API that the connector makes, over a synchronous connection."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark_nats.connection import DisconnectedError
+from pyspark_nats.errors import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark_nats.connection import Connection, Reply
+
+NO_MESSAGE: Final = 10037
+STREAM_NOT_FOUND: Final = 10059
+#: A lost expectation; a contended replicated stream may say 10164 where a quiet one says 10071.
+WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
+
+_TIME = re.compile(r"(.*?)(?:\.(\d+))?(Z|[+-]\d\d:\d\d)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """A stream as its leader described it."""
+
+    name: str
+    #: First sequence that is still there; ``last + 1`` when there is none.
+    first: int
+    last: int
+    #: Broker time of the first message; ``time_ms`` when there is none.
+    first_ms: int
+    #: The server's clock when it answered.
+    time_ms: int
+    created_ms: int
+    subjects: tuple[str, ...]
+    #: Whether its messages come from other streams, and may be older than itself.
+    is_copy: bool
+    allow_atomic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A message as a stream holds it."""
+
+    subject: str
+    sequence: int
+    time_ms: int
+    data: bytes
+
+
+def time_ms(text: str) -> int:
+    """Milliseconds since 1970, rounded down, of an RFC 3339 time with nanoseconds."""
+    found = _TIME.match(text)
+    if found is None:
+        raise ValueError(f"not a time: {text!r}")
+    zone = "+00:00" if found[3] == "Z" else found[3]
+    seconds = int(datetime.fromisoformat(found[1] + zone).timestamp())
+    return seconds * 1000 + int((found[2] or "0").ljust(3, "0")[:3])
+
+
+def stream_infos(connection: Connection, streams: Sequence[str]) -> dict[str, StreamInfo]:
+    """Describe ``streams``, all in one round trip.
+
+    Raises:
+        RefusedError: a stream does not exist.
+    """
+    replies = connection.requests([(f"$JS.API.STREAM.INFO.{name}", b"") for name in streams])
+    return {
+        name: _info(name, answered(reply, name))
+        for name, reply in zip(streams, replies, strict=True)
+    }
+
+
+def answered(reply: Reply, stream: str) -> dict[str, Any]:
+    """The payload of an answer about ``stream``; names it when the server says it is not there."""
+    try:
+        return reply.json()
+    except RefusedError as error:
+        if error.err_code == STREAM_NOT_FOUND:
+            raise RefusedError(
+                f'JetStream stream "{stream}" does not exist',
+                hint="Create it first, or check its name and the account.",
+                err_code=STREAM_NOT_FOUND,
+            ) from error
+        raise
+
+
+def _info(name: str, answer: dict[str, Any]) -> StreamInfo:
+    state, config = answer["state"], answer["config"]
+    last, messages = int(state["last_seq"]), int(state["messages"])
+    now_ms = time_ms(answer["ts"])
+    return StreamInfo(
+        name=name,
+        first=int(state["first_seq"]) if messages else last + 1,
+        last=last,
+        first_ms=time_ms(state["first_ts"]) if messages else now_ms,
+        time_ms=now_ms,
+        created_ms=time_ms(answer["created"]),
+        subjects=tuple(config.get("subjects") or ()),
+        is_copy=bool(config.get("mirror") or config.get("sources")),
+        allow_atomic=bool(config.get("allow_atomic")),
+    )
+
+
+def stream_of(connection: Connection, subject: str) -> str | None:
+    """The stream that captures ``subject``; None when there is none."""
+    query = json.dumps({"subject": subject}).encode()
+    names = connection.requests([("$JS.API.STREAM.NAMES", query)])[0].json().get("streams")
+    return str(names[0]) if names else None
+
+
+def next_message(connection: Connection, stream: str, sequence: int) -> Stored | None:
+    """The first message at or behind ``sequence``, as the stream's leader knows it."""
+    return _get(connection, stream, {"seq": sequence, "next_by_subj": ">"})
+
+
+def last_messages(connection: Connection, wanted: Sequence[tuple[str, str]]) -> list[Stored | None]:
+    """The last message of each (stream, subject), as the stream's leader knows it."""
+    replies = connection.requests(
+        [
+            (f"$JS.API.STREAM.MSG.GET.{stream}", json.dumps({"last_by_subj": subject}).encode())
+            for stream, subject in wanted
+        ]
+    )
+    return [_stored(reply, stream) for (stream, _), reply in zip(wanted, replies, strict=True)]
+
+
+def _get(connection: Connection, stream: str, query: dict[str, Any]) -> Stored | None:
+    call = (f"$JS.API.STREAM.MSG.GET.{stream}", json.dumps(query).encode())
+    return _stored(connection.requests([call])[0], stream)
+
+
+def _stored(reply: Reply, stream: str) -> Stored | None:
+    try:
+        message = answered(reply, stream)["message"]
+    except RefusedError as error:
+        if error.err_code == NO_MESSAGE:
+            return None
+        raise
+    return Stored(
+        subject=message["subject"],
+        sequence=int(message["seq"]),
+        time_ms=time_ms(message["time"]),
+        data=base64.b64decode(message.get("data", "")),
+    )
+
+
+def purge(connection: Connection, stream: str, subject: str) -> None:
+    """Delete the messages of ``subject`` (wildcards allowed)."""
+    query = json.dumps({"filter": subject}).encode()
+    answered(connection.requests([(f"$JS.API.STREAM.PURGE.{stream}", query)])[0], stream)
+
+
+def create_reader(connection: Connection, stream: str, sequence: int) -> str:
+    """Make a consumer that reads from ``sequence`` on without acks; returns its name.
+
+    It lives in memory and goes by itself half a minute after its last use.
+    """
+    name = connection.reply_subjects(1)[0].replace(".", "_")
+    config = {
+        "name": name, "deliver_policy": "by_start_sequence", "opt_start_seq": sequence,
+        "ack_policy": "none", "mem_storage": True, "num_replicas": 1,
+        "inactive_threshold": 30_000_000_000,
+    }  # fmt: skip
+    call = json.dumps({"stream_name": stream, "config": config}).encode()
+    subject = f"$JS.API.CONSUMER.CREATE.{stream}.{name}"
+    answered(connection.requests([(subject, call)])[0], stream)
+    return name
+
+
+def delete_reader(connection: Connection, stream: str, name: str) -> None:
+    """Delete a consumer; that it is gone already is fine, and so is no answer."""
+    try:
+        connection.requests([(f"$JS.API.CONSUMER.DELETE.{stream}.{name}", b"")])[0].json()
+    except (RefusedError, DisconnectedError):
+        # It goes by itself.
+        return

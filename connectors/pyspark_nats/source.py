@@ -1,0 +1,53 @@
+"""The data source that Spark knows as "nats"."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from pyspark_nats import options, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from pyspark_nats.reader import NatsReader, NatsStreamReader
+    from pyspark_nats.writer import NatsStreamWriter, NatsWriter
+
+
+class NatsDataSource(DataSource):
+    """JetStream streams as tables and as streams, to read and to write."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format(...)`` takes."""
+        return "nats"
+
+    def schema(self) -> str:
+        """The columns when the user gives no ``.schema(...)``."""
+        read = options.source_options(self.options)
+        return rows.MARKED_DDL if read.range_markers else rows.RAW_DDL
+
+    def reader(self, schema: StructType) -> NatsReader:
+        """For ``spark.read``."""
+        from pyspark_nats.reader import NatsReader
+
+        return NatsReader(options.source_options(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> NatsStreamReader:
+        """For ``spark.readStream``."""
+        from pyspark_nats.reader import NatsStreamReader
+
+        return NatsStreamReader(options.source_options(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> NatsWriter:
+        """For ``df.write``."""
+        from pyspark_nats.writer import NatsWriter
+
+        return NatsWriter(options.sink_options(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NatsStreamWriter:
+        """For ``df.writeStream``."""
+        from pyspark_nats.writer import NatsStreamWriter
+
+        return NatsStreamWriter(options.sink_options(self.options), schema)

@@ -1,0 +1,174 @@
+"""A broker with a few handy verbs, and one Spark session for the tests of the connector."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mesh import java
+from mesh.jetstream import server
+from pyspark_nats import frames, jetstream, markers, options
+from pyspark_nats.connection import Connection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+
+@dataclass
+class Broker:
+    """A server and a connection to it."""
+
+    url: str
+    connection: Connection
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The options of a connection to it."""
+        return {"servers": self.url}
+
+    def call(self, subject: str, **query: Any) -> dict[str, Any]:
+        """A JetStream API call."""
+        payload = json.dumps(query).encode() if query else b""
+        return self.connection.riding(
+            subject, lambda: self.connection.requests([(f"$JS.API.{subject}", payload)])[0].json()
+        )
+
+    def create(self, name: str, *subjects: str, **config: Any) -> None:
+        """Make a stream as the mesh makes its channels; by default of subject ``ev.{name}``."""
+        self.call(
+            f"STREAM.CREATE.{name}",
+            name=name, subjects=[*(subjects or (f"ev.{name}",)), f"mesh._marker.{name}.>"],
+            storage="file", num_replicas=1, allow_direct=True, allow_atomic=True,
+            allow_rollup_hdrs=True, **config,
+        )  # fmt: skip
+
+    def publish(self, subject: str, *payloads: bytes | str, **headers: str) -> list[int]:
+        """Publish and wait for the acks; returns the sequences."""
+        block = frames.header_block({k.replace("_", "-"): v for k, v in headers.items()})
+        data = [p.encode() if isinstance(p, str) else p for p in payloads]
+
+        def send() -> list[int]:
+            replies = self.connection.reply_subjects(len(data))
+            self.connection.send(
+                b"".join(
+                    frames.publish(subject, payload, reply=reply, header=block)
+                    for payload, reply in zip(data, replies, strict=True)
+                )
+            )
+            return [int(ack.json()["seq"]) for ack in self.connection.replies(replies)]
+
+        return self.connection.riding("publishing", send)
+
+    def info(self, name: str) -> jetstream.StreamInfo:
+        """Describe a stream."""
+        return self.connection.riding(
+            "info", lambda: jetstream.stream_infos(self.connection, [name])[name]
+        )
+
+    def marker(self, stream: str, producer: str) -> markers.Marker:
+        """The marker of a producer."""
+        return markers.read(self.connection, "mesh._marker", [(stream, producer)])[
+            (stream, producer)
+        ]
+
+    def payloads(self, name: str, subject: str) -> list[bytes]:
+        """What the stream holds on ``subject``, in order."""
+        found: list[bytes] = []
+        at = 1
+        while True:
+
+            def read(at: int = at) -> jetstream.Stored | None:
+                return jetstream.next_message(self.connection, name, at)
+
+            stored = self.connection.riding("reading", read)
+            if stored is None:
+                return found
+            if stored.subject == subject:
+                found.append(stored.data)
+            at = stored.sequence + 1
+
+
+def connect(running: server.NatsServer) -> Broker:
+    """A broker on a running server."""
+    given = {"servers": running.url, "timeoutS": "20"}
+    return Broker(running.url, Connection(options.connection_options(given)))
+
+
+@pytest.fixture
+def broker(nats_server: server.NatsServer) -> Iterator[Broker]:
+    """A server of the test's own."""
+    made = connect(nats_server)
+    yield made
+    made.connection.close()
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+    """Look every 20 ms until ``condition`` holds."""
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s: {what}"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def eventually() -> Callable[..., None]:
+    """``wait_until``, for tests that wait for something another process does."""
+    return wait_until
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local session whose Python workers find the connector by themselves."""
+    from pyspark.sql import SparkSession
+
+    scratch = tmp_path_factory.mktemp("spark")
+    root = Path(__file__).parents[2]
+    before = dict(os.environ)
+    os.environ["JAVA_HOME"] = str(java.java_home())
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join((str(root / "connectors"), str(root)))
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("connector-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.local.dir", str(scratch / "local"))
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={scratch}")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., StreamingQuery]]:
+    """Start a streaming query that ends with the test: ``start(df, name, **options)``."""
+    running: list[StreamingQuery] = []
+
+    def begin(df: DataFrame, form: str, checkpoint: str = "checkpoint", **given: str) -> Any:
+        writer = df.writeStream.format(form).options(**given)
+        query = writer.option("checkpointLocation", str(tmp_path / checkpoint)).start()
+        running.append(query)
+        return query
+
+    yield begin
+    for query in running:
+        query.stop()

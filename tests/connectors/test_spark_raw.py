@@ -1,0 +1,122 @@
+"""The source in its raw form and the sink, in a real Spark."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.nats, pytest.mark.slow]
+
+
+def source(spark: SparkSession, broker: Any, **given: str) -> DataFrame:
+    return spark.readStream.format("nats").options(**broker.given, **given).load()
+
+
+def test_a_table_of_messages_has_their_subject_payload_headers_and_place(
+    spark: SparkSession, broker: Any
+) -> None:
+    broker.create("S")
+    broker.publish("ev.S", "one", X_Kind="a")
+    broker.publish("ev.S", "two")
+    rows = spark.read.format("nats").options(**broker.given, stream="S").load().collect()
+    assert [(r.subject, bytes(r.data), r.headers, r.stream, r.sequence) for r in rows] == [
+        ("ev.S", b"one", {"X-Kind": ["a"]}, "S", 1),
+        ("ev.S", b"two", {}, "S", 2),
+    ]
+
+
+def test_a_stream_goes_through_to_another_one_exactly_once(
+    spark: SparkSession, broker: Any, start: Callable[..., Any], eventually: Callable[..., None]
+) -> None:
+    broker.create("IN")
+    broker.create("OUT")
+    broker.publish("ev.IN", *[f"{i}" for i in range(2000)])
+    df = source(spark, broker, stream="IN").select("data")
+    query = start(df, "nats", **broker.given, stream="OUT", subject="ev.OUT")
+    eventually(lambda: len(broker.payloads("OUT", "ev.OUT")) >= 2000, "the first messages")
+    broker.publish("ev.IN", "more")
+    eventually(lambda: len(broker.payloads("OUT", "ev.OUT")) > 2000, "one more message")
+    query.stop()
+    assert broker.payloads("OUT", "ev.OUT") == [*(b"%d" % i for i in range(2000)), b"more"]
+
+
+def test_a_restarted_query_goes_on_where_it_was(
+    spark: SparkSession, broker: Any, start: Callable[..., Any], eventually: Callable[..., None]
+) -> None:
+    broker.create("IN")
+    broker.create("OUT")
+    sink = {**broker.given, "stream": "OUT", "subject": "ev.OUT"}
+    for part in range(2):
+        broker.publish("ev.IN", *[f"{part}-{i}" for i in range(10)])
+        query = start(source(spark, broker, stream="IN").select("data"), "nats", **sink)
+        expected = 10 * (part + 1)
+        eventually(
+            lambda expected=expected: len(broker.payloads("OUT", "ev.OUT")) >= expected, "output"
+        )
+        query.stop()
+    assert len(broker.payloads("OUT", "ev.OUT")) == 20
+
+
+def test_every_partition_gives_range_markers_around_its_messages(
+    spark: SparkSession, broker: Any, start: Callable[..., Any], eventually: Callable[..., None]
+) -> None:
+    for name in ("A", "B", "C"):
+        broker.create(name)
+    broker.publish("ev.A", "a1", "a2", Mesh_Timestamp="77")
+    broker.publish("ev.C", "c1", Content_Type="application/json")
+    batches: list[list[Any]] = []
+    df = source(
+        spark, broker, streams='[["A", "B"], ["C"]]', rangeMarkers="true",
+        eventTimeHeader="Mesh-Timestamp", subject='{"A": "ev.A", "B": "ev.B"}',
+    )  # fmt: skip
+
+    def keep(batch: DataFrame, _: int) -> None:
+        from pyspark.sql import functions
+
+        batches.append(batch.withColumn("p", functions.spark_partition_id()).collect())
+
+    query = df.writeStream.foreachBatch(keep).start()
+    try:
+        eventually(lambda: len(batches) > 0, "a batch")
+    finally:
+        query.stop()
+    first = [r for r in batches[0] if r.p == 0]
+    second = [r for r in batches[0] if r.p == 1]
+    assert [(r.kind, r.stream, r.sequence) for r in first] == [
+        (1, "A", 0), (1, "B", 0), (0, "A", 1), (0, "A", 2), (2, "A", 2), (2, "B", 0),
+    ]  # fmt: skip
+    assert [(r.kind, r.stream, r.sequence) for r in second] == [
+        (1, "C", 0),
+        (0, "C", 1),
+        (2, "C", 1),
+    ]
+    assert [r.event_time_ms for r in first] == [None, None, 77, 77, None, None]
+    assert [r.content_type for r in second] == [None, "application/json", None]
+    assert first[0].time_ms <= first[2].time_ms <= first[4].time_ms
+
+
+def test_an_unknown_option_names_the_nearest(spark: SparkSession, broker: Any) -> None:
+    with pytest.raises(PySparkException, match='Did you mean "startingOffsets"'):
+        source(spark, broker, stream="A", startingOfsets="latest")
+
+
+def test_missing_messages_fail_the_query_and_are_named(
+    spark: SparkSession, broker: Any, tmp_path: Path
+) -> None:
+    broker.create("S")
+    broker.publish("ev.S", *"abcdefgh")
+    broker.call("STREAM.PURGE.S", seq=6)
+    places = json.dumps({"S": {"sequence": 2, "time_ms": 0}})
+    df = source(spark, broker, stream="S", startingOffsets=places)
+    query = df.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
+    with pytest.raises(PySparkException, match="does not hold sequences 3 to 5"):
+        query.awaitTermination(60)
