@@ -1,0 +1,45 @@
+"""What a decision asks for.  ``mesh.jetstream.apply`` performs it; each says why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mesh.model.cluster import AppRecord, Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Write an assignment; it replaces an older one of the same instance."""
+
+    assignment: Assignment
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Delete an assignment; its worker stops the instance."""
+
+    instance: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetNode:
+    """Delete the record of a node that is gone."""
+
+    role: str
+    node: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveApp:
+    """Delete an app's channels, snapshots and reports, and at last its desired state."""
+
+    app: AppRecord
+    #: Of the desired state: it must not have changed.
+    revision: int
+    cause: str
+
+
+Action = Place | Withdraw | ForgetNode | RemoveApp

@@ -1,0 +1,83 @@
+"""Leader election among managers, decided from one view of the lease key.
+
+The lease is one key of the control bucket.  Its revision, the stream sequence of its last write,
+doubles as the fencing token: whatever a leader writes carries it, so the server refuses the late
+write of a deposed leader.  No clock and no socket here: the shell says what it saw and when, and
+one action comes back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mesh.control.snapshot import ClusterSnapshot, Seen
+    from mesh.model.cluster import LeaseRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Acquire:
+    """Write the lease with this term, if it is still at this revision."""
+
+    revision: int
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Write our own lease again."""
+
+    revision: int
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class StandBy:
+    """Nothing to do before ``until_s``, unless the lease changes."""
+
+    until_s: float
+
+
+Decision = Acquire | Renew | StandBy
+
+
+def decide(lease: Seen[LeaseRecord | None] | None, me: str, now_s: float, ttl_s: float) -> Decision:
+    """Say what manager ``me`` does about leadership at ``now_s``.
+
+    Args:
+        lease: the lease key as last seen; its value is None when it was given up.
+        me: the manager that asks.
+        now_s: the observer's monotonic clock, seconds; not before ``lease.seen_at_s``.
+        ttl_s: how long a lease stands unrenewed, seconds.
+
+    Returns:
+        ``Acquire`` when the seat is free, ``Renew`` past a third of our own term, ``StandBy``
+        otherwise.
+
+    Source:
+        The observer times the revision, as in Kubernetes client-go leaderelection; NATS ADR-8 for
+        compare-and-set on a key.
+    """
+    if lease is None:
+        return Acquire(revision=0, term=1)
+    record = lease.value
+    if record is None:
+        # The term is lost with the record; the revision still grows, and it is what fences.
+        return Acquire(lease.revision, term=1)
+    lapses_at_s = lease.seen_at_s + ttl_s
+    if now_s >= lapses_at_s:
+        return Acquire(lease.revision, record.term + 1)
+    if record.holder != me:
+        return StandBy(lapses_at_s)
+    renew_at_s = lease.seen_at_s + ttl_s / 3
+    return Renew(lease.revision, record.term) if now_s >= renew_at_s else StandBy(renew_at_s)
+
+
+def holds(snapshot: ClusterSnapshot, me: str, ttl_s: float) -> bool:
+    """Whether ``me`` may act as leader: it holds the lease and has renewed it within its term."""
+    lease = snapshot.lease
+    if lease is None:
+        return False
+    record = lease.value
+    return record is not None and record.holder == me and snapshot.now_s < lease.seen_at_s + ttl_s

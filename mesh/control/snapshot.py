@@ -1,0 +1,50 @@
+"""What a decision reads: the cluster's records as one observer has seen them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from mesh.model.cluster import AppRecord, Assignment, InstanceStatus, LeaseRecord, NodeRecord
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen(Generic[T]):
+    """A record with its revision."""
+
+    value: T
+    #: Stream sequence of the write.
+    revision: int
+    #: When the observer first saw this revision, seconds on its own monotonic clock.
+    seen_at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSnapshot:
+    """The whole view at one moment."""
+
+    #: The observer's monotonic clock, seconds; not before any ``seen_at_s``.
+    now_s: float
+    #: Its value is None when the last holder gave it up.
+    lease: Seen[LeaseRecord | None] | None = None
+    nodes: tuple[Seen[NodeRecord], ...] = ()
+    apps: tuple[Seen[AppRecord], ...] = ()
+    assignments: tuple[Seen[Assignment], ...] = ()
+    statuses: tuple[Seen[InstanceStatus], ...] = ()
+
+    def app(self, name: str) -> Seen[AppRecord] | None:
+        """The desired state of one app."""
+        return next((a for a in self.apps if a.value.spec.name == name), None)
+
+    def status(self, assignment: Assignment) -> InstanceStatus | None:
+        """What the worker last said of an assignment; reports of other epochs don't count."""
+        return next(
+            (
+                s.value
+                for s in self.statuses
+                if s.value.instance == assignment.instance and s.value.epoch == assignment.epoch
+            ),
+            None,
+        )

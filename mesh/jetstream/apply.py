@@ -1,0 +1,63 @@
+"""Actions of the leader, performed: once the lease has moved on the server refuses them."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from mesh.control.actions import Action, ForgetNode, Place, RemoveApp, Withdraw
+from mesh.jetstream import channels, kv, snapshots
+from mesh.logs import fields
+from mesh.model import codec, names
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+
+    from mesh.jetstream.watch import ClusterView
+
+log = logging.getLogger(__name__)
+
+
+async def apply(action: Action, client: Client, view: ClusterView, lease_revision: int) -> None:
+    """Perform one action.
+
+    Raises:
+        RevisionConflict: the lease, or what the action is about, has changed.
+    """
+    js = client.jetstream()
+    match action:
+        case Place(assignment, cause):
+            key = names.assignment_key(assignment.instance)
+            revision = await kv.write_as_leader(js, key, codec.encode(assignment), lease_revision)
+            view.took_write(names.CONTROL_BUCKET, key, assignment, revision)
+            log.info(
+                "instance placed",
+                extra=fields(
+                    instance=assignment.instance,
+                    worker=assignment.worker,
+                    epoch=assignment.epoch,
+                    cause=cause,
+                ),
+            )
+        case Withdraw(instance, cause):
+            key = names.assignment_key(instance)
+            revision = await kv.write_as_leader(js, key, None, lease_revision)
+            view.took_write(names.CONTROL_BUCKET, key, None, revision)
+            log.info("instance withdrawn", extra=fields(instance=instance, cause=cause))
+        case ForgetNode(role, node, cause):
+            key = names.node_key(role, node)
+            revision = await kv.write_as_leader(js, key, None, lease_revision)
+            view.took_write(names.CONTROL_BUCKET, key, None, revision)
+            log.info("node forgotten", extra=fields(role=role, node=node, cause=cause))
+        case RemoveApp(app, app_revision, cause):
+            await channels.delete_channels(js, app.spec)
+            await snapshots.purge(js, app.incarnation)
+            for group in app.spec.groups:
+                for instance in group.instances:
+                    key = names.status_key(instance)
+                    revision = await kv.put(js, names.STATUS_BUCKET, key, None)
+                    view.took_write(names.STATUS_BUCKET, key, None, revision)
+            key = names.app_key(app.spec.name)
+            revision = await kv.write(js, names.APPS_BUCKET, key, None, revision=app_revision)
+            view.took_write(names.APPS_BUCKET, key, None, revision)
+            log.info("app removed", extra=fields(app=app.spec.name, cause=cause))

@@ -1,0 +1,93 @@
+"""The JetStream streams behind an app's channels: made, and deleted."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from nats.js import api
+from nats.js.errors import BucketNotFoundError, NotFoundError
+
+from mesh.errors import MeshError
+from mesh.jetstream import snapshots
+from mesh.model import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nats.aio.client import Client
+    from nats.js import JetStreamContext
+
+    from mesh.model.app import AppSpec
+    from mesh.settings import ChannelSettings
+
+#: Stream name is in use with another configuration.
+_NAME_IN_USE = 10058
+
+
+def js_streams(spec: AppSpec) -> Iterator[tuple[str, str]]:
+    """(JetStream stream, subject of its events) for every channel of an app, and for its errors."""
+    for channel in spec.channels:
+        for partition in range(channel.partitions):
+            yield channel.js_stream(partition), channel.subject(partition)
+    yield names.error_js_stream(spec.name), names.error_subject(spec.name)
+
+
+async def ensure_channels(client: Client, spec: AppSpec, settings: ChannelSettings) -> None:
+    """Make the streams that aren't there yet.
+
+    Raises:
+        MeshError: MESH-N120 when the server refuses one.
+    """
+    for name, subject in js_streams(spec):
+        config: dict[str, Any] = {
+            "name": name,
+            # Markers live beside the events they count: an atomic batch is within one stream.
+            "subjects": [subject, f"{names.marker_subject(name)}.>"],
+            "storage": "file",
+            "retention": "limits",
+            "discard": "old",
+            "num_replicas": settings.replicas,
+            "max_age": int(settings.max_age_s * 1e9),
+            "max_msgs": -1,
+            "max_bytes": -1,
+            "allow_direct": True,
+            "allow_rollup_hdrs": True,
+            "allow_atomic": True,
+        }
+        await _create(client, config)
+
+
+async def _create(client: Client, config: dict[str, Any]) -> None:
+    # nats-py's StreamConfig has no field for atomic batches yet.
+    reply = await client.request(
+        f"$JS.API.STREAM.CREATE.{config['name']}", orjson.dumps(config), timeout=10
+    )
+    error = orjson.loads(reply.data).get("error")
+    if error is not None and error.get("err_code") != _NAME_IN_USE:
+        raise MeshError(
+            "MESH-N120",
+            f"JetStream stream {config['name']} can't be made",
+            detail=f"The server says: {error.get('description')}.",
+            hint="Does another stream hold the subject mesh.>?",
+        )
+
+
+async def delete_channels(js: JetStreamContext, spec: AppSpec) -> None:
+    """Delete an app's streams with all they hold."""
+    for name, _subject in js_streams(spec):
+        with contextlib.suppress(NotFoundError):
+            await js.delete_stream(name)
+
+
+async def ensure_buckets(js: JetStreamContext, settings: ChannelSettings) -> None:
+    """Make the buckets of the control plane and of snapshots, if they aren't there."""
+    for bucket in (names.CONTROL_BUCKET, names.APPS_BUCKET, names.STATUS_BUCKET):
+        try:
+            await js.key_value(bucket)
+        except (BucketNotFoundError, NotFoundError):
+            await js.create_key_value(
+                api.KeyValueConfig(bucket=bucket, history=1, replicas=settings.replicas)
+            )
+    await snapshots.ensure_buckets(js, settings.replicas)

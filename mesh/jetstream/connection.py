@@ -1,0 +1,78 @@
+"""Connections to NATS, with the settings that a mesh needs rather than the client's defaults."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from typing import TYPE_CHECKING, Any
+
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+
+from mesh.errors import MeshError
+from mesh.logs import fields
+
+if TYPE_CHECKING:
+    from mesh.settings import NatsSettings
+
+log = logging.getLogger(__name__)
+
+
+async def connect(settings: NatsSettings, name: str) -> Client:
+    """Connect, and stay connected: the client reconnects for ever.
+
+    Args:
+        settings: where the servers are and who we are.
+        name: shown by the server in its list of connections.
+
+    Raises:
+        MeshError: MESH-N110 when no server can be reached or it refuses us.
+    """
+    problems: list[str] = []
+
+    async def on_error(error: Exception) -> None:
+        # A permission that is denied shows here only; the caller sees a timeout.
+        problems.append(str(error) or type(error).__name__)
+        log.debug("nats error", extra=fields(name=name, error=error))
+
+    async def on_disconnected() -> None:
+        log.info("nats connection lost", extra=fields(name=name))
+
+    async def on_reconnected() -> None:
+        log.info("nats connection is back", extra=fields(name=name))
+
+    options: dict[str, Any] = {
+        "servers": [server.strip() for server in settings.url.split(",")],
+        "name": name,
+        "connect_timeout": settings.connect_timeout_s,
+        "allow_reconnect": True,
+        # The defaults, 120 s and 60 attempts, would miss a dead link and give up for good.
+        "ping_interval": settings.ping_interval_s,
+        "max_outstanding_pings": 3,
+        "max_reconnect_attempts": -1,
+        "reconnect_time_wait": 0.2,
+        "error_cb": on_error,
+        "disconnected_cb": on_disconnected,
+        "reconnected_cb": on_reconnected,
+    }
+    if settings.user:
+        options |= {"user": settings.user, "password": settings.password}
+    if settings.creds:
+        options["user_credentials"] = settings.creds
+    if settings.tls_ca:
+        options["tls"] = ssl.create_default_context(cafile=settings.tls_ca)
+    client = Client()
+    try:
+        # Endless attempts are for later: the first connection fails within the time given.
+        await client.connect(**{**options, "max_reconnect_attempts": 1})
+    except (OSError, NatsError, TimeoutError) as error:
+        raise MeshError(
+            "MESH-N110",
+            f'NATS at "{settings.url}" can\'t be reached',
+            detail=f"{problems[-1] if problems else error}.",
+            hint="Is nats-server running there?  'mesh dev' starts one of its own.",
+        ) from error
+    client.options["max_reconnect_attempts"] = -1
+    for server in client._server_pool:
+        server.reconnects = 0
+    return client

@@ -1,0 +1,180 @@
+"""A manager: it beats, stands for election, and keeps the cluster as desired while it leads.
+
+Any number may run.  Each serves the API; one leads.  A manager that can't reach NATS leads nothing:
+its lease lapses, and what it writes late is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import socket
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nats.errors import Error as NatsError
+from nats.js.errors import Error as JetStreamError
+
+from mesh.clock import SystemClock
+from mesh.control import election, reconcile
+from mesh.jetstream import apply, channels, kv
+from mesh.jetstream.connection import connect
+from mesh.jetstream.watch import ClusterView
+from mesh.logs import fields
+from mesh.manager.service import ManagerService
+from mesh.model import codec, names
+from mesh.model.cluster import LeaseRecord, NodeRecord, Role
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from nats.aio.client import Client
+
+    from mesh.clock import Clock
+    from mesh.settings import Settings
+
+log = logging.getLogger(__name__)
+
+#: What a call to a server that is away, or without a leader, raises.
+UNREACHABLE = (NatsError, JetStreamError, TimeoutError, OSError)
+#: A heartbeat is sent this many times in a node's term.
+BEATS_PER_TERM = 4
+
+
+@dataclass
+class Manager:
+    """The loops of one manager."""
+
+    id: str
+    settings: Settings
+    client: Client
+    view: ClusterView
+    clock: Clock
+    #: ``host:port`` of the API, once it listens.
+    address: str = ""
+    incarnation: str = field(default_factory=lambda: secrets.token_hex(4))
+    _leads: bool = False
+
+    async def beat(self) -> None:
+        """Renew this manager's record, for ever."""
+        js = self.client.jetstream()
+        number = 0
+        while True:
+            number += 1
+            record = NodeRecord(
+                self.id, Role.MANAGER, self.incarnation, self.address, number, os.getpid(), True
+            )
+            key = names.node_key(Role.MANAGER, self.id)
+            try:
+                await kv.put(js, names.CONTROL_BUCKET, key, codec.encode(record))
+            except UNREACHABLE as error:
+                log.debug("heartbeat not stored", extra=fields(error=error))
+            await asyncio.sleep(self.settings.worker.ttl_s / BEATS_PER_TERM)
+
+    async def lead(self) -> None:
+        """Stand for election, and decide while elected, for ever."""
+        while True:
+            version = self.view.version
+            wake_s = await self._elect()
+            if self._leads:
+                await self._reconcile()
+                wake_s = min(wake_s, self._deadline_s())
+            if self.view.version == version:
+                wait_s = max(0.01, wake_s - self.clock.monotonic_s())
+                await self.view.changed(version, wait_s)
+
+    async def resign(self) -> None:
+        """Give the lease up, so that another manager leads at once, and leave."""
+        js = self.client.jetstream()
+        lease = self.view.snapshot().lease
+        with contextlib.suppress(kv.RevisionConflict, *UNREACHABLE):
+            if self._leads and lease is not None:
+                await kv.write(
+                    js,
+                    names.CONTROL_BUCKET,
+                    names.LEASE_KEY,
+                    None,
+                    revision=lease.revision,
+                )
+            await kv.put(js, names.CONTROL_BUCKET, names.node_key(Role.MANAGER, self.id), None)
+
+    async def _elect(self) -> float:
+        """Do what the election asks for; when to look again at the latest."""
+        ttl_s = self.settings.manager.lease_ttl_s
+        lease = self.view.snapshot().lease
+        now_s = self.clock.monotonic_s()
+        decision = election.decide(lease, self.id, now_s, ttl_s)
+        wake_s = now_s + ttl_s / 3
+        match decision:
+            case election.StandBy(until_s):
+                wake_s = until_s
+            case election.Acquire(revision, term) | election.Renew(revision, term):
+                record = LeaseRecord(self.id, term)
+                try:
+                    async with asyncio.timeout(ttl_s):
+                        taken = await kv.write(
+                            self.client.jetstream(),
+                            names.CONTROL_BUCKET,
+                            names.LEASE_KEY,
+                            codec.encode(record),
+                            revision=revision,
+                        )
+                    self.view.took_write(names.CONTROL_BUCKET, names.LEASE_KEY, record, taken)
+                except kv.RevisionConflict:
+                    # Somebody was quicker; the watch brings what they wrote.
+                    wake_s = now_s + 0.1
+                except UNREACHABLE as error:
+                    log.debug("lease not written", extra=fields(error=error))
+                    wake_s = now_s + 0.2
+        leads = election.holds(self.view.snapshot(), self.id, ttl_s)
+        if leads != self._leads:
+            self._leads = leads
+            log.info("leads" if leads else "no longer leads", extra=fields(manager=self.id))
+        return wake_s
+
+    async def _reconcile(self) -> None:
+        snapshot = self.view.snapshot()
+        lease = snapshot.lease
+        assert lease is not None
+        for action in reconcile.decide(snapshot, self.settings):
+            try:
+                await apply.apply(action, self.client, self.view, lease.revision)
+            except kv.RevisionConflict as conflict:
+                log.info("decision was overtaken", extra=fields(conflict=conflict))
+                return
+            except UNREACHABLE as error:
+                log.warning("action not performed", extra=fields(action=action, error=error))
+                return
+
+    def _deadline_s(self) -> float:
+        """When the passing of time alone changes what the leader decides."""
+        return reconcile.next_deadline_s(self.view.snapshot(), self.settings)
+
+
+@asynccontextmanager
+async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerService]]:
+    """A manager at work, with the service that an API offers."""
+    clock = SystemClock()
+    name = settings.manager.id or f"{socket.gethostname()}-{os.getpid()}"
+    client = await connect(settings.nats, f"mesh manager {name}")
+    await channels.ensure_buckets(client.jetstream(), settings.channels)
+    view = ClusterView(client, clock)
+    await view.start()
+    manager = Manager(name, settings, client, view, clock)
+    service = ManagerService(client, view, settings, clock)
+    tasks = [asyncio.create_task(manager.beat()), asyncio.create_task(manager.lead())]
+    try:
+        yield manager, service
+    finally:
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await manager.resign()
+        await view.stop()
+        await client.close()

@@ -1,0 +1,236 @@
+"""What any manager does for a client: writes down what is desired, and tells what is.
+
+The leader acts on what is written; a manager that doesn't lead serves all the same.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from nats.errors import Error as NatsError
+from nats.js.errors import NotFoundError
+
+from mesh.control.lifecycle import AppState, AppStatus, app_status
+from mesh.control.membership import presence, ready_workers
+from mesh.errors import MeshError
+from mesh.jetstream import channels, kv
+from mesh.model import codec, names
+from mesh.model.cluster import AppRecord
+from mesh.plan.build import plan
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+
+    from mesh.clock import Clock
+    from mesh.control.snapshot import Seen
+    from mesh.jetstream.watch import ClusterView
+    from mesh.model.app import AppSpec
+    from mesh.settings import Settings
+
+#: How long a deploy waits for an app of the same name to be taken apart.
+UNDEPLOY_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """The answer to a deploy."""
+
+    app: str
+    #: False when the same text was deployed already.
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node as people are told of it."""
+
+    id: str
+    role: str
+    presence: str
+    leads: bool
+    ready: bool
+    address: str
+    pid: int
+    instances: int
+    cpu_percent: float
+    memory_bytes: int
+
+
+class ManagerService:
+    """The calls that the API offers; all raise MESH-A503 when NATS can't be reached."""
+
+    def __init__(self, client: Client, view: ClusterView, settings: Settings, clock: Clock) -> None:
+        self._client = client
+        self._js = client.jetstream()
+        self._view = view
+        self._settings = settings
+        self._clock = clock
+
+    async def deploy(self, text: str, *, by: str = "") -> Deployed:
+        """Plan ``text``, make its channels and write it down as desired.
+
+        Raises:
+            MeshError: MESH-L*, MESH-P* for faults of the text; MESH-A409 when another text of the
+                same name is deployed.
+        """
+        spec = plan(text, partitions=self._settings.channels.partitions).spec
+        known = self._find(spec.name)
+        if known is not None and known.value.deleting:
+            await self._wait_gone(spec.name)
+            known = None
+        if known is not None:
+            if known.value.spec.fingerprint == spec.fingerprint:
+                return Deployed(spec.name, is_new=False)
+            raise MeshError(
+                "MESH-A409",
+                f'app "{spec.name}" is deployed already, with another text',
+                hint=f"'mesh undeploy {spec.name}' removes it; changing a running app is not "
+                "supported yet.",
+            )
+        record = AppRecord(spec, secrets.token_hex(4), self._clock.wall_ms(), by)
+        try:
+            # Channels come first: who has deployed may publish at once.
+            await channels.ensure_channels(self._client, spec, self._settings.channels)
+            await self._write(record)
+        except kv.RevisionConflict as conflict:
+            raise MeshError(
+                "MESH-A409",
+                f'app "{spec.name}" was deployed by somebody else just now',
+                hint="Look at it with 'mesh status', then deploy again if need be.",
+            ) from conflict
+        except (NatsError, TimeoutError, OSError) as error:
+            raise _unreachable(error) from error
+        return Deployed(spec.name, is_new=True)
+
+    async def undeploy(self, app: str) -> None:
+        """Mark ``app`` for removal; the leader stops it and deletes its channels and state."""
+        record = self._get(app)
+        try:
+            await self._write(replace(record.value, deleting=True))
+        except kv.RevisionConflict:
+            # Another manager marked it first.
+            return
+        except (NatsError, TimeoutError, OSError) as error:
+            raise _unreachable(error) from error
+
+    async def apps(self) -> list[AppStatus]:
+        """All apps with their states, by name."""
+        snapshot = self._view.snapshot()
+        found = sorted(a.value.spec.name for a in snapshot.apps)
+        return [await self.status(name) for name in found]
+
+    async def app(self, app: str) -> AppSpec:
+        """What was deployed; MESH-A404 when nothing was."""
+        return self._get(app).value.spec
+
+    async def status(self, app: str) -> AppStatus:
+        """The app's state, its reason and its instances; MESH-A404."""
+        snapshot = self._view.snapshot()
+        worker, manager = self._settings.worker, self._settings.manager
+        ready = ready_workers(snapshot, worker.ttl_s, worker.margin_s)
+        return app_status(snapshot, self._get(app).value, len(ready), manager.min_workers)
+
+    async def wait_running(self, app: str, timeout_s: float) -> AppStatus:
+        """The status as soon as the app runs, or after ``timeout_s``."""
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        while True:
+            version = self._view.version
+            status = await self.status(app)
+            left_s = deadline_s - self._clock.monotonic_s()
+            if status.state is AppState.RUNNING or left_s <= 0:
+                return status
+            await self._view.changed(version, left_s)
+
+    async def nodes(self) -> list[NodeView]:
+        """Managers and workers, by role and name."""
+        snapshot = self._view.snapshot()
+        worker = self._settings.worker
+        holder = snapshot.lease.value.holder if snapshot.lease and snapshot.lease.value else None
+        seen = sorted(snapshot.nodes, key=lambda n: (n.value.role, n.value.id))
+        return [
+            NodeView(
+                id=node.value.id,
+                role=node.value.role.value,
+                presence=presence(node, snapshot.now_s, worker.ttl_s, worker.margin_s).value,
+                leads=node.value.role == "manager" and node.value.id == holder,
+                ready=node.value.ready,
+                address=node.value.address,
+                pid=node.value.pid,
+                instances=sum(a.value.worker == node.value.id for a in snapshot.assignments),
+                cpu_percent=node.value.metrics.cpu_percent,
+                memory_bytes=node.value.metrics.memory_bytes,
+            )
+            for node in seen
+        ]
+
+    async def errors(self, app: str, limit: int) -> list[dict[str, Any]]:
+        """The last ``limit`` events of ``app`` that could not be read, oldest first."""
+        self._get(app)
+        stream = names.error_js_stream(app)
+        found: list[dict[str, Any]] = []
+        try:
+            sequence = (await self._js.stream_info(stream)).state.last_seq
+            while sequence > 0 and len(found) < limit:
+                try:
+                    message = await self._js.get_msg(stream, sequence, direct=True)
+                except NotFoundError:
+                    message = None
+                if message is not None and message.subject == names.error_subject(app):
+                    found.append(orjson.loads(message.data or b"{}"))
+                sequence -= 1
+        except NotFoundError:
+            return []
+        except (NatsError, TimeoutError, OSError) as error:
+            raise _unreachable(error) from error
+        return found[::-1]
+
+    def _find(self, app: str) -> Seen[AppRecord] | None:
+        return self._view.snapshot().app(app)
+
+    def _get(self, app: str) -> Seen[AppRecord]:
+        found = self._find(app)
+        if found is None:
+            known = sorted(a.value.spec.name for a in self._view.snapshot().apps)
+            raise MeshError(
+                "MESH-A404",
+                f'app "{app}" is not deployed',
+                detail=f"Deployed are: {', '.join(known) or 'none'}.",
+            )
+        return found
+
+    async def _write(self, record: AppRecord) -> None:
+        key = names.app_key(record.spec.name)
+        revision = await kv.write(
+            self._js,
+            names.APPS_BUCKET,
+            key,
+            codec.encode(record),
+            revision=self._view.revision(names.APPS_BUCKET, key),
+        )
+        self._view.took_write(names.APPS_BUCKET, key, record, revision)
+
+    async def _wait_gone(self, app: str) -> None:
+        deadline_s = self._clock.monotonic_s() + UNDEPLOY_S
+        while self._find(app) is not None:
+            version = self._view.version
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                raise MeshError(
+                    "MESH-A409",
+                    f'app "{app}" is still being undeployed',
+                    hint="Deploy it again in a moment.",
+                )
+            if self._find(app) is not None:
+                await self._view.changed(version, left_s)
+
+
+def _unreachable(error: Exception) -> MeshError:
+    return MeshError(
+        "MESH-A503",
+        "NATS did not answer",
+        detail=f"{type(error).__name__}: {error}.",
+        hint="Try again; 'nats server check jetstream' tells more.",
+    )

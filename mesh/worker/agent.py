@@ -1,0 +1,332 @@
+"""A worker's agent: it beats, watches what is assigned to it, and keeps a Spark session that runs it.
+
+The agent is a process of its own so that nothing Spark does can keep it from beating.  When it has
+not been able to renew its record for its term, it stops its instances: by then a manager may have
+placed them elsewhere.  It keeps trying, and takes up again what is still assigned to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import socket
+import tempfile
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+from nats.errors import Error as NatsError
+from nats.js.errors import Error as JetStreamError
+
+from mesh.clock import SystemClock
+from mesh.control import membership
+from mesh.errors import MeshError
+from mesh.jetstream import channels, kv
+from mesh.jetstream.connection import connect
+from mesh.jetstream.watch import ClusterView
+from mesh.logs import fields
+from mesh.model import codec, names
+from mesh.model.cluster import (
+    Assignment,
+    InstanceState,
+    InstanceStatus,
+    NodeMetrics,
+    NodeRecord,
+    Role,
+)
+from mesh.worker.child import SessionProcess
+from mesh.worker.protocol import Ready, Report, SessionConfig, StartInstance, StopInstance
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from nats.aio.client import Client
+
+    from mesh.clock import Clock
+    from mesh.control.snapshot import Seen
+    from mesh.model.app import GroupSpec
+    from mesh.settings import Settings
+    from mesh.worker.protocol import Reply
+
+log = logging.getLogger(__name__)
+
+UNREACHABLE = (NatsError, JetStreamError, TimeoutError, OSError)
+#: A heartbeat is sent this many times in a worker's term.
+BEATS_PER_TERM = 4
+
+
+@dataclass
+class Agent:
+    """The loops of one worker."""
+
+    id: str
+    settings: Settings
+    client: Client
+    view: ClusterView
+    clock: Clock
+    session: SessionProcess
+    incarnation: str = field(default_factory=lambda: secrets.token_hex(4))
+    #: What the session was told to run, by instance.
+    _running: dict[str, Assignment] = field(default_factory=dict)
+    _ready: bool = False
+    #: When a heartbeat was last sent that the server took, seconds.
+    _renewed_s: float = 0.0
+    _revision: int = 0
+    _beats: int = 0
+    _beat_now: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def claim(self) -> None:
+        """Wait until this worker's name is free.
+
+        Raises:
+            MeshError: MESH-C110 when another process of this name beats.
+        """
+        worker = self.settings.worker
+        first = self._record()
+        while True:
+            record, version = self._record(), self.view.version
+            now_s = self.clock.monotonic_s()
+            if not membership.is_taken(
+                record, self.incarnation, now_s, worker.ttl_s, worker.margin_s
+            ):
+                self._revision = self.view.revision(names.CONTROL_BUCKET, self._key)
+                return
+            assert record is not None
+            if first is not None and record.revision != first.revision:
+                raise MeshError(
+                    "MESH-C110",
+                    f'another worker is called "{self.id}"',
+                    detail=f"Its process id is {record.value.pid}.",
+                    hint="Give this one another name with --id or MESH_WORKER_ID.",
+                )
+            await self.view.changed(version, worker.ttl_s / BEATS_PER_TERM)
+
+    async def beat(self) -> None:
+        """Renew this worker's record for ever, and stop everything when that fails for a term."""
+        ttl_s = self.settings.worker.ttl_s
+        process = psutil.Process()
+        self._renewed_s = self.clock.monotonic_s()
+        while True:
+            sent_s = self.clock.monotonic_s()
+            try:
+                async with asyncio.timeout(ttl_s / 2):
+                    await self._renew(process)
+                self._renewed_s = sent_s
+            except kv.RevisionConflict:
+                await self._after_conflict()
+            except UNREACHABLE as error:
+                log.debug("heartbeat not stored", extra=fields(error=error))
+            if self.clock.monotonic_s() - self._renewed_s > ttl_s and self._running:
+                log.warning("term is over, instances stopped", extra=fields(worker=self.id))
+                await self._stop_all()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ttl_s / BEATS_PER_TERM):
+                    await self._beat_now.wait()
+            self._beat_now.clear()
+
+    async def work(self) -> None:
+        """Make the session run what is assigned, for ever."""
+        while True:
+            version = self.view.version
+            if self._ready and self._is_member:
+                await self._reconcile()
+            await self.view.changed(version, self.settings.worker.ttl_s)
+
+    async def listen(self) -> None:
+        """Take what the session says, for ever, and start it again when it ends."""
+        while True:
+            async for reply in self.session.replies():
+                await self._take(reply)
+            log.warning("session ended, starting another", extra=fields(worker=self.id))
+            self._ready = False
+            lost, self._running = self._running, {}
+            for assignment in lost.values():
+                await self._report(self._interrupted(assignment))
+            await self.session.start()
+
+    async def leave(self) -> None:
+        """Stop the instances and delete this worker's record, so that they move at once."""
+        await self.session.stop()
+        with contextlib.suppress(kv.RevisionConflict, *UNREACHABLE):
+            await kv.write(
+                self.client.jetstream(),
+                names.CONTROL_BUCKET,
+                self._key,
+                None,
+                revision=self._revision,
+            )
+
+    @property
+    def _key(self) -> str:
+        return names.node_key(Role.WORKER, self.id)
+
+    @property
+    def _is_member(self) -> bool:
+        return self.clock.monotonic_s() - self._renewed_s <= self.settings.worker.ttl_s
+
+    def _record(self) -> Seen[NodeRecord] | None:
+        nodes = self.view.snapshot().nodes
+        return next(
+            (n for n in nodes if n.value.role is Role.WORKER and n.value.id == self.id), None
+        )
+
+    async def _renew(self, process: psutil.Process) -> None:
+        self._beats += 1
+        record = NodeRecord(
+            self.id,
+            Role.WORKER,
+            self.incarnation,
+            "",
+            self._beats,
+            os.getpid(),
+            self._ready,
+            NodeMetrics(
+                cpu_percent=psutil.cpu_percent(),
+                memory_bytes=process.memory_info().rss + self.session.memory_bytes(),
+                load_1m=os.getloadavg()[0],
+            ),
+        )
+        self._revision = await kv.write(
+            self.client.jetstream(),
+            names.CONTROL_BUCKET,
+            self._key,
+            codec.encode(record),
+            revision=self._revision,
+        )
+
+    async def _after_conflict(self) -> None:
+        """Our record has changed under us: forgotten by the leader, taken over, or written by us.
+
+        A write that timed out may have been stored after all.
+        """
+        stored = await self._stored_record()
+        if stored is None:
+            return
+        revision, record = stored
+        if record is not None and record.incarnation != self.incarnation:
+            await self._stop_all()
+            raise MeshError(
+                "MESH-C110",
+                f'another worker is called "{self.id}"',
+                detail="It took this worker's place while this one could not be heard.",
+            )
+        self._revision = revision
+
+    async def _stored_record(self) -> tuple[int, NodeRecord | None] | None:
+        try:
+            message = await self.client.jetstream().get_last_msg(
+                f"KV_{names.CONTROL_BUCKET}", kv.subject(names.CONTROL_BUCKET, self._key)
+            )
+        except UNREACHABLE:
+            return None
+        deleted = kv.OPERATION in (message.headers or {})
+        record = None if deleted else codec.decode(NodeRecord, message.data or b"")
+        return message.seq or 0, record
+
+    async def _reconcile(self) -> None:
+        snapshot = self.view.snapshot()
+        mine = {
+            a.value.instance: a.value for a in snapshot.assignments if a.value.worker == self.id
+        }
+        for name, assignment in list(self._running.items()):
+            wanted = mine.get(name)
+            if wanted is None:
+                await self.session.send(StopInstance(name, assignment.epoch))
+                del self._running[name]
+        for name, assignment in mine.items():
+            known = self._running.get(name)
+            if known is not None and known.epoch >= assignment.epoch:
+                continue
+            app = snapshot.app(assignment.app)
+            if app is None or app.value.incarnation != assignment.app_incarnation:
+                # The desired state comes by another watch, and may be a moment behind.
+                continue
+            group: GroupSpec | None = app.value.spec.group(assignment.group)
+            assert group is not None, "the leader places groups of the app"
+            self._running[name] = assignment
+            await self.session.send(StartInstance(assignment, group))
+
+    async def _stop_all(self) -> None:
+        for name, assignment in self._running.items():
+            await self.session.send(StopInstance(name, assignment.epoch))
+        self._running.clear()
+
+    async def _take(self, reply: Reply) -> None:
+        match reply:
+            case Ready(spark_version, started_in_s):
+                log.info(
+                    "session ready",
+                    extra=fields(worker=self.id, spark=spark_version, started_in_s=started_in_s),
+                )
+                self._ready = True
+                self._beat_now.set()
+                if self._is_member:
+                    await self._reconcile()
+            case Report(status):
+                await self._report(status)
+
+    async def _report(self, status: InstanceStatus) -> None:
+        key = names.status_key(status.instance)
+        known = self.view.snapshot()
+        newest = next(
+            (s.value for s in known.statuses if s.value.instance == status.instance), None
+        )
+        if newest is not None and newest.epoch > status.epoch:
+            return
+        try:
+            data = codec.encode(status)
+            revision = await kv.put(self.client.jetstream(), names.STATUS_BUCKET, key, data)
+            self.view.took_write(names.STATUS_BUCKET, key, status, revision)
+        except UNREACHABLE as error:
+            log.debug("report not stored", extra=fields(instance=status.instance, error=error))
+
+    def _interrupted(self, assignment: Assignment) -> InstanceStatus:
+        return InstanceStatus(
+            assignment.instance,
+            assignment.app,
+            self.id,
+            assignment.epoch,
+            InstanceState.RETRYING,
+            self.clock.wall_ms(),
+            error="the Spark session ended; another one is starting",
+        )
+
+
+@asynccontextmanager
+async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
+    """A worker at work; the task ends only by an error."""
+    clock = SystemClock()
+    name = settings.worker.id or f"{socket.gethostname()}-{os.getpid()}"
+    root = settings.worker.state_dir or str(Path(tempfile.gettempdir()) / f"mesh-worker-{name}")
+    settings = replace(settings, worker=replace(settings.worker, id=name, state_dir=root))
+    session = SessionProcess(SessionConfig(name, root, settings))
+    # Spark takes the longest to start, so it starts first.
+    await session.start()
+    client = await connect(settings.nats, f"mesh worker {name}")
+    await channels.ensure_buckets(client.jetstream(), settings.channels)
+    view = ClusterView(client, clock)
+    await view.start()
+    agent = Agent(name, settings, client, view, clock, session)
+    await agent.claim()
+
+    async def loops() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(agent.beat())
+            group.create_task(agent.work())
+            group.create_task(agent.listen())
+
+    task = asyncio.create_task(loops())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, MeshError, BaseExceptionGroup):
+            await task
+        await agent.leave()
+        await view.stop()
+        await client.close()

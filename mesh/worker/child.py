@@ -1,0 +1,113 @@
+"""The session as the agent sees it: a child process that takes lines and gives lines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import psutil
+
+from mesh.jetstream.server import die_with_parent
+from mesh.model import codec
+from mesh.worker.protocol import (
+    CONFIG_VARIABLE,
+    Ready,
+    Report,
+    SessionConfig,
+    from_line,
+    to_line,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from mesh.worker.protocol import Command, Reply
+
+#: How long a session may take to stop its queries before it is killed.
+STOP_S = 8.0
+
+
+class SessionProcess:
+    """Starts the session, again when asked; one at a time."""
+
+    def __init__(self, config: SessionConfig, command: Sequence[str] = ()) -> None:
+        self._config = config
+        self._command = command or (sys.executable, "-m", "mesh.worker.session")
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process, while there is one."""
+        return self._process.pid if self._process is not None else None
+
+    async def start(self) -> None:
+        """Start a session; what is left of an earlier one is killed."""
+        await self._end()
+        self._process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, CONFIG_VARIABLE: codec.encode(self._config).decode()},
+            # Its own group, so that its JVM and Python workers can be killed with it.
+            start_new_session=True,
+            preexec_fn=die_with_parent(),
+            limit=1 << 24,
+        )
+
+    async def send(self, command: Command) -> None:
+        """Send a command; lost when the session has ended, whose replies then end too."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        with contextlib.suppress(ConnectionError):
+            self._process.stdin.write(to_line(command))
+            await self._process.stdin.drain()
+
+    async def replies(self) -> AsyncIterator[Reply]:
+        """What the session says, until it ends."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        while line := await self._process.stdout.readline():
+            reply = from_line(line)
+            if isinstance(reply, Ready | Report):
+                yield reply
+
+    def memory_bytes(self) -> int:
+        """Memory of the session and all its children, 0 when it is gone."""
+        if self._process is None:
+            return 0
+        try:
+            root = psutil.Process(self._process.pid)
+            return sum(p.memory_info().rss for p in (root, *root.children(recursive=True)))
+        except psutil.Error:
+            return 0
+
+    async def stop(self) -> None:
+        """Have the session stop its queries and end; by force when that takes too long."""
+        if self._process is None or self._process.stdin is None:
+            return
+        self._process.stdin.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_S):
+                while await self._drain():
+                    continue
+                await self._process.wait()
+        await self._end()
+
+    async def _drain(self) -> bytes:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        return await self._process.stdout.read(1 << 16)
+
+    async def _end(self) -> None:
+        """Kill the session's whole group: its JVM outlives it otherwise when it is stuck."""
+        if self._process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        await self._process.wait()
+        self._process = None
