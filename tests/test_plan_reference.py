@@ -25,6 +25,9 @@ STRICTER: dict[str, str] = {
     # Always false there, whatever stream is named.
     "stream isnull": "MESH-L202",
     "pattern: dup ref": "MESH-L215",
+    # Nothing ever comes out of them there.
+    "expired no window": "MESH-L216",
+    "pattern: expired": "MESH-L216",
 }
 #: Refused there, accepted here.
 WIDER = {"neg var"}

@@ -15,6 +15,7 @@ from mesh.errors import MeshError, Position, not_supported
 from mesh.language.syntax import (
     App,
     BinaryOperator,
+    EventKind,
     Literal,
     PatternInput,
     PatternStep,
@@ -132,6 +133,7 @@ def _query(query: Query, name: str, streams: dict[str, StreamSchema]) -> BoundQu
         source = _pattern(query.input, streams)
         scope = PatternScope(_step_names(query.input, source))
         available = _pattern_outputs(source)
+    _refuse_endless_wait(query, source)
     selector = query.selector
     outputs = _outputs(selector, scope, available, query)
     group_by = tuple(scope.column(variable) for variable in selector.group_by)
@@ -151,6 +153,19 @@ def _query(query: Query, name: str, streams: dict[str, StreamSchema]) -> BoundQu
         target=target,
         events=query.output.events,
     )
+
+
+def _refuse_endless_wait(query: Query, source: BoundStream | BoundPattern) -> None:
+    """Refuse to insert expired events where none ever expires."""
+    has_window = isinstance(source, BoundStream) and source.window is not None
+    if query.output.events is EventKind.EXPIRED and not has_window:
+        raise MeshError(
+            "MESH-L216",
+            "expired events of a query without a window",
+            detail="Events expire by leaving a window, so nothing would ever come out.",
+            hint="Add a window, or leave 'expired events' out.",
+            position=query.output.position,
+        )
 
 
 def _schema(name: str, streams: Mapping[str, StreamSchema], position: Position) -> StreamSchema:
