@@ -57,9 +57,11 @@ def decide(snapshot: ClusterSnapshot, settings: Settings) -> list[Action]:
         if placed.get(name) != worker
     )
 
-    for app in snapshot.apps:
-        if app.value.deleting and _has_stopped(snapshot, app.value, gone):
-            actions.append(RemoveApp(app.value, app.revision, "undeployed"))
+    actions.extend(
+        RemoveApp(app.value, app.revision, "undeployed")
+        for app in snapshot.apps
+        if app.value.deleting and _has_stopped(snapshot, app.value, gone)
+    )
     for node in snapshot.nodes:
         grade = presence(node, snapshot.now_s, ttl_s, margin_s + FORGET_AFTER_S)
         if grade is Presence.GONE:

@@ -28,14 +28,17 @@ from mesh.logs import fields
 from mesh.manager.service import ManagerService
 from mesh.model import codec, names
 from mesh.model.cluster import LeaseRecord, NodeRecord, Role
+from mesh.signals import until_signal
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from nats.aio.client import Client
 
     from mesh.clock import Clock
     from mesh.settings import Settings
+
+    Serve = Callable[[ManagerService, Callable[[str], None]], Awaitable[None]]
 
 log = logging.getLogger(__name__)
 
@@ -178,3 +181,18 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
         await manager.resign()
         await view.stop()
         await client.close()
+
+
+async def run(settings: Settings, serve: Serve) -> None:
+    """Be a manager until SIGTERM or SIGINT.
+
+    Args:
+        settings: all of them.
+        serve: serves the API; given the service and what to call with the address once it listens.
+    """
+    async with running(settings) as (manager, service):
+
+        def announce(address: str) -> None:
+            manager.address = address
+
+        await until_signal(serve(service, announce))

@@ -1,4 +1,4 @@
-"""A worker's agent: it beats, watches what is assigned to it, and keeps a Spark session that runs it.
+"""A worker's agent: it beats, and keeps a Spark session that runs what is assigned to it.
 
 The agent is a process of its own so that nothing Spark does can keep it from beating.  When it has
 not been able to renew its record for its term, it stops its instances: by then a manager may have
@@ -39,6 +39,7 @@ from mesh.model.cluster import (
     NodeRecord,
     Role,
 )
+from mesh.signals import until_signal
 from mesh.worker.child import SessionProcess
 from mesh.worker.protocol import Ready, Report, SessionConfig, StartInstance, StopInstance
 
@@ -330,3 +331,9 @@ async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
         await agent.leave()
         await view.stop()
         await client.close()
+
+
+async def run(settings: Settings) -> None:
+    """Be a worker until SIGTERM or SIGINT."""
+    async with running(settings) as task:
+        await until_signal(task)
