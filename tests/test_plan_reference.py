@@ -15,6 +15,7 @@ import pytest
 from mesh.errors import MeshError
 from mesh.language.parser import parse
 from mesh.plan.bind import bind
+from mesh.plan.build import bind_group, plan
 
 _FILE = Path(__file__).parent / "cases" / "plan" / "reference.jsonl"
 HEADER, *ROWS = [json.loads(line) for line in _FILE.read_text(encoding="utf-8").splitlines()]
@@ -65,3 +66,21 @@ def test_apps_are_accepted_and_refused_as_by_the_reference_engine(row: dict[str,
         assert isinstance(made, str), f"accepted, giving {made}"
     else:
         assert made in ("MESH-L900", row["inferred"])
+
+
+RUNNABLE = [row for row in ROWS if isinstance(made_of(row["app"]), dict)]
+
+
+@pytest.mark.parametrize("row", RUNNABLE, ids=[row["case"] for row in RUNNABLE])
+def test_a_groups_text_binds_to_what_it_was_cut_from(row: dict[str, Any]) -> None:
+    app = row["app"]
+    try:
+        made = plan(app if "@App:name" in app else f"@App:name('X') {app}")
+    except MeshError as error:
+        refused = error.code
+    else:
+        parts = [query for group in made.spec.groups for query in bind_group(group).queries]
+        assert parts == list(made.bound.queries)
+        return
+    # Without a query, or with a loop of one query through itself.
+    assert refused in ("MESH-P103", "MESH-L900")
