@@ -123,8 +123,28 @@ class TimeWindow:
         gone = int(np.argmin(leaves)) if not leaves.all() else len(leaves)
 
         before, driven, at_once = before[:gone], driven[:gone], at_once[:gone]
-        cause = np.where(at_once, after[:gone] - 1, np.where(driven, before, -1))
-        return _Leaving(before, due[:gone], order[:gone], cause)
+        due, order = due[:gone], order[:gone]
+        cause = np.where(driven, before, -1)
+        for row in np.flatnonzero(at_once).tolist():
+            self._place_at_once(events, row, int(before[row]), due, order, cause)
+        return _Leaving(before, due, order, cause)
+
+    def _place_at_once(
+        self, events: Events, row: int, after: int, due: Longs, order: Longs, cause: Longs
+    ) -> None:
+        """Events that leave at once do so when everything else that brought them is done."""
+        own = after - 1
+        timer = (events.order[own] + 1, events.clock_ms[own], self._timer_path)
+        if after < len(events) and timer > (
+            events.order[after],
+            events.clock_ms[after],
+            events.path[after],
+        ):
+            cause[row] = after
+        elif events.order[own] & 1:
+            due[row], order[row] = events.clock_ms[own], events.order[own] + 1
+        else:
+            cause[row] = own
 
     def _emit(self, events: Events, leaves: _Leaving, rows: list[pa.RecordBatch]) -> Events:
         gone, count = len(leaves.before), len(events)

@@ -77,7 +77,11 @@ def collect(runs: Iterable[OutputRun], into: dict[str, list[Row]]) -> None:
 
 
 class Feed:
-    """Feeds an executor one step at a time, as if each came in a batch of its own."""
+    """Feeds an executor one step at a time, as if each came in a batch of its own.
+
+    All inputs are known up to the time of the step.  With several, an event is held back until that
+    has passed, and events of one time come stream by stream; so let time pass at the end of a case.
+    """
 
     def __init__(self, app: BoundApp, inputs: Iterable[str], outputs: Iterable[str]) -> None:
         self._app = app
@@ -103,10 +107,7 @@ class Feed:
                     batch(schema, [row]),
                 )
             ]
-        # With one input its clock may stand at the event; with several, they all pass it, so that
-        # the event is not held back.
-        passed_ms = now_ms + (len(self._clocks) > 1 and not isinstance(step, int))
-        self._clocks = {s: max(t, passed_ms) for s, t in self._clocks.items()}
+        self._clocks = {s: max(t, now_ms) for s, t in self._clocks.items()}
         collect(self._executor.run(runs, self._clocks), self.rows)
 
 

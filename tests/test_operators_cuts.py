@@ -1,0 +1,221 @@
+"""However the input is cut, and wherever the state is stored and loaded, the output is the same."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mesh.errors import MeshError
+from mesh.language.parser import parse
+from mesh.operators.base import State
+from mesh.operators.executor import Executor, InputRun, OutputRun
+from mesh.plan.bind import bind
+from mesh.testing.cases import batch, values
+
+DEFINE = "define stream S (k int, v double, s string); define stream T (k int, v double); "
+APPS = {
+    "window": "from S#window.time(20)[v > -4.0] select k, avg(v) as a, sum(k) as t, count() as c, "
+    "min(v) as lo, max(v) as hi, stdDev(v) as d group by s insert all events into O;",
+    "for ever": "from S[v != 1.0] select s, sum(v) as t, min(v) as lo, max(k) as hi, avg(k) as a "
+    "group by s, k having t > 0.0 insert into O;",
+    "pattern": "from every e1=S[v > 0] -> e2=S[k == e1.k and v >= e1.v + 1] -> e3=S[s == e1.s] "
+    "within 25 sec select e1.k, e1.v as v1, e2.v as v2, e3.v as v3 insert into O;".replace(
+        "25 sec", "25 milliseconds"
+    ),
+    "chain": "@info(name='a') from S#window.time(15) select k, count() as c insert all events "
+    "into M; @info(name='b') from S select k, 0L as c insert into O; "
+    "@info(name='c') from M#window.time(10) select k, c insert all events into O; "
+    "@info(name='d') from M[k > 0] select k, c insert into O; "
+    "@info(name='e') from every e1=S -> e2=M[k == e1.k] select e1.k, e2.c insert into O;",
+    "two inputs": "from every e1=S -> e2=T[k == e1.k] within 30 milliseconds "
+    "select e1.k, e1.v as v1, e2.v as v2 insert into O; "
+    "from T#window.time(12) select k, sum(v) as t insert expired events into P;",
+}
+
+_VALUE = st.one_of(st.none(), st.floats(-5, 5).map(lambda x: round(x, 1)))
+_EVENT = st.tuples(
+    st.sampled_from("ST"),
+    st.integers(-40, 12),
+    st.one_of(st.none(), st.integers(-1, 2)),
+    _VALUE,
+    st.sampled_from([None, "a", "b", "null"]),
+)
+
+Step = tuple[str, int, int | None, float | None, str | None]
+#: By stream: events with their times, in order.
+Log = dict[str, list[tuple[int, list[Any]]]]
+
+
+def log_of(steps: list[Step], streams: tuple[str, ...]) -> Log:
+    """Events at times that mostly rise: a step of less than -20 is a late event, else a pause."""
+    log: Log = {stream: [] for stream in streams}
+    now_ms = 1000
+    for stream, step, k, v, s in steps:
+        at_ms = now_ms + step if step < -20 else now_ms + max(step, 0)
+        now_ms = max(now_ms, at_ms)
+        name = stream if stream in log else streams[0]
+        log[name].append((at_ms, [k, v, s] if name == "S" else [k, v]))
+    return log
+
+
+def stored(state: State) -> State:
+    """A state after a way over the disk: Arrow IPC and JSON."""
+    pieces = {}
+    for name, piece in state.pieces.items():
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, piece.schema) as writer:
+            writer.write_batch(piece)
+        with pa.ipc.open_stream(sink.getvalue()) as reader:
+            pieces[name] = reader.read_next_batch()
+    return State(pieces, json.loads(json.dumps(dict(state.scalars))))
+
+
+class Recorder:
+    """An executor's outputs as (position, stream, time, values)."""
+
+    def __init__(self, text: str) -> None:
+        self.app = bind(parse(DEFINE + text))
+        self.inputs = tuple(
+            dict.fromkeys(s for q in self.app.queries for s in q.input_streams if s in ("S", "T"))
+        )
+        self.outputs = tuple({q.target.name for q in self.app.queries} & {"O", "P"})
+        self.executor = Executor(self.app, self.outputs)
+        self.rows: list[tuple[int, str, int, str]] = []
+
+    def run(self, runs: list[InputRun], clocks: dict[str, int]) -> None:
+        for output in self.executor.run(runs, clocks):
+            self.take(output)
+
+    def take(self, output: OutputRun) -> None:
+        rows = zip(
+            output.position.tolist(), output.time_ms.tolist(), values(output.rows), strict=True
+        )
+        # As text, so that NaN equals itself and -0.0 is not 0.0.
+        self.rows += [(p, output.stream, t, repr(v)) for p, t, v in rows]
+
+    def part(self, log: Log, stream: str, start: int, stop: int) -> InputRun:
+        events = log[stream][start:stop]
+        return InputRun(
+            stream,
+            np.arange(start + 1, stop + 1),
+            np.array([t for t, _ in events], dtype=np.int64),
+            batch(self.app.stream(stream), [row for _, row in events]),
+        )
+
+    def restart(self) -> None:
+        state = stored(self.executor.snapshot())
+        self.executor = Executor(self.app, self.outputs)
+        self.executor.restore(state)
+
+
+END_MS = 10_000_000
+
+
+def at_once(text: str, log: Log) -> list[Any]:
+    recorder = Recorder(text)
+    runs = [recorder.part(log, s, 0, len(log[s])) for s in recorder.inputs]
+    recorder.run(runs, dict.fromkeys(recorder.inputs, END_MS))
+    return sorted(recorder.rows, key=lambda row: row[0])
+
+
+@pytest.mark.parametrize("name", APPS)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=st.lists(_EVENT, max_size=30), data=st.data())
+def test_cuts_and_restarts_change_nothing(name: str, steps: list[Step], data: Any) -> None:
+    recorder = Recorder(APPS[name])
+    log = log_of(steps, recorder.inputs)
+    at = dict.fromkeys(recorder.inputs, 0)
+    clocks = dict.fromkeys(recorder.inputs, 0)
+    while any(at[s] < len(log[s]) for s in at):
+        stops = {s: data.draw(st.integers(at[s], min(at[s] + 9, len(log[s])))) for s in at}
+        runs = [recorder.part(log, s, at[s], stops[s]) for s in at if stops[s] > at[s]]
+        for stream, stop in stops.items():
+            highest = max((t for t, _ in log[stream][:stop]), default=0)
+            clocks[stream] = max(clocks[stream], highest)
+        at = stops
+        recorder.run(runs, dict(clocks))
+        if data.draw(st.booleans()):
+            recorder.restart()
+    recorder.run([], dict.fromkeys(recorder.inputs, END_MS))
+    expected = at_once(APPS[name], log)
+    assert sorted(recorder.rows, key=lambda row: row[0]) == expected
+    assert [row[0] for row in expected] == list(range(1, len(expected) + 1))
+    assert recorder.executor.outputs_count == len(expected)
+
+
+def test_a_piece_keeps_its_name_only_while_its_content_stays() -> None:
+    recorder = Recorder(APPS["window"] + APPS["pattern"].replace("into O", "into P"))
+    rng = np.random.default_rng(3)
+    seen: dict[str, pa.RecordBatch] = {}
+    for step in range(60):
+        log: Log = {
+            "S": [
+                (1000 + step * 5 + i // 3, [int(rng.integers(3)), float(rng.integers(9)), "a"])
+                for i in range(int(rng.integers(0, 12)))
+            ]
+        }
+        runs = [recorder.part(log, "S", 0, len(log["S"]))] if log["S"] else []
+        recorder.run(runs, {"S": 1000 + step * 5})
+        for piece, content in recorder.executor.snapshot().pieces.items():
+            assert seen.setdefault(piece, content).equals(content), piece
+
+
+def test_a_large_window_is_stored_in_chunks_that_stay() -> None:
+    text = "from S#window.time(100000) select k, sum(v) as t insert into O;"
+    recorder = Recorder(text)
+    before: set[str] = set()
+    for step in range(20):
+        log: Log = {"S": [(1000 + step, [i, 1.0, "a"]) for i in range(1000)]}
+        recorder.run([recorder.part(log, "S", 0, 1000)], {"S": 1000 + step})
+        pieces = {p for p in recorder.executor.snapshot().pieces if "/window/" in p}
+        assert len(pieces - before) == 1
+        before = pieces
+    assert len(before) == 5
+
+
+def test_events_wait_until_every_input_has_passed_their_time() -> None:
+    recorder = Recorder(APPS["two inputs"])
+    log: Log = {"S": [(1000, [1, 1.0, None])], "T": [(1001, [1, 2.0])]}
+    recorder.run([recorder.part(log, "T", 0, 1)], {"S": 1000, "T": 1001})
+    assert recorder.rows == []
+    assert recorder.executor.next_time() == 1002
+    recorder.run([recorder.part(log, "S", 0, 1)], {"S": 1001, "T": 1001})
+    assert recorder.rows == []
+    recorder.run([], {"S": 1002, "T": 1002})
+    assert [row[1:] for row in recorder.rows] == [("O", 1001, "[1, 1.0, 2.0]")]
+    assert recorder.executor.next_time() == 1013
+
+
+def test_timers_fire_by_the_clock_alone() -> None:
+    recorder = Recorder("from S#window.time(20) select k insert expired events into O;")
+    log: Log = {"S": [(1000, [1, 1.0, None]), (1005, [2, 1.0, None])]}
+    recorder.run([recorder.part(log, "S", 0, 2)], {"S": 1005})
+    assert recorder.executor.next_time() == 1020
+    recorder.run([], {"S": 1019})
+    assert recorder.rows == []
+    recorder.run([], {"S": 1020})
+    assert recorder.rows == [(1, "O", 1020, "[1]")]
+    recorder.run([], {"S": 2000})
+    assert recorder.rows[1:] == [(2, "O", 1025, "[2]")]
+    assert recorder.executor.next_time() is None
+
+
+def test_a_state_of_another_format_is_refused() -> None:
+    recorder = Recorder(APPS["window"])
+    with pytest.raises(MeshError) as error:
+        recorder.executor.restore(State({}, {"own/version": 99}))
+    assert error.value.code == "MESH-O105"
+
+
+def test_queries_that_feed_themselves_are_refused() -> None:
+    app = bind(parse("define stream A (k int); from A select k insert into B; "
+                     "from B select k insert into A;"))  # fmt: skip
+    with pytest.raises(MeshError) as error:
+        Executor(app, ["B"])
+    assert error.value.code == "MESH-O104"
