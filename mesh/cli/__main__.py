@@ -1,0 +1,5 @@
+"""``python -m mesh.cli``, as the children of ``mesh dev`` are started."""
+
+from mesh.cli import main
+
+main()

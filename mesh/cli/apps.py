@@ -1,0 +1,200 @@
+"""``mesh deploy``, ``undeploy``, ``apps``, ``status`` and ``errors``: apps of a running cluster."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mesh.cli.options import (
+    AppArgument,
+    CaOption,
+    ContextOption,
+    FileArgument,
+    InsecureOption,
+    OutputOption,
+    PasswordOption,
+    ServerOption,
+    UserOption,
+    connect,
+)
+from mesh.cli.output import Output, pointing_at, read_source, show_json, show_table
+
+if TYPE_CHECKING:
+    from mesh.cli.client import Client
+
+_PANEL = "Apps of a cluster"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (deploy, undeploy, status, errors):
+        app.command(rich_help_panel=_PANEL)(command)
+    app.command("apps", rich_help_panel=_PANEL)(list_apps)
+
+
+def deploy(
+    file: FileArgument,
+    timeout: Annotated[
+        float, typer.Option(help="How long to wait until it runs, seconds; 0 doesn't wait.")
+    ] = 60.0,
+    server: ServerOption = None,
+    user: UserOption = None,
+    password: PasswordOption = None,
+    ca: CaOption = None,
+    insecure: InsecureOption = None,
+    context: ContextOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Deploy an app and wait until all its instances run.
+
+    Ends with exit code 1 when the app does not run in time; it stays deployed all the same.
+
+    Example: `mesh deploy examples/temperature.siddhi`
+    """
+    text = read_source(file)
+    with (
+        connect(server, user, password, ca, insecure, context) as client,
+        pointing_at(file, text, output),
+    ):
+        done = deploy_and_wait(client, text, timeout)
+    if output is Output.JSON:
+        show_json(done)
+    else:
+        typer.echo(describe_deploy(done))
+    if timeout > 0 and not done["running"]:
+        raise typer.Exit(1)
+
+
+def deploy_and_wait(client: Client, text: str, timeout_s: float) -> dict[str, Any]:
+    """Deploy ``text``; says whether it runs, how long that took, and the status."""
+    started_s = time.monotonic()
+    done = client.deploy(text)
+    answer: dict[str, Any] = {**done, "running": False, "status": None, "seconds": None}
+    if timeout_s > 0:
+        answer["status"] = client.wait_running(done["app"], timeout_s)
+        answer["running"] = answer["status"]["state"] == "running"
+    answer["seconds"] = round(time.monotonic() - started_s, 3)
+    return answer
+
+
+def describe_deploy(done: dict[str, Any]) -> str:
+    """One sentence on what ``deploy_and_wait`` did."""
+    name, status, seconds = done["app"], done["status"], done["seconds"]
+    again = "" if done.get("is_new", True) else " (the same text was deployed already)"
+    if done["running"]:
+        count = len(status["instances"])
+        return f'app "{name}" runs after {seconds:.1f} s: {count} instances{again}'
+    if status is None:
+        return f'app "{name}" is deployed{again}'
+    reason = status.get("reason") or "'mesh status' tells more"
+    return f'app "{name}" is deployed, but {status["state"]} after {seconds:.1f} s: {reason}{again}'
+
+
+def undeploy(
+    app: AppArgument,
+    server: ServerOption = None,
+    user: UserOption = None,
+    password: PasswordOption = None,
+    ca: CaOption = None,
+    insecure: InsecureOption = None,
+    context: ContextOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Stop an app and remove it, with the messages of its channels and its state.
+
+    Example: `mesh undeploy Temperature`
+    """
+    with connect(server, user, password, ca, insecure, context) as client:
+        done = client.undeploy(app)
+    show_json(done) if output is Output.JSON else typer.echo(done["message"])
+
+
+def list_apps(
+    server: ServerOption = None,
+    user: UserOption = None,
+    password: PasswordOption = None,
+    ca: CaOption = None,
+    insecure: InsecureOption = None,
+    context: ContextOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """List the apps and their states.
+
+    Example: `mesh apps --output json`
+    """
+    with connect(server, user, password, ca, insecure, context) as client:
+        found = client.apps()
+    if output is Output.JSON:
+        show_json(found)
+    else:
+        show_table(("app", "state", "reason"), [_app_row(a) for a in found])
+
+
+def _app_row(app: dict[str, Any]) -> tuple[Any, ...]:
+    return app["app"], app["state"], app.get("reason")
+
+
+def status(
+    app: AppArgument,
+    server: ServerOption = None,
+    user: UserOption = None,
+    password: PasswordOption = None,
+    ca: CaOption = None,
+    insecure: InsecureOption = None,
+    context: ContextOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Show an app's instances: where they run, what they have done, how far behind they are.
+
+    Example: `mesh status Temperature`
+    """
+    with connect(server, user, password, ca, insecure, context) as client:
+        found = client.status(app)
+    if output is Output.JSON:
+        show_json(found)
+        return
+    reason = f": {found['reason']}" if found.get("reason") else ""
+    typer.echo(f'app "{app}" is {found["state"]}{reason}')
+    columns = ("instance", "worker", "state", "in", "out", "behind", "restarts", "batch ms p50")
+    rows = [
+        (
+            i["instance"], i.get("worker"), i.get("state"), i.get("messages_in"),
+            i.get("rows_out"), i.get("behind"), i.get("restarts"), i.get("batch_ms_p50"),
+        )
+        for i in found["instances"]
+    ]  # fmt: skip
+    show_table(columns, rows)
+    for instance in found["instances"]:
+        if instance.get("error"):
+            typer.echo(f"{instance['instance']}: {instance['error']}")
+
+
+def errors(
+    app: AppArgument,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, the last ones.")] = 20,
+    server: ServerOption = None,
+    user: UserOption = None,
+    password: PasswordOption = None,
+    ca: CaOption = None,
+    insecure: InsecureOption = None,
+    context: ContextOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Show events that could not be read, with the reason, oldest first.
+
+    Example: `mesh errors Temperature --limit 5`
+    """
+    with connect(server, user, password, ca, insecure, context) as client:
+        found = client.errors(app, limit)
+    if output is Output.JSON:
+        show_json(found)
+        return
+    rows = [(e["stream"], e["sequence"], e.get("reason"), _short(e.get("data"))) for e in found]
+    show_table(("stream", "sequence", "reason", "data"), rows)
+
+
+def _short(data: Any) -> str:
+    text = data if isinstance(data, str) else repr(data)
+    return text if len(text) <= 80 else text[:77] + "..."

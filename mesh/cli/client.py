@@ -1,0 +1,151 @@
+"""The manager's REST API, as the commands call it."""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote
+
+import httpx
+
+from mesh.errors import MeshError, Position
+
+if TYPE_CHECKING:
+    from mesh.cli.context import Context
+
+#: What the server adds to a wait of ours before the client loses patience.
+_MARGIN_S = 15.0
+
+
+class Client:
+    """One cluster's API; used as a context manager."""
+
+    def __init__(self, context: Context) -> None:
+        if not context.server:
+            raise MeshError(
+                "MESH-U111",
+                "no cluster named",
+                detail="There is no --server, no MESH_SERVER and no context file.",
+                hint="'mesh dev' starts a cluster and tells the other commands where it is.",
+            )
+        self._context = context
+        self._http = httpx.Client(
+            base_url=context.server,
+            auth=(context.user, context.password) if context.user else None,
+            verify=_verify(context),
+            timeout=httpx.Timeout(_MARGIN_S, connect=5.0),
+        )
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def deploy(self, text: str) -> dict[str, Any]:
+        """Deploy an app; the values have ``is_new``."""
+        headers = {"Content-Type": "text/plain; charset=utf-8"}
+        return cast(
+            "dict[str, Any]",
+            self._ask("POST", "/siddhi-apps", content=text.encode(), headers=headers),
+        )
+
+    def undeploy(self, app: str) -> dict[str, Any]:
+        """Remove an app."""
+        return cast("dict[str, Any]", self._ask("DELETE", _path(app)))
+
+    def apps(self) -> list[dict[str, Any]]:
+        """All apps."""
+        return cast("list[dict[str, Any]]", self._ask("GET", "/siddhi-apps"))
+
+    def app(self, app: str) -> dict[str, Any]:
+        """An app's text and streams."""
+        return cast("dict[str, Any]", self._ask("GET", _path(app)))
+
+    def status(self, app: str) -> dict[str, Any]:
+        """An app's state and its instances'."""
+        return cast("dict[str, Any]", self._ask("GET", _path(app, "/status")))
+
+    def wait_running(self, app: str, timeout_s: float) -> dict[str, Any]:
+        """The status once the app runs, or after ``timeout_s``."""
+        parameters = {"wait": "running", "timeout": f"{timeout_s:g}"}
+        return cast(
+            "dict[str, Any]",
+            self._ask(
+                "GET", _path(app, "/status"), params=parameters, timeout=timeout_s + _MARGIN_S
+            ),
+        )
+
+    def errors(self, app: str, limit: int) -> list[dict[str, Any]]:
+        """Events that could not be read."""
+        return cast(
+            "list[dict[str, Any]]", self._ask("GET", _path(app, "/errors"), params={"limit": limit})
+        )
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Managers and workers."""
+        return cast("list[dict[str, Any]]", self._ask("GET", "/nodes"))
+
+    def health(self) -> bool:
+        """Whether the manager answers."""
+        try:
+            return self._http.get("/health", timeout=2).is_success
+        except httpx.HTTPError:
+            return False
+
+    def _ask(self, method: str, path: str, **more: Any) -> Any:
+        try:
+            answer = self._http.request(method, path, **more)
+        except httpx.TimeoutException as error:
+            raise MeshError(
+                "MESH-U112", f"manager at {self._context.server} does not answer in time"
+            ) from error
+        except httpx.HTTPError as error:
+            raise MeshError(
+                "MESH-U112",
+                f"manager at {self._context.server} can't be reached",
+                detail=f"{error}.",
+                hint="Is it running?  --ca or --insecure is for its certificate.",
+            ) from error
+        return self._values(answer)
+
+    def _values(self, answer: httpx.Response) -> Any:
+        try:
+            values = answer.json()
+        except ValueError as error:
+            raise MeshError(
+                "MESH-U113",
+                f"what answers at {self._context.server} is no manager",
+                detail=f"HTTP {answer.status_code}, {answer.headers.get('content-type')}.",
+            ) from error
+        if answer.is_success:
+            return values
+        if answer.status_code == httpx.codes.UNAUTHORIZED:
+            values["hint"] = (
+                "--user and --password, or MESH_USER and MESH_PASSWORD, say who you are."
+            )
+        position = values.get("position")
+        raise MeshError(
+            values.get("code", f"MESH-A{answer.status_code}"),
+            values.get("message", "request refused"),
+            detail=values.get("detail"),
+            hint=values.get("hint"),
+            position=Position(**position) if position else None,
+        )
+
+
+def _path(app: str, rest: str = "") -> str:
+    return f"/siddhi-apps/{quote(app, safe='')}{rest}"
+
+
+def _verify(context: Context) -> ssl.SSLContext | bool:
+    if context.insecure:
+        return False
+    if not context.ca:
+        return True
+    try:
+        return ssl.create_default_context(cafile=context.ca)
+    except (OSError, ssl.SSLError) as error:
+        raise MeshError(
+            "MESH-U130", f'certificate "{context.ca}" can\'t be used', detail=f"{error}."
+        ) from error

@@ -1,0 +1,80 @@
+"""The commands, gathered; errors that a person can act on end them with exit code 1."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+from typer.core import TyperGroup
+
+import mesh
+from mesh.cli import apps, cluster, demo, dev, events, nodes, texts
+from mesh.cli.output import show_error
+from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+
+class Commands(TyperGroup):
+    """The group: shows a MeshError as what it says, never as a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except MeshError as error:
+            show_error(error)
+            raise typer.Exit(1) from error
+        except BaseExceptionGroup as group:
+            # Of tasks that ran beside each other; several may have failed for one reason.
+            ours, others = group.split(MeshError)
+            if ours is None or others is not None:
+                raise
+            for message in dict.fromkeys(map(_text, _leaves(ours))):
+                typer.echo(message, err=True)
+            raise typer.Exit(1) from group
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="A mesh of streaming apps on NATS: SiddhiQL apps, split over workers, run by PySpark.\n\n"
+    "Try `mesh demo`, or `mesh dev` in one terminal and `mesh deploy app.siddhi` in another.",
+)
+
+
+def _leaves(group: BaseExceptionGroup[MeshError]) -> Iterator[MeshError]:
+    for one in group.exceptions:
+        if isinstance(one, BaseExceptionGroup):
+            yield from _leaves(one)
+        else:
+            yield one
+
+
+def _text(error: MeshError) -> str:
+    return error.render()
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"mesh {mesh.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Show the version and end."
+    ),
+) -> None:
+    pass
+
+
+for part in (dev, demo, texts, apps, events, cluster, nodes):
+    part.add_to(app)

@@ -1,0 +1,208 @@
+"""What the demo does with a running cluster: deploy, publish, listen, wait, sum up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from mesh.cli import wire
+from mesh.cli.apps import describe_deploy
+from mesh.cli.client import Client
+from mesh.cli.dev import wait_until_up
+from mesh.errors import MeshError
+from mesh.model import names
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+    from nats.js import JetStreamContext
+
+    from mesh.cli.demo_view import View
+    from mesh.cli.local import LocalCluster
+
+APP: Final = "Temperature"
+INPUT: Final = "TempStream"
+OUTPUTS: Final = ("AvgTempStream", "AlertStream", "HighTempStream")
+#: Publishes whose acknowledgement is still to come.
+_WINDOW: Final = 1000
+#: Outputs count as complete when nothing has come for so long and no instance is behind.
+_QUIET_S: Final = 2.0
+_READY_S: Final = 120.0
+
+
+@dataclass
+class Tally:
+    """What came out of one stream."""
+
+    events: int = 0
+    recent: deque[str] = field(default_factory=lambda: deque(maxlen=5))
+    #: Broker's time of the output minus that of the input that caused it, ms.
+    latency_ms: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Demo:
+    """One run; ``age_s`` is how long the command had run already when it was made."""
+
+    view: View
+    rows: int
+    age_s: float
+    began_s: float = field(default_factory=time.monotonic)
+    tallies: dict[str, Tally] = field(default_factory=lambda: {s: Tally() for s in OUTPUTS})
+    #: Event time to when its last event was published, ms since 1970.
+    published_ms: dict[int, float] = field(default_factory=dict)
+    first_row_s: float | None = None
+    last_row_s: float = 0.0
+    events_in: int = 0
+
+    def elapsed_s(self) -> float:
+        """Seconds since the command was started."""
+        return self.age_s + time.monotonic() - self.began_s
+
+    async def run(self, cluster: LocalCluster) -> None:
+        """All of it."""
+        text = find_example()
+        self.view.say(f"Data and logs are in {cluster.plan.directory}.")
+        await wait_until_up(cluster)
+        self.view.say(f"Manager is up after {self.elapsed_s():.1f} s; Spark sessions are starting.")
+        with Client(cluster.context) as client:
+            await self._until_ready(client, cluster.plan.workers)
+            self.view.say(
+                f"{cluster.plan.workers} workers are ready after {self.elapsed_s():.1f} s."
+            )
+            done = await asyncio.to_thread(_deploy, client, text)
+            self.view.say(describe_deploy(done))
+            if not done["running"]:
+                raise MeshError("MESH-U150", "the demo's app does not run", hint="See the logs.")
+            async with wire.connected(cluster.context.nats) as nats:
+                js = nats.jetstream(publish_async_max_pending=2 * _WINDOW)
+                for stream in OUTPUTS:
+                    await self._listen(js, stream)
+                rate = await self._publish(js)
+                status = await self._until_complete(client)
+        self.view.close()
+        self._sum_up(status, rate)
+
+    async def _until_ready(self, client: Client, workers: int) -> None:
+        """Wait for all workers, so that the instances are spread at once."""
+        deadline_s = time.monotonic() + _READY_S
+        while True:
+            nodes = await asyncio.to_thread(client.nodes)
+            if sum(n["role"] == "worker" and n["ready"] for n in nodes) >= workers:
+                return
+            if time.monotonic() > deadline_s:
+                raise MeshError(
+                    "MESH-U150",
+                    f"workers are not ready after {_READY_S:.0f} s",
+                    hint="Their logs are in the data directory.",
+                )
+            await asyncio.sleep(0.1)
+
+    async def _listen(self, js: JetStreamContext, stream: str) -> None:
+        tally = self.tallies[stream]
+
+        async def take(message: Msg) -> None:
+            headers = message.headers or {}
+            events = wire.decode(message.data, headers.get("Content-Type", ""))
+            self.last_row_s = time.monotonic()
+            if self.first_row_s is None:
+                self.first_row_s = self.elapsed_s()
+                self.view.say(f"First output row after {self.first_row_s:.1f} s.")
+            tally.events += len(events)
+            tally.recent.extend(orjson.dumps(e).decode() for e in events[-5:])
+            cause_ms = self.published_ms.get(int(headers.get(names.EVENT_TIME_HEADER, -1)))
+            if cause_ms is not None:
+                out_ms = message.metadata.timestamp.timestamp() * 1000
+                tally.latency_ms.append(max(0.0, out_ms - cause_ms))
+            self.view.outputs(self.tallies)
+
+        await js.subscribe(
+            names.subject(APP, stream),
+            stream=names.js_stream(APP, stream),
+            cb=take,
+            ordered_consumer=True,
+        )
+
+    async def _publish(self, js: JetStreamContext) -> float:
+        """Publish the weather; events a second, from the first to the last acknowledgement."""
+        # Not before it is needed: it reads a table of 26,115 rows.
+        from mesh.testing import weather
+
+        subject = names.subject(APP, INPUT)
+        began_s = time.monotonic()
+        pending: set[asyncio.Future[Any]] = set()
+        for number, (time_ms, event) in enumerate(weather.load().events()):
+            if number == self.rows:
+                break
+            headers = {names.EVENT_TIME_HEADER: str(time_ms)}
+            self.published_ms[time_ms] = time.time_ns() / 1e6
+            pending.add(await js.publish_async(subject, orjson.dumps(event), headers=headers))
+            if len(pending) >= _WINDOW:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for one in done:
+                    one.result()
+                self.view.published(number + 1, self.rows, number / (time.monotonic() - began_s))
+        for one in pending:
+            await one
+        self.events_in = min(self.rows, weather.ROWS)
+        rate = self.events_in / (time.monotonic() - began_s)
+        self.view.published(self.events_in, self.events_in, rate)
+        return rate
+
+    async def _until_complete(self, client: Client) -> dict[str, Any]:
+        """Return the status once no instance is behind and the outputs have been quiet."""
+        while True:
+            quiet_s = time.monotonic() - self.last_row_s
+            if self.first_row_s is not None and quiet_s >= _QUIET_S:
+                status = await asyncio.to_thread(client.status, APP)
+                if status["state"] == "running" and not any(
+                    i["behind"] for i in status["instances"]
+                ):
+                    return status
+            await asyncio.sleep(0.1)
+
+    def _sum_up(self, status: dict[str, Any], rate: float) -> None:
+        rows = [
+            (stream, tally.events, *quantiles(tally.latency_ms))
+            for stream, tally in self.tallies.items()
+        ]
+        self.view.summary(self.events_in, rate, rows, status["instances"])
+        assert self.first_row_s is not None
+        self.view.say(
+            f"First output row {self.first_row_s:.1f} s after the command, "
+            f"all done after {self.elapsed_s():.1f} s."
+        )
+
+
+def quantiles(values: list[float]) -> tuple[float | None, float | None]:
+    """The 50th and the 99th percentile (nearest rank); None, None of nothing."""
+    if not values:
+        return None, None
+    ordered = sorted(values)
+    last = len(ordered) - 1
+    return ordered[round(last * 0.5)], ordered[round(last * 0.99)]
+
+
+def find_example() -> str:
+    """The text of examples/temperature.siddhi; MESH-U151 outside of a checkout."""
+    root = Path(str(resources.files("mesh"))).parent
+    path = root / "examples" / "temperature.siddhi"
+    if not path.exists():
+        raise MeshError(
+            "MESH-U151",
+            f'file "{path}" is not there',
+            hint="The demo needs a checkout of the project.",
+        )
+    return path.read_text()
+
+
+def _deploy(client: Client, text: str) -> dict[str, Any]:
+    from mesh.cli.apps import deploy_and_wait
+
+    return deploy_and_wait(client, text, 60.0)

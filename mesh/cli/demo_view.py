@@ -1,0 +1,166 @@
+"""How the demo shows itself: live on a terminal, in plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from mesh.cli.output import show_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mesh.cli.demo_run import Tally
+
+#: How often what is shown changes.
+_EVERY_S = 0.25
+_LINE_EVERY_S = 2.0
+
+
+class View(Protocol):
+    """What the demo tells."""
+
+    def say(self, text: str) -> None:
+        """One line that stays."""
+        ...
+
+    def published(self, done: int, total: int, rate: float) -> None:
+        """So many of ``total`` events are published, at ``rate`` a second."""
+        ...
+
+    def outputs(self, tallies: dict[str, Tally]) -> None:
+        """Something came out."""
+        ...
+
+    def close(self) -> None:
+        """The live part is over."""
+        ...
+
+    def summary(
+        self,
+        events_in: int,
+        rate: float,
+        outputs: Sequence[tuple[Any, ...]],
+        instances: Sequence[dict[str, Any]],
+    ) -> None:
+        """The tables at the end."""
+        ...
+
+
+def make_view(stream: TextIO) -> View:
+    """The view that fits ``stream``."""
+    return LiveView() if stream.isatty() else PlainView()
+
+
+class PlainView:
+    """Lines, no more often than every two seconds."""
+
+    def __init__(self) -> None:
+        self._next_s = {"in": 0.0, "out": 0.0}
+
+    def say(self, text: str) -> None:
+        """Print it."""
+        print(text, flush=True)
+
+    def published(self, done: int, total: int, rate: float) -> None:
+        """Print it now and then, and at the end."""
+        if done >= total or self._is_time("in"):
+            self.say(f"published {done:,} of {total:,} events, {rate:,.0f}/s")
+
+    def outputs(self, tallies: dict[str, Tally]) -> None:
+        """Print counts and one row of each stream now and then."""
+        if self._is_time("out"):
+            for stream, tally in tallies.items():
+                latest = tally.recent[-1] if tally.recent else ""
+                self.say(f"  {stream:<15} {tally.events:>8,}  {latest}")
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def summary(
+        self,
+        events_in: int,
+        rate: float,
+        outputs: Sequence[tuple[Any, ...]],
+        instances: Sequence[dict[str, Any]],
+    ) -> None:
+        """Print the tables."""
+        print(f"\n{events_in:,} events in, published at {rate:,.0f}/s\n")
+        show_table(("output stream", "events", "latency ms p50", "p99"), outputs)
+        columns = ("instance", "worker", "messages in", "rows out", "batch ms p50")
+        shown = [
+            (i["instance"], i["worker"], i["messages_in"], i["rows_out"], i["batch_ms_p50"])
+            for i in instances
+        ]
+        show_table(columns, shown)
+
+    def _is_time(self, what: str) -> bool:
+        now_s = time.monotonic()
+        if now_s < self._next_s[what]:
+            return False
+        self._next_s[what] = now_s + _LINE_EVERY_S
+        return True
+
+
+class LiveView(PlainView):
+    """A progress bar and the latest rows of each stream, redrawn in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from rich.console import Console
+        from rich.live import Live
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        self._console = Console()
+        self._progress = Progress(
+            TextColumn("published"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+        )
+        self._task = self._progress.add_task("", rate="", total=None, visible=False)
+        self._tallies: dict[str, Tally] = {}
+        self._drawn_s = 0.0
+        self._live: Live | None = Live(
+            get_renderable=self._draw, console=self._console, auto_refresh=False, transient=True
+        )
+        self._live.start()
+
+    def say(self, text: str) -> None:
+        """Print it above the live part."""
+        self._console.print(text, markup=False, highlight=False)
+
+    def published(self, done: int, total: int, rate: float) -> None:
+        """Move the bar."""
+        self._progress.update(
+            self._task, completed=done, total=total, rate=f"{rate:,.0f}/s", visible=True
+        )
+        self._refresh(done >= total)
+
+    def outputs(self, tallies: dict[str, Tally]) -> None:
+        """Show the latest rows."""
+        self._tallies = tallies
+        self._refresh(False)
+
+    def close(self) -> None:
+        """Remove the live part."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _refresh(self, now: bool) -> None:
+        now_s = time.monotonic()
+        if self._live is not None and (now or now_s - self._drawn_s >= _EVERY_S):
+            self._drawn_s = now_s
+            self._live.refresh()
+
+    def _draw(self) -> Any:
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table.grid(padding=(0, 2), expand=True)
+        for stream, tally in self._tallies.items():
+            rows = Text("\n".join(tally.recent), style="dim", no_wrap=True, overflow="ellipsis")
+            table.add_row(Text(stream, style="bold"), f"{tally.events:,}", rows)
+        return Group(self._progress, table)

@@ -1,0 +1,108 @@
+"""``mesh dev``: a cluster on this machine, until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mesh.cli.options import ConfigOption  # noqa: TC001 - typer reads the annotations
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from mesh.cli.local import LocalCluster, Plan
+
+_PANEL = "A cluster on this machine"
+
+DataOption = Annotated[
+    Path, typer.Option("--data", metavar="DIR", help="Where everything is kept, logs among it.")
+]
+WorkersOption = Annotated[int, typer.Option("--workers", min=1, max=16, help="How many workers.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(rich_help_panel=_PANEL)(dev)
+
+
+def dev(
+    data: DataOption = Path(".mesh", "dev"),
+    workers: WorkersOption = 2,
+    nats_port: Annotated[int, typer.Option(help="Port of NATS; 0 takes a free one.")] = 0,
+    api_port: Annotated[int, typer.Option(help="Port of the REST API; 0 takes a free one.")] = 0,
+    log_level: Annotated[str, typer.Option(help="Of the logs in the data directory.")] = "INFO",
+    config: ConfigOption = None,
+) -> None:
+    """Run a cluster on this machine: NATS, a manager with the REST API, workers.
+
+    Everything is kept below --data, so a second run continues where the first ended. A user with
+    a new password is made at each start. Other commands of the same user find this cluster by
+    themselves. Ctrl-C ends everything.
+
+    Example: `mesh dev --workers 1`, and in another terminal `mesh deploy app.siddhi`
+    """
+    from mesh import settings
+    from mesh.cli.local import Plan
+
+    plan = Plan(data, workers, settings.load(config), nats_port, api_port, log_level)
+    asyncio.run(_run(plan))
+
+
+async def _run(plan: Plan) -> None:
+    async with running(plan, typer.echo) as cluster:
+        at = cluster.context
+        typer.echo(f"data and logs  {cluster.plan.directory.absolute()}")
+        typer.echo(f"NATS           {at.nats}")
+        typer.echo(f"REST API       {at.server}  (certificate {at.ca})")
+        typer.echo(f"user           {at.user}  password {at.password}")
+        await wait_until_up(cluster)
+        typer.echo("The manager is up; the workers' Spark sessions take some seconds more.")
+        typer.echo("Try: mesh deploy examples/temperature.siddhi.  Ctrl-C ends everything.")
+        await until_signal(cluster)
+        typer.echo("ending ...")
+
+
+@asynccontextmanager
+async def running(plan: Plan, say: Callable[[str], None]) -> AsyncIterator[LocalCluster]:
+    """A cluster, its context written where commands look for it, ended in order at the end."""
+    from mesh.cli import context, local
+
+    loop = asyncio.get_running_loop()
+    # From here on Ctrl-C and SIGTERM cancel this task, so that what was started is ended.
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, task.cancel)
+    cluster = local.start(plan)
+    cluster.on_loss = say
+    paths = (plan.directory / "context.json", context.config_path())
+    try:
+        for path in paths:
+            with suppress(OSError):
+                context.write(cluster.context, path)
+        yield cluster
+    finally:
+        cluster.stop()
+        for path in paths:
+            context.remove(cluster.context, path)
+
+
+async def wait_until_up(cluster: LocalCluster) -> None:
+    """Return when the manager answers; raise when a process ends before."""
+    from mesh.cli.client import Client
+
+    with Client(cluster.context) as client:
+        while not await asyncio.to_thread(client.health):
+            cluster.watch_once()
+            await asyncio.sleep(0.05)
+
+
+async def until_signal(cluster: LocalCluster) -> None:
+    """Look after the children until Ctrl-C or SIGTERM."""
+    with suppress(asyncio.CancelledError):
+        await cluster.watch()

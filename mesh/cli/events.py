@@ -1,0 +1,253 @@
+"""``mesh publish`` and ``mesh tap``: events into a stream, and out of one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import orjson
+import typer
+
+from mesh.cli.options import (
+    AppArgument,
+    CaOption,
+    ContextOption,
+    InsecureOption,
+    NatsOption,
+    OutputOption,
+    PasswordOption,
+    ServerOption,
+    UserOption,
+    where,
+)
+from mesh.cli.output import Output, show_error, show_json
+from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nats.aio.msg import Msg
+
+    from mesh.cli.context import Context
+
+_PANEL = "Events"
+#: Publishes whose acknowledgement is still to come.
+_WINDOW = 500
+
+StreamArgument = Annotated[str, typer.Argument(help="Stream of the app.", metavar="STREAM")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(rich_help_panel=_PANEL)(publish)
+    app.command(rich_help_panel=_PANEL)(tap)
+
+
+def publish(
+    app: AppArgument,
+    stream: StreamArgument,
+    file: Annotated[Path, typer.Argument(help="JSON lines or CSV, '-' for standard input.")] = Path(
+        "-"
+    ),
+    csv: Annotated[
+        bool, typer.Option("--csv", help="The input is CSV with a line of names; a .csv file is.")
+    ] = False,
+    time: Annotated[
+        str, typer.Option(metavar="NAME", help="Attribute with the event time, ms since 1970.")
+    ] = "",
+    server: ServerOption = None,
+    user: UserOption = None,
+    password: PasswordOption = None,
+    ca: CaOption = None,
+    insecure: InsecureOption = None,
+    context: ContextOption = None,
+    nats: NatsOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Publish events to a stream, each line one message.
+
+    JSON lines go out as they are. CSV values become what the app's definition says they are.
+
+    Example: `mesh publish Temperature TempStream readings.csv`
+    """
+    from mesh.cli import wire
+
+    at = where(server, user, password, ca, insecure, context, nats)
+    is_csv = csv or file.suffix.lower() == ".csv"
+    schema = _schema(at, app, stream) if is_csv else {}
+    with _lines(file) as lines:
+        events = wire.csv_events(lines, schema) if is_csv else wire.json_lines(lines)
+        sent = asyncio.run(_publish(at, app, stream, events, time))
+    if output is Output.JSON:
+        show_json({"app": app, "stream": stream, "events": sent})
+    else:
+        typer.echo(f"{sent} events published to {_subject(app, stream)}")
+
+
+def tap(
+    app: AppArgument,
+    stream: StreamArgument,
+    count: Annotated[int, typer.Option(min=0, help="End after so many events; 0 never.")] = 0,
+    from_start: Annotated[
+        bool, typer.Option("--from-start", help="Begin with what the channel still holds.")
+    ] = False,
+    server: ServerOption = None,
+    user: UserOption = None,
+    password: PasswordOption = None,
+    ca: CaOption = None,
+    insecure: InsecureOption = None,
+    context: ContextOption = None,
+    nats: NatsOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Print the events of a stream as they come, one JSON object a line, until Ctrl-C.
+
+    With `--output json` each line also has the subject and the event time.
+
+    Example: `mesh tap Temperature AlertStream --from-start --count 10`
+    """
+    at = where(server, user, password, ca, insecure, context, nats)
+    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
+        asyncio.run(_tap(at, app, stream, count, from_start, output))
+
+
+@contextlib.contextmanager
+def _lines(file: Path) -> Iterator[Iterator[str]]:
+    if str(file) == "-":
+        yield iter(sys.stdin)
+        return
+    try:
+        with file.open() as opened:
+            yield iter(opened)
+    except (OSError, UnicodeDecodeError) as error:
+        raise MeshError("MESH-U120", f'file "{file}" can\'t be read', detail=f"{error}.") from error
+
+
+def _schema(at: Context, app: str, stream: str) -> dict[str, str]:
+    from mesh.cli.client import Client
+
+    with Client(at) as client:
+        streams: dict[str, dict[str, str]] = client.app(app)["streams"]
+    if stream not in streams:
+        raise MeshError(
+            "MESH-U123",
+            f'app "{app}" has no stream "{stream}" on the wire',
+            detail=f"Its streams: {', '.join(sorted(streams))}.",
+        )
+    return streams[stream]
+
+
+def _subject(app: str, stream: str) -> str:
+    from mesh.model import names
+
+    if not names.is_app_name(app) or not stream.isidentifier():
+        raise MeshError("MESH-U121", f'"{app}" and "{stream}" are no app and stream')
+    return names.subject(app, stream)
+
+
+async def _publish(at: Context, app: str, stream: str, events: Iterator[bytes], time: str) -> int:
+    from nats.js.errors import Error as JetStreamError
+    from nats.js.errors import NoStreamResponseError
+
+    from mesh.cli import wire
+    from mesh.model.names import EVENT_TIME_HEADER
+
+    subject = _subject(app, stream)
+    sent = 0
+    async with wire.connected(_nats(at)) as client:
+        js = client.jetstream(publish_async_max_pending=_WINDOW)
+        pending: set[asyncio.Future[Any]] = set()
+        try:
+            for data in events:
+                headers = {EVENT_TIME_HEADER: _time(data, time)} if time else None
+                future = await js.publish_async(subject, data, headers=headers)
+                pending.add(future)
+                sent += 1
+                if len(pending) >= _WINDOW:
+                    done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                    for one in done:
+                        one.result()
+            for one in pending:
+                await one
+        except NoStreamResponseError as error:
+            raise MeshError(
+                "MESH-N111",
+                f'no channel takes "{subject}"',
+                hint=f'Is the app deployed, and does it read "{stream}"? mesh apps',
+            ) from error
+        except (JetStreamError, TimeoutError) as error:
+            raise MeshError("MESH-N112", "events were not taken", detail=f"{error}.") from error
+    return sent
+
+
+def _time(data: bytes, name: str) -> str:
+    try:
+        return str(int(orjson.loads(data)[name]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise MeshError(
+            "MESH-U124", f'event has no time in "{name}"', detail=f"{data[:100]!r}."
+        ) from error
+
+
+def _nats(at: Context) -> str:
+    if not at.nats:
+        raise MeshError(
+            "MESH-U111",
+            "no NATS named",
+            hint="--nats or MESH_NATS_URL names it; 'mesh dev' writes it into the context file.",
+        )
+    return at.nats
+
+
+async def _tap(
+    at: Context, app: str, stream: str, count: int, from_start: bool, output: Output
+) -> None:
+    from nats.js.errors import NotFoundError
+
+    from mesh.cli import wire
+    from mesh.model import names
+
+    subject = _subject(app, stream)
+    left = count or sys.maxsize
+    async with wire.connected(_nats(at)) as client:
+        messages: asyncio.Queue[Msg] = asyncio.Queue()
+        if from_start:
+            try:
+                await client.jetstream().subscribe(
+                    subject, stream=names.js_stream(app, stream), cb=messages.put,
+                    ordered_consumer=True,
+                )  # fmt: skip
+            except NotFoundError as error:
+                raise MeshError(
+                    "MESH-N111", f'no channel holds "{subject}"', hint="mesh apps"
+                ) from error
+        else:
+            await client.subscribe(subject, cb=messages.put)
+            await client.subscribe(f"{subject}.by.>", cb=messages.put)
+            await client.flush()
+        while left > 0:
+            message = await messages.get()
+            for line in _shown(message, output)[:left]:
+                sys.stdout.write(line + "\n")
+                left -= 1
+            sys.stdout.flush()
+
+
+def _shown(message: Msg, output: Output) -> list[str]:
+    from mesh.cli import wire
+    from mesh.model.names import EVENT_TIME_HEADER
+
+    headers = message.headers or {}
+    try:
+        events = wire.decode(message.data, headers.get("Content-Type", ""))
+    except MeshError as error:
+        show_error(error)
+        return []
+    if output is Output.JSON:
+        time_ms = headers.get(EVENT_TIME_HEADER)
+        more = {"subject": message.subject, "time_ms": int(time_ms) if time_ms else None}
+        events = [{**more, "event": event} for event in events]
+    return [orjson.dumps(event).decode() for event in events]

@@ -1,0 +1,275 @@
+"""A whole cluster on this machine: nats-server, one manager, workers, as children of this process.
+
+Children are started from the main thread, which lives as long as the process: the kernel ends
+them when it ends, however it does (``die_with_parent``).  Elsewhere than on Linux each child looks
+itself whether its parent is still there (``watch_parent``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import platform
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mesh.clock import SystemClock
+from mesh.errors import MeshError
+from mesh.jetstream import server
+from mesh.settings import Settings, to_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import BinaryIO
+
+    from mesh.cli.context import Context
+
+log = logging.getLogger(__name__)
+
+_PARENT_VARIABLE = "MESH_PARENT_PID"
+#: A child that ends sooner than this after its start is not started again.
+_RESTART_AFTER_S = 5.0
+_STOP_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to start, and where."""
+
+    directory: Path
+    workers: int
+    settings: Settings
+    nats_port: int = 0
+    api_port: int = 0
+    log_level: str = "INFO"
+
+
+@dataclass
+class Child:
+    """A process of the cluster."""
+
+    name: str
+    command: list[str]
+    environment: dict[str, str]
+    log: Path
+    process: subprocess.Popen[bytes]
+    started_s: float
+    restarts: int = 0
+
+
+@dataclass
+class LocalCluster:
+    """A running one; ``stop`` ends it in order."""
+
+    plan: Plan
+    nats: server.NatsServer
+    context: Context
+    children: list[Child]
+    lock: BinaryIO
+    #: Told about each child that ended without being asked.
+    on_loss: Callable[[str], None] = field(default=log.warning)
+
+    def watch_once(self) -> None:
+        """Report children that ended; start workers again.
+
+        Raises:
+            MeshError: MESH-U140 when NATS or the manager ended, or a worker did right after its
+                start.
+        """
+        if self.nats.process.poll() is not None:
+            raise self._lost("nats-server", self.nats.process.returncode, self.nats.log)
+        for index, child in enumerate(self.children):
+            code = child.process.poll()
+            if code is None:
+                continue
+            lived_s = time.monotonic() - child.started_s
+            if child.name == "manager" or lived_s < _RESTART_AFTER_S:
+                raise self._lost(child.name, code, child.log)
+            self.on_loss(f"{child.name} ended with {_code(code)}; it is started again")
+            self.children[index] = _start_child(
+                child.name, child.command, child.environment, child.log, child.restarts + 1
+            )
+
+    async def watch(self) -> None:
+        """Do so until cancelled."""
+        while True:
+            self.watch_once()
+            await asyncio.sleep(0.2)
+
+    def stop(self) -> None:
+        """End workers, manager and NATS, in this order, by force where they take too long."""
+        for is_manager in (False, True):
+            chosen = [c for c in self.children if (c.name == "manager") == is_manager]
+            _stop([c.process for c in chosen])
+        self.nats.stop()
+        self.lock.close()
+
+    def _lost(self, name: str, code: int, path: Path) -> MeshError:
+        return MeshError(
+            "MESH-U140",
+            f"{name} ended with {_code(code)}",
+            detail=f"Its last words: {_tail(path)}",
+            hint=f"{path} says more.",
+        )
+
+
+def start(plan: Plan) -> LocalCluster:
+    """Start all of it; returns when the processes are there, which is before they are ready.
+
+    Raises:
+        MeshError: MESH-U141 when another cluster uses the directory, MESH-N1* when nats-server
+            can't be started.
+    """
+    from mesh.api import users
+    from mesh.api.tls import self_signed
+    from mesh.cli import context as contexts
+
+    directory = plan.directory.absolute()
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = _lock(directory)
+    nats = server.start(directory / "nats", port=plan.nats_port)
+    started: list[Child] = []
+    try:
+        settings = _settings(plan, nats.url, directory)
+        config = directory / "mesh.yaml"
+        _write_private(config, to_yaml(settings))
+        # A cold Spark session takes 7 to 14 s, so the workers go first and all else beside them.
+        for number in range(1, plan.workers + 1):
+            name = f"worker-{number}"
+            started.append(_mesh(name, ["worker", "--id", name], config, directory))
+        password = secrets.token_urlsafe(12)
+        users.add(Path(settings.manager.users_file), "dev", password)
+        self_signed(directory, SystemClock().wall_ms())
+        started.append(_mesh("manager", ["manager", "--id", "manager-1"], config, directory))
+    except BaseException:
+        _stop([child.process for child in started])
+        nats.stop()
+        raise
+    made = contexts.Context(
+        server=f"https://localhost:{settings.manager.port}",
+        user="dev",
+        password=password,
+        ca=settings.manager.tls_cert,
+        nats=nats.url,
+    )
+    return LocalCluster(plan, nats, made, started, lock)
+
+
+def watch_parent() -> None:
+    """In a child: end this process when its parent is gone, where the kernel does not see to it."""
+    expected = os.environ.get(_PARENT_VARIABLE)
+    if expected is None or platform.system() == "Linux":
+        return
+
+    def look() -> None:
+        while os.getppid() == int(expected):
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=look, name="watch-parent", daemon=True).start()
+
+
+def _settings(plan: Plan, nats_url: str, directory: Path) -> Settings:
+    given = plan.settings
+    return replace(
+        given,
+        nats=replace(given.nats, url=nats_url),
+        manager=replace(
+            given.manager,
+            host="127.0.0.1",
+            port=plan.api_port or server.free_port(),
+            tls_cert=str(directory / "api.crt"),
+            tls_key=str(directory / "api.key"),
+            users_file=str(directory / "users"),
+        ),
+        log=replace(given.log, level=plan.log_level),
+    )
+
+
+def _mesh(name: str, arguments: list[str], config: Path, directory: Path) -> Child:
+    # The file holds what the environment said already; the children must not read it twice.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("MESH_")}
+    environment[_PARENT_VARIABLE] = str(os.getpid())
+    environment["MESH_WORKER_STATE_DIR"] = str(directory / "state" / name)
+    command = [sys.executable, "-m", "mesh.cli", *arguments, "--config", str(config)]
+    return _start_child(name, command, environment, directory / f"{name}.log")
+
+
+def _start_child(
+    name: str, command: list[str], environment: dict[str, str], path: Path, restarts: int = 0
+) -> Child:
+    with path.open("ab") as file:
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            # A Ctrl-C on the terminal is this process's to handle; it ends the others in order.
+            start_new_session=True,
+            preexec_fn=server.die_with_parent(),
+        )
+    return Child(name, command, environment, path, process, time.monotonic(), restarts)
+
+
+def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        process.terminate()
+    deadline_s = time.monotonic() + _STOP_S
+    for process in processes:
+        try:
+            process.wait(max(0.1, deadline_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _lock(directory: Path) -> BinaryIO:
+    lock = (directory / "lock").open("wb")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        raise MeshError(
+            "MESH-U141",
+            f'directory "{directory}" is in use by another cluster',
+            hint="--data names another one.",
+        ) from error
+    return lock
+
+
+def in_use(directory: Path) -> bool:
+    """Whether a cluster runs in ``directory``."""
+    try:
+        _lock(directory).close()
+    except MeshError:
+        return True
+    return False
+
+
+def _write_private(path: Path, text: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+
+
+def _code(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _tail(path: Path) -> str:
+    try:
+        return " / ".join(path.read_text(errors="replace").splitlines()[-3:]) or "none"
+    except OSError:
+        return "none"

@@ -1,0 +1,131 @@
+"""``mesh manager``, ``mesh worker`` and ``mesh user add``: what a cluster is made of."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mesh.cli.options import ConfigOption  # noqa: TC001 - typer reads the annotations
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from mesh.settings import Settings
+
+_PANEL = "Parts of a cluster"
+
+IdOption = Annotated[
+    str | None, typer.Option("--id", help="Name in the cluster; host name and a number if none.")
+]
+
+user_commands = typer.Typer(no_args_is_help=True, help="Users of the REST API.")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(rich_help_panel=_PANEL)(manager)
+    app.command(rich_help_panel=_PANEL)(worker)
+    app.add_typer(user_commands, name="user", rich_help_panel=_PANEL)
+
+
+def manager(id: IdOption = None, config: ConfigOption = None) -> None:
+    """Run a manager with its REST API until Ctrl-C or SIGTERM. Two or more may run; one leads.
+
+    Example: `mesh manager --config conf/mesh.yaml`
+    """
+    settings = _prepare(config)
+    if id is not None:
+        settings = replace(settings, manager=replace(settings.manager, id=id))
+    asyncio.run(_until_signal(_manage(settings)))
+
+
+def worker(id: IdOption = None, config: ConfigOption = None) -> None:
+    """Run a worker, an agent and its Spark session, until Ctrl-C or SIGTERM.
+
+    Example: `MESH_NATS_URL=nats://10.0.0.1:4222 mesh worker`
+    """
+    from mesh.java import java_home
+
+    settings = _prepare(config)
+    if id is not None:
+        settings = replace(settings, worker=replace(settings.worker, id=id))
+    os.environ["JAVA_HOME"] = str(java_home())
+    asyncio.run(_until_signal(_work(settings)))
+
+
+@user_commands.command("add")
+def add_user(
+    name: Annotated[str, typer.Argument(help="User name.")],
+    file: Annotated[
+        Path, typer.Option("--file", help="Users file; manager.users_file names it.")
+    ] = Path("users"),
+    password: Annotated[
+        str,
+        typer.Option(
+            envvar="MESH_NEW_PASSWORD",
+            prompt="Password",
+            hide_input=True,
+            confirmation_prompt=True,
+            help="Asked for if it is not in the environment.",
+        ),
+    ] = "",
+) -> None:
+    """Add a user to a users file, or give one a new password. A running manager sees it at once.
+
+    Example: `mesh user add ada --file /etc/mesh/users`
+    """
+    from mesh.api import users
+
+    is_new = users.add(file, name, password)
+    typer.echo(f'user "{name}" {"added to" if is_new else "has a new password in"} {file}')
+
+
+@user_commands.callback()
+def _users() -> None:
+    """Users of the REST API."""
+
+
+def _prepare(config: Path | None) -> Settings:
+    from mesh import logs, settings
+    from mesh.cli.local import watch_parent
+
+    loaded = settings.load(config)
+    logs.configure(loaded.log.level, loaded.log.style)
+    watch_parent()
+    return loaded
+
+
+async def _manage(settings: Settings) -> None:
+    from mesh.api.server import ApiServer, listen
+    from mesh.manager.manager import running
+
+    # Settings that can't be are refused before anything is written to NATS.
+    listener = listen(settings.manager)
+    async with running(settings) as (one, service):
+        api = ApiServer(service, settings.manager, listener)
+        one.address = listener.address
+        await api.run()
+
+
+async def _work(settings: Settings) -> None:
+    from mesh.worker.agent import running
+
+    async with running(settings) as task:
+        await task
+
+
+async def _until_signal(work: Coroutine[Any, Any, None]) -> None:
+    """Run ``work`` until it ends or a signal asks for its end; its clean-up is awaited."""
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, task.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

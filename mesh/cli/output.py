@@ -1,0 +1,83 @@
+"""How commands print: tables for people, JSON for programs, errors with the line they mean."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import typer
+
+from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+
+class Output(StrEnum):
+    """``--output``."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def show_json(values: Any) -> None:
+    """Print values as indented JSON."""
+    sys.stdout.write(orjson.dumps(values, option=orjson.OPT_INDENT_2).decode() + "\n")
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print rows below headings; None is shown as nothing, numbers stand to the right."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    kept = [list(row) for row in rows]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for index, column in enumerate(columns):
+        values = [row[index] for row in kept if row[index] is not None]
+        is_number = bool(values) and all(type(value) in (int, float) for value in values)
+        table.add_column(column, justify="right" if is_number else "left", overflow="fold")
+    for row in kept:
+        table.add_row(*("" if value is None else escape(_shown(value)) for value in row))
+    # A pipe gets whole lines, however long: 80 columns are a guess there.
+    console = Console() if sys.stdout.isatty() else Console(width=200)
+    console.print(table)
+
+
+def read_source(path: Path) -> str:
+    """The text of a ``.siddhi`` file, ``-`` for standard input; MESH-U120 when it can't be read."""
+    try:
+        return sys.stdin.read() if str(path) == "-" else path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise MeshError("MESH-U120", f'file "{path}" can\'t be read', detail=f"{error}.") from error
+
+
+@contextmanager
+def pointing_at(path: Path, text: str, output: Output = Output.TEXT) -> Iterator[None]:
+    """Show a MeshError with the line of ``text`` that it means, and end with exit code 1."""
+    try:
+        yield
+    except MeshError as error:
+        if output is Output.JSON:
+            show_json({"file": str(path), "error": error.to_dict()})
+        else:
+            show_error(error, text, str(path))
+        raise typer.Exit(1) from error
+
+
+def show_error(error: MeshError, text: str | None = None, source: str = "app.siddhi") -> None:
+    """Print an error on standard error."""
+    sys.stderr.write(error.render(text, source) + "\n")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,125 @@
+"""Messages as publish, tap and the demo send and read them: an ordinary NATS client's view."""
+
+from __future__ import annotations
+
+import csv
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import nats
+import nats.errors
+import orjson
+
+from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+
+    from nats.aio.client import Client
+
+
+@asynccontextmanager
+async def connected(url: str, user: str = "", password: str = "") -> AsyncIterator[Client]:
+    """A connection that fails at once when nobody answers; MESH-N110 then."""
+
+    async def quiet(_: Exception) -> None:
+        """Errors come back from the calls that they belong to."""
+
+    options: dict[str, Any] = {"user": user, "password": password} if user else {}
+    try:
+        client = await nats.connect(
+            url.split(","), allow_reconnect=False, connect_timeout=5, error_cb=quiet, **options
+        )
+    except (OSError, nats.errors.Error, TimeoutError) as error:
+        raise MeshError(
+            "MESH-N110",
+            f"NATS at {url} can't be reached",
+            detail=f"{str(error) or type(error).__name__}.",
+            hint="--nats or MESH_NATS_URL says where it is.",
+        ) from error
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def decode(data: bytes, content_type: str) -> list[Any]:
+    """The events of one message, each as JSON values; MESH-D110 when it can't be read."""
+    kind = content_type.partition(";")[0].strip().lower()
+    try:
+        if kind == "application/vnd.apache.arrow.stream":
+            import pyarrow as pa
+
+            with pa.ipc.open_stream(data) as reader:
+                return reader.read_all().to_pylist()
+        if kind in ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack"):
+            import msgpack  # type: ignore[import-untyped]  # has no stubs
+
+            value = msgpack.unpackb(data)
+            return value if isinstance(value, list) else [value]
+        return _decode_json(data)
+    except (ValueError, OSError) as error:
+        raise MeshError(
+            "MESH-D110", "message can't be read", detail=f"{error} ({kind or 'no Content-Type'})."
+        ) from error
+
+
+def _decode_json(data: bytes) -> list[Any]:
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        # One object a line.
+        return [orjson.loads(line) for line in data.splitlines() if line.strip()]
+    return value if isinstance(value, list) else [value]
+
+
+def json_lines(lines: Iterable[str]) -> Iterator[bytes]:
+    """Lines as they are, without the blank ones."""
+    return (line.strip().encode() for line in lines if line.strip())
+
+
+def csv_events(lines: Iterable[str], schema: Mapping[str, str]) -> Iterator[bytes]:
+    """CSV rows below a line of names as JSON objects, typed by ``schema`` (name to SiddhiQL type).
+
+    An empty field is null; a column that the stream does not have stays text.
+
+    Raises:
+        MeshError: MESH-U122 with the line number, for a value that its type does not allow and for
+            a row that has more or fewer fields than the first line.
+    """
+    reader = csv.reader(lines)
+    names = [name.strip() for name in next(reader, [])]
+    readers = [_READERS.get(schema.get(name, ""), str) for name in names]
+    for row in reader:
+        if not row:
+            continue
+        if len(row) != len(names):
+            raise MeshError(
+                "MESH-U122", f"line {reader.line_num} has {len(row)} fields, not {len(names)}"
+            )
+        event: dict[str, Any] = {}
+        for name, read, text in zip(names, readers, row, strict=True):
+            try:
+                event[name] = read(text.strip()) if text else None
+            except ValueError as error:
+                raise MeshError(
+                    "MESH-U122",
+                    f'line {reader.line_num}: "{name}" is {schema[name]}, not {text!r}',
+                ) from error
+        yield orjson.dumps(event)
+
+
+def _bool(text: str) -> bool:
+    try:
+        return {"true": True, "false": False}[text.lower()]
+    except KeyError as error:
+        raise ValueError(text) from error
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "int": int,
+    "long": int,
+    "float": float,
+    "double": float,
+    "bool": _bool,
+}
