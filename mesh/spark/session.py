@@ -36,6 +36,8 @@ STREAMING_CONF: Final[dict[str, str]] = {
     "spark.sql.streaming.stopTimeout": "10s",
     # SiddhiQL's arithmetic is Java's: it wraps around and yields null where ANSI SQL raises.
     "spark.sql.ansi.enabled": "false",
+    # SiddhiQL tells ``a`` from ``A``.
+    "spark.sql.caseSensitive": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     # A batch is a handful of tasks with no shuffle.

@@ -1,0 +1,40 @@
+"""A session that runs nothing: says that it does, in the protocol of the real one."""
+
+from __future__ import annotations
+
+import sys
+
+from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
+from mesh.worker.protocol import Ready, Report, StartInstance, StopInstance, from_line, to_line
+
+
+def status(assignment: Assignment, state: InstanceState) -> Report:
+    return Report(
+        InstanceStatus(
+            assignment.instance, assignment.app, assignment.worker, assignment.epoch, state, 0
+        )
+    )
+
+
+def main() -> None:
+    running: dict[str, Assignment] = {}
+
+    def say(reply: Ready | Report) -> None:
+        sys.stdout.buffer.write(to_line(reply))
+        sys.stdout.buffer.flush()
+
+    say(Ready("none", 0.0))
+    for line in sys.stdin.buffer:
+        match from_line(line):
+            case StartInstance(assignment, _):
+                running[assignment.instance] = assignment
+                say(status(assignment, InstanceState.STARTING))
+                say(status(assignment, InstanceState.RUNNING))
+            case StopInstance(instance, _) if instance in running:
+                say(status(running.pop(instance), InstanceState.STOPPED))
+            case _:
+                pass
+
+
+if __name__ == "__main__":
+    main()

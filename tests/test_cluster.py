@@ -1,0 +1,347 @@
+"""Managers and agents as real processes on a real server, with sessions that run nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import nats
+import psutil
+import pytest
+
+from mesh.clock import SystemClock
+from mesh.control.lifecycle import AppState
+from mesh.errors import MeshError
+from mesh.jetstream import kv, server
+from mesh.jetstream.channels import ensure_buckets
+from mesh.jetstream.connection import connect
+from mesh.jetstream.watch import ClusterView
+from mesh.manager.service import ManagerService
+from mesh.model import names
+from mesh.settings import NatsSettings, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+APP = """
+@App:name('Two')
+define stream In (a int);
+@dist(execGroup='one', parallel='2') from In[a > 1] select a insert into Big;
+@dist(execGroup='two') from In[a < 1] select a insert into Small;
+"""
+FAKE_SESSION = Path(__file__).parent / "fake_session.py"
+
+MANAGER = """
+import asyncio, sys
+from mesh import settings
+from mesh.manager import run
+
+async def serve(service, announce):
+    announce("127.0.0.1:0")
+    await asyncio.get_running_loop().create_future()
+
+asyncio.run(run(settings.load(), serve))
+"""
+WORKER = """
+import asyncio, sys
+from mesh import settings
+from mesh.worker import agent, child
+
+start = child.SessionProcess.__init__
+command = (sys.executable, sys.argv[1])
+child.SessionProcess.__init__ = lambda self, config: start(self, config, command)
+asyncio.run(agent.run(settings.load()))
+"""
+
+
+class Cluster:
+    def __init__(self, nats: server.NatsServer, directory: Path) -> None:
+        self.nats = nats
+        self.directory = directory
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, program: str, **environment: str) -> None:
+        with (self.directory / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-c", program, str(FAKE_SESSION)],
+                env={
+                    **os.environ,
+                    "MESH_NATS_URL": self.nats.url,
+                    "PYTHONPATH": os.pathsep.join(sys.path),
+                    **environment,
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=server.die_with_parent(),
+            )
+
+    def manager(self, name: str) -> None:
+        self.start(name, MANAGER, MESH_MANAGER_ID=name)
+
+    def worker(self, name: str) -> None:
+        state = str(self.directory / f"state-{name}")
+        self.start(name, WORKER, MESH_WORKER_ID=name, MESH_WORKER_STATE_DIR=state)
+
+    def signal(self, name: str, number: int) -> None:
+        self.processes[name].send_signal(number)
+
+    def end(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+
+    def logs(self) -> str:
+        return "\n".join(f"--- {p}\n{p.read_text()[-2000:]}" for p in self.directory.glob("*.log"))
+
+
+@pytest.fixture
+def cluster(nats_server: server.NatsServer, tmp_path: Path) -> Iterator[Cluster]:
+    found = Cluster(nats_server, tmp_path)
+    yield found
+    found.end()
+
+
+class Eye:
+    """A service on a view of its own: what any manager would answer."""
+
+    def __init__(self, cluster: Cluster, view: ClusterView, service: ManagerService) -> None:
+        self.cluster = cluster
+        self.view = view
+        self.service = service
+
+    async def until(self, what: str, condition: Callable[[], Any], limit_s: float = 20) -> Any:
+        deadline_s = time.monotonic() + limit_s
+        while time.monotonic() < deadline_s:
+            version = self.view.version
+            found = condition()
+            if found:
+                return found
+            # Presence changes by time alone, hence the short limit of one look.
+            await self.view.changed(version, 0.05)
+        raise AssertionError(f"{what}: not within {limit_s} s\n{self.cluster.logs()}")
+
+    def placed(self) -> dict[str, str]:
+        return {a.value.instance: a.value.worker for a in self.view.snapshot().assignments}
+
+    def epochs(self) -> dict[str, int]:
+        return {a.value.instance: a.value.epoch for a in self.view.snapshot().assignments}
+
+    def leader(self) -> str | None:
+        lease = self.view.snapshot().lease
+        return lease.value.holder if lease is not None and lease.value is not None else None
+
+    def states(self) -> dict[str, tuple[str, int]]:
+        return {
+            s.value.instance: (s.value.state.value, s.value.epoch)
+            for s in self.view.snapshot().statuses
+        }
+
+    def ready(self) -> set[str]:
+        return {n.value.id for n in self.view.snapshot().nodes if n.value.ready}
+
+
+def look(cluster: Cluster, scene: Callable[[Eye], Coroutine[Any, Any, None]]) -> None:
+    """Run a scene with a connection of its own."""
+
+    async def run() -> None:
+        settings = Settings(nats=NatsSettings(url=cluster.nats.url))
+        client = await connect(settings.nats, "test")
+        await ensure_buckets(client.jetstream(), settings.channels)
+        clock = SystemClock()
+        view = ClusterView(client, clock)
+        await view.start()
+        try:
+            await scene(Eye(cluster, view, ManagerService(client, view, settings, clock)))
+        finally:
+            await view.stop()
+            await client.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.nats
+def test_an_app_is_placed_runs_and_is_taken_apart(cluster: Cluster) -> None:
+    cluster.manager("m1")
+    cluster.worker("w1")
+    cluster.worker("w2")
+
+    async def scene(eye: Eye) -> None:
+        await eye.until("workers", lambda: {"w1", "w2"} <= eye.ready())
+        assert (await eye.service.deploy(APP)).is_new
+        status = await eye.service.wait_running("Two", 10)
+        assert status.state is AppState.RUNNING, cluster.logs()
+        assert sorted(eye.placed().values()) in (["w1", "w1", "w2"], ["w1", "w2", "w2"])
+        copies = {eye.placed()["Two-one-1"], eye.placed()["Two-one-2"]}
+        assert copies == {"w1", "w2"}
+        assert not (await eye.service.deploy(APP)).is_new
+        with pytest.raises(MeshError) as caught:
+            await eye.service.deploy(APP.replace("a > 1", "a > 2"))
+        assert caught.value.code == "MESH-A409"
+
+        await eye.service.undeploy("Two")
+        await eye.until("app gone", lambda: not eye.view.snapshot().apps)
+        js = eye.service._js
+        left = [info.config.name for info in await js.streams_info()]
+        assert not [name for name in left if name and name.startswith("mesh-Two")]
+        assert not eye.placed()
+        assert (await eye.service.deploy(APP)).is_new
+        assert (await eye.service.wait_running("Two", 10)).state is AppState.RUNNING
+
+    look(cluster, scene)
+
+
+@pytest.mark.nats
+def test_instances_of_a_killed_worker_move_within_three_seconds(cluster: Cluster) -> None:
+    for name in ("w1", "w2"):
+        cluster.worker(name)
+    cluster.manager("m1")
+
+    async def scene(eye: Eye) -> None:
+        await eye.until("workers", lambda: {"w1", "w2"} <= eye.ready())
+        await eye.service.deploy(APP)
+        await eye.service.wait_running("Two", 10)
+        before, epochs = eye.placed(), eye.epochs()
+        cluster.signal("w1", signal.SIGKILL)
+        killed_s = time.monotonic()
+        await eye.until("moved", lambda: set(eye.placed().values()) == {"w2"})
+        took_s = time.monotonic() - killed_s
+        assert (await eye.service.wait_running("Two", 10)).state is AppState.RUNNING
+        for name, worker in before.items():
+            assert (eye.epochs()[name] > epochs[name]) == (worker == "w1")
+        # The bound is the settings' own: term and margin, with a beat's age on top of neither.
+        assert took_s < 3.0
+
+    look(cluster, scene)
+
+
+@pytest.mark.nats
+def test_a_worker_that_leaves_in_order_is_replaced_at_once_and_a_new_one_takes_its_share(
+    cluster: Cluster,
+) -> None:
+    for name in ("w1", "w2"):
+        cluster.worker(name)
+    cluster.manager("m1")
+
+    async def scene(eye: Eye) -> None:
+        await eye.until("workers", lambda: {"w1", "w2"} <= eye.ready())
+        await eye.service.deploy(APP)
+        await eye.service.wait_running("Two", 10)
+        cluster.signal("w1", signal.SIGTERM)
+        await eye.until("moved", lambda: set(eye.placed().values()) == {"w2"})
+        cluster.worker("w3")
+        await eye.until("shared", lambda: set(eye.placed().values()) == {"w2", "w3"})
+        assert (await eye.service.wait_running("Two", 10)).state is AppState.RUNNING
+
+    look(cluster, scene)
+
+
+@pytest.mark.nats
+def test_a_killed_session_is_started_again_with_its_instances(cluster: Cluster) -> None:
+    cluster.worker("w1")
+    cluster.manager("m1")
+
+    async def scene(eye: Eye) -> None:
+        await eye.until("worker", lambda: {"w1"} <= eye.ready())
+        await eye.service.deploy(APP)
+        await eye.service.wait_running("Two", 10)
+        epochs = eye.epochs()
+        agent = psutil.Process(cluster.processes["w1"].pid)
+        (session,) = agent.children()
+        session.kill()
+        await eye.until(
+            "interrupted", lambda: any(state == "retrying" for state, _ in eye.states().values())
+        )
+        assert (await eye.service.wait_running("Two", 10)).state is AppState.RUNNING
+        assert eye.epochs() == epochs
+
+    look(cluster, scene)
+
+
+@pytest.mark.nats
+def test_another_manager_leads_when_the_leader_dies(cluster: Cluster) -> None:
+    cluster.manager("m1")
+    cluster.manager("m2")
+    cluster.worker("w1")
+
+    async def scene(eye: Eye) -> None:
+        await eye.until("leader", eye.leader)
+        await eye.until("worker", lambda: {"w1"} <= eye.ready())
+        first = eye.leader()
+        assert first is not None
+        cluster.signal(first, signal.SIGKILL)
+        await eye.until("another leader", lambda: eye.leader() not in (None, first))
+        await eye.service.deploy(APP)
+        assert (await eye.service.wait_running("Two", 10)).state is AppState.RUNNING
+
+    look(cluster, scene)
+
+
+@pytest.mark.nats
+def test_a_paused_leader_that_wakes_up_is_refused(cluster: Cluster) -> None:
+    cluster.manager("m1")
+
+    async def scene(eye: Eye) -> None:
+        await eye.until("leader", lambda: eye.leader() == "m1")
+        cluster.signal("m1", signal.SIGSTOP)
+        old = eye.view.revision(names.CONTROL_BUCKET, names.LEASE_KEY)
+        cluster.manager("m2")
+        await eye.until("another leader", lambda: eye.leader() == "m2")
+        with pytest.raises(kv.RevisionConflict):
+            await kv.write_as_leader(eye.service._js, "assignment.late", b"{}", old)
+        cluster.signal("m1", signal.SIGCONT)
+        version = eye.view.version
+        await eye.until("beats", lambda: eye.view.version > version + 8)
+        assert eye.leader() == "m2"
+
+    look(cluster, scene)
+
+
+@pytest.mark.nats
+def test_a_second_worker_of_the_same_name_is_turned_away(cluster: Cluster) -> None:
+    cluster.manager("m1")
+    cluster.worker("w1")
+
+    async def scene(eye: Eye) -> None:
+        await eye.until("worker", lambda: {"w1"} <= eye.ready())
+
+    look(cluster, scene)
+    first = cluster.processes["w1"]
+    cluster.worker("w1")
+    second = cluster.processes["w1"]
+    assert second.wait(20) != 0
+    assert "MESH-C110" in (cluster.directory / "w1.log").read_text()
+    assert first.poll() is None
+    first.kill()
+    first.wait()
+
+
+@pytest.mark.nats
+def test_the_view_goes_on_after_the_server_was_restarted(
+    nats_server: server.NatsServer, tmp_path: Path
+) -> None:
+    cluster = Cluster(nats_server, tmp_path)
+
+    async def scene(eye: Eye) -> None:
+        await kv.put(eye.service._js, names.CONTROL_BUCKET, "lease", b'{"holder":"a","term":1}')
+        await eye.until("first", lambda: eye.leader() == "a")
+        nats_server.stop()
+        again = server.start(nats_server.directory, port=nats_server.port)
+        nats_server.process = again.process
+        value = json.dumps({"holder": "b", "term": 2}).encode()
+        stored = 0
+        while not stored:
+            # Until the connection is back, a write may be lost in the old one.
+            with contextlib.suppress(TimeoutError, nats.errors.Error):
+                stored = await kv.put(eye.service._js, names.CONTROL_BUCKET, "lease", value)
+        await eye.until("second", lambda: eye.leader() == "b", 30)
+
+    look(cluster, scene)
