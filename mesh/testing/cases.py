@@ -79,8 +79,8 @@ def collect(runs: Iterable[OutputRun], into: dict[str, list[Row]]) -> None:
 class Feed:
     """Feeds an executor one step at a time, as if each came in a batch of its own.
 
-    All inputs are known up to the time of the step.  With several, an event is held back until that
-    has passed, and events of one time come stream by stream; so let time pass at the end of a case.
+    With several inputs, all are known up to the millisecond after an event when it comes, so that
+    it goes on at once, as in the engine; timers of that millisecond fire with it.
     """
 
     def __init__(self, app: BoundApp, inputs: Iterable[str], outputs: Iterable[str]) -> None:
@@ -107,7 +107,8 @@ class Feed:
                     batch(schema, [row]),
                 )
             ]
-        self._clocks = {s: max(t, now_ms) for s, t in self._clocks.items()}
+        passed_ms = now_ms + (len(self._clocks) > 1 and bool(runs))
+        self._clocks = {s: max(t, passed_ms) for s, t in self._clocks.items()}
         collect(self._executor.run(runs, self._clocks), self.rows)
 
 
