@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_nats import fetch, jetstream, rows
+from pyspark_nats import fetch, jetstream, rows, typed
 from pyspark_nats.connection import shared
 from pyspark_nats.errors import DataLossError, SchemaError
 from pyspark_nats.ranges import Blocks
@@ -49,8 +49,10 @@ def form(options: SourceOptions, schema: StructType) -> Form:
     """How ``options`` want rows; it pickles.
 
     Raises:
-        SchemaError: ``schema`` was given for a format that has its own.
+        SchemaError: ``schema`` does not go with the format.
     """
+    if options.format != "raw":
+        return Form(typed.typed(options, schema), False)
     own = rows.MARKED if options.range_markers else rows.RAW
     if [field.name for field in schema.fields] != own.names:
         raise SchemaError(

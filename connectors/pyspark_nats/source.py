@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from pyspark_nats import options, rows
+from pyspark_nats import options, rows, typed
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -26,6 +26,8 @@ class NatsDataSource(DataSource):
     def schema(self) -> str:
         """The columns when the user gives no ``.schema(...)``."""
         read = options.source_options(self.options)
+        if read.format != "raw":
+            return typed.ddl(read)
         return rows.MARKED_DDL if read.range_markers else rows.RAW_DDL
 
     def reader(self, schema: StructType) -> NatsReader:
