@@ -6,12 +6,17 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from pyspark_nats.arrow import kernels
 from pyspark_nats.errors import RefusedError, SchemaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pyspark_nats.arrow import Array
+
+#: Column of an Arrow payload with the position of each event.
+POSITION: Final = "_position"
 
 SCHEMA: Final = pa.schema(
     [
@@ -22,6 +27,8 @@ SCHEMA: Final = pa.schema(
         ("event_time_ms", pa.int64()),
         ("producer", pa.string()),
         ("position", pa.int64()),
+        #: Of the first event in the payload; ``position`` is that of the last.
+        ("first_position", pa.int64()),
         #: Further header lines, each ended; null for none.
         ("header_lines", pa.binary()),
     ]
@@ -35,7 +42,7 @@ def check_columns(names: list[str], *, has_subject: bool) -> None:
         SchemaError: one is missing or not known.
     """
     known = {"stream", "subject", "data", "content_type", "event_time_ms", "headers",
-             "producer", "position"}  # fmt: skip
+             "producer", "position", "first_position"}  # fmt: skip
     extra = sorted(set(names) - known)
     if extra:
         raise SchemaError(
@@ -66,18 +73,20 @@ def completed(
     count = batch.num_rows
     names = set(batch.schema.names)
 
-    def column(name: str, default: pa.Array) -> pa.Array:
+    def column(name: str, default: Array) -> Array:
         kind = SCHEMA.field(name).type
         return batch.column(name).cast(kind) if name in names else default.cast(kind)
 
+    positions = column("position", pa.array(np.arange(first_position, first_position + count)))
     columns = [
         column("stream", pa.repeat(stream, count)),
         column("subject", pa.repeat(subject, count)),
-        pc.fill_null(column("data", pa.nulls(count)), b""),
+        kernels.fill_null(column("data", pa.nulls(count)), b""),
         column("content_type", pa.nulls(count)),
         column("event_time_ms", pa.nulls(count)),
         column("producer", pa.repeat(producer, count)),
-        column("position", pa.array(np.arange(first_position, first_position + count))),
+        positions,
+        column("first_position", positions),
         _header_lines(batch.column("headers"))
         if "headers" in names
         else pa.nulls(count, pa.binary()),
@@ -87,16 +96,16 @@ def completed(
         if done.column(name).null_count:
             raise SchemaError(f'column "{name}" is null in a row')
     for name in ("subject", "content_type"):
-        wrong = pc.match_substring_regex(
+        wrong = kernels.match_substring_regex(
             done.column(name), r"[\r\n]" if name != "subject" else r"\s"
         )
-        if pc.any(wrong).as_py():
-            value = done.column(name).filter(pc.fill_null(wrong, False))[0].as_py()
+        if kernels.any(wrong).as_py():
+            value = done.column(name).filter(kernels.fill_null(wrong, False))[0].as_py()
             raise SchemaError(f"{name} {value!r} holds white space that can't be sent")
     return done
 
 
-def _header_lines(headers: pa.Array) -> pa.Array:
+def _header_lines(headers: Array) -> Array:
     lines = [
         None if row is None else b"".join(
             f"{name}: {value}\r\n".encode()
@@ -133,16 +142,36 @@ def groups(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, str], pa.RecordBa
         yield pair, batch if mine.all() else batch.filter(pa.array(mine))
 
 
+def trimmed(rows: pa.RecordBatch, at: int, position: int) -> pa.RecordBatch:
+    """``rows``, with the events up to ``position`` taken out of the payload of row ``at``.
+
+    A replay may cut messages of many events elsewhere than the first run did; then one message
+    holds events that are out and events that are not.  Its payload is an Arrow stream with a
+    column ``_position``.
+    """
+    if rows.column("first_position")[at].as_py() > position:
+        return rows
+    table = pa.ipc.open_stream(rows.column("data")[at].as_py()).read_all()
+    kept = table.filter(pc.greater(table.column(POSITION), position))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, kept.schema) as writer:
+        writer.write_table(kept)
+    data = rows.column("data")
+    payload = pa.array([sink.getvalue().to_pybytes()], pa.binary())
+    replaced = pa.concat_arrays([data.slice(0, at), payload, data.slice(at + 1)])
+    return rows.set_column(rows.schema.get_field_index("data"), rows.schema.field("data"), replaced)
+
+
 def fitting(rows: pa.RecordBatch, first: int, rows_max: int, bytes_max: int) -> int:
     """How many rows from ``first`` on stay below both bounds; at least 1."""
-    lengths = pc.binary_length(rows.column("data").slice(first, rows_max))
+    lengths = kernels.binary_length(rows.column("data").slice(first, rows_max))
     total = np.cumsum(lengths.to_numpy(zero_copy_only=False).astype(np.int64))
     return max(1, int(np.searchsorted(total, bytes_max, side="right")))
 
 
 def check_sizes(rows: pa.RecordBatch, bytes_max: int) -> None:
     """RefusedError when a payload is larger than the server takes."""
-    largest = pc.max(pc.binary_length(rows.column("data"))).as_py() or 0
+    largest = kernels.max(kernels.binary_length(rows.column("data"))).as_py() or 0
     if largest > bytes_max:
         raise RefusedError(
             f"a message of {largest} bytes is larger than the server takes",
@@ -154,7 +183,7 @@ def check_sizes(rows: pa.RecordBatch, bytes_max: int) -> None:
 def atomic_frames(rows: pa.RecordBatch, batch_id: str, event_time_header: str) -> bytes:
     """``rows`` as the first messages of an atomic batch, ready to send."""
     numbers = pa.array(np.arange(1, rows.num_rows + 1)).cast(pa.string())
-    batch = pc.binary_join_element_wise(
+    batch = kernels.binary_join_element_wise(
         f"Nats-Batch-Id: {batch_id}\r\nNats-Batch-Sequence: ", numbers, "\r\n", ""
     )
     return _frames(rows, batch.cast(pa.binary()), "", event_time_header)
@@ -165,7 +194,7 @@ def acked_frames(rows: pa.RecordBatch, inbox: str, event_time_header: str) -> by
     return _frames(rows, pa.nulls(rows.num_rows, pa.binary()), f" {inbox}", event_time_header)
 
 
-def _frames(rows: pa.RecordBatch, lines: pa.Array, reply: str, event_time_header: str) -> bytes:
+def _frames(rows: pa.RecordBatch, lines: Array, reply: str, event_time_header: str) -> bytes:
     """One ``HPUB`` frame a row; ``lines`` are ended header lines, null for none."""
     header = _joined(
         b"NATS/1.0\r\n",
@@ -176,8 +205,8 @@ def _frames(rows: pa.RecordBatch, lines: pa.Array, reply: str, event_time_header
         b"\r\n",
     )
     data = rows.column("data")
-    header_size = pc.binary_length(header)
-    total = pc.add(header_size, pc.binary_length(data))
+    header_size = kernels.binary_length(header)
+    total = kernels.add(header_size, kernels.binary_length(data))
     whole = _joined(
         b"HPUB ", rows.column("subject").cast(pa.binary()), f"{reply} ".encode(),
         _text(header_size), b" ", _text(total), b"\r\n", header, data, b"\r\n",
@@ -188,18 +217,18 @@ def _frames(rows: pa.RecordBatch, lines: pa.Array, reply: str, event_time_header
     return bytes(memoryview(octets)[int(ends[0]) : int(ends[-1])])
 
 
-def _line(name: str, values: pa.Array) -> pa.Array:
+def _line(name: str, values: Array) -> Array:
     """``name: value`` lines, null where the value is."""
-    return pc.binary_join_element_wise(f"{name}: ", values, "\r\n", "").cast(pa.binary())
+    return kernels.binary_join_element_wise(f"{name}: ", values, "\r\n", "").cast(pa.binary())
 
 
-def _text(numbers: pa.Array) -> pa.Array:
+def _text(numbers: Array) -> Array:
     return numbers.cast(pa.string()).cast(pa.binary())
 
 
-def _joined(*parts: pa.Array | bytes) -> pa.Array:
+def _joined(*parts: Array | bytes) -> Array:
     scalars = [pa.scalar(p, pa.binary()) if isinstance(p, bytes) else p for p in parts]
-    return pc.binary_join_element_wise(
+    return kernels.binary_join_element_wise(
         *scalars, pa.scalar(b"", pa.binary()), null_handling="replace", null_replacement=""
     )
 

@@ -103,7 +103,8 @@ class Publisher:
                 first = int(np.searchsorted(positions, marker.position, side="right"))
             if first == len(positions):
                 return True
-            chunk = rows.slice(first, outgoing.fitting(rows, first, self._rows_max, _BYTES_MAX))
+            whole = outgoing.trimmed(rows, first, marker.position)
+            chunk = whole.slice(first, outgoing.fitting(whole, first, self._rows_max, _BYTES_MAX))
             last = first + chunk.num_rows - 1
             try:
                 sequence = self._send(pair, marker, chunk, int(positions[last]))
