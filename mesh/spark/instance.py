@@ -281,6 +281,7 @@ def _consumed(progress: Any) -> dict[str, int]:
 def _reason(failure: Exception) -> str:
     """The line of a failure that a person wants: Spark wraps it in traces of two languages."""
     lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
-    told = [line for line in lines if "[MESH-" in line or "PYSPARK-NATS" in line]
+    ours = [line for line in lines if "[MESH-" in line or "PYSPARK-NATS" in line]
     python = [line for line in lines if "Error: " in line and not line.startswith(("at ", "File "))]
-    return (told or python or lines or [type(failure).__name__])[-1][:500]
+    # Python's own last line is the error; Spark's first line is.
+    return (ours[-1:] or python[-1:] or lines[:1] or [type(failure).__name__])[0][:500]

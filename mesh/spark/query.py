@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import orjson
-from pyspark.sql.types import _parse_datatype_string
 
 from mesh.model import names
 from mesh.model.app import GroupInput, Strategy
@@ -100,7 +99,7 @@ def _stateless(session: SparkSession, wiring: Wiring, common: Mapping[str, str])
             .option("subject", channel.subject())
             .option("format", "auto")
             .option("metadata", ",".join(stateless.METADATA))
-            .schema(_parse_datatype_string(schema))  # type: ignore[arg-type]
+            .option("schema", schema)
         )
         if group_input.strategy is Strategy.ROUND_ROBIN and wiring.group.parallel > 1:
             reader = (
