@@ -53,7 +53,10 @@ def test_an_equal_older_value_does_not_take_the_minimum_away() -> None:
 
 def test_group_keys_are_not_joined_as_text() -> None:
     # Siddhi 5.1.7 joins the keys with ":-:" and takes these two for one group.
-    app = "define stream S (a string, b string); from S select a, b, count() as n group by a, b insert into O;"  # noqa: E501
+    app = (
+        "define stream S (a string, b string); "
+        "from S select a, b, count() as n group by a, b insert into O;"
+    )
     steps = [["S", 1, ["a:-:b", "c"]], ["S", 2, ["a", "b:-:c"]]]
     expect = [[1, ["a:-:b", "c", 1]], [2, ["a", "b:-:c", 1]]]
     assert cases.differences(cases.Case("", "mesh", app, steps, {"O": expect})) == []

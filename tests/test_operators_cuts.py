@@ -125,7 +125,7 @@ def at_once(text: str, log: Log) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", APPS)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(_EVENT, max_size=30), data=st.data())
 def test_cuts_and_restarts_change_nothing(name: str, steps: list[Step], data: Any) -> None:
     recorder = Recorder(APPS[name])
@@ -149,21 +149,34 @@ def test_cuts_and_restarts_change_nothing(name: str, steps: list[Step], data: An
     assert recorder.executor.outputs_count == len(expected)
 
 
-def test_a_piece_keeps_its_name_only_while_its_content_stays() -> None:
-    recorder = Recorder(APPS["window"] + APPS["pattern"].replace("into O", "into P"))
+@pytest.mark.parametrize("name", APPS)
+def test_a_name_stands_for_one_content_however_the_input_is_cut(name: str) -> None:
     rng = np.random.default_rng(3)
+    steps: list[Step] = [
+        (
+            "ST"[int(rng.integers(2))],
+            int(rng.choice([0, 0, 1, 2, 5, 12, -30])),
+            int(rng.integers(3)),
+            float(rng.integers(-5, 9)),
+            "ab"[int(rng.integers(2))],
+        )
+        for _ in range(300)
+    ]
     seen: dict[str, pa.RecordBatch] = {}
-    for step in range(60):
-        log: Log = {
-            "S": [
-                (1000 + step * 5 + i // 3, [int(rng.integers(3)), float(rng.integers(9)), "a"])
-                for i in range(int(rng.integers(0, 12)))
-            ]
-        }
-        runs = [recorder.part(log, "S", 0, len(log["S"]))] if log["S"] else []
-        recorder.run(runs, {"S": 1000 + step * 5})
-        for piece, content in recorder.executor.snapshot().pieces.items():
-            assert seen.setdefault(piece, content).equals(content), piece
+    names = 0
+    for cut in (1, 7, 40):
+        recorder = Recorder(APPS[name])
+        log = log_of(steps, recorder.inputs)
+        for start in range(0, max(map(len, log.values())), cut):
+            stops = {s: min(start + cut, len(log[s])) for s in log}
+            runs = [recorder.part(log, s, start, stop) for s, stop in stops.items() if stop > start]
+            clocks = {s: max(t for t, _ in log[s][:stop]) for s, stop in stops.items()}
+            recorder.run(runs, clocks)
+            pieces = recorder.executor.snapshot().pieces
+            names += len(pieces)
+            for piece, content in pieces.items():
+                assert seen.setdefault(piece, content).equals(content), piece
+    assert len(seen) < names
 
 
 def test_a_large_window_is_stored_in_chunks_that_stay() -> None:

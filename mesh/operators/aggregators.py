@@ -61,7 +61,8 @@ class Aggregators:
             aggregate.columns.grow(len(groups))
         self._versions: dict[int, int] = {}
         self._pages: dict[int, pa.RecordBatch] = {}
-        self._extreme_version = 0
+        #: Rows seen so far: the state is a function of the input up to there.
+        self._rows = 0
 
     def run(self, arguments: Sequence[Vector | None], batch: Batch) -> list[Vector]:
         """The value of each aggregate after each row of ``batch``."""
@@ -69,11 +70,10 @@ class Aggregators:
         for aggregate, argument in zip(self._aggregates, arguments, strict=True):
             aggregate.columns.grow(len(self.groups))
             results.append(aggregate.run(argument, batch))
-        if len(batch):
-            for page in np.unique(batch.groups // _PAGE).tolist():
-                self._versions[page] = self._versions.get(page, 0) + 1
-                self._pages.pop(page, None)
-            self._extreme_version += 1
+        self._rows += len(batch)
+        for page in np.unique(batch.groups // _PAGE).tolist():
+            self._versions[page] = self._rows
+            self._pages.pop(page, None)
         return results
 
     def snapshot(self) -> State:
@@ -84,17 +84,17 @@ class Aggregators:
                 self._pages[page] = self._page(page)
             pieces[f"groups-{page}-{version}"] = self._pages[page]
         for name, extreme in self._extremes():
-            pieces[f"{name}-{self._extreme_version}"] = pa.RecordBatch.from_arrays(
+            pieces[f"{name}-{self._rows}"] = pa.RecordBatch.from_arrays(
                 [pa.array(extreme.keys), pa.array(extreme.values)], names=["key", "value"]
             )
         versions = {str(page): version for page, version in self._versions.items()}
-        return State(pieces, {"versions": versions, "extremes": self._extreme_version})
+        return State(pieces, {"versions": versions, "rows": self._rows})
 
     def restore(self, state: State) -> None:
         """Take over what ``snapshot`` gave."""
         scalars: Any = state.scalars
         self._versions = {int(page): version for page, version in scalars["versions"].items()}
-        self._extreme_version = scalars["extremes"]
+        self._rows = scalars["rows"]
         self._pages = {p: state.pieces[f"groups-{p}-{v}"] for p, v in self._versions.items()}
         # Groups get their numbers in order, so pages without a gap hold them all.
         pages = [self._pages[page] for page in sorted(self._pages)]
@@ -107,7 +107,7 @@ class Aggregators:
                     values = table.column(f"{index}.{name}").to_numpy()
                     aggregate.columns.arrays[name] = values.copy()
         for name, extreme in self._extremes():
-            piece = state.pieces[f"{name}-{self._extreme_version}"]
+            piece = state.pieces[f"{name}-{self._rows}"]
             extreme.keys = piece.column("key").to_numpy()
             extreme.values = piece.column("value").to_numpy()
 

@@ -11,6 +11,7 @@ for the way from the cause through the queries, depth first, as the reference en
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,13 +20,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 Longs = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 # The type stubs lack it.
-_concat: Callable[[list[pa.RecordBatch]], pa.RecordBatch] = getattr(pa, "concat_batches")  # noqa: B009
+_Concat = Callable[[list[pa.RecordBatch]], pa.RecordBatch]
+_concat: _Concat = getattr(pa, "concat_batches")  # noqa: B009
 
 #: The ``path`` of what a timer of the operator itself caused; the executor puts in the real one.
 OWN_TIMER = -1
@@ -129,8 +131,10 @@ class Timeline:
 class State:
     """An operator's state as named pieces.
 
-    A piece that changed has another name (a counter in it), so a host stores only names that it has
-    not stored, and drops those that are no longer listed.  ``scalars`` holds small JSON values and
+    A piece that changed has another name, so a host stores only names that it has not stored, and
+    drops those that are no longer listed.  Names are made of counts over the input, never over
+    batches: after a restart from an older state the same name stands for the same content, however
+    the input is cut then.  ``scalars`` holds small JSON values and
     is stored whole each time.
     """
 

@@ -47,7 +47,12 @@ class _Held:
     rows: pa.RecordBatch
     #: The highest time of the events that have gone on.
     latest_ms: int = _NEVER
-    version: int = 0
+    #: Events that came, and that have gone on.
+    came: int = 0
+    gone: int = 0
+
+    def name(self, stream: str) -> str:
+        return f"{stream}-{self.gone}-{self.came}"
 
     @property
     def clock_ms(self) -> Longs:
@@ -67,12 +72,13 @@ class Inputs:
         held = self._of(stream)
         if rows.schema != held.schema:
             rows = rows.select(held.schema.names).cast(held.schema)
+        rows_new = rows.num_rows
         if len(held.sequence):
             sequence = np.concatenate([held.sequence, sequence])
             time_ms = np.concatenate([held.time_ms, time_ms])
             rows = concat([held.rows, rows])
         held.sequence, held.time_ms, held.rows = sequence, time_ms, rows
-        held.version += 1
+        held.came += rows_new
 
     def _of(self, stream: str) -> _Held:
         if stream not in self._held:
@@ -100,7 +106,7 @@ class Inputs:
                 held.latest_ms = int(clock_ms[count - 1])
                 held.sequence, held.time_ms = held.sequence[count:], held.time_ms[count:]
                 held.rows = held.rows.slice(count)
-                held.version += 1
+                held.gone += count
         if not parts:
             return [], known_ms
         # Stable: at equal times the streams stay in their order, and each in that of its sequence.
@@ -122,23 +128,21 @@ class Inputs:
         """What is held back, a piece for each stream that holds any."""
         pieces, scalars = {}, {}
         for stream, held in self._held.items():
-            scalars[stream] = [held.latest_ms, held.version, len(held.time_ms)]
+            scalars[stream] = [held.latest_ms, held.gone, held.came]
             if len(held.time_ms):
                 piece = held.rows.append_column(_SEQUENCE, pa.array(held.sequence))
-                pieces[f"{stream}-{held.version}"] = piece.append_column(
-                    _TIME, pa.array(held.time_ms)
-                )
+                pieces[held.name(stream)] = piece.append_column(_TIME, pa.array(held.time_ms))
         return State(pieces, scalars)
 
     def restore(self, state: State) -> None:
         """Take over what was held back."""
         self._held = {}
         scalars: Any = state.scalars
-        for stream, (latest_ms, version, count) in scalars.items():
+        for stream, (latest_ms, gone, came) in scalars.items():
             held = self._of(stream)
-            held.latest_ms, held.version = latest_ms, version
-            if count:
-                piece = state.pieces[f"{stream}-{version}"]
+            held.latest_ms, held.gone, held.came = latest_ms, gone, came
+            if came > gone:
+                piece = state.pieces[held.name(stream)]
                 held.sequence = piece.column(_SEQUENCE).to_numpy()
                 held.time_ms = piece.column(_TIME).to_numpy()
                 held.rows = piece.select(held.schema.names)

@@ -90,6 +90,8 @@ class Pattern:
                 for column in columns
             ]
         )
+        #: Events seen, over the pattern's life.
+        self._seen = 0
         self._waiting = [
             PendingStore(self._schema_before(step)) for step in range(1, len(pattern.steps))
         ]
@@ -171,6 +173,7 @@ class Pattern:
     def _match(self, batch: _Batch) -> tuple[pa.RecordBatch, Longs]:
         """Let a batch pass all steps; the finished matches, and the event that finished each."""
         events = len(batch.time_ms)
+        self._seen += events
         moved = self._begin(batch)
         for step in range(1, len(self._stream_of)):
             store = self._waiting[step - 1]
@@ -183,7 +186,8 @@ class Pattern:
                 frame, waiting.since, waiting.dead, batch.frames[step], candidates
             )
             found = at < events
-            store.put(waiting, ~found & (waiting.dead >= events), carried=len(carried))
+            stays = ~found & (waiting.dead >= events)
+            store.put(waiting, stays, carried=len(carried), seen=self._seen)
             moved = self._advance(waiting, found, at, batch, step)
         return moved.rows, moved.since
 
@@ -245,10 +249,13 @@ class Pattern:
     def snapshot(self) -> State:
         """A piece for each chunk of waiting partial matches."""
         stores = enumerate(self._waiting, start=1)
-        return prefixed({f"step{step}": store.snapshot() for step, store in stores})
+        own = State({}, {"seen": self._seen})
+        return prefixed({"own": own, **{f"step{step}": store.snapshot() for step, store in stores}})
 
     def restore(self, state: State) -> None:
         """Take over the waiting partial matches."""
+        seen: Any = part(state, "own").scalars["seen"]
+        self._seen = seen
         for step, store in enumerate(self._waiting, start=1):
             store.restore(part(state, f"step{step}"))
 

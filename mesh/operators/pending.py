@@ -1,7 +1,8 @@
 """Partial matches that wait at one step of a pattern, and how they are stored.
 
-Partial matches come at the end and go from anywhere.  They are stored in chunks by serial number; a
-chunk that lost or gained one gets another name.
+Partial matches come at the end and go from anywhere.  They are stored in chunks by serial number:
+the how manieth it was to come to the step.  A chunk that lost or gained one gets another name, made
+of the number of events that the pattern had seen then.
 """
 
 from __future__ import annotations
@@ -64,9 +65,11 @@ class PendingStore:
         #: Grows along the rows; its chunk is serial // CHUNK.
         self._serial: Longs = np.empty(0, dtype=np.int64)
         self._rows = pa.RecordBatch.from_pylist([], schema)
+        #: Serial numbers given since they were last begun anew, at event ``_epoch``.
         self._next_serial = 0
+        self._epoch = 0
+        #: By chunk, the number of events seen when it last changed.
         self._versions: dict[int, int] = {}
-        self._made = 0
 
     @property
     def start_ms(self) -> Longs:
@@ -78,36 +81,39 @@ class PendingStore:
         since = np.full(len(self._start_ms), -1, dtype=np.int64)
         return Pending(self._start_ms, since, dead, self._rows)
 
-    def put(self, waiting: Pending, stays: Mask, carried: int) -> None:
-        """Keep those of ``waiting`` that ``stays`` marks; ``carried`` were here before."""
-        gone = ~stays[:carried]
-        new = int(stays[carried:].sum())
-        if not new and not gone.any():
+    def put(self, waiting: Pending, stays: Mask, carried: int, seen: int) -> None:
+        """Keep those of ``waiting`` that ``stays`` marks.
+
+        The first ``carried`` were here before; ``seen`` events the pattern has seen by now.
+        """
+        came = len(waiting) - carried
+        serial = np.concatenate(
+            [self._serial, np.arange(self._next_serial, self._next_serial + came)]
+        )
+        self._next_serial += came
+        changed = np.concatenate([~stays[:carried], stays[carried:]])
+        if not changed.any():
             return
-        touched = set((self._serial[gone] // CHUNK).tolist())
-        fresh = np.arange(self._next_serial, self._next_serial + new)
-        self._next_serial += new
-        touched |= set((fresh // CHUNK).tolist())
-        kept = np.flatnonzero(stays)
-        self._serial = np.concatenate([self._serial[stays[:carried]], fresh])
-        self._start_ms = waiting.start_ms[kept]
-        self._rows = waiting.rows.take(kept)
-        self._renumber_if_sparse(touched)
+        touched = set((serial[changed] // CHUNK).tolist())
+        self._serial = serial[stays]
+        self._start_ms = waiting.start_ms[stays]
+        self._rows = waiting.rows.take(np.flatnonzero(stays))
+        if self._is_sparse():
+            # Old chunks with few rows left would make ever more small pieces.
+            self._serial = np.arange(len(self._serial))
+            self._next_serial, self._epoch = len(self._serial), seen
+            self._versions = {}
+            touched = set((self._serial // CHUNK).tolist())
         present = set((self._serial // CHUNK).tolist())
-        for chunk in touched:
-            self._made += 1
-            self._versions[chunk] = self._made
+        self._versions |= dict.fromkeys(touched, seen)
         self._versions = {c: v for c, v in self._versions.items() if c in present}
 
-    def _renumber_if_sparse(self, touched: set[int]) -> None:
-        """Old chunks with few rows left would make ever more small pieces."""
+    def _is_sparse(self) -> bool:
         chunks = len(np.unique(self._serial // CHUNK))
-        if chunks <= 16 + 4 * len(self._serial) // CHUNK:
-            return
-        start = -(-self._next_serial // CHUNK) * CHUNK
-        self._serial = np.arange(start, start + len(self._serial))
-        self._next_serial = start + len(self._serial)
-        touched |= set((self._serial // CHUNK).tolist())
+        return chunks > 16 + 4 * len(self._serial) // CHUNK
+
+    def _name(self, chunk: int, version: int) -> str:
+        return f"{self._epoch}-{chunk}-{version}"
 
     def snapshot(self) -> State:
         """A piece for each chunk."""
@@ -117,12 +123,12 @@ class PendingStore:
             start, stop = np.searchsorted(chunks, [chunk, chunk + 1]).tolist()
             piece = self._rows.slice(start, stop - start)
             piece = piece.append_column(_START, pa.array(self._start_ms[start:stop]))
-            pieces[f"{chunk}-{version}"] = piece.append_column(
+            pieces[self._name(chunk, version)] = piece.append_column(
                 _SERIAL, pa.array(self._serial[start:stop])
             )
         scalars = {
             "next": self._next_serial,
-            "made": self._made,
+            "epoch": self._epoch,
             "versions": [[chunk, version] for chunk, version in sorted(self._versions.items())],
         }
         return State(pieces, scalars)
@@ -131,9 +137,9 @@ class PendingStore:
         """Take over chunks and numbers."""
         scalars: Any = state.scalars
         self._next_serial = scalars["next"]
-        self._made = scalars["made"]
+        self._epoch = scalars["epoch"]
         self._versions = dict(scalars["versions"])
-        pieces = [state.pieces[f"{chunk}-{version}"] for chunk, version in scalars["versions"]]
+        pieces = [state.pieces[self._name(*named)] for named in scalars["versions"]]
         if not pieces:
             return
         together = concat(pieces)

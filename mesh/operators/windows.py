@@ -26,11 +26,18 @@ _NEVER = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Events in the window; never changed.  ``due_ms`` never falls."""
+    """Events in the window, from the one numbered ``first`` on; never changed.
 
-    name: str
+    ``due_ms`` never falls.
+    """
+
+    first: int
     rows: pa.RecordBatch
     due_ms: Longs
+
+    @property
+    def name(self) -> str:
+        return f"chunk-{self.first}-{len(self.due_ms)}"
 
 
 class TimeWindow:
@@ -50,7 +57,8 @@ class TimeWindow:
         self._latest_ms = int(_NEVER)
         #: Whether what is in the window came too late for a timer: the next event drives it out.
         self._waiting = False
-        self._made = 0
+        #: Events that have come, over the window's life.
+        self._came = 0
 
     def process(self, events: Events, timeline: Timeline) -> Events:
         """Let ``events`` in, and out what is due: each before the first event not before it."""
@@ -194,16 +202,18 @@ class TimeWindow:
 
     def _append(self, events: Events, due: Longs, skip: int) -> None:
         rows, due = events.rows.slice(skip), due[skip:]
+        first = self._came + skip
+        self._came += len(events)
         if not len(due):
             return
         if self._chunks and len(self._chunks[-1].due_ms) + len(due) <= CHUNK_ROWS:
             last = self._chunks.pop()
             start = self._left if not self._chunks else 0
             self._left = 0 if not self._chunks else self._left
+            first = last.first + start
             rows = concat([last.rows.slice(start), rows])
             due = np.concatenate([last.due_ms[start:], due])
-        self._made += 1
-        self._chunks.append(_Chunk(f"chunk-{self._made}", rows, due))
+        self._chunks.append(_Chunk(first, rows, due))
 
     def next_time(self) -> int | None:
         """When the oldest event leaves by timer."""
@@ -221,8 +231,8 @@ class TimeWindow:
             "left": self._left,
             "latest_ms": self._latest_ms,
             "waiting": self._waiting,
-            "made": self._made,
-            "chunks": [chunk.name for chunk in self._chunks],
+            "came": self._came,
+            "chunks": [[chunk.first, chunk.name] for chunk in self._chunks],
         }
         return State(pieces, scalars)
 
@@ -232,14 +242,14 @@ class TimeWindow:
         self._left = scalars["left"]
         self._latest_ms = scalars["latest_ms"]
         self._waiting = scalars["waiting"]
-        self._made = scalars["made"]
+        self._came = scalars["came"]
         self._chunks = [
             _Chunk(
-                name,
+                first,
                 state.pieces[name].select(self._schema.names),
                 state.pieces[name].column(_DUE).to_numpy(),
             )
-            for name in scalars["chunks"]
+            for first, name in scalars["chunks"]
         ]
 
 
