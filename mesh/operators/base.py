@@ -113,8 +113,8 @@ def merge(runs: Sequence[Events], schema: pa.Schema) -> Events:
 class Timeline:
     """What the executor knows of time while it processes one run of external events.
 
-    ``first``: the number of the first of them; ``clocks_ms``: int64[n], their clocks, never
-    falling;
+    ``first``: the number of the first of them.
+    ``clocks_ms``: int64[n], their clocks, never falling.
     ``now_ms``: the time up to which timers fire, not before any of the clocks.
     """
 
@@ -134,8 +134,7 @@ class State:
     A piece that changed has another name, so a host stores only names that it has not stored, and
     drops those that are no longer listed.  Names are made of counts over the input, never over
     batches: after a restart from an older state the same name stands for the same content, however
-    the input is cut then.  ``scalars`` holds small JSON values and
-    is stored whole each time.
+    the input is cut then.  ``scalars`` holds small JSON values and is stored whole each time.
     """
 
     pieces: Mapping[str, pa.RecordBatch] = field(default_factory=dict)
@@ -155,7 +154,7 @@ class Stateful(Protocol):
 
 
 class Operator(Stateful, Protocol):
-    """A step of a query that keeps events: a window or a pattern.
+    """A step of a query that keeps events of one stream and has timers: a window.
 
     Calls come in the order of time; an empty run of events lets time pass.
     """

@@ -89,8 +89,8 @@ class Inputs:
 
     def ready(self, clocks: Mapping[str, int]) -> tuple[list[Ready], int]:
         """Give out what may be processed, and the time up to which everything is known."""
-        streams = sorted(set(clocks) | set(self._held), key=lambda s: self._rank.get(s, len(s)))
-        streams = [stream for stream in streams if stream in self._rank]
+        mentioned = [s for s in set(clocks) | set(self._held) if s in self._rank]
+        streams = sorted(mentioned, key=self._rank.__getitem__)
         known_ms = min((clocks.get(stream, _NEVER) for stream in streams), default=_NEVER)
         parts: list[tuple[str, Longs, Longs, pa.RecordBatch]] = []
         for stream in streams:

@@ -1,8 +1,8 @@
 """Partial matches that wait at one step of a pattern, and how they are stored.
 
 Partial matches come at the end and go from anywhere.  They are stored in chunks by serial number:
-the how manieth it was to come to the step.  A chunk that lost or gained one gets another name, made
-of the number of events that the pattern had seen then.
+the place in the row of those that came to the step.  A chunk that lost or gained one gets another
+name, made of the number of events that the pattern had seen then.
 """
 
 from __future__ import annotations
