@@ -28,7 +28,14 @@ async def connected(url: str, user: str = "", password: str = "") -> AsyncIterat
     options: dict[str, Any] = {"user": user, "password": password} if user else {}
     try:
         client = await nats.connect(
-            url.split(","), allow_reconnect=False, connect_timeout=5, error_cb=quiet, **options
+            url.split(","),
+            allow_reconnect=False,
+            # Of the first connection, too: by default it is tried for two minutes.
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0.1,
+            connect_timeout=5,
+            error_cb=quiet,
+            **options,
         )
     except (OSError, nats.errors.Error, TimeoutError) as error:
         raise MeshError(
