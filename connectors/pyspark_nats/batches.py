@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyspark_nats import fetch, jetstream, rows, typed
+from pyspark_nats.arrow import kernels
 from pyspark_nats.connection import shared
 from pyspark_nats.errors import DataLossError, SchemaError
 from pyspark_nats.ranges import Blocks
@@ -96,7 +96,7 @@ def _messages(
             _check_head(connection, wanted, first, int(part.sequence[0]))
             is_checked = True
         if subject:
-            keep = pc.equal(part.subject, subject).to_numpy(zero_copy_only=False)
+            keep = kernels.equal(part.subject, subject).to_numpy(zero_copy_only=False)
             part = part.take(np.asarray(keep, bool))
         if len(part):
             yield part

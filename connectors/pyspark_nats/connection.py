@@ -1,8 +1,9 @@
 """One synchronous connection to NATS, that reconnects, and the JetStream calls made over it.
 
 A Spark task and the planner of a query each do one thing at a time, so they need no event loop:
-they send, and read until the answer is there.  ``Connection.riding`` is how everything rides through a
-restart, a change of leader, or a cut: it repeats a step until it succeeds or ``timeoutS`` is over.
+they send, and read until the answer is there.  ``Connection.riding`` is how everything rides
+through a restart, a change of leader, or a cut: it repeats a step until it succeeds or ``timeoutS``
+is over.
 """
 
 from __future__ import annotations

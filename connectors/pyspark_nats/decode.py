@@ -2,27 +2,30 @@
 
 A message is one event or many.  What can't be read is reported event by event with its reason, and
 never spoils its neighbours.  The rules are those of ``decode_rules``; the fast path below reads
-whole blocks with Arrow's JSON parser, which is looser (a missing attribute looks like null to it) and
-gives up on a block with one wrong value.  So a block that fails is halved, rows with nulls are looked at
-again, and what remains is read message by message; either way gives the same rows.
+whole blocks with Arrow's JSON parser, which is looser (a missing attribute looks like null to it)
+and gives up on a block with one wrong value.  So a block that fails is halved, rows with nulls are
+looked at again, and what remains is read message by message; either way gives the same rows.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from pyspark_nats import decode_rules
+from pyspark_nats.arrow import arrow, concat_batches, kernels, rows_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
+
+    from pyspark_nats.arrow import Array
 
     Ints = npt.NDArray[np.int64]
 
@@ -46,7 +49,7 @@ class Decoded:
     #: The place of each row's event in its message, counted from 0.
     index: Ints
     #: int64, ms since 1970; null unless an Arrow message carries ``EVENT_TIME``.
-    event_time_ms: pa.Array
+    event_time_ms: Array
     #: (message, index, reason) in order; index 0 when the message as a whole can't be read.
     errors: list[tuple[int, int, str]]
 
@@ -58,10 +61,10 @@ class _Part:
     rows: pa.RecordBatch
     message: Ints
     index: Ints
-    event_time_ms: pa.Array
+    event_time_ms: Array
 
 
-def decode_messages(data: pa.Array, content_type: pa.Array, schema: pa.Schema) -> Decoded:
+def decode_messages(data: Array, content_type: Array, schema: pa.Schema) -> Decoded:
     """Decode messages into rows of ``schema``.
 
     Args:
@@ -78,7 +81,7 @@ def decode_messages(data: pa.Array, content_type: pa.Array, schema: pa.Schema) -
     if len(data) != len(content_type):
         raise ValueError(f"{len(data)} payloads and {len(content_type)} content types")
     schema = pa.schema([pa.field(field.name, field.type) for field in schema])
-    data = pc.fill_null(data.cast(pa.binary()), b"")
+    data = kernels.fill_null(data.cast(pa.binary()), b"")
     errors: list[tuple[int, int, str]] = []
     parts: list[_Part] = []
     for kind, at in _by_kind(content_type, errors):
@@ -92,17 +95,19 @@ def decode_messages(data: pa.Array, content_type: pa.Array, schema: pa.Schema) -
     return _assembled(parts, schema, errors)
 
 
-def _by_kind(content_type: pa.Array, errors: list[tuple[int, int, str]]) -> list[tuple[str, Ints]]:
+def _by_kind(content_type: Array, errors: list[tuple[int, int, str]]) -> list[tuple[str, Ints]]:
     """The messages of each kind; an error for those of none."""
     if content_type.null_count == len(content_type):
         return [(JSON, np.arange(len(content_type)))] if len(content_type) else []
     encoded = content_type.dictionary_encode()
     kinds = [decode_rules.kind_of(text) for text in encoded.dictionary.to_pylist()]
-    codes = pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+    codes = kernels.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
     # The last entry is reached by -1: no content type.
     by_code = np.array([*kinds, JSON], dtype=object)[codes]
-    for at in np.flatnonzero(by_code == ""):
-        errors.append((int(at), 0, f'content type "{content_type[int(at)].as_py()}" is not known'))
+    errors += [
+        (int(at), 0, f'content type "{content_type[int(at)].as_py()}" is not known')
+        for at in np.flatnonzero(by_code == "")
+    ]
     found = [(kind, np.flatnonzero(by_code == kind)) for kind in (JSON, MSGPACK, ARROW)]
     return [(kind, at) for kind, at in found if len(at)]
 
@@ -120,14 +125,14 @@ def _assembled(
         part = parts[0]
         rows_, message, index, times = part.rows, part.message, part.index, part.event_time_ms
     else:
-        rows_ = pa.concat_batches([part.rows for part in parts])
+        rows_ = concat_batches([part.rows for part in parts])
         message = np.concatenate([part.message for part in parts])
         index = np.concatenate([part.index for part in parts])
         times = pa.concat_arrays([part.event_time_ms for part in parts])
     steps = np.diff(message)
     if ((steps < 0) | ((steps == 0) & (np.diff(index) < 0))).any():
         order = np.lexsort((index, message))
-        rows_, times = rows_.take(pa.array(order)), times.take(pa.array(order))
+        rows_, times = rows_.take(rows_at(order)), times.take(rows_at(order))
         message, index = message[order], index[order]
     return Decoded(rows_, message, index, times, errors)
 
@@ -136,7 +141,7 @@ def _assembled(
 
 
 def _decode_json(
-    data: pa.Array, at: Ints, schema: pa.Schema, errors: list[tuple[int, int, str]]
+    data: Array, at: Ints, schema: pa.Schema, errors: list[tuple[int, int, str]]
 ) -> list[_Part]:
     """Decode JSON messages; ``at`` are their numbers."""
     is_plain = _is_plain(data)
@@ -156,12 +161,12 @@ def _decode_json(
     return parts
 
 
-def _is_plain(data: pa.Array) -> npt.NDArray[np.bool_]:
+def _is_plain(data: Array) -> npt.NDArray[np.bool_]:
     """Which messages the fast path may take: objects, one a line, in valid UTF-8."""
-    plain = pc.starts_with(data, pattern="{")
+    plain = kernels.starts_with(data, pattern="{")
     # Arrow's parser knows these words; JSON does not.
     for word in ("NaN", "Inf"):
-        plain = pc.and_(plain, pc.invert(pc.match_substring(data, word)))
+        plain = kernels.and_(plain, kernels.invert(kernels.match_substring(data, word)))
     flags = np.array(plain.to_numpy(zero_copy_only=False), bool)
     try:
         data.cast(pa.string())
@@ -179,16 +184,16 @@ def _is_utf8(payload: bytes) -> bool:
     return True
 
 
-def _blocks(texts: pa.Array) -> list[tuple[int, int]]:
+def _blocks(texts: Array) -> list[tuple[int, int]]:
     """Cut into stretches (first, last + 1) of bounded size."""
-    ends = np.cumsum(pc.binary_length(texts).to_numpy(zero_copy_only=False).astype(np.int64))
+    ends = np.cumsum(kernels.binary_length(texts).to_numpy(zero_copy_only=False).astype(np.int64))
     cuts = np.flatnonzero(np.diff(ends // _BLOCK_BYTES_MAX)) + 1
     bounds = [0, *cuts.tolist(), len(texts)]
-    return list(zip(bounds[:-1], bounds[1:], strict=True))
+    return list(pairwise(bounds))
 
 
 def _fast(
-    texts: pa.Array, numbers: Ints, first: int, last: int, at: Ints, schema: pa.Schema,
+    texts: Array, numbers: Ints, first: int, last: int, at: Ints, schema: pa.Schema,
     parts: list[_Part], odd: list[Ints],
 ) -> None:  # fmt: skip
     """Decode ``texts[first:last]`` by blocks; what a block can't take goes to ``odd``."""
@@ -212,7 +217,7 @@ def _fast(
         if column.null_count:
             suspect |= np.asarray(column.is_null().to_numpy(zero_copy_only=False), bool)
         if pa.types.is_floating(column.type):
-            suspect |= ~np.isfinite(pc.fill_null(column, 0.0).to_numpy(zero_copy_only=False))
+            suspect |= ~np.isfinite(kernels.fill_null(column, 0.0).to_numpy(zero_copy_only=False))
     if suspect.any():
         assert lines is not None
         rows = np.flatnonzero(suspect)
@@ -231,35 +236,35 @@ def _fast(
     parts.append(_Part(table, message, index, pa.nulls(len(message), pa.int64())))
 
 
-def _lines(block: pa.Array) -> tuple[pa.Array | None, Ints]:
+def _lines(block: Array) -> tuple[Array | None, Ints]:
     """The lines of the messages and the message of each; no lines when one is no object."""
-    if not pc.any(pc.match_substring(block, "\n")).as_py():
+    if not kernels.any(kernels.match_substring(block, "\n")).as_py():
         return block, np.arange(len(block))
-    split = pc.split_pattern(block, b"\n")
+    split = kernels.split_pattern(block, b"\n")
     offsets = split.offsets.to_numpy()
     lines = split.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
     parent = np.repeat(np.arange(len(block)), np.diff(offsets))
-    is_blank = pc.match_substring_regex(lines, r"^[ \t\r]*$").to_numpy(zero_copy_only=False)
+    is_blank = kernels.match_substring_regex(lines, r"^[ \t\r]*$").to_numpy(zero_copy_only=False)
     if is_blank.any():
         lines, parent = lines.filter(pa.array(~is_blank)), parent[~is_blank]
-    if not pc.all(pc.starts_with(lines, pattern="{")).as_py():
+    if not kernels.all(kernels.starts_with(lines, pattern="{")).as_py():
         return None, parent
     return lines, parent
 
 
-def _parsed(lines: pa.Array, schema: pa.Schema) -> pa.RecordBatch | None:
+def _parsed(lines: Array, schema: pa.Schema) -> pa.RecordBatch | None:
     """One row a line; None when Arrow's parser does not take them all.
 
     Every line starts with a brace, and a value can't go on in a line that does; so as many rows
     as lines means one row for each.
     """
-    separated = pc.binary_join_element_wise(lines, pa.scalar(b"", lines.type), b"\n")
+    separated = kernels.binary_join_element_wise(lines, pa.scalar(b"", lines.type), b"\n")
     _, bounds, octets = separated.buffers()
     ends = np.frombuffer(bounds, np.int32)[separated.offset :][: len(separated) + 1]
     text = octets.slice(int(ends[0]), int(ends[-1] - ends[0]))
     try:
         table = pj.read_json(
-            pa.BufferReader(text),
+            arrow.BufferReader(text),
             read_options=pj.ReadOptions(use_threads=False, block_size=text.size + 1),
             parse_options=pj.ParseOptions(
                 explicit_schema=_read_schema(schema), unexpected_field_behavior="ignore"
@@ -281,7 +286,7 @@ def _read_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def _decode_each(
-    data: pa.Array, at: Ints, schema: pa.Schema, errors: list[tuple[int, int, str]], kind: str
+    data: Array, at: Ints, schema: pa.Schema, errors: list[tuple[int, int, str]], kind: str
 ) -> list[_Part]:
     """Decode message by message, by the rules themselves."""
     events: list[Sequence[object]] = []
@@ -318,7 +323,7 @@ def _decode_each(
 
 
 def _decode_arrow(
-    data: pa.Array, at: Ints, schema: pa.Schema, errors: list[tuple[int, int, str]]
+    data: Array, at: Ints, schema: pa.Schema, errors: list[tuple[int, int, str]]
 ) -> list[_Part]:
     """Messages of one schema are turned into rows together: what costs is the call, not the row."""
     parts: list[_Part] = []

@@ -1,7 +1,7 @@
 """What makes an event readable, said event by event.
 
-A missing attribute, a value of the wrong type and text that is no JSON are errors; an explicit null is
-null; an attribute that the schema does not know is ignored.  A whole number may stand for a
+A missing attribute, a value of the wrong type and text that is no JSON are errors; an explicit null
+is null; an attribute that the schema does not know is ignored.  A whole number may stand for a
 float or a double, but 42.0 is no int, "5" is no number and true is no number either.
 """
 
@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import msgpack
+import msgpack  # type: ignore[import-untyped]  # it has no stubs
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from pyspark_nats.arrow import kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from pyspark_nats.arrow import Array
 
 #: (attribute, wanted type, test and conversion: raises ValueError for a wrong value).
 Check = tuple[str, str, "Callable[[Any], Any]"]
@@ -25,7 +28,7 @@ _SHOWN_MAX: Final = 60
 
 
 def kind_of(content_type: str) -> str:
-    """ "json", "msgpack", "arrow", or "" for a content type that is not known."""
+    """One of "json", "msgpack" and "arrow"; empty for a content type that is not known."""
     base = content_type.split(";", 1)[0].strip().lower()
     if not base or "json" in base or base in ("text/plain", "application/octet-stream"):
         return "json"
@@ -188,7 +191,7 @@ def _no_arrow(error: Exception) -> str:
 
 def rows_of_table(
     table: pa.Table, schema: pa.Schema, event_time: str
-) -> tuple[pa.RecordBatch, pa.Array] | str:
+) -> tuple[pa.RecordBatch, Array] | str:
     """The rows of a table and the events' own times, or why it has none.
 
     Columns go by name.  A narrower number may stand for a wider one; other types must agree.
@@ -198,7 +201,7 @@ def rows_of_table(
         table.validate(full=True)
     except (pa.ArrowException, ValueError) as error:
         return _no_arrow(error)
-    columns: list[pa.Array] = []
+    columns: list[Array] = []
     for field in schema:
         if field.name not in table.column_names:
             return f'attribute "{field.name}" is missing'
@@ -209,7 +212,7 @@ def rows_of_table(
                 return f'attribute "{field.name}" is of Arrow type {column.type}, not {wanted}'
             column = column.cast(field.type, safe=False)
         columns.append(column)
-    times: pa.Array = pa.nulls(table.num_rows, pa.int64())
+    times: Array = pa.nulls(table.num_rows, pa.int64())
     if event_time in table.column_names and event_time not in schema.names:
         times = _column(table, event_time)
         if times.type != pa.int64():
@@ -217,12 +220,9 @@ def rows_of_table(
     return pa.RecordBatch.from_arrays(columns, schema=schema), times
 
 
-def _column(table: pa.Table, name: str) -> pa.Array:
-    combined = table.column(name).combine_chunks()
-    column: pa.Array = (
-        pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
-    )
-    return pc.dictionary_decode(column) if pa.types.is_dictionary(column.type) else column
+def _column(table: pa.Table, name: str) -> Array:
+    column: Array = table.column(name).combine_chunks()
+    return kernels.dictionary_decode(column) if pa.types.is_dictionary(column.type) else column
 
 
 def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:

@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from pyspark_nats.arrow import kernels
 from pyspark_nats.decode import EVENT_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyspark_nats.arrow import Array
+
 #: What must be escaped in a JSON string: quote, backslash and control characters.
 _ESCAPED = r'["\\\x00-\x1f]'
 
 
-def to_json(rows: pa.RecordBatch) -> pa.Array:
+def to_json(rows: pa.RecordBatch) -> Array:
     """One JSON object a row.
 
     Args:
@@ -30,43 +32,43 @@ def to_json(rows: pa.RecordBatch) -> pa.Array:
     """
     if rows.num_columns == 0:
         return pa.array([b"{}"] * rows.num_rows, pa.binary())
-    pieces: list[pa.Array | pa.Scalar] = []
+    pieces: list[Array] = []
     for at, (name, column) in enumerate(zip(rows.schema.names, rows.columns, strict=True)):
         lead = ("," if at else "{") + json.dumps(name, ensure_ascii=False) + ":"
         pieces += [pa.scalar(lead), _values(column)]
     pieces.append(pa.scalar("}"))
-    return pc.binary_join_element_wise(*pieces, pa.scalar("")).cast(pa.binary())
+    return kernels.binary_join_element_wise(*pieces, pa.scalar("")).cast(pa.binary())
 
 
-def _values(column: pa.Array) -> pa.Array:
+def _values(column: Array) -> Array:
     """The values as JSON text; no nulls."""
     kind = column.type
     if pa.types.is_floating(kind):
         # Arrow prints the shortest text that reads back as the same value, as JSON wants it.
-        column = pc.if_else(pc.is_finite(column), column, None)
+        column = kernels.if_else(kernels.is_finite(column), column, None)
         texts = column.cast(pa.string())
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
         texts = _quoted(column.cast(pa.string()))
     else:
         # Arrow prints truth values as true and false.
         texts = column.cast(pa.string())
-    return pc.fill_null(texts, "null")
+    return kernels.fill_null(texts, "null")
 
 
-def _quoted(texts: pa.Array) -> pa.Array:
-    needs = pc.fill_null(pc.match_substring_regex(texts, _ESCAPED), False)
-    if pc.any(needs).as_py():
+def _quoted(texts: Array) -> Array:
+    needs = kernels.fill_null(kernels.match_substring_regex(texts, _ESCAPED), False)
+    if kernels.any(needs).as_py():
         # Few strings hold such characters; those are quoted by a JSON encoder.
         escaped = pa.array(
             [orjson.dumps(text)[1:-1].decode() for text in texts.filter(needs).to_pylist()],
             pa.string(),
         )
-        texts = pc.replace_with_mask(texts, needs, escaped)
-    return pc.binary_join_element_wise('"', texts, '"', "")
+        texts = kernels.replace_with_mask(texts, needs, escaped)
+    return kernels.binary_join_element_wise('"', texts, '"', "")
 
 
 def to_arrow(
-    rows: pa.RecordBatch, event_time_ms: pa.Array | None, rows_per_message: int
+    rows: pa.RecordBatch, event_time_ms: Array | None, rows_per_message: int
 ) -> list[tuple[bytes, int, int]]:
     """Arrow IPC streams of up to ``rows_per_message`` rows each.
 

@@ -1,9 +1,9 @@
 """Reading ranges of a stream, as columns.
 
-Short ranges are read by Direct Get, which needs no preparation; long ones by a pull consumer without
-acks, which is faster once it is made.  Both skip deleted sequences, so a range ends when a message at or
-behind its end has come, or when the stream's *leader* says that nothing up to there is left:
-Direct Get is answered by any replica, and one that lags would end a range early.
+Short ranges are read by Direct Get, which needs no preparation; long ones by a pull consumer
+without acks, which is faster once it is made.  Both skip deleted sequences, so a range ends when a
+message at or behind its end has come, or when the stream's *leader* says that nothing up to there
+is left: Direct Get is answered by any replica, and one that lags would end a range early.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyspark_nats import frames, jetstream
+from pyspark_nats.arrow import int64s, kernels
 from pyspark_nats.connection import DisconnectedError
 from pyspark_nats.errors import RefusedError
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from pyspark_nats.arrow import Array
     from pyspark_nats.connection import Connection
     from pyspark_nats.ranges import Blocks, StreamRange
 
@@ -44,10 +45,10 @@ class Messages:
     """Messages of one stream in their order; every column has length n."""
 
     stream: str
-    subject: pa.Array
+    subject: Array
     #: Header blocks, binary; empty or null where a message has none.
-    header: pa.Array
-    data: pa.Array
+    header: Array
+    data: Array
     sequence: npt.NDArray[np.int64]
     #: Broker times, ns since 1970.
     time_ns: npt.NDArray[np.int64]
@@ -195,13 +196,13 @@ def _check_status(header: bytes) -> None:
 
 def _direct_messages(stream: str, found: frames.Frames) -> Messages:
     texts = frames.header_values(found.header, "Nats-Time-Stamp")
-    times = pc.cast(pc.cast(texts, pa.timestamp("ns", "UTC")), pa.int64())
+    times = kernels.cast(kernels.cast(texts, pa.timestamp("ns", "UTC")), pa.int64())
     return Messages(
         stream=stream,
         subject=frames.header_values(found.header, "Nats-Subject"),
         header=found.header,
         data=found.data,
-        sequence=_int64(frames.header_values(found.header, "Nats-Sequence")),
+        sequence=int64s(frames.header_values(found.header, "Nats-Sequence")),
         time_ns=np.asarray(times.to_numpy(zero_copy_only=False), np.int64),
     )
 
@@ -285,10 +286,13 @@ class _Pull:
                 continue
             messages = _consumer_messages(self._stream, data)
             self._at = int(messages.sequence[-1])
-            self.is_good = self._at < self._last and (self.is_good or bool(self._open))
+            self.is_good = self._has_more()
             kept = messages.take(messages.sequence <= self._last)
             return [kept] if len(kept) else []
         return []
+
+    def _has_more(self) -> bool:
+        return self._at < self._last and (self.is_good or bool(self._open))
 
     def _ask(self) -> None:
         """Keep two requests under way, as far as the range is not covered by them."""
@@ -352,7 +356,7 @@ class _Pull:
 
 def _consumer_messages(stream: str, found: frames.Frames) -> Messages:
     # $JS.ACK.[domain.account.]stream.consumer.delivered.sequence.consumer_sequence.time.pending[.x]
-    tokens = pc.split_pattern(found.reply, ".")
+    tokens = kernels.split_pattern(found.reply, ".")
     offsets = tokens.offsets.to_numpy()
     sequence_at = offsets[:-1] + np.where(offsets[1:] - offsets[:-1] >= 11, 7, 5)
     return Messages(
@@ -360,13 +364,13 @@ def _consumer_messages(stream: str, found: frames.Frames) -> Messages:
         subject=found.subject,
         header=found.header,
         data=found.data,
-        sequence=_int64(tokens.values.take(pa.array(sequence_at))),
-        time_ns=_int64(tokens.values.take(pa.array(sequence_at + 2))),
+        sequence=int64s(tokens.values.take(pa.array(sequence_at))),
+        time_ns=int64s(tokens.values.take(pa.array(sequence_at + 2))),
     )
 
 
 def _is_status(found: frames.Frames) -> npt.NDArray[np.bool_]:
-    flags = pc.fill_null(pc.starts_with(found.header, pattern=b"NATS/1.0 "), False)
+    flags = kernels.fill_null(kernels.starts_with(found.header, pattern=b"NATS/1.0 "), False)
     return np.asarray(flags.to_numpy(zero_copy_only=False), bool)
 
 
@@ -382,7 +386,3 @@ def _rows(found: frames.Frames, keep: npt.NDArray[np.bool_]) -> frames.Frames:
         found.data.filter(mask),
         found.consumed,
     )
-
-
-def _int64(texts: pa.Array) -> npt.NDArray[np.int64]:
-    return np.asarray(pc.cast(texts, pa.int64()).to_numpy(zero_copy_only=False), np.int64)

@@ -1,10 +1,10 @@
 """The client protocol of NATS as bytes: frames taken apart in bulk, and made.  No I/O here.
 
-A buffer of what the server sent is mostly ``MSG`` and ``HMSG`` frames.  ``split`` finds them all with a
-few passes of NumPy and Arrow over the buffer: every line that looks like the head of a message is a
-candidate, and the lengths in the heads prove or disprove the candidates, because each frame has to
-end where the next one starts.  A payload may hold lines that look like heads; then the lengths
-disagree, and a walk from frame to frame finds the true ones.
+A buffer of what the server sent is mostly ``MSG`` and ``HMSG`` frames.  ``split`` finds them all
+with a few passes of NumPy and Arrow over the buffer: every line that looks like the head of a
+message is a candidate, and the lengths in the heads prove or disprove the candidates, because each
+frame has to end where the next one starts.  A payload may hold lines that look like heads; then the
+lengths disagree, and a walk from frame to frame finds the true ones.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from pyspark_nats.arrow import int64s, kernels, rows_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import numpy.typing as npt
+
+    from pyspark_nats.arrow import Array
 
     Ints = npt.NDArray[np.int64]
 
@@ -34,13 +37,13 @@ _LINE_MAX = 64 * 1024
 class Frames:
     """Messages in the order in which they came; every column has one entry a message."""
 
-    subject: pa.Array
+    subject: Array
     sid: Ints
     #: Null where the message has none.
-    reply: pa.Array
+    reply: Array
     #: The header block with its first line and its empty last one; empty where there is none.
-    header: pa.Array
-    data: pa.Array
+    header: Array
+    data: Array
     #: Bytes of the buffer that these messages took; what follows is no complete message.
     consumed: int
 
@@ -93,7 +96,7 @@ def _layout_in_bulk(buffer: bytes | bytearray | memoryview) -> _Layout | None:
     if len(starts) == 0 or starts[0] != 0:
         return _EMPTY
     lines = _slices(buffer, starts, line_ends, pa.large_string())
-    tokens = pc.split_pattern(lines, " ")
+    tokens = kernels.split_pattern(lines, " ")
     try:
         total, header = _sizes(tokens, octets[starts] == ord("H"))
     except pa.ArrowInvalid:
@@ -109,14 +112,14 @@ def _layout_in_bulk(buffer: bytes | bytearray | memoryview) -> _Layout | None:
     return _Layout(starts[:count], line_ends[:count], payload[:count], end[:count])
 
 
-def _sizes(tokens: pa.Array, has_header: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
+def _sizes(tokens: Array, has_header: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
     """Total and header length in bytes, from the last tokens of each head."""
     offsets = tokens.offsets.to_numpy()
     last = offsets[1:] - 1
-    total = _int64(tokens.values.take(pa.array(last)))
+    total = int64s(tokens.values.take(pa.array(last)))
     header = np.zeros(len(total), np.int64)
     with_header = np.flatnonzero(has_header)
-    header[with_header] = _int64(tokens.values.take(pa.array(last[with_header] - 1)))
+    header[with_header] = int64s(tokens.values.take(pa.array(last[with_header] - 1)))
     return total, header
 
 
@@ -138,7 +141,9 @@ def _layout_by_walking(buffer: bytes | bytearray | memoryview) -> _Layout:
 
 
 def _columns(buffer: bytes | bytearray | memoryview, layout: _Layout) -> Frames:
-    tokens = pc.split_pattern(_slices(buffer, layout.line, layout.line_end, pa.large_string()), " ")
+    tokens = kernels.split_pattern(
+        _slices(buffer, layout.line, layout.line_end, pa.large_string()), " "
+    )
     offsets = tokens.offsets.to_numpy()
     values = tokens.values
     octets = np.frombuffer(buffer, np.uint8)
@@ -148,7 +153,7 @@ def _columns(buffer: bytes | bytearray | memoryview, layout: _Layout) -> Frames:
     reply_at = pa.array(np.where(has_reply, offsets[:-1] + 3, 0), mask=~has_reply)
     return Frames(
         subject=values.take(pa.array(offsets[:-1] + 1)).cast(pa.string()),
-        sid=_int64(values.take(pa.array(offsets[:-1] + 2))),
+        sid=int64s(values.take(pa.array(offsets[:-1] + 2))),
         reply=values.take(reply_at),
         header=_slices(buffer, layout.line_end + 2, layout.payload, pa.large_binary()),
         data=_slices(buffer, layout.payload, layout.end - 2, pa.large_binary()).cast(pa.binary()),
@@ -158,7 +163,7 @@ def _columns(buffer: bytes | bytearray | memoryview, layout: _Layout) -> Frames:
 
 def _slices(
     buffer: bytes | bytearray | memoryview, starts: Ints, ends: Ints, kind: pa.DataType
-) -> pa.Array:
+) -> Array:
     """Copies of ``buffer[starts[i]:ends[i]]``; the slices must be in order and not overlap."""
     if len(starts) == 0:
         return pa.array([], kind)
@@ -166,20 +171,16 @@ def _slices(
     bounds = np.empty(2 * len(starts), np.int64)
     bounds[0::2], bounds[1::2] = starts, ends
     both = pa.Array.from_buffers(
-        kind, len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(buffer)]
+        kind, len(bounds) - 1, [None, pa.py_buffer(bounds.data), pa.py_buffer(buffer)]
     )
-    return both.take(pa.array(np.arange(0, len(bounds) - 1, 2)))
-
-
-def _int64(texts: pa.Array) -> Ints:
-    return np.asarray(pc.cast(texts, pa.int64()).to_numpy(zero_copy_only=False), np.int64)
+    return both.take(rows_at(np.arange(0, len(bounds) - 1, 2)))
 
 
 _NONE = np.zeros(0, np.int64)
 _EMPTY = _Layout(_NONE, _NONE, _NONE, _NONE)
 
 
-def header_values(headers: pa.Array, name: str) -> pa.Array:
+def header_values(headers: Array, name: str) -> Array:
     """The first value of header ``name`` in each header block.
 
     Args:
@@ -190,16 +191,16 @@ def header_values(headers: pa.Array, name: str) -> pa.Array:
         Length n, string, without surrounding spaces; null where the header is absent.
     """
     key = f"\r\n{name}:".encode()
-    has = pc.fill_null(pc.match_substring(headers, key.decode()), False)
+    has = kernels.fill_null(kernels.match_substring(headers, key.decode()), False)
     at = np.flatnonzero(np.asarray(has.to_numpy(zero_copy_only=False), bool))
     texts = pa.nulls(len(headers), pa.string())
     if len(at) == 0:
         return texts
-    halves = pc.split_pattern(headers.take(pa.array(at)), key, max_splits=1)
+    halves = kernels.split_pattern(headers.take(pa.array(at)), key, max_splits=1)
     behind = halves.values.take(pa.array(halves.offsets.to_numpy()[:-1] + 1))
-    cut = pc.split_pattern(behind, _CRLF, max_splits=1)
+    cut = kernels.split_pattern(behind, _CRLF, max_splits=1)
     found = cut.values.take(cut.offsets[:-1])
-    trimmed = pc.utf8_trim_whitespace(found.cast(pa.string(), safe=False))
+    trimmed = kernels.utf8_trim_whitespace(found.cast(pa.string(), safe=False))
     if len(at) == len(headers):
         return trimmed
     place = np.zeros(len(headers), np.int64)

@@ -67,7 +67,7 @@ def parse(stored: Stored | None) -> Marker:
 def read(
     connection: Connection, prefix: str, wanted: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], Marker]:
-    """The markers of (stream, producer) pairs, as the streams' leaders know them; one round trip."""
+    """The markers of (stream, producer) pairs, as the leaders know them; one round trip."""
     pairs = list(dict.fromkeys(wanted))
     if not pairs:
         return {}

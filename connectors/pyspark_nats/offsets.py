@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     Places = dict[str, dict[str, int]]
 
-#: A subscriber may hear of a message before the stream has stored it; so often to look, and how long
-#: to wait in between, seconds.
+#: A subscriber may hear of a message before the stream has stored it: how long to wait before each
+#: look, seconds.
 _SETTLE_S = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 
 

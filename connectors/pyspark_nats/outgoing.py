@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from pyspark_nats.arrow import kernels
+from pyspark_nats.arrow import arrow, kernels
 from pyspark_nats.errors import RefusedError, SchemaError
 
 if TYPE_CHECKING:
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 #: Column of an Arrow payload with the position of each event.
 POSITION: Final = "_position"
 
-SCHEMA: Final = pa.schema(
+SCHEMA: Final = arrow.schema(
     [
-        ("stream", pa.string()),
-        ("subject", pa.string()),
-        ("data", pa.binary()),
-        ("content_type", pa.string()),
-        ("event_time_ms", pa.int64()),
-        ("producer", pa.string()),
-        ("position", pa.int64()),
+        pa.field("stream", pa.string()),
+        pa.field("subject", pa.string()),
+        pa.field("data", pa.binary()),
+        pa.field("content_type", pa.string()),
+        pa.field("event_time_ms", pa.int64()),
+        pa.field("producer", pa.string()),
+        pa.field("position", pa.int64()),
         #: Of the first event in the payload; ``position`` is that of the last.
-        ("first_position", pa.int64()),
+        pa.field("first_position", pa.int64()),
         #: Further header lines, each ended; null for none.
-        ("header_lines", pa.binary()),
+        pa.field("header_lines", pa.binary()),
     ]
 )
 
@@ -152,7 +152,7 @@ def trimmed(rows: pa.RecordBatch, at: int, position: int) -> pa.RecordBatch:
     if rows.column("first_position")[at].as_py() > position:
         return rows
     table = pa.ipc.open_stream(rows.column("data")[at].as_py()).read_all()
-    kept = table.filter(pc.greater(table.column(POSITION), position))
+    kept = table.filter(kernels.greater(table.column(POSITION), position))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, kept.schema) as writer:
         writer.write_table(kept)

@@ -1,9 +1,9 @@
 """Publishing rows: exactly once by atomic batches with a marker, or at least once by acks.
 
-Exactly once: the rows of a producer go out in atomic batches whose last message is the producer's marker.
-The marker expects the sequence of the marker before it, so of two writers that are at the
-same place one is refused; and because batch and marker are stored together or not at all, the marker
-says what is out, whatever happened to an answer.  After any doubt it is simply read again.
+Exactly once: the rows of a producer go out in atomic batches whose last message is the producer's
+marker.  The marker expects the sequence of the marker before it, so of two writers that are at the
+same place one is refused; and because batch and marker are stored together or not at all, the
+marker says what is out, whatever happened to an answer.  After any doubt it is simply read again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """From offsets to ranges of sequences to read.  Pure; what a batch reads is decided here.
 
-An offset is ``{stream: {"sequence": n, "time_ms": t}}``: every message up to ``n`` is read, and every
-message after it has a broker time of ``t`` or later.  A batch between two offsets is therefore a
-range of sequences and a span of time.
+An offset is ``{stream: {"sequence": n, "time_ms": t}}``: every message up to ``n`` is read, and
+every message after it has a broker time of ``t`` or later.  A batch between two offsets is
+therefore a range of sequences and a span of time.
 """
 
 from __future__ import annotations

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyspark_nats import frames
+from pyspark_nats.arrow import arrow, kernels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyspark_nats.arrow import Array
     from pyspark_nats.fetch import Messages
     from pyspark_nats.ranges import StreamRange
 
@@ -29,50 +30,50 @@ MARKED_DDL: Final = (
     "content_type string, data binary"
 )
 
-RAW: Final = pa.schema(
+RAW: Final = arrow.schema(
     [
-        ("subject", pa.string()),
-        ("data", pa.binary()),
-        ("headers", pa.map_(pa.string(), pa.list_(pa.string()))),
-        ("stream", pa.string()),
-        ("sequence", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
+        pa.field("subject", pa.string()),
+        pa.field("data", pa.binary()),
+        pa.field("headers", pa.map_(pa.string(), pa.list_(pa.string()))),
+        pa.field("stream", pa.string()),
+        pa.field("sequence", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", "UTC")),
     ]
 )
-MARKED: Final = pa.schema(
+MARKED: Final = arrow.schema(
     [
-        ("kind", pa.int32()),
-        ("stream", pa.string()),
-        ("sequence", pa.int64()),
-        ("time_ms", pa.int64()),
-        ("event_time_ms", pa.int64()),
-        ("subject", pa.string()),
-        ("content_type", pa.string()),
-        ("data", pa.binary()),
+        pa.field("kind", pa.int32()),
+        pa.field("stream", pa.string()),
+        pa.field("sequence", pa.int64()),
+        pa.field("time_ms", pa.int64()),
+        pa.field("event_time_ms", pa.int64()),
+        pa.field("subject", pa.string()),
+        pa.field("content_type", pa.string()),
+        pa.field("data", pa.binary()),
     ]
 )
 
-#: Written by the server and the sink into stored messages; bookkeeping, not the publisher's headers.
+#: Put into stored messages by the server and the sink: bookkeeping, no headers of the publisher.
 _BOOKKEEPING = frozenset(
     ("Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending",
      "Nats-Last-Sequence", "Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit")
 )  # fmt: skip
 
 
-def event_times(messages: Messages, header: str) -> pa.Array:
-    """The event times that messages carry in ``header``: int64 ms, null where absent or no number."""
+def event_times(messages: Messages, header: str) -> Array:
+    """The event times in ``header``: int64 ms since 1970, null where absent or no number."""
     if not header:
         return pa.nulls(len(messages), pa.int64())
     texts = frames.header_values(messages.header, header)
     if texts.null_count == len(texts):
         return pa.nulls(len(messages), pa.int64())
     # A foreign publisher may write anything there; 18 digits always fit.
-    is_number = pc.match_substring_regex(texts, r"^-?[0-9]{1,18}$")
-    return pc.cast(pc.if_else(is_number, texts, None), pa.int64())
+    is_number = kernels.match_substring_regex(texts, r"^-?[0-9]{1,18}$")
+    return kernels.cast(kernels.if_else(is_number, texts, None), pa.int64())
 
 
 def range_markers(kind: int, ranges: Sequence[StreamRange]) -> pa.RecordBatch:
-    """The rows that stand before (``RANGE_START``) or behind (``RANGE_END``) a partition's messages."""
+    """The rows before (``RANGE_START``) or behind (``RANGE_END``) a partition's messages."""
     at_start = kind == RANGE_START
     count = len(ranges)
     return pa.RecordBatch.from_arrays(
@@ -124,12 +125,12 @@ def raw(messages: Messages) -> pa.RecordBatch:
     )
 
 
-def constant(value: str, count: int) -> pa.Array:
+def constant(value: str, count: int) -> Array:
     """``count`` times ``value``."""
     return pa.repeat(pa.scalar(value, pa.string()), count)
 
 
-def _header_maps(headers: pa.Array) -> pa.Array:
+def _header_maps(headers: Array) -> Array:
     parsed = [_header_map(block) for block in headers.to_pylist()]
     return pa.array([list(m.items()) for m in parsed], RAW.field("headers").type)
 

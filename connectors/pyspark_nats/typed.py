@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pyspark_nats import decode, decode_rules, frames, rows
+from pyspark_nats.arrow import concat_batches, kernels, rows_at
 from pyspark_nats.errors import CorruptError, SchemaError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from pyspark_nats.arrow import Array
     from pyspark_nats.decode import Decoded
     from pyspark_nats.fetch import Messages
     from pyspark_nats.options import SourceOptions
@@ -60,7 +61,7 @@ class Typed:
         """
         count = len(messages)
         if self.content_type:
-            content_type: pa.Array = rows.constant(self.content_type, count)
+            content_type: Array = rows.constant(self.content_type, count)
         else:
             content_type = frames.header_values(messages.header, "Content-Type")
         decoded = decode.decode_messages(messages.data, content_type, self.schema)
@@ -82,13 +83,15 @@ class Typed:
                 np.concatenate((decoded.message, [e[0] for e in decoded.errors])),
             )
         )
-        return pa.concat_batches([good, bad]).take(pa.array(order))
+        return concat_batches([good, bad]).take(rows_at(order))
 
     def _good(self, messages: Messages, decoded: Decoded) -> pa.RecordBatch:
         count = decoded.rows.num_rows
         columns = {name: decoded.rows.column(name) for name in self.schema.names}
         columns |= self._metadata(messages, decoded.message, decoded.index)
-        columns["_event_time_ms"] = pc.coalesce(decoded.event_time_ms, columns["_event_time_ms"])
+        columns["_event_time_ms"] = kernels.coalesce(
+            decoded.event_time_ms, columns["_event_time_ms"]
+        )
         columns["_error"] = pa.nulls(count, pa.string())
         columns["_data"] = pa.nulls(count, pa.binary())
         return self._output(columns)
@@ -104,7 +107,7 @@ class Typed:
 
     def _metadata(
         self, messages: Messages, message: np.ndarray, index: np.ndarray
-    ) -> dict[str, pa.Array]:
+    ) -> dict[str, Array]:
         times = rows.event_times(messages, self.event_time_header)
         return {
             "_stream": rows.constant(messages.stream, len(message)),
@@ -114,7 +117,7 @@ class Typed:
             "_event_time_ms": times.take(pa.array(message)),
         }
 
-    def _output(self, columns: dict[str, pa.Array]) -> pa.RecordBatch:
+    def _output(self, columns: dict[str, Array]) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(
             [columns[name] for name in self.output.names], schema=self.output
         )

@@ -50,7 +50,9 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
         outgoing.check_columns(schema.fieldNames(), has_subject=bool(options.subject))
         self._options = options
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    def write(  # type: ignore[override]  # an Arrow writer takes batches
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> WriterCommitMessage:
         """Publish the rows of one task."""
         context = TaskContext.get()
         assert context is not None
@@ -78,7 +80,9 @@ class NatsWriter(DataSourceArrowWriter):
         self._producer = options.producer or f"write-{uuid.uuid4().hex}"
         self._is_own = not options.producer and "producer" not in names
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    def write(  # type: ignore[override]  # an Arrow writer takes batches
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> WriterCommitMessage:
         """Publish the rows of one task."""
         context = TaskContext.get()
         assert context is not None

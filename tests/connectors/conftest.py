@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh import java
-from mesh.jetstream import server
 from pyspark_nats import frames, jetstream, markers, options
 from pyspark_nats.connection import Connection
 
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+
+    from mesh.jetstream import server
 
 
 @dataclass
