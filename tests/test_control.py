@@ -295,15 +295,11 @@ def test_a_name_is_taken_while_another_process_beats(
     assert membership.is_taken(held, incarnation, 10.0, TTL_S, MARGIN_S) == taken
 
 
-@pytest.mark.xfail(
-    raises=AssertionError, reason="gone workers are looked for among assignments, withdrawn by then"
-)
 def test_an_undeployed_app_does_not_wait_for_a_worker_that_is_gone() -> None:
     view = snapshot("now=10 lease=me@40 workers=w1:10,w2:7 apps=-A:g*1 reports=A-g-1:w2@5:running")
     assert any(isinstance(a, RemoveApp) for a in reconcile.decide(view, SETTINGS))
 
 
-@pytest.mark.xfail(raises=AssertionError, reason="min_workers holds up what already ran, too")
 def test_what_a_gone_worker_had_moves_even_below_the_least_number_of_workers() -> None:
     view = snapshot("now=10 lease=me@40 workers=w1:10 apps=A:g*2 placed=A-g-1:w1@5,A-g-2:w2@5")
     settings = replace(SETTINGS, manager=replace(SETTINGS.manager, min_workers=2))

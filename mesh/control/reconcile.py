@@ -35,7 +35,9 @@ def decide(snapshot: ClusterSnapshot, settings: Settings) -> list[Action]:
     ready = ready_workers(snapshot, ttl_s, margin_s)
     current = {a.value.instance: a.value for a in snapshot.assignments}
     wanted = _wanted(snapshot)
-    gone = {a.worker for a in current.values() if grades.get(a.worker, Presence.GONE) == "gone"}
+    # Reports count too: what an app that is being undeployed ran has no assignment any more.
+    named = {a.worker for a in current.values()} | {s.value.worker for s in snapshot.statuses}
+    gone = {worker for worker in named if grades.get(worker, Presence.GONE) is Presence.GONE}
 
     actions: list[Action] = []
     actions.extend(
@@ -50,7 +52,9 @@ def decide(snapshot: ClusterSnapshot, settings: Settings) -> list[Action]:
         if name in wanted and wanted[name][0].incarnation == a.app_incarnation
     }
     enough = len(ready) >= settings.manager.min_workers
-    target = place(tuple(wanted), placed, ready, gone) if enough else placed
+    # What ran already goes on with fewer workers; only what is new waits for enough of them.
+    placeable = tuple(name for name in wanted if enough or name in placed)
+    target = place(placeable, placed, ready, gone)
     actions.extend(
         _place(snapshot, name, worker, wanted[name], current.get(name), gone)
         for name, worker in target.items()

@@ -38,6 +38,9 @@ _KINDS: Final[tuple[tuple[str, str, type[Any]], ...]] = (
     (names.APPS_BUCKET, "app.", AppRecord),
     (names.STATUS_BUCKET, "instance.", InstanceStatus),
 )
+#: A manager's own heartbeats come by several times in this; longer silence means that nobody
+#: could be heard.
+DEAF_S: Final = 1.5
 _BUCKETS: Final = (names.CONTROL_BUCKET, names.APPS_BUCKET, names.STATUS_BUCKET)
 
 
@@ -50,6 +53,7 @@ class ClusterView:
         self._clock = clock
         self._entries: dict[tuple[str, str], Seen[Any]] = {}
         self._changed = asyncio.Event()
+        self._heard_s = clock.monotonic_s()
         self._tasks: list[asyncio.Task[None]] = []
         #: Grows with each change; lets a waiter see what it missed.
         self.version = 0
@@ -139,6 +143,8 @@ class ClusterView:
                 await subscription.unsubscribe()
 
     def _receive(self, bucket: str, message: Msg) -> None:
+        if bucket == names.CONTROL_BUCKET:
+            self._hear()
         key = message.subject.removeprefix(f"$KV.{bucket}.")
         deleted = (message.headers or {}).get(OPERATION) in ("DEL", "PURGE")
         kind = next((k for b, start, k in _KINDS if b == bucket and key.startswith(start)), None)
@@ -150,6 +156,19 @@ class ClusterView:
             log.warning("record skipped", extra=fields(bucket=bucket, key=key, error=error.detail))
             return
         self._take(bucket, key, value, message.metadata.sequence.stream)
+
+    def _hear(self) -> None:
+        """Start the ages of nodes anew after a time in which none could be heard.
+
+        Otherwise the first worker to beat after an outage would be the only one there, and would be
+        given everything that the others are about to go on with.
+        """
+        now_s = self._clock.monotonic_s()
+        if now_s - self._heard_s > DEAF_S:
+            for at, seen in self._entries.items():
+                if isinstance(seen.value, NodeRecord):
+                    self._entries[at] = Seen(seen.value, seen.revision, now_s)
+        self._heard_s = now_s
 
     def _take(self, bucket: str, key: str, value: Any, revision: int) -> None:
         known = self._entries.get((bucket, key))

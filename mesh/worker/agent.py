@@ -115,7 +115,9 @@ class Agent:
         while True:
             sent_s = self.clock.monotonic_s()
             try:
-                async with asyncio.timeout(ttl_s / 2):
+                # An attempt must not outlast the term, or the instances would stop too late.
+                left_s = self._renewed_s + ttl_s - sent_s
+                async with asyncio.timeout(min(left_s, ttl_s / 2) if left_s > 0 else ttl_s / 2):
                     await self._renew(process)
                 self._renewed_s = sent_s
             except kv.RevisionConflict:

@@ -1,7 +1,8 @@
-"""A whole mesh for end-to-end tests: nats-server, managers and workers as real processes, which can be killed."""
+"""A whole mesh for end-to-end tests: real processes, which can be killed."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import subprocess
@@ -9,20 +10,23 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-import nats
 import psutil
 from nats.js.api import ConsumerConfig, DeliverPolicy
 
+from mesh.clock import SystemClock
+from mesh.control.lifecycle import AppState, AppStatus
 from mesh.jetstream import server
-from mesh.model import codec, names
-from mesh.model.cluster import Assignment, InstanceState, InstanceStatus, NodeRecord
+from mesh.manager.service import ManagerService
+from mesh.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
     from pathlib import Path
 
     from nats.aio.client import Client
     from nats.aio.msg import Msg
+
+    from mesh.jetstream.watch import ClusterView
 
 DEADLINE_S = 120.0
 
@@ -36,7 +40,13 @@ class MeshCluster:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         for number in range(1, workers + 1):
             self.start_worker(f"w{number}")
-        self.start("m1", "manager", MESH_MANAGER_ID="m1", MESH_MANAGER_PORT="0")
+        self.start(
+            "m1",
+            "manager",
+            MESH_MANAGER_ID="m1",
+            MESH_MANAGER_PORT="0",
+            MESH_MANAGER_ANONYMOUS="true",
+        )
 
     def start_worker(self, name: str) -> None:
         """Start a worker; it is ready some seconds later."""
@@ -101,68 +111,41 @@ class MeshCluster:
 class View:
     """One NATS connection of a test, looking at the mesh from outside."""
 
-    def __init__(self, cluster: MeshCluster, client: Client) -> None:
+    def __init__(self, cluster: MeshCluster, client: Client, view: ClusterView) -> None:
         self.cluster = cluster
         self.client = client
         self.js = client.jetstream()
+        self.view = view
+        self.service = ManagerService(client, view, Settings(), SystemClock())
 
-    async def wait_for(self, what: str, condition: Callable[[], Awaitable[Any]]) -> Any:
-        """What ``condition`` gives once it is true; each look is a round trip to the server."""
+    async def until(self, what: str, condition: Callable[[], Any]) -> Any:
+        """What ``condition`` gives once it is true; looked at whenever a record changes."""
         deadline_s = time.monotonic() + DEADLINE_S
         while time.monotonic() < deadline_s:
-            found = await condition()
+            version = self.view.version
+            found = condition()
+            if inspect.isawaitable(found):
+                found = await found
             if found:
                 return found
+            # What is counted elsewhere, in channels, changes without a record.
+            await self.view.changed(version, 0.1)
         raise AssertionError(f"{what}: not within {DEADLINE_S} s\n{self.cluster.logs()}")
 
-    async def records(self, bucket: str, prefix: str, kind: type[Any]) -> list[Any]:
-        """The records of a bucket whose keys start with ``prefix``."""
-        try:
-            store = await self.js.key_value(bucket)
-            keys = [key for key in await store.keys() if key.startswith(prefix)]
-            entries = [await store.get(key) for key in keys]
-        except nats.js.errors.Error:
-            return []
-        return [codec.decode(kind, entry.value or b"") for entry in entries]
-
-    async def workers(self) -> dict[str, NodeRecord]:
-        """The workers that beat, by id."""
-        found = await self.records(names.CONTROL_BUCKET, "node.worker.", NodeRecord)
-        return {node.id: node for node in found}
-
-    async def statuses(self, app: str) -> dict[str, InstanceStatus]:
-        """What workers report on the instances of ``app``."""
-        found = await self.records(names.STATUS_BUCKET, f"instance.{app}-", InstanceStatus)
-        return {status.instance: status for status in found}
-
-    async def assignments(self, app: str) -> dict[str, Assignment]:
-        """Where the instances of ``app`` are."""
-        found = await self.records(names.CONTROL_BUCKET, f"assignment.{app}-", Assignment)
-        return {assignment.instance: assignment for assignment in found}
-
-    async def wait_ready(self, *workers: str) -> None:
+    async def until_ready(self, *workers: str) -> None:
         """Until the sessions of these workers are warm."""
 
-        async def ready() -> bool:
-            nodes = await self.workers()
+        def ready() -> bool:
+            nodes = {n.value.id: n.value for n in self.view.snapshot().nodes}
             return all(name in nodes and nodes[name].ready for name in workers)
 
-        await self.wait_for(f"workers {workers} ready", ready)
+        await self.until(f"workers {workers} ready", ready)
 
-    async def wait_running(self, app: str, instances: int) -> None:
+    async def until_running(self, app: str) -> AppStatus:
         """Until all instances of ``app`` run where they are assigned."""
-
-        async def running() -> bool:
-            assignments = await self.assignments(app)
-            statuses = await self.statuses(app)
-            return len(assignments) == instances and all(
-                name in statuses
-                and statuses[name].epoch == assignment.epoch
-                and statuses[name].state is InstanceState.RUNNING
-                for name, assignment in assignments.items()
-            )
-
-        await self.wait_for(f"app {app} running", running)
+        status = await self.service.wait_running(app, DEADLINE_S)
+        assert status.state is AppState.RUNNING, f"{status}\n{self.cluster.logs()}"
+        return status
 
     async def count(self, js_stream: str, subject: str) -> int:
         """How many messages a subject of a JetStream stream holds."""
