@@ -55,6 +55,9 @@ def start(
     else:
         rows = _stateless(session, wiring, common)
     instance = wiring.assignment.instance
+    # A sink written in Python is looked up in the calling thread's active session, and a thread of
+    # ours has none: "nats" would not be found.
+    session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
     session.sparkContext.setLocalProperty("spark.scheduler.pool", instance)
     return (
         rows.writeStream.format("nats")
