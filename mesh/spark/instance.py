@@ -138,6 +138,7 @@ class Instance:
                 log.warning(
                     "instance failed", extra=fields(instance=name, epoch=epoch, error=error)
                 )
+                log.debug("all of it", exc_info=failure)
                 self._restarts += 1
                 self._say(InstanceState.RETRYING, error)
                 self._stopping.wait(self._options.retry_s)
@@ -280,7 +281,9 @@ def _consumed(progress: Any) -> dict[str, int]:
 
 def _reason(failure: Exception) -> str:
     """The line of a failure that a person wants: Spark wraps it in traces of two languages."""
-    lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
+    lines = [line.strip().removeprefix(": ") for line in str(failure).splitlines()]
+    # Py4J's own first line names a call by a number that means nothing to anybody.
+    lines = [line for line in lines if line and not line.startswith("An error occurred while")]
     ours = [line for line in lines if "[MESH-" in line or "PYSPARK-NATS" in line]
     python = [line for line in lines if "Error: " in line and not line.startswith(("at ", "File "))]
     # Python's own last line is the error; Spark's first line is.
