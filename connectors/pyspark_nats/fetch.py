@@ -328,8 +328,9 @@ class _Pull:
         assert said is not None
         code, text = said
         self._forget(sid)
-        if code == 409 and "maxbytes" in text.lower().replace(" ", ""):
-            if not has_data:
+        if code == 409 and text.startswith(("Batch Completed", "Message Size Exceeds MaxBytes")):
+            # The request is served, as far as it goes; the range is not.
+            if not has_data and text.startswith("Message"):
                 # One message may be larger than what was asked for.
                 self._bytes_max *= 4
         elif code in (404, 408):

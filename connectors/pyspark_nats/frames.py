@@ -28,7 +28,11 @@ if TYPE_CHECKING:
     Ints = npt.NDArray[np.int64]
 
 _CRLF = b"\r\n"
-_HEAD = re.compile(rb"(H?)MSG [^ \r\n]+ \d+ (?:[^ \r\n]+ )?(?:(\d+) )?(\d+)\r\n")
+#: The reply subject is optional, and may look like a number; so the two heads are told apart.
+_HEAD = re.compile(
+    rb"MSG [^ \r\n]+ \d+ (?:[^ \r\n]+ )?(\d+)\r\n"
+    rb"|HMSG [^ \r\n]+ \d+ (?:[^ \r\n]+ )?(\d+) (\d+)\r\n"
+)
 #: A control line longer than this is no control line.
 _LINE_MAX = 64 * 1024
 
@@ -107,7 +111,7 @@ def _layout_in_bulk(buffer: bytes | bytearray | memoryview) -> _Layout | None:
     chained = np.ones(len(starts), bool)
     chained[1:] = end[:-1] == starts[1:]
     count = int(np.argmin(np.append(fits & chained, False)))
-    if count < len(starts) and fits[count] and starts[count] < end[count - 1]:
+    if 0 < count < len(starts) and starts[count] < end[count - 1]:
         return None
     return _Layout(starts[:count], line_ends[:count], payload[:count], end[:count])
 
@@ -128,8 +132,8 @@ def _layout_by_walking(buffer: bytes | bytearray | memoryview) -> _Layout:
     at = 0
     while found := _HEAD.match(buffer, at):
         line_end = found.end() - 2
-        header = int(found[2]) if found[1] and found[2] else 0
-        end = found.end() + int(found[3]) + 2
+        header = int(found[2] or 0)
+        end = found.end() + int(found[1] or found[3]) + 2
         if end > len(buffer):
             break
         rows.append((at, line_end, found.end() + header, end))

@@ -1,0 +1,275 @@
+"""Reading ranges and waiting for them, against a real server and without Spark."""
+
+from __future__ import annotations
+
+import threading
+import time
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from mesh.jetstream import server
+from pyspark_nats import batches, fetch, frames, offsets, options, ranges, reader, rows
+from pyspark_nats.connection import Connection
+from pyspark_nats.errors import DataLossError, RefusedError
+from pyspark_nats.ranges import Blocks, StreamRange
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.nats
+
+
+def watch(broker: Any, **given: str) -> offsets.Watch:
+    read = options.source_options({**broker.given, "stream": "S", **given})
+    return offsets.Watch(read, broker.connection)
+
+
+def read_all(
+    broker: Any, start: int, end: int, blocks: Blocks | None = None
+) -> list[tuple[int, bytes]]:
+    wanted = StreamRange("S", start, end, 0, 0)
+    return [
+        (int(sequence), data)
+        for part in fetch.read_range(broker.connection, wanted, blocks or Blocks())
+        for sequence, data in zip(part.sequence, part.data.to_pylist(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("count", [5, 6000])
+def test_a_range_reads_the_same_however_it_is_cut(broker: Any, count: int) -> None:
+    broker.create("S")
+    broker.publish("ev.S", *[b"%d" % n for n in range(count)])
+    broker.call("STREAM.MSG.DELETE.S", seq=3)
+    whole = read_all(broker, 0, count)
+    assert whole == [(n + 1, b"%d" % n) for n in range(count) if n != 2]
+    cuts = sorted({0, 1, 3, 4, count // 2 + 1, count})
+    assert whole == [m for a, b in pairwise(cuts) for m in read_all(broker, a, b)]
+
+
+def test_a_range_that_ends_in_deleted_messages_ends(broker: Any) -> None:
+    broker.create("S")
+    broker.publish("ev.S", *[b"%d" % n for n in range(10)])
+    for sequence in (8, 9, 10):
+        broker.call("STREAM.MSG.DELETE.S", seq=sequence)
+    assert [s for s, _ in read_all(broker, 5, 10)] == [6, 7]
+    assert read_all(broker, 7, 10) == []
+
+
+def test_readers_by_blocks_share_a_stream_without_gap_or_overlap(broker: Any) -> None:
+    broker.create("S")
+    broker.publish("ev.S", *[b"%d" % n for n in range(1000)])
+    shares = [read_all(broker, 3, 997, Blocks(64, i, 3)) for i in range(3)]
+    assert all((s // 64) % 3 == i for i, share in enumerate(shares) for s, _ in share)
+    assert sorted(m for share in shares for m in share) == read_all(broker, 3, 997)
+
+
+def test_payloads_that_look_like_frames_are_only_payloads(broker: Any) -> None:
+    broker.create("S")
+    evil = [b"MSG a 1 3\r\nabc\r\n", b"\r\nHMSG x 9 9 9\r\n\r\n", b"", b"\r\n", b"PING\r\n"]
+    broker.publish("ev.S", *evil * 20)
+    broker.publish("ev.S", *evil, Some="header")
+    assert [data for _, data in read_all(broker, 0, 105)] == evil * 21
+
+
+def test_frames_are_split_wherever_the_bytes_are_cut() -> None:
+    block = frames.header_block({"Mesh-Timestamp": "5", "X": "y"})
+    whole = b"".join(
+        b"HMSG a.b 2 rep.ly %d %d\r\n%sdata%d\r\n" % (len(block), len(block) + 5, block, n)
+        for n in range(4)
+    )
+    whole += b"MSG c 3 16\r\nMSG x 1 3\r\nabc\r\n\r\nPING\r\n"
+    for cut in range(len(whole)):
+        found = frames.split(whole[:cut])
+        rest = frames.split(whole[found.consumed :])
+        both = [*found.data.to_pylist(), *rest.data.to_pylist()]
+        assert both == [b"data0", b"data1", b"data2", b"data3", b"MSG x 1 3\r\nabc\r\n"]
+    values = frames.header_values(frames.split(whole).header, "Mesh-Timestamp").to_pylist()
+    assert values == ["5"] * 4 + [None]
+
+
+def test_reading_goes_on_where_it_was_when_the_server_restarts(
+    broker: Any, nats_server: server.NatsServer
+) -> None:
+    broker.create("S")
+    payload = b"x" * 1000
+    for _ in range(20):
+        broker.publish("ev.S", *[payload] * 2000)
+    parts = fetch.read_range(broker.connection, StreamRange("S", 0, 40_000, 0, 0), Blocks())
+    sequences = [next(parts).sequence]
+    nats_server.stop()
+    again = server.start(nats_server.directory, port=nats_server.port)
+    try:
+        sequences += [part.sequence for part in parts]
+    finally:
+        again.stop()
+    assert np.array_equal(np.concatenate(sequences), np.arange(1, 40_001))
+
+
+def test_every_start_option_gives_its_place(broker: Any) -> None:
+    broker.create("S")
+    broker.publish("ev.S", *"abcd")
+    broker.call("STREAM.PURGE.S", seq=3)
+    info = broker.info("S")
+    assert watch(broker).initial() == {"S": {"sequence": 2, "time_ms": info.first_ms}}
+    assert watch(broker, startingOffsets="latest").initial()["S"]["sequence"] == 4
+    given = '{"S": {"sequence": 3, "time_ms": 9}}'
+    assert watch(broker, startingOffsets=given).initial() == {"S": {"sequence": 3, "time_ms": 9}}
+
+
+def test_nothing_new_is_the_same_offset_after_the_wait(broker: Any) -> None:
+    broker.create("S")
+    broker.publish("ev.S", "a")
+    start = watch(broker, startingOffsets="latest").initial()
+    began_s = time.monotonic()
+    assert watch(broker, idleWaitMs="150").latest(start, None) == start
+    assert time.monotonic() - began_s >= 0.15
+
+
+def test_a_message_ends_the_wait_at_once(broker: Any) -> None:
+    broker.create("S")
+    start = watch(broker, startingOffsets="latest").initial()
+    other = options.source_options({**broker.given, "stream": "S", "idleWaitMs": "30000"})
+    ends: list[dict[str, dict[str, int]]] = []
+    is_waiting = threading.Event()
+
+    class Telling(Connection):
+        def wait_for_message(self, sids: set[int], timeout_s: float) -> bool:
+            is_waiting.set()
+            return super().wait_for_message(sids, timeout_s)
+
+    with Telling(other.connection) as connection:
+        waiting = threading.Thread(
+            target=lambda: ends.append(offsets.Watch(other, connection).latest(start, None))
+        )
+        waiting.start()
+        assert is_waiting.wait(10)
+        published_s = time.monotonic()
+        broker.publish("ev.S", "a")
+        waiting.join(10)
+        assert time.monotonic() - published_s < 1.0
+    assert ends[0]["S"]["sequence"] == 1
+    assert ends[0]["S"]["time_ms"] >= start["S"]["time_ms"]
+
+
+def test_a_wakeup_moves_the_time_once_and_no_sequence(broker: Any, tmp_path: Path) -> None:
+    broker.create("S")
+    start = watch(broker, startingOffsets="latest").initial()
+    directory = tmp_path / "wakeups"
+    directory.mkdir()
+    due_ms = broker.info("S").time_ms + 200
+    (directory / "0").write_text(str(due_ms))
+    (directory / "1").write_text(str(due_ms + 60_000))
+    waiting = watch(broker, wakeupPath=str(directory), idleWaitMs="1000")
+    place = start
+    while place == start:
+        place = waiting.latest(start, None)
+    assert place["S"]["sequence"] == start["S"]["sequence"]
+    assert due_ms <= place["S"]["time_ms"] < due_ms + 800
+    # Its reader has not taken the wakeup away: that must not make batches without end.
+    idle = watch(broker, wakeupPath=str(directory), idleWaitMs="50")
+    assert idle.latest(place, None) == place
+
+
+def test_a_cut_batch_has_the_time_of_its_last_message(broker: Any) -> None:
+    broker.create("S")
+    broker.publish("ev.S", *"abcdefgh")
+    broker.call("STREAM.MSG.DELETE.S", seq=3)
+    start = {"S": {"sequence": 0, "time_ms": 0}}
+    end = watch(broker).latest(start, 3)
+    # Sequence 3 is gone; the first one behind it is admitted instead.
+    assert end["S"]["sequence"] == 4
+    part = next(fetch.read_range(broker.connection, StreamRange("S", 0, 4, 0, 0), Blocks()))
+    assert end["S"]["time_ms"] == part.time_ns[-1] // 1_000_000
+    assert watch(broker).latest(end, 100)["S"]["sequence"] == 8
+
+
+def test_time_in_an_offset_is_never_after_a_message_behind_it(broker: Any) -> None:
+    broker.create("S")
+    stop = threading.Event()
+    given = options.connection_options(broker.given)
+
+    def flood() -> None:
+        with Connection(given) as connection:
+            while not stop.is_set():
+
+                def send() -> None:
+                    reply = connection.reply_subjects(1)
+                    connection.send(frames.publish("ev.S", b"x", reply=reply[0]))
+                    connection.replies(reply)
+
+                connection.riding("publishing", send)
+
+    thread = threading.Thread(target=flood)
+    thread.start()
+    try:
+        place, places = watch(broker).initial(), []
+        for _ in range(100):
+            place = watch(broker, idleWaitMs="2000").latest(place, None)
+            places.append(place["S"])
+    finally:
+        stop.set()
+        thread.join()
+    whole = [
+        (int(s), int(t) // 1_000_000)
+        for part in fetch.read_range(
+            broker.connection, StreamRange("S", 0, broker.info("S").last, 0, 0), Blocks()
+        )
+        for s, t in zip(part.sequence, part.time_ns, strict=True)
+    ]
+    times = dict(whole)
+    behind = [(p, times[p["sequence"] + 1]) for p in places if p["sequence"] + 1 in times]
+    assert len(behind) > 50
+    assert all(place["time_ms"] <= time_ms for place, time_ms in behind)
+
+
+def partitions(broker: Any, start: dict[str, Any], end: dict[str, Any], **given: str) -> Any:
+    read = options.source_options({**broker.given, "stream": "S", **given})
+    return reader._partitions(read, broker.connection, start, end)[0].ranges[0]
+
+
+def test_loss_is_named_or_accepted(broker: Any) -> None:
+    broker.create("S")
+    broker.publish("ev.S", *"abcdefgh")
+    broker.call("STREAM.PURGE.S", seq=6)
+    now_ms = broker.info("S").time_ms
+    start, end = ({"S": {"sequence": n, "time_ms": now_ms}} for n in (2, 8))
+    with pytest.raises(DataLossError, match="does not hold sequences 3 to 5 any more"):
+        partitions(broker, start, end)
+    accepted = partitions(broker, start, end, failOnDataLoss="false")
+    assert (accepted.start, accepted.end) == (5, 8)
+    broker.call("STREAM.DELETE.S")
+    broker.create("S")
+    broker.publish("ev.S", *"0123456789")
+    with pytest.raises(DataLossError, match="deleted and made again"):
+        partitions(broker, start, end)
+    broker.call("STREAM.DELETE.S")
+    with pytest.raises(RefusedError, match='stream "S" does not exist'):
+        partitions(broker, start, end)
+
+
+def test_other_subjects_are_skipped_and_batches_are_bounded(
+    broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "_ROWS_MAX", 100)
+    broker.create("S", "ev.S", "ev.other")
+    for _ in range(5):
+        broker.publish("ev.S", *["a"] * 60)
+        broker.publish("ev.other", "b")
+    read = options.source_options({**broker.given, "stream": "S", "subject": "ev.S"})
+    shape = batches.Form(rows.raw, False)
+    found = list(batches.read(read, shape, [StreamRange("S", 0, 305, 0, 0)]))
+    assert sum(batch.num_rows for batch in found) == 300
+    assert {s for batch in found for s in batch.column("subject").to_pylist()} == {"ev.S"}
+    batches.shared(read.connection).close()
+
+
+def test_plans_keep_every_partition() -> None:
+    start = {"A": {"sequence": 1, "time_ms": 10}, "B": {"sequence": 2, "time_ms": 20}}
+    end = {"A": {"sequence": 5, "time_ms": 50}, "B": {"sequence": 2, "time_ms": 60}}
+    assert ranges.plan([["A"], ["B"]], start, end) == (
+        (StreamRange("A", 1, 5, 10, 50),),
+        (StreamRange("B", 2, 2, 20, 60),),
+    )
