@@ -34,6 +34,8 @@ _WINDOW: Final = 1000
 #: Outputs count as complete when nothing has come for so long and no instance is behind.
 _QUIET_S: Final = 2.0
 _READY_S: Final = 120.0
+#: With events waiting and nothing coming out for so long, the demo gives up.
+_STUCK_S: Final = 60.0
 
 
 @dataclass
@@ -157,14 +159,21 @@ class Demo:
 
     async def _until_complete(self, client: Client) -> dict[str, Any]:
         """Return the status once no instance is behind and the outputs have been quiet."""
+        began_s = time.monotonic()
         while True:
-            quiet_s = time.monotonic() - self.last_row_s
-            if self.first_row_s is not None and quiet_s >= _QUIET_S:
+            quiet_s = time.monotonic() - max(self.last_row_s, began_s)
+            if quiet_s >= _QUIET_S:
                 status = await asyncio.to_thread(client.status, APP)
-                if status["state"] == "running" and not any(
-                    i["behind"] for i in status["instances"]
-                ):
+                is_behind = any(i["behind"] for i in status["instances"])
+                if self.first_row_s is not None and status["state"] == "running" and not is_behind:
                     return status
+                if quiet_s >= _STUCK_S:
+                    raise MeshError(
+                        "MESH-U150",
+                        f"nothing has come out for {_STUCK_S:.0f} s",
+                        detail=f"App is {status['state']}: {status['reason']}.",
+                        hint="The workers' logs are in the data directory.",
+                    )
             await asyncio.sleep(0.1)
 
     def _sum_up(self, status: dict[str, Any], rate: float) -> None:
