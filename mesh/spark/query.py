@@ -57,7 +57,9 @@ def start(
     instance = wiring.assignment.instance
     # A sink written in Python is looked up in the calling thread's active session, and a thread of
     # ours has none: "nats" would not be found.
-    session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+    jvm = session._jvm
+    assert jvm is not None, "the session has ended"
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
     session.sparkContext.setLocalProperty("spark.scheduler.pool", instance)
     return (
         rows.writeStream.format("nats")
