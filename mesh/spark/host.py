@@ -42,22 +42,25 @@ MESSAGE, RANGE_START, RANGE_END = 0, 1, 2
 class StreamClock:
     """What time it is on one input stream.
 
-    A stream whose last event brought its own time goes by the times of its events; otherwise the
-    broker's clock counts, also while nothing comes.
+    A stream whose last event brought its own time goes by the times of its events; after one that
+    didn't, the broker's clock counts, also while nothing comes.  Before the first event nobody can
+    tell, so no time passes.
     """
 
     now_ms: int = 0
     by_events: bool = False
+    is_started: bool = False
 
     def take(self, times: np.ndarray[Any, Any], last_is_own: bool) -> None:
         """Events with these times have come."""
         if len(times):
             self.now_ms = max(self.now_ms, int(times.max()))
             self.by_events = last_is_own
+            self.is_started = True
 
     def broker_reached(self, time_ms: int) -> None:
         """The stream is complete up to the broker's time ``time_ms``."""
-        if not self.by_events:
+        if self.is_started and not self.by_events:
             self.now_ms = max(self.now_ms, time_ms)
 
 
@@ -68,6 +71,18 @@ class Partition:
     executor: Executor
     #: By input stream of the app.
     clocks: dict[str, StreamClock] = field(default_factory=dict)
+
+    def times(self) -> dict[str, int]:
+        """Up to when each stream is known.
+
+        One that has had no event yet doesn't hold up the others: it counts as far as they are.
+        """
+        started = [clock.now_ms for clock in self.clocks.values() if clock.is_started]
+        reached = min(started, default=0)
+        return {
+            name: clock.now_ms if clock.is_started else reached
+            for name, clock in self.clocks.items()
+        }
 
     def wakeup_ms(self) -> int | None:
         """When a batch is due although nothing comes; None when time alone changes nothing."""
@@ -156,8 +171,8 @@ class _Run:
         manifest = local.manifest(position)
         if manifest is not None:
             partition.executor.restore(local.load(manifest))
-            for name, (now_ms, by_events) in manifest.clocks.items():
-                partition.clocks[name] = StreamClock(now_ms, by_events)
+            for name, (now_ms, by_events, is_started) in manifest.clocks.items():
+                partition.clocks[name] = StreamClock(now_ms, by_events, is_started)
         elif self._number in self._task.restored or not local.is_empty():
             raise MeshError(
                 "MESH-S100",
@@ -213,8 +228,8 @@ class _Run:
     def _run(self, inputs: list[InputRun]) -> Iterator[pa.RecordBatch]:
         assert self._partition is not None
         clocks = self._partition.clocks
-        by_events = all(clock.by_events for clock in clocks.values())
-        runs = self._partition.executor.run(inputs, {n: c.now_ms for n, c in clocks.items()})
+        by_events = all(clock.by_events for clock in clocks.values() if clock.is_started)
+        runs = self._partition.executor.run(inputs, self._partition.times())
         for run in runs:
             channel = self._wiring.output(run.stream)
             assert channel is not None, "the executor puts out only streams that leave the group"
@@ -228,7 +243,9 @@ class _Run:
 
     def _save(self, partition: Partition) -> None:
         position = Position.of(self._ends, self._ends)
-        clocks = {name: (c.now_ms, c.by_events) for name, c in partition.clocks.items()}
+        clocks = {
+            name: (c.now_ms, c.by_events, c.is_started) for name, c in partition.clocks.items()
+        }
         self._local.save(position, clocks, partition.executor.snapshot())
         wakeup = Path(self._task.directory) / "wakeup" / str(self._number)
         due = partition.wakeup_ms()

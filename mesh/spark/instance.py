@@ -208,8 +208,12 @@ class Instance:
 
     def _count(self, progress: Any) -> None:
         if progress["numInputRows"]:
-            self._messages_in += int(progress["numInputRows"])
-            self._rows_out += max(0, int(progress["sink"]["numOutputRows"]))
+            # The source's rows with range markers hold two for each stream besides the messages.
+            edges = 2 * sum(len(self.wiring.input_streams(p)) for p in self.wiring.partitions)
+            overhead = edges if self.wiring.group.stateful else 0
+            self._messages_in += max(0, int(progress["numInputRows"]) - overhead)
+            observed = progress["observedMetrics"].get(query.ROWS_OUT)
+            self._rows_out += int(observed[query.ROWS_OUT]) if observed is not None else 0
             duration = progress["durationMs"].get("triggerExecution")
             if duration is not None:
                 self._batch_ms = [*self._batch_ms[-99:], float(duration)]

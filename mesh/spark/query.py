@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import orjson
+from pyspark.sql import functions as F
 
 from mesh.model import names
 from mesh.model.app import GroupInput, Strategy
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-Offsets = "Mapping[str, Mapping[str, int]]"
+
+#: Name of the observed metric that counts rows for the sink.
+ROWS_OUT = "rows_out"
 
 
 def start(
@@ -61,8 +64,9 @@ def start(
     assert jvm is not None, "the session has ended"
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
     session.sparkContext.setLocalProperty("spark.scheduler.pool", instance)
+    counted = rows.observe(ROWS_OUT, F.count(F.lit(1)).alias(ROWS_OUT))
     return (
-        rows.writeStream.format("nats")
+        counted.writeStream.format("nats")
         .options(**nats)
         .option("epoch", str(wiring.assignment.epoch))
         .option("checkpointLocation", str(directory / "checkpoint"))
