@@ -53,6 +53,7 @@ class ClusterView:
         self._clock = clock
         self._entries: dict[tuple[str, str], Seen[Any]] = {}
         self._changed = asyncio.Event()
+        self._stopping = False
         self._heard_s = clock.monotonic_s()
         self._tasks: list[asyncio.Task[None]] = []
         #: Grows with each change; lets a waiter see what it missed.
@@ -70,6 +71,8 @@ class ClusterView:
 
     async def stop(self) -> None:
         """Stop reading."""
+        # nats-py may turn the cancellation of a wait into an error of its own.
+        self._stopping = True
         for task in self._tasks:
             task.cancel()
         for task in self._tasks:
@@ -111,10 +114,10 @@ class ClusterView:
 
     async def _follow(self, bucket: str, complete: asyncio.Event) -> None:
         """Read a bucket from its start, over and over: a watch that breaks is made anew."""
-        while True:
+        while not self._stopping:
             try:
                 await self._read(bucket, complete)
-            except (NatsError, JetStreamError, TimeoutError) as error:
+            except (NatsError, JetStreamError, TimeoutError, OSError) as error:
                 log.debug("watch made anew", extra=fields(bucket=bucket, error=error))
                 await asyncio.sleep(0.2)
 
@@ -139,7 +142,7 @@ class ClusterView:
                 if message.metadata.num_pending == 0:
                     complete.set()
         finally:
-            with contextlib.suppress(NatsError, JetStreamError, TimeoutError):
+            with contextlib.suppress(NatsError, JetStreamError, TimeoutError, OSError):
                 await subscription.unsubscribe()
 
     def _receive(self, bucket: str, message: Msg) -> None:
