@@ -244,9 +244,14 @@ class Connection:
         """Bytes received and not taken yet."""
         return len(self._buffer)
 
-    def is_readable(self) -> bool:
-        """Whether bytes wait in the socket."""
-        return self._socket is not None and bool(select.select([self._socket], [], [], 0)[0])
+    @property
+    def unread_tail(self) -> bytes:
+        """The last few of the bytes received and not taken yet; a status fits in."""
+        return bytes(self._buffer[-256:])
+
+    def is_readable(self, wait_s: float = 0.0) -> bool:
+        """Whether bytes wait in the socket, or come within ``wait_s``."""
+        return self._socket is not None and bool(select.select([self._socket], [], [], wait_s)[0])
 
     def _line(self, deadline_s: float) -> bytes:
         while (at := self._buffer.find(b"\r\n")) < 0:
@@ -310,10 +315,15 @@ class Connection:
 
     def new_inbox(self) -> tuple[int, str]:
         """Subscribe to a subject of our own; returns (sid, subject)."""
-        self._sids += 1
-        inbox = f"{self._inbox}.{self._sids}.m"
-        self.send(f"SUB {inbox} {self._sids}\r\n".encode())
-        return self._sids, inbox
+        return self.new_inboxes(1)[0]
+
+    def new_inboxes(self, count: int) -> list[tuple[int, str]]:
+        """Subscribe to subjects of our own; returns (sid, subject) of each, sids in a row."""
+        first = self._sids + 1
+        self._sids += count
+        made = [(sid, f"{self._inbox}.{sid}.m") for sid in range(first, first + count)]
+        self.send("".join(f"SUB {inbox} {sid}\r\n" for sid, inbox in made).encode())
+        return made
 
     def subscribe(self, subject: str, *, most: int) -> int:
         """Subscribe to ``subject`` for ``most`` messages; returns the sid."""
@@ -321,9 +331,9 @@ class Connection:
         self.send(f"SUB {subject} {self._sids}\r\nUNSUB {self._sids} {most}\r\n".encode())
         return self._sids
 
-    def unsubscribe(self, sid: int) -> None:
-        """End a subscription; what is under way for it is dropped when it comes."""
-        self.send(f"UNSUB {sid}\r\n".encode())
+    def unsubscribe(self, *sids: int) -> None:
+        """End subscriptions; what is under way for them is dropped when it comes."""
+        self.send("".join(f"UNSUB {sid}\r\n" for sid in sids).encode())
 
     def reply_subjects(self, count: int) -> list[str]:
         """Fresh subjects that ``replies`` reads answers from."""

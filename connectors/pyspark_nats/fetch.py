@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_nats import frames, jetstream
-from pyspark_nats.arrow import int64s, kernels
+from pyspark_nats.arrow import int64s, kernels, rows_at
 from pyspark_nats.connection import DisconnectedError
 from pyspark_nats.errors import RefusedError
 
@@ -38,6 +38,8 @@ _PULL_BYTES = 8 << 20
 #: Parsing starts when so much is there, or nothing more is under way.
 _PARSE_BYTES = 1 << 20
 _SILENCE_S = 2.5
+#: How an answer by Direct Get ends.
+_ENDS = (b"NATS/1.0 204 ", b"NATS/1.0 404 ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ def read_range(connection: Connection, wanted: StreamRange, blocks: Blocks) -> I
         yield from _stretch_by_consumer(connection, wanted.stream, *stretches[0])
         return
     # Every stretch is one request; several are under way at a time.
-    window = max(1, min(16, 8192 // max(1, blocks.size))) if blocks.count > 1 else 1
+    window = max(1, min(64, 16_384 // blocks.size)) if blocks.count > 1 else 1
     for at in range(0, len(stretches), window):
         yield from _stretches_directly(connection, wanted.stream, stretches[at : at + window])
 
@@ -119,7 +121,7 @@ def _direct(
     parts: list[Messages] = []
     todo = stretches
     while todo:
-        inboxes = [connection.new_inbox() for _ in todo]
+        inboxes = connection.new_inboxes(len(todo))
         request = b"".join(
             frames.publish(
                 f"$JS.API.DIRECT.GET.{stream}",
@@ -131,21 +133,43 @@ def _direct(
             for (first, last), (_, inbox) in zip(todo, inboxes, strict=True)
         )
         connection.send(request)
-        received = _until_done(connection, [sid for sid, _ in inboxes])
-        for sid, _ in inboxes:
-            connection.unsubscribe(sid)
-        left: list[tuple[int, int]] = []
-        for (first, last), (sid, _) in zip(todo, inboxes, strict=True):
-            got = [_direct_messages(stream, part) for part in received[sid]]
-            kept = [m.take(m.sequence <= last) for m in got]
-            parts += [m for m in kept if len(m)]
-            reached = max((int(m.sequence[-1]) for m in got if len(m)), default=first - 1)
-            if reached < last:
-                rest = _rest(connection, stream, reached + 1, last)
-                if rest is not None:
-                    left.append(rest)
-        todo = left
-    return sorted(parts, key=lambda part: int(part.sequence[0]))
+        sids = np.array([sid for sid, _ in inboxes], np.int64)
+        received = _until_done(connection, set(sids.tolist()))
+        connection.unsubscribe(*sids.tolist())
+        # A request may bring messages from behind its stretch, where some of its own are deleted.
+        ends = np.array([last for _, last in todo], np.int64)
+        reached = np.array([first - 1 for first, _ in todo], np.int64)
+        for found in received:
+            messages = _direct_messages(stream, found)
+            # Sids are handed out in order, so they tell the stretch.
+            stretch = found.sid - sids[0]
+            np.maximum.at(reached, stretch, messages.sequence)
+            kept = messages.take(messages.sequence <= ends[stretch])
+            if len(kept):
+                parts.append(kept)
+        rests = [
+            _rest(connection, stream, int(at) + 1, int(end))
+            for at, end in zip(reached, ends, strict=True)
+            if at < end
+        ]
+        todo = [rest for rest in rests if rest is not None]
+    return [_in_order(concatenated(parts))] if parts else []
+
+
+def _in_order(messages: Messages) -> Messages:
+    """By sequence: answers to several requests come as they like."""
+    if (np.diff(messages.sequence) > 0).all():
+        return messages
+    order = np.argsort(messages.sequence)
+    at = rows_at(order)
+    return Messages(
+        messages.stream,
+        messages.subject.take(at),
+        messages.header.take(at),
+        messages.data.take(at),
+        messages.sequence[order],
+        messages.time_ns[order],
+    )
 
 
 def _rest(connection: Connection, stream: str, first: int, last: int) -> tuple[int, int] | None:
@@ -156,30 +180,33 @@ def _rest(connection: Connection, stream: str, first: int, last: int) -> tuple[i
     return following.sequence, last
 
 
-def _until_done(connection: Connection, sids: list[int]) -> dict[int, list[frames.Frames]]:
-    """The messages for each of ``sids``, until each has had its closing status."""
-    received: dict[int, list[frames.Frames]] = {sid: [] for sid in sids}
-    open_sids = set(sids)
+def _until_done(connection: Connection, open_sids: set[int]) -> list[frames.Frames]:
+    """The messages for ``open_sids``, until each has had its closing status."""
+    received: list[frames.Frames] = []
+    wanted = list(open_sids)
     deadline_s = time.monotonic() + _SILENCE_S
     while True:
         found = connection.take_frames()
-        for sid in np.unique(found.sid):
-            if int(sid) not in received:
-                continue
-            mine = _rows(found, found.sid == sid)
-            is_status = _is_status(mine)
-            if is_status.any():
-                at = int(np.flatnonzero(is_status)[0])
-                _check_status(mine.header[at].as_py())
-                open_sids.discard(int(sid))
-                mine = _rows(mine, ~is_status)
-            if len(mine):
-                received[int(sid)].append(mine)
+        mine = _rows(found, np.isin(found.sid, wanted))
+        is_status = _is_status(mine)
+        for at in np.flatnonzero(is_status):
+            _check_status(mine.header[int(at)].as_py())
+            open_sids.discard(int(mine.sid[at]))
+        if is_status.any():
+            mine = _rows(mine, ~is_status)
+        if len(mine):
+            received.append(mine)
         if not open_sids:
             return received
         if len(found):
             deadline_s = time.monotonic() + _SILENCE_S
         connection.receive(deadline_s)
+        # Many small parses cost more than a few large ones; but nothing comes behind the end.
+        while connection.unread < _PARSE_BYTES:
+            is_end = any(code in connection.unread_tail for code in _ENDS)
+            if not connection.is_readable(0.0 if is_end else 0.001):
+                break
+            connection.receive(deadline_s)
 
 
 def _check_status(header: bytes) -> None:
