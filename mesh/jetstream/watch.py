@@ -41,6 +41,8 @@ _KINDS: Final[tuple[tuple[str, str, type[Any]], ...]] = (
 #: A manager's own heartbeats come by several times in this; longer silence means that nobody
 #: could be heard.
 DEAF_S: Final = 1.5
+#: After this long without a message it is asked whether the consumer is still there, seconds.
+SILENCE_S: Final = 2.0
 _BUCKETS: Final = (names.CONTROL_BUCKET, names.APPS_BUCKET, names.STATUS_BUCKET)
 
 
@@ -53,7 +55,6 @@ class ClusterView:
         self._clock = clock
         self._entries: dict[tuple[str, str], Seen[Any]] = {}
         self._changed = asyncio.Event()
-        self._stopping = False
         self._heard_s = clock.monotonic_s()
         self._tasks: list[asyncio.Task[None]] = []
         #: Grows with each change; lets a waiter see what it missed.
@@ -71,8 +72,6 @@ class ClusterView:
 
     async def stop(self) -> None:
         """Stop reading."""
-        # nats-py may turn the cancellation of a wait into an error of its own.
-        self._stopping = True
         for task in self._tasks:
             task.cancel()
         for task in self._tasks:
@@ -114,7 +113,7 @@ class ClusterView:
 
     async def _follow(self, bucket: str, complete: asyncio.Event) -> None:
         """Read a bucket from its start, over and over: a watch that breaks is made anew."""
-        while not self._stopping:
+        while True:
             try:
                 await self._read(bucket, complete)
             except (NatsError, JetStreamError, TimeoutError, OSError) as error:
@@ -122,18 +121,19 @@ class ClusterView:
                 await asyncio.sleep(0.2)
 
     async def _read(self, bucket: str, complete: asyncio.Event) -> None:
-        last = (await self._js.stream_info(f"KV_{bucket}")).state.last_seq
+        # A queue of our own: cancelling a wait in nats-py's next_msg does not always end it.
+        messages: asyncio.Queue[Msg] = asyncio.Queue()
         subscription = await self._js.subscribe(
-            f"$KV.{bucket}.>", stream=f"KV_{bucket}", ordered_consumer=True
+            f"$KV.{bucket}.>", stream=f"KV_{bucket}", ordered_consumer=True, cb=messages.put
         )
         try:
-            if last == 0 or subscription.pending_msgs == 0:
-                info = await subscription.consumer_info()
-                if (info.num_pending or 0) == 0 and subscription.pending_msgs == 0:
-                    complete.set()
+            info = await subscription.consumer_info()
+            if not info.num_pending and not (info.delivered and info.delivered.consumer_seq):
+                complete.set()
             while True:
                 try:
-                    message = await subscription.next_msg(timeout=5)
+                    async with asyncio.timeout(SILENCE_S):
+                        message = await messages.get()
                 except TimeoutError:
                     # Silence may be a consumer that a restarted server has forgotten.
                     await subscription.consumer_info()

@@ -154,7 +154,11 @@ class Agent:
 
     async def leave(self) -> None:
         """Stop the instances and delete this worker's record, so that they move at once."""
-        await self.session.stop()
+        if self._ready:
+            await self.session.stop()
+        else:
+            # It runs nothing yet, and would hear of its end only when Spark is up.
+            await self.session.kill()
         with contextlib.suppress(kv.RevisionConflict, *UNREACHABLE):
             await kv.write(
                 self.client.jetstream(),

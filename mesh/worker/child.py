@@ -98,6 +98,10 @@ class SessionProcess:
                 await self._process.wait()
         await self._end()
 
+    async def kill(self) -> None:
+        """End the session at once, with all its processes."""
+        await self._end()
+
     async def _drain(self) -> bytes:
         assert self._process is not None
         assert self._process.stdout is not None
