@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import msgpack
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]  # it has no stubs
 import numpy as np
 import orjson
 import pyarrow as pa
@@ -13,9 +15,14 @@ from hypothesis import strategies as st
 from pyspark_nats import decode, encode
 
 SCHEMA = pa.schema(
-    [("id", pa.int64()), ("n", pa.int32()), ("x", pa.float64()), ("s", pa.string()),
-     ("b", pa.bool_())]
-)  # fmt: skip
+    [
+        pa.field("id", pa.int64()),
+        pa.field("n", pa.int32()),
+        pa.field("x", pa.float64()),
+        pa.field("s", pa.string()),
+        pa.field("b", pa.bool_()),
+    ]
+)
 ONE = pa.schema([("id", pa.int32())])
 
 
@@ -197,7 +204,7 @@ def test_any_cut_of_a_sequence_of_messages_gives_the_same(payloads: list[bytes],
         min_size=1, max_size=20,
     )
 )  # fmt: skip
-def test_what_is_encoded_is_decoded_to_the_same(rows: list[tuple[object, ...]]) -> None:
+def test_what_is_encoded_is_decoded_to_the_same(rows: list[tuple[Any, ...]]) -> None:
     columns = [pa.array(c, f.type) for c, f in zip(zip(*rows, strict=True), SCHEMA, strict=True)]
     batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
     texts = encode.to_json(batch)
@@ -205,7 +212,7 @@ def test_what_is_encoded_is_decoded_to_the_same(rows: list[tuple[object, ...]]) 
     back = decoded(texts.to_pylist())
     assert back.errors == []
     finite = [
-        (*row[:2], row[2] if row[2] is not None and np.isfinite(row[2]) else None, *row[3:])  # type: ignore[arg-type]
+        (*row[:2], row[2] if np.isfinite(np.float64(row[2] or 0)) else None, *row[3:])
         for row in rows
     ]
     assert [tuple(r.values()) for r in back.rows.to_pylist()] == finite

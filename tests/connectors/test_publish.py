@@ -136,7 +136,7 @@ def test_headers_reach_the_reader(broker: Any, publisher: Make) -> None:
     batch = pa.record_batch(
         {
             "data": pa.array([b"x", b"y"], pa.binary()),
-            "content_type": ["application/json", None],
+            "content_type": pa.array(["application/json", None], pa.string()),
             "event_time_ms": pa.array([77, None], pa.int64()),
             "headers": pa.array(
                 [[("A", ["1", "2"])], None], pa.map_(pa.string(), pa.list_(pa.string()))

@@ -12,7 +12,7 @@ import pytest
 
 from mesh.jetstream import server
 from pyspark_nats import batches, fetch, frames, offsets, options, ranges, reader, rows
-from pyspark_nats.connection import Connection
+from pyspark_nats.connection import Connection, shared
 from pyspark_nats.errors import DataLossError, RefusedError
 from pyspark_nats.ranges import Blocks, StreamRange
 
@@ -227,7 +227,9 @@ def test_time_in_an_offset_is_never_after_a_message_behind_it(broker: Any) -> No
 
 def partitions(broker: Any, start: dict[str, Any], end: dict[str, Any], **given: str) -> Any:
     read = options.source_options({**broker.given, "stream": "S", **given})
-    return reader._partitions(read, broker.connection, start, end)[0].ranges[0]
+    planned = reader._partitions(read, broker.connection, start, end)[0]
+    assert isinstance(planned, reader.NatsPartition)
+    return planned.ranges[0]
 
 
 def test_loss_is_named_or_accepted(broker: Any) -> None:
@@ -263,7 +265,7 @@ def test_other_subjects_are_skipped_and_batches_are_bounded(
     found = list(batches.read(read, shape, [StreamRange("S", 0, 305, 0, 0)]))
     assert sum(batch.num_rows for batch in found) == 300
     assert {s for batch in found for s in batch.column("subject").to_pylist()} == {"ev.S"}
-    batches.shared(read.connection).close()
+    shared(read.connection).close()
 
 
 def test_plans_keep_every_partition() -> None:
