@@ -14,15 +14,14 @@ from hypothesis import strategies as st
 
 from pyspark_nats import decode, encode
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.int64()),
-        pa.field("n", pa.int32()),
-        pa.field("x", pa.float64()),
-        pa.field("s", pa.string()),
-        pa.field("b", pa.bool_()),
-    ]
-)
+FIELDS: list[pa.Field[Any]] = [
+    pa.field("id", pa.int64()),
+    pa.field("n", pa.int32()),
+    pa.field("x", pa.float64()),
+    pa.field("s", pa.string()),
+    pa.field("b", pa.bool_()),
+]
+SCHEMA = pa.schema(FIELDS)
 ONE = pa.schema([("id", pa.int32())])
 
 

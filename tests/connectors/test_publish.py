@@ -133,16 +133,15 @@ def test_a_stream_made_anew_gets_all_rows_again(broker: Any) -> None:
 
 def test_headers_reach_the_reader(broker: Any, publisher: Make) -> None:
     broker.create("S")
-    batch = pa.record_batch(
-        {
-            "data": pa.array([b"x", b"y"], pa.binary()),
-            "content_type": pa.array(["application/json", None], pa.string()),
-            "event_time_ms": pa.array([77, None], pa.int64()),
-            "headers": pa.array(
-                [[("A", ["1", "2"])], None], pa.map_(pa.string(), pa.list_(pa.string()))
-            ),
-        }
-    )
+    columns: dict[str, pa.Array[Any]] = {
+        "data": pa.array([b"x", b"y"], pa.binary()),
+        "content_type": pa.array(["application/json", None], pa.string()),
+        "event_time_ms": pa.array([77, None], pa.int64()),
+        "headers": pa.array(
+            [[("A", ["1", "2"])], None], pa.map_(pa.string(), pa.list_(pa.string()))
+        ),
+    }
+    batch = pa.record_batch(columns)
     done = outgoing.completed(batch, stream="S", subject="ev.S", producer="p", first_position=0)
     publisher(broker.url).write(done)
     answer = broker.call("STREAM.MSG.GET.S", seq=1)["message"]
