@@ -47,6 +47,9 @@ def _values(column: Array) -> Array:
         # Arrow prints the shortest text that reads back as the same value, as JSON wants it.
         column = kernels.if_else(kernels.is_finite(column), column, None)
         texts = column.cast(pa.string())
+        # ``23`` would read as an integer where types are told from the text, ``23.0`` doesn't.
+        whole = kernels.match_substring_regex(texts, r"^-?[0-9]+$")
+        texts = kernels.if_else(whole, kernels.binary_join_element_wise(texts, "0", "."), texts)
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
         texts = _quoted(column.cast(pa.string()))
     else:

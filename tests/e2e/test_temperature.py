@@ -1,0 +1,216 @@
+"""The demo's app over its year of weather: out of NATS comes what the reference engine makes.
+
+Also with a worker or a Spark session killed half-way: nothing lost, nothing doubled, row by row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mesh.testing import expectations, weather
+from tests.e2e.mesh_cluster import View
+
+ROOT = Path(__file__).parents[2]
+APP = (ROOT / "examples" / "temperature.siddhi").read_text()
+EXPECTED = expectations.load(ROOT / "tests" / "cases" / "temperature")
+#: Publishes that wait for their acknowledgement at a time.
+WINDOW = 500
+
+pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(280)]
+
+Fault = Callable[[View, str], Awaitable[None]]
+
+
+def named(name: str) -> str:
+    return APP.replace("@App:name('Temperature')", f"@App:name('{name}')")
+
+
+async def publish_year(view: View, app: str) -> None:
+    """The whole year, as a client that waits for acknowledgements now and then."""
+    subject = f"mesh.{app}.TempStream"
+    events = list(weather.load().events())
+    for start in range(0, len(events), WINDOW):
+        await asyncio.gather(
+            *(
+                view.js.publish(
+                    subject, json.dumps(row).encode(), headers={"Mesh-Timestamp": str(time_ms)}
+                )
+                for time_ms, row in events[start : start + WINDOW]
+            )
+        )
+
+
+async def year(view: View, app: str, fault: Fault | None = None) -> None:
+    """Deploy, publish the year, break something half-way, and compare every row."""
+    await view.service.deploy(named(app))
+    await view.until_running(app)
+
+    async def counts() -> dict[str, int]:
+        return {
+            stream: await view.count(f"mesh-{app}-{stream}", f"mesh.{app}.{stream}")
+            for stream in expectations.STREAMS
+        }
+
+    publishing = asyncio.create_task(publish_year(view, app))
+    if fault is not None:
+
+        async def half_way() -> bool:
+            return (await counts())["AlertStream"] > len(EXPECTED.rows["AlertStream"]) // 4
+
+        await view.until("half-way", half_way)
+        await fault(view, app)
+    await publishing
+
+    async def complete() -> bool:
+        found = await counts()
+        return all(found[s] >= len(EXPECTED.rows[s]) for s in expectations.STREAMS)
+
+    await view.until(f"all rows of {app}", complete)
+
+    def caught_up() -> bool:
+        snapshot = view.view.snapshot()
+        mine = [s.value for s in snapshot.statuses if s.value.app == app]
+        return all(s.behind == 0 and s.state == "running" for s in mine)
+
+    await view.until("nothing behind", caught_up)
+    for stream in expectations.STREAMS:
+        messages = await view.messages(f"mesh-{app}-{stream}", f"mesh.{app}.{stream}")
+        rows: list[dict[str, Any]] = [json.loads(m.data) for m in messages]
+        # Two instances write HighTempStream, so its order is not given.
+        ordered = stream != "HighTempStream"
+        assert EXPECTED.differences(stream, rows, ordered=ordered) == []
+    await view.service.undeploy(app)
+
+
+def worker_of(view: View, instance: str) -> str:
+    placed = {a.value.instance: a.value.worker for a in view.view.snapshot().assignments}
+    return placed[instance]
+
+
+async def kill_worker(view: View, app: str) -> None:
+    victim = worker_of(view, f"{app}-group-1-1")
+    view.cluster.kill(victim)
+    await view.until("moved", lambda: worker_of(view, f"{app}-group-1-1") != victim)
+    view.cluster.start_worker(victim)
+
+
+async def kill_session(view: View, app: str) -> None:
+    view.cluster.kill_session(worker_of(view, f"{app}-group-1-1"))
+
+
+def test_the_year_is_the_reference_engines(play: Callable[..., None]) -> None:
+    play(lambda view: year(view, "Year"))
+
+
+def test_the_year_with_a_worker_killed(play: Callable[..., None]) -> None:
+    play(lambda view: year(view, "YearLessAWorker", kill_worker))
+
+
+def test_the_year_with_a_session_killed(play: Callable[..., None]) -> None:
+    play(lambda view: year(view, "YearLessASession", kill_session))
+
+
+def test_events_that_cannot_be_read_are_told_and_the_rest_goes_on(
+    play: Callable[..., None],
+) -> None:
+    sent = [
+        b'{"deviceID": 1, "roomNo": 105, "temp": 50.0}',
+        b"no json",
+        b'{"deviceID": 1, "temp": 51.0}',
+        b'{"deviceID": 1, "roomNo": "105", "temp": 52.0}',
+        b'{"deviceID": 1, "roomNo": 105, "temp": 53.0, "humidity": 7}',
+        b'{"deviceID": 1, "roomNo": 105, "temp": null}',
+        b'{"deviceID": 1, "roomNo": 105, "temp": 60.0}',
+    ]
+
+    async def scene(view: View) -> None:
+        await view.service.deploy(named("Bad"))
+        await view.until_running("Bad")
+        for payload in sent:
+            await view.js.publish("mesh.Bad.TempStream", payload)
+
+        async def rows(stream: str) -> list[Any]:
+            messages = await view.messages(f"mesh-Bad-{stream}", f"mesh.Bad.{stream}")
+            return [json.loads(m.data) for m in messages]
+
+        async def high() -> bool:
+            return len(await rows("HighTempStream")) >= 3
+
+        await view.until("readable rows", high)
+        found = sorted(row["temp"] for row in await rows("HighTempStream"))
+        assert found == [50.0, 53.0, 60.0]
+
+        async def told() -> list[dict[str, Any]] | None:
+            errors = await view.service.errors("Bad", 10)
+            return errors if len(errors) >= 3 else None
+
+        errors = await view.until("errors", told)
+        assert [e["sequence"] for e in errors] == [2, 3, 4]
+        assert [e["data"] for e in errors] == [p.decode() for p in sent[1:4]]
+        assert "JSON" in errors[0]["reason"]
+        assert 'attribute "roomNo" is missing' in errors[1]["reason"]
+        assert "roomNo" in errors[2]["reason"]
+        assert "int" in errors[2]["reason"]
+        await view.service.undeploy("Bad")
+
+    play(scene)
+
+
+class PlainClient:
+    """The NATS protocol by hand: a client that has never heard of mesh, or of JetStream."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def connect(cls, port: int) -> PlainClient:
+        client = cls(*await asyncio.open_connection("127.0.0.1", port))
+        await client._reader.readline()
+        client._writer.write(b'CONNECT {"verbose":false,"headers":true}\r\nPING\r\n')
+        assert await client._reader.readline() == b"PONG\r\n"
+        return client
+
+    async def close(self) -> None:
+        self._writer.close()
+        await self._writer.wait_closed()
+
+    async def subscribe(self, subject: str) -> None:
+        self._writer.write(f"SUB {subject} 1\r\nPING\r\n".encode())
+        assert await self._reader.readline() == b"PONG\r\n"
+
+    def publish(self, subject: str, payload: bytes) -> None:
+        self._writer.write(f"PUB {subject} {len(payload)}\r\n".encode() + payload + b"\r\n")
+
+    async def next_payload(self) -> bytes:
+        while True:
+            words = (await self._reader.readline()).split()
+            if words[0] == b"PING":
+                self._writer.write(b"PONG\r\n")
+            elif words[0] in (b"MSG", b"HMSG"):
+                data = await self._reader.readexactly(int(words[-1]) + 2)
+                header = int(words[-2]) if words[0] == b"HMSG" else 0
+                return data[header:-2]
+
+
+def test_a_plain_client_publishes_and_reads(play: Callable[..., None]) -> None:
+    async def scene(view: View) -> None:
+        await view.service.deploy(named("Plain"))
+        await view.until_running("Plain")
+        client = await PlainClient.connect(view.cluster.nats.port)
+        await client.subscribe("mesh.Plain.AlertStream")
+        client.publish("mesh.Plain.TempStream", b'{"deviceID":1,"roomNo":7,"temp":20}')
+        client.publish("mesh.Plain.TempStream", b'{"deviceID":1,"roomNo":7,"temp":26.5}')
+        async with asyncio.timeout(60):
+            alert = json.loads(await client.next_payload())
+        await client.close()
+        assert alert == {"roomNo": 7, "initialTemp": 20.0, "finalTemp": 26.5}
+        await view.service.undeploy("Plain")
+
+    play(scene)
