@@ -75,8 +75,13 @@ def java_home(environment: Mapping[str, str] | None = None, cache: Path | None =
             seen.append(f"{where} ({executable}) does not start")
         elif found.version < VERSION_MIN:
             seen.append(f"{where} ({executable}) is version {found.version}")
+        elif not found.takes_flag:
+            return wrap(found.home, _cache(environment, cache))
+        elif where == "JAVA_HOME":
+            # As it was given: it may be a wrapper of ours, which is not the home of what it runs.
+            return Path(environment["JAVA_HOME"])
         else:
-            return found.home if found.takes_flag else wrap(found.home, _cache(environment, cache))
+            return found.home
     raise MeshError(
         "MESH-S001",
         "no Java found that runs Spark",

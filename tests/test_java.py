@@ -83,6 +83,11 @@ def test_wrapping_twice_gives_the_same_home(tmp_path: Path) -> None:
     assert [f.name for f in (first / "bin").iterdir()] == ["java"]
 
 
+def test_a_wrapper_in_java_home_stays_the_home(tmp_path: Path) -> None:
+    wrapper = java.java_home({"PATH": ""}, tmp_path)
+    assert java.java_home({"PATH": "", "JAVA_HOME": str(wrapper)}, tmp_path) == wrapper
+
+
 def test_no_java_anywhere_says_what_was_looked_at(
     monkeypatch: pytest.MonkeyPatch, fake_java: Callable[[int, bool], Path]
 ) -> None:

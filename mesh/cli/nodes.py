@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -51,12 +50,9 @@ def worker(id: IdOption = None, config: ConfigOption = None) -> None:
 
     Example: `MESH_NATS_URL=nats://10.0.0.1:4222 mesh worker`
     """
-    from mesh.java import java_home
-
     settings = _prepare(config)
     if id is not None:
         settings = replace(settings, worker=replace(settings.worker, id=id))
-    os.environ["JAVA_HOME"] = str(java_home())
     asyncio.run(_until_signal(_work(settings)))
 
 
