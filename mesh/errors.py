@@ -1,9 +1,9 @@
 """The one error type that people see, and how it is shown.
 
 A code is stable and starts with ``MESH-`` and a letter for where it was found: L language, P plan,
-D data, O operators, S Spark, N NATS, C control plane, A API, U usage of the command line.  The message is a lower-case
-fragment that names the kind and the name of the thing, without a full stop; detail and hint are
-full sentences.
+D data, O operators, S Spark, N NATS, C control plane, A API, U usage of the command line.  The
+message is a lower-case fragment that names the kind and the name of the thing, without a full stop;
+detail and hint are full sentences.
 """
 
 from __future__ import annotations

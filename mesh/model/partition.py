@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
+#: The stubs know each function of Arrow by a dozen overloads, and reject most honest calls.
+_kernels: Any = pyarrow.compute
+
 _OFFSET = np.uint32(2166136261)
 _PRIME = np.uint32(16777619)
 
 
-def partitions(keys: Sequence[pa.Array], count: int) -> npt.NDArray[np.int64]:
+def partitions(keys: Sequence[Any], count: int) -> npt.NDArray[np.int64]:
     """The partition, 0 to ``count - 1``, of each row.
 
     Args:
@@ -33,15 +36,15 @@ def partitions(keys: Sequence[pa.Array], count: int) -> npt.NDArray[np.int64]:
         FNV-1a, 32 bits, modulo ``count``: what nats-server's ``{{partition(n,..)}}`` subject
         mapping does.
     """
-    texts = [pc.fill_null(pc.cast(key, pa.string()), "") for key in keys]
-    joined = texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, "_")
+    texts = [_kernels.fill_null(_kernels.cast(key, pa.string()), "") for key in keys]
+    joined = texts[0] if len(texts) == 1 else _kernels.binary_join_element_wise(*texts, "_")
     if isinstance(joined, pa.ChunkedArray):
         joined = joined.combine_chunks()
     hashes = fnv1a_32(joined.cast(pa.binary()))
     return (hashes % np.uint32(count)).astype(np.int64)
 
 
-def fnv1a_32(values: pa.BinaryArray) -> npt.NDArray[np.uint32]:
+def fnv1a_32(values: Any) -> npt.NDArray[np.uint32]:
     """FNV-1a of each value, byte position by byte position over all rows at once."""
     n = len(values)
     offsets = np.frombuffer(values.buffers()[1], np.int32, n + 1, values.offset * 4)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 import pyarrow as pa
@@ -26,26 +26,25 @@ ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 TIME_COLUMN: Final = "_event_time_ms"
 POSITION_COLUMN: Final = "_position"
 
-SINK_FIELDS: Final = pa.schema(
-    [
-        ("stream", pa.string()),
-        ("subject", pa.string()),
-        ("data", pa.binary()),
-        ("content_type", pa.string()),
-        ("event_time_ms", pa.int64()),
-        ("producer", pa.string()),
-        ("position", pa.int64()),
-        ("first_position", pa.int64()),
-    ]
-)
+_SINK_COLUMNS: Final[dict[str, pa.DataType]] = {
+    "stream": pa.string(),
+    "subject": pa.string(),
+    "data": pa.binary(),
+    "content_type": pa.string(),
+    "event_time_ms": pa.int64(),
+    "producer": pa.string(),
+    "position": pa.int64(),
+    "first_position": pa.int64(),
+}
+SINK_FIELDS: Final = pa.schema([pa.field(name, kind) for name, kind in _SINK_COLUMNS.items()])
 
 
 def event_rows(
     channel: Channel,
     producer: str,
     rows: pa.RecordBatch,
-    position: pa.Array,
-    event_time_ms: pa.Array | None,
+    position: Any,
+    event_time_ms: Any | None,
     partition: int = 0,
 ) -> Iterator[pa.RecordBatch]:
     """Rows for the sink that carry ``rows`` to one partition of ``channel``.
@@ -91,10 +90,10 @@ def _sink_rows(
     producer: str,
     partition: int,
     content_type: str,
-    data: pa.Array,
-    event_time_ms: pa.Array,
-    position: pa.Array,
-    first_position: pa.Array,
+    data: Any,
+    event_time_ms: Any,
+    position: Any,
+    first_position: Any,
 ) -> pa.RecordBatch:
     n = len(data)
     return pa.RecordBatch.from_arrays(

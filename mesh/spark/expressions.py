@@ -93,7 +93,8 @@ def _binary(expression: BinaryExpression, lookup: Callable[[Column], SparkColumn
             if expression.type in (AttributeType.INT, AttributeType.LONG):
                 return F.call_function("div", left, right).cast(spark_type)
             return left / right
-    raise AssertionError(operator)
+        case _:
+            raise AssertionError(operator)
 
 
 _COMPARE: dict[BinaryOperator, Callable[[SparkColumn, SparkColumn], SparkColumn]] = {
@@ -133,4 +134,5 @@ def _call(name: str, arguments: list[SparkColumn], kind: AttributeType) -> Spark
             return F.greatest(F.lit(_LEAST_MAXIMUM[kind]).cast(spark_type), *arguments)
         case "minimum":
             return F.least(F.lit(_GREATEST_MINIMUM[kind]).cast(spark_type), *arguments)
-    raise not_supported(f"function {name} in a query without state")
+        case _:
+            raise not_supported(f"function {name} in a query without state")

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 
 from mesh.errors import MeshError
 from mesh.operators.executor import Executor, InputRun
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from mesh.model.app import GroupInput
+
+#: The stubs know each function of Arrow by a dozen overloads, and reject most honest calls.
+kernels: Any = pyarrow.compute
 
 #: Kinds of rows that the source gives.
 MESSAGE, RANGE_START, RANGE_END = 0, 1, 2
@@ -192,7 +196,7 @@ class _Run:
         for start, stop in pairwise(bounds):
             group_input = self._inputs[messages.column("stream")[start].as_py()]
             part = messages.slice(start, stop - start)
-            of_channel = pa.compute.equal(
+            of_channel = kernels.equal(
                 part.column("subject"), group_input.channel.subject(self._subject_partition)
             )
             part = part.filter(of_channel)
@@ -217,11 +221,11 @@ class _Run:
             return
         sequence = messages.column("sequence").to_numpy()[decoded.message]
         broker_ms = messages.column("time_ms").to_numpy()[decoded.message]
-        own_ms = pa.compute.coalesce(
+        own_ms = kernels.coalesce(
             decoded.event_time_ms,
-            messages.column("event_time_ms").take(pa.array(decoded.message)),
+            kernels.take(messages.column("event_time_ms"), pa.array(decoded.message)),
         )
-        time_ms = pa.compute.coalesce(own_ms, pa.array(broker_ms)).to_numpy(zero_copy_only=False)
+        time_ms = kernels.coalesce(own_ms, pa.array(broker_ms)).to_numpy(zero_copy_only=False)
         self._partition.clocks[schema.name].take(time_ms, own_ms[-1].is_valid)
         yield from self._run([InputRun(schema.name, sequence, time_ms, decoded.rows)])
 

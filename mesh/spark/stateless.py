@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 from pyspark.sql import functions as F
 
 from mesh.model.app import Channel, Format, GroupKind
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from mesh.model.app import GroupInput
     from mesh.plan.bound import BoundQuery, Column
     from mesh.spark.wiring import Wiring
+
+#: The stubs know each function of Arrow by a dozen overloads, and reject most honest calls.
+kernels: Any = pyarrow.compute
 
 #: What the source adds to the stream's columns, and every step hands on.
 METADATA = ("_sequence", "_index", "_timestamp_ms", "_event_time_ms", "_error", "_data")
@@ -165,9 +169,9 @@ class EncodeTask:
         """Rows with metadata in, sink rows out."""
         for batch in batches:
             if batch.num_rows:
-                failed = pa.compute.is_valid(batch.column("_error"))
+                failed = kernels.is_valid(batch.column("_error"))
                 yield from self._errors(batch.filter(failed))
-                yield from self._events(batch.filter(pa.compute.invert(failed)))
+                yield from self._events(batch.filter(kernels.invert(failed)))
 
     def _errors(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if batch.num_rows:
@@ -175,8 +179,8 @@ class EncodeTask:
                 [batch.column(c) for c in ("_sequence", "_timestamp_ms", "_data")],
                 names=["sequence", "time_ms", "data"],
             )
-            indexes = batch.column("_index").to_pylist()
-            reasons = batch.column("_error").to_pylist()
+            indexes: list[Any] = batch.column("_index").to_pylist()
+            reasons: list[Any] = batch.column("_error").to_pylist()
             found = [(row, indexes[row], reasons[row]) for row in range(batch.num_rows)]
             stream = self.leg.input.channel.stream.name
             yield emit.error_rows(self.wiring, stream, messages, found)
@@ -184,8 +188,8 @@ class EncodeTask:
     def _events(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         output = self.leg.output
         rows = batch.select(list(output.stream.names)).cast(output.stream.arrow)
-        position = pa.compute.add(
-            pa.compute.multiply(batch.column("_sequence"), POSITIONS_PER_MESSAGE),
+        position = kernels.add(
+            kernels.multiply(batch.column("_sequence"), POSITIONS_PER_MESSAGE),
             batch.column("_index").cast(pa.int64()),
         )
         times = batch.column("_event_time_ms")
@@ -194,7 +198,7 @@ class EncodeTask:
             return
         place = partitions([rows.column(name) for name in output.key], output.partitions)
         for number in np.unique(place).tolist():
-            chosen = pa.array(np.flatnonzero(place == number))
+            chosen: Any = pa.array(np.flatnonzero(place == number))
             yield from emit.event_rows(
                 output,
                 self.producer,
@@ -205,5 +209,5 @@ class EncodeTask:
             )
 
 
-def _if_any(times: pa.Array) -> Any:
+def _if_any(times: Any) -> Any:
     return None if times.null_count == len(times) else times

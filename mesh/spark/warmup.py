@@ -52,7 +52,9 @@ class _Reader(DataSourceStreamReader):
 class _Writer(DataSourceStreamArrowWriter):
     """Takes rows and forgets them."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    def write(  # type: ignore[override]  # Spark's own signature for Arrow writers
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> WriterCommitMessage:
         for _ in iterator:
             continue
         return WriterCommitMessage()
