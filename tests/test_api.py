@@ -332,7 +332,11 @@ def test_a_users_file_holds_no_password_and_is_its_owners(tmp_path: Path) -> Non
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     file = users.Users(path)
     assert file.check(users.Credentials("ada", "secret2"))
+    assert file.check(users.Credentials("ada", "secret2"))
     assert not file.check(users.Credentials("ada", "secret"))
+    # A password that was changed no longer fits, though it did a moment ago.
+    users.add(path, "ada", "secret3")
+    assert not file.check(users.Credentials("ada", "secret2"))
     for name, password in (("a:b", "x"), ("", "x"), ("ada", "")):
         with pytest.raises(MeshError) as error:
             users.add(path, name, password)

@@ -104,7 +104,7 @@ class Demo:
                     f"workers are not ready after {_READY_S:.0f} s",
                     hint="Their logs are in the data directory.",
                 )
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.2)
 
     async def _listen(self, js: JetStreamContext, stream: str) -> None:
         tally = self.tallies[stream]

@@ -99,7 +99,7 @@ async def wait_until_up(cluster: LocalCluster) -> None:
     with Client(cluster.context) as client:
         while not await asyncio.to_thread(client.health):
             cluster.watch_once()
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.1)
 
 
 async def until_signal(cluster: LocalCluster) -> None:
