@@ -50,7 +50,9 @@ def dev(
     from mesh.cli.local import Plan
 
     plan = Plan(data, workers, settings.load(config), nats_port, api_port, log_level)
-    asyncio.run(_run(plan))
+    # A Ctrl-C before the manager is up ends in order too.
+    with suppress(asyncio.CancelledError):
+        asyncio.run(_run(plan))
 
 
 async def _run(plan: Plan) -> None:
