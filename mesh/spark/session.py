@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pyspark
 from pyspark.sql import SparkSession
 
-from mesh.spark import warmup
+from mesh.spark import class_archive
 
 if TYPE_CHECKING:
     from mesh.settings import SparkSettings
@@ -49,14 +49,14 @@ STREAMING_CONF: Final[dict[str, str]] = {
 
 
 def start(settings: SparkSettings, name: str, scratch: Path) -> SparkSession:
-    """Start the session and warm its Python workers.
+    """Start the session; ``mesh.spark.warmup`` makes it ready for use.
 
     Args:
         settings: master, memory, web UI.
         name: shown in Spark's UI.
         scratch: directory for Spark's own files; may be deleted when the session has ended.
     """
-    os.environ["SPARK_HOME"] = str(_home(scratch / "home"))
+    os.environ["SPARK_HOME"] = str(_home(scratch))
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (
         SparkSession.builder.master(settings.master)
@@ -72,26 +72,36 @@ def start(settings: SparkSettings, name: str, scratch: Path) -> SparkSession:
         # compiler's first tier is enough for plans that live for one trigger.
         .config(
             "spark.driver.extraJavaOptions",
-            f"-Dderby.system.home={scratch} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto",
+            f"-Dderby.system.home={scratch} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 "
+            + class_archive.java_option(class_archive.default_path()),
         )
     )
     for key, value in STREAMING_CONF.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    warmup.warm(session, scratch)
     return session
 
 
-def _home(directory: Path) -> Path:
+def _home(scratch: Path) -> Path:
     """A Spark home without ``python/``, made of links into the installed one.
 
     Spark puts ``python/lib/pyspark.zip`` first on its Python processes' path, and a module in a zip
     file is compiled anew by each process: 0.75 s to start instead of 0.22 s, with several
     processes for each query.  Without the zip they import the installed package, which is compiled.
+    Its path stays the same where it can, because a class archive is for one class path.
     """
     installed = Path(pyspark.__file__).parent
-    directory.mkdir(parents=True, exist_ok=True)
+    wanted = class_archive.directory() / f"spark-{pyspark.__version__}"
+    made = scratch / "home"
+    made.mkdir(parents=True)
     for name in ("bin", "jars", "sbin"):
-        (directory / name).symlink_to(installed / name)
-    return directory
+        (made / name).symlink_to(installed / name)
+    try:
+        if not wanted.exists():
+            wanted.parent.mkdir(parents=True, exist_ok=True)
+            made.rename(wanted)
+    except OSError:
+        # Another session was quicker, or the installation can't be written to.
+        return wanted if wanted.exists() else made
+    return wanted

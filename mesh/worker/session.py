@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING
 
 from mesh import java, logs
 from mesh.clock import SystemClock
+from mesh.jetstream import channels
 from mesh.jetstream.connection import connect
 from mesh.jetstream.snapshots import JetStreamSnapshots, ensure_buckets
 from mesh.logs import fields
 from mesh.model import codec
 from mesh.spark import session as spark_session
+from mesh.spark import warmup
 from mesh.spark.instance import Instance, InstanceOptions
 from mesh.spark.wiring import Wiring
 from mesh.worker.protocol import (
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mesh.model.cluster import Assignment
-    from mesh.settings import NatsSettings
+    from mesh.settings import NatsSettings, Settings
 
 log = logging.getLogger(__name__)
 
@@ -145,6 +147,21 @@ def connector_options(nats: NatsSettings) -> dict[str, str]:
     return {name: value for name, value in options.items() if value}
 
 
+async def warm_up(
+    spark: SparkSession, client: Client, settings: Settings, name: str, directory: Path
+) -> None:
+    """Run an app called ``name`` through the session, and leave nothing of it behind."""
+    app = warmup.app(name)
+    js = client.jetstream()
+    await channels.ensure_channels(client, app, settings.channels)
+    try:
+        await js.publish(app.channels[0].subject(), warmup.EVENT)
+        options = connector_options(settings.nats)
+        await asyncio.to_thread(warmup.warm, spark, app, options, directory / "warmup")
+    finally:
+        await channels.delete_channels(js, app)
+
+
 async def run(config: SessionConfig, replies: Replies) -> None:
     """Start Spark, say so, and carry out commands until standard input ends."""
     clock = SystemClock()
@@ -155,11 +172,16 @@ async def run(config: SessionConfig, replies: Replies) -> None:
     directory.mkdir(parents=True)
     os.environ["JAVA_HOME"] = str(java.java_home())
 
-    spark = await asyncio.to_thread(
-        spark_session.start, config.settings.spark, f"mesh {config.worker}", directory / "spark"
+    settings = config.settings
+    starting = asyncio.create_task(
+        asyncio.to_thread(
+            spark_session.start, settings.spark, f"mesh {config.worker}", directory / "spark"
+        )
     )
-    client = await connect(config.settings.nats, name=f"mesh session {config.worker}")
-    await ensure_buckets(client.jetstream(), config.settings.channels.replicas)
+    client = await connect(settings.nats, name=f"mesh session {config.worker}")
+    await ensure_buckets(client.jetstream(), settings.channels.replicas)
+    spark = await starting
+    await warm_up(spark, client, settings, f"warmup-{config.worker}-{os.getpid()}", directory)
     session = Session(config, directory, spark, client, replies)
     replies.send(Ready(spark.version, round(clock.monotonic_s() - started_s, 1)))
 

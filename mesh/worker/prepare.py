@@ -1,0 +1,76 @@
+"""Prepare an installation: ``python -m mesh.worker.prepare`` makes Spark's class archive.
+
+Runs a session and its warm-up once, and has the JVM write the archive as it exits.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from mesh.jetstream import server
+from mesh.model import codec
+from mesh.settings import NatsSettings, Settings
+from mesh.spark import class_archive
+from mesh.worker.protocol import CONFIG_VARIABLE, SessionConfig
+
+#: How long the session may take, and then the JVM, which outlives it while it writes; seconds.
+_SESSION_S: Final = 180
+_JVM_S: Final = 90
+
+
+def make() -> Path | None:
+    """Run a session and its warm-up, and have its JVM write the archive as it exits.
+
+    Returns:
+        The archive's path; None when this Java can't write one.
+    """
+    path = class_archive.default_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="mesh-archive-") as directory:
+        nats = server.start(Path(directory) / "nats")
+        config = SessionConfig(
+            "archive", str(Path(directory) / "state"), Settings(nats=NatsSettings(url=nats.url))
+        )
+        try:
+            subprocess.run(
+                [sys.executable, "-m", "mesh.worker.session"],
+                # An empty input: it ends as soon as it is ready.
+                input=b"",
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={
+                    **os.environ,
+                    class_archive.WRITE_VARIABLE: "1",
+                    CONFIG_VARIABLE: codec.encode(config).decode(),
+                },
+                timeout=_SESSION_S,
+                check=False,
+            )
+        finally:
+            nats.stop()
+    return path if _finished(class_archive.unfinished(path), path) else None
+
+
+def _finished(written: Path, path: Path) -> bool:
+    """Wait until the JVM has written the file and no longer grows it; put it in its place then."""
+    deadline_s = time.monotonic() + _JVM_S
+    size = -1
+    while time.monotonic() < deadline_s:
+        now = written.stat().st_size if written.exists() else -1
+        if now > 0 and now == size:
+            written.replace(path)
+            return True
+        size = now
+        time.sleep(1)
+    return False
+
+
+if __name__ == "__main__":
+    made = make()
+    sys.stdout.write(f"class archive: {made or 'not made, this Java cannot write one'}\n")
