@@ -43,6 +43,7 @@ class Watch:
         self.last_seen: Places | None = None
         #: Where a query with the trigger "available now" ends.
         self._frozen: Places | None = None
+        self._has_answered = False
 
     def initial(self) -> Places:
         """Where a query without a checkpoint starts, by ``startingOffsets``."""
@@ -66,7 +67,7 @@ class Watch:
         """Where the batch that starts at ``start`` ends.
 
         A new place only if a stream has grown, or the wakeup is due; otherwise ``start`` again,
-        after waiting for ``idleWaitMs``.
+        after waiting for ``idleWaitMs`` (but for the first time).
 
         Args:
             start: the end of the batch before.
@@ -81,8 +82,10 @@ class Watch:
             }
             return self._admitted(start, ends, most)
         infos = self._infos()
-        if not self._is_due(start, infos):
+        # The first answer says that the query is up, so it does not wait.
+        if self._has_answered and not self._is_due(start, infos):
             infos = self._wait(start, infos)
+        self._has_answered = True
         if not self._is_due(start, infos):
             return {name: dict(place) for name, place in start.items()}
         return self._admitted(start, self._ends(infos), most)

@@ -78,18 +78,31 @@ class Demo:
             self.view.say(
                 f"{cluster.plan.workers} workers are ready after {self.elapsed_s():.1f} s."
             )
-            done = await asyncio.to_thread(_deploy, client, text)
-            self.view.say(describe_deploy(done))
-            if not done["running"]:
-                raise MeshError("MESH-U150", "the demo's app does not run", hint="See the logs.")
             async with wire.connected(cluster.context.nats) as nats:
                 js = nats.jetstream(publish_async_max_pending=2 * _WINDOW)
+                deployed_s = time.monotonic()
+                done = await asyncio.to_thread(client.deploy, text)
+                # The channels are there as soon as it is deployed: who publishes need not wait
+                # until it runs.
+                running = asyncio.create_task(self._tell_running(client, done, deployed_s))
                 for stream in OUTPUTS:
                     await self._listen(js, stream)
                 rate = await self._publish(js)
+                await running
                 status = await self._until_complete(client)
         self.view.close()
         self._sum_up(status, rate)
+
+    async def _tell_running(self, client: Client, done: dict[str, Any], deployed_s: float) -> None:
+        """Wait until the app runs, and say how long that took."""
+        status = await asyncio.to_thread(client.wait_running, done["app"], _READY_S)
+        is_running = status["state"] == "running"
+        seconds = time.monotonic() - deployed_s
+        self.view.say(
+            describe_deploy({**done, "running": is_running, "status": status, "seconds": seconds})
+        )
+        if not is_running:
+            raise MeshError("MESH-U150", "the demo's app does not run", hint="See the logs.")
 
     async def _until_ready(self, client: Client, workers: int) -> None:
         """Wait for all workers, so that the instances are spread at once."""
@@ -209,9 +222,3 @@ def find_example() -> str:
             hint="The demo needs a checkout of the project.",
         )
     return path.read_text()
-
-
-def _deploy(client: Client, text: str) -> dict[str, Any]:
-    from mesh.cli.apps import deploy_and_wait
-
-    return deploy_and_wait(client, text, 60.0)

@@ -72,7 +72,7 @@ def start(settings: SparkSettings, name: str, scratch: Path) -> SparkSession:
         # compiler's first tier is enough for plans that live for one trigger.
         .config(
             "spark.driver.extraJavaOptions",
-            f"-Dderby.system.home={scratch} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 "
+            f"-Dderby.system.home={scratch} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms512m "
             + class_archive.java_option(class_archive.default_path()),
         )
     )

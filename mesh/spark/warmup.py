@@ -7,6 +7,7 @@ each kind of work and then keeps.  A worker pays it before it says that it is re
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final
 
 from mesh.model.cluster import Assignment
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from mesh.model.app import AppSpec
 
@@ -59,6 +61,16 @@ def warm(session: SparkSession, spec: AppSpec, nats: Mapping[str, str], director
                 restored=frozenset(),
             )
         )
+    # ``processAllAvailable`` would wait for a further, empty trigger.
+    while not all(_has_run(one) for one in running):
+        time.sleep(0.02)
     for one in running:
-        one.processAllAvailable()
         one.stop()
+
+
+def _has_run(running: StreamingQuery) -> bool:
+    failure = running.exception()
+    if failure is not None:
+        raise failure
+    progress = running.lastProgress
+    return progress is not None and progress["numInputRows"] > 0
