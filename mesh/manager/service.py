@@ -107,14 +107,19 @@ class ManagerService:
 
     async def undeploy(self, app: str) -> None:
         """Mark ``app`` for removal; the leader stops it and deletes its channels and state."""
-        record = self._get(app)
-        try:
-            await self._write(replace(record.value, deleting=True))
-        except kv.RevisionConflict:
-            # Another manager marked it first.
-            return
-        except (NatsError, TimeoutError, OSError) as error:
-            raise _unreachable(error) from error
+        deadline_s = self._clock.monotonic_s() + UNDEPLOY_S
+        while not (record := self._get(app)).value.deleting:
+            version = self._view.version
+            try:
+                await self._write(replace(record.value, deleting=True))
+            except kv.RevisionConflict as conflict:
+                # Another manager wrote it, and this one's view is behind: look again.
+                left_s = deadline_s - self._clock.monotonic_s()
+                if left_s <= 0:
+                    raise _unreachable(conflict) from conflict
+                await self._view.changed(version, left_s)
+            except (NatsError, TimeoutError, OSError) as error:
+                raise _unreachable(error) from error
 
     async def apps(self) -> list[AppStatus]:
         """All apps with their states, by name."""
@@ -172,8 +177,9 @@ class ManagerService:
         stream = names.error_js_stream(app)
         found: list[dict[str, Any]] = []
         try:
-            sequence = (await self._js.stream_info(stream)).state.last_seq
-            while sequence > 0 and len(found) < limit:
+            state = (await self._js.stream_info(stream)).state
+            sequence = state.last_seq
+            while sequence >= max(1, state.first_seq) and len(found) < limit:
                 try:
                     message = await self._js.get_msg(stream, sequence, direct=True)
                 except NotFoundError:

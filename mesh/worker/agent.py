@@ -74,6 +74,8 @@ class Agent:
     incarnation: str = field(default_factory=lambda: secrets.token_hex(4))
     #: What the session was told to run, by instance.
     _running: dict[str, Assignment] = field(default_factory=dict)
+    #: What the session was told to stop, and has not said that it has.
+    _stopping: set[str] = field(default_factory=set)
     _ready: bool = False
     #: When a heartbeat was last sent that the server took, seconds.
     _renewed_s: float = 0.0
@@ -147,6 +149,7 @@ class Agent:
                 await self._take(reply)
             log.warning("session ended, starting another", extra=fields(worker=self.id))
             self._ready = False
+            self._stopping.clear()
             lost, self._running = self._running, {}
             for assignment in lost.values():
                 await self._report(self._interrupted(assignment))
@@ -244,6 +247,7 @@ class Agent:
             wanted = mine.get(name)
             if wanted is None:
                 await self.session.send(StopInstance(name, assignment.epoch))
+                self._stopping.add(name)
                 del self._running[name]
         for name, assignment in mine.items():
             known = self._running.get(name)
@@ -257,10 +261,17 @@ class Agent:
             assert group is not None, "the leader places groups of the app"
             self._running[name] = assignment
             await self.session.send(StartInstance(assignment, group))
+        # What an earlier session ran, and nobody wants any more, will not be reported by this one.
+        for seen in snapshot.statuses:
+            status = seen.value
+            is_left = status.worker == self.id and status.state is not InstanceState.STOPPED
+            if is_left and status.instance not in mine.keys() | self._stopping:
+                await self._report(replace(status, state=InstanceState.STOPPED))
 
     async def _stop_all(self) -> None:
         for name, assignment in self._running.items():
             await self.session.send(StopInstance(name, assignment.epoch))
+            self._stopping.add(name)
         self._running.clear()
 
     async def _take(self, reply: Reply) -> None:
@@ -275,6 +286,8 @@ class Agent:
                 if self._is_member:
                     await self._reconcile()
             case Report(status):
+                if status.state is InstanceState.STOPPED:
+                    self._stopping.discard(status.instance)
                 await self._report(status)
 
     async def _report(self, status: InstanceStatus) -> None:

@@ -1,4 +1,4 @@
-"""One mesh for a module's tests: a cold Spark session costs more than everything else they do."""
+"""One mesh for all end-to-end tests: a cold Spark session costs more than most of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Scene = Callable[[View], Coroutine[Any, Any, None]]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshCluster]:
     """A server, a manager and two workers, w1 and w2."""
     found = MeshCluster(tmp_path_factory.mktemp("mesh"))
