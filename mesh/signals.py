@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Collection
+
+
+async def end(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Cancel tasks and wait until they have ended, with whatever they end.
+
+    They are cancelled until they do: ``wait_for`` of Python 3.11, with which nats-py waits, forgets
+    a cancellation that comes together with the result.
+    """
+    pending = {task for task in tasks if not task.done()}
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=0.2)
+    for task in tasks:
+        if not task.cancelled():
+            # Looked at, so that asyncio doesn't report it as never retrieved.
+            task.exception()
 
 
 async def until_signal(work: Awaitable[Any]) -> None:
@@ -28,6 +44,4 @@ async def until_signal(work: Awaitable[Any]) -> None:
     if task.done():
         task.result()
         return
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    await end([task])

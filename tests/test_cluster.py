@@ -22,7 +22,7 @@ from mesh.control.lifecycle import AppState
 from mesh.errors import MeshError
 from mesh.jetstream import kv, server
 from mesh.jetstream.channels import ensure_buckets
-from mesh.jetstream.connection import connect
+from mesh.jetstream.connection import close, connect
 from mesh.jetstream.watch import ClusterView
 from mesh.manager.service import ManagerService
 from mesh.model import names
@@ -163,7 +163,7 @@ def look(cluster: Cluster, scene: Callable[[Eye], Coroutine[Any, Any, None]]) ->
             await scene(Eye(cluster, view, ManagerService(client, view, settings, clock)))
         finally:
             await view.stop()
-            await client.close()
+            await close(client)
 
     asyncio.run(run())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import ssl
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,17 @@ if TYPE_CHECKING:
     from mesh.settings import NatsSettings
 
 log = logging.getLogger(__name__)
+
+
+#: How long a connection may take to close; it can hang where the server has gone.
+CLOSE_S = 3.0
+
+
+async def close(client: Client) -> None:
+    """Close a connection, and don't wait for ever."""
+    with contextlib.suppress(TimeoutError, NatsError, OSError):
+        async with asyncio.timeout(CLOSE_S):
+            await client.close()
 
 
 async def connect(settings: NatsSettings, name: str) -> Client:

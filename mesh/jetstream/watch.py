@@ -21,6 +21,7 @@ from mesh.jetstream.kv import OPERATION
 from mesh.logs import fields
 from mesh.model import codec, names
 from mesh.model.cluster import AppRecord, Assignment, InstanceStatus, LeaseRecord, NodeRecord
+from mesh.signals import end
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -72,11 +73,7 @@ class ClusterView:
 
     async def stop(self) -> None:
         """Stop reading."""
-        for task in self._tasks:
-            task.cancel()
-        for task in self._tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await end(self._tasks)
 
     def snapshot(self) -> ClusterSnapshot:
         """Everything, as of now."""

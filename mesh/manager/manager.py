@@ -22,13 +22,13 @@ from nats.js.errors import Error as JetStreamError
 from mesh.clock import SystemClock
 from mesh.control import election, reconcile
 from mesh.jetstream import apply, channels, kv
-from mesh.jetstream.connection import connect
+from mesh.jetstream.connection import close, connect
 from mesh.jetstream.watch import ClusterView
 from mesh.logs import fields
 from mesh.manager.service import ManagerService
 from mesh.model import codec, names
 from mesh.model.cluster import LeaseRecord, NodeRecord, Role
-from mesh.signals import until_signal
+from mesh.signals import end, until_signal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -173,14 +173,10 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
     try:
         yield manager, service
     finally:
-        for task in tasks:
-            task.cancel()
-        for task in tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await end(tasks)
         await manager.resign()
         await view.stop()
-        await client.close()
+        await close(client)
 
 
 async def run(settings: Settings, serve: Serve) -> None:

@@ -27,7 +27,7 @@ from mesh.clock import SystemClock
 from mesh.control import membership
 from mesh.errors import MeshError
 from mesh.jetstream import channels, kv
-from mesh.jetstream.connection import connect
+from mesh.jetstream.connection import close, connect
 from mesh.jetstream.watch import ClusterView
 from mesh.logs import fields
 from mesh.model import codec, names
@@ -39,7 +39,7 @@ from mesh.model.cluster import (
     NodeRecord,
     Role,
 )
-from mesh.signals import until_signal
+from mesh.signals import end, until_signal
 from mesh.worker.child import SessionProcess
 from mesh.worker.protocol import Ready, Report, SessionConfig, StartInstance, StopInstance
 
@@ -335,21 +335,22 @@ async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
     await agent.claim()
 
     async def loops() -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(agent.beat())
-            group.create_task(agent.work())
-            group.create_task(agent.listen())
+        tasks = [asyncio.create_task(c) for c in (agent.beat(), agent.work(), agent.listen())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for ended in done:
+                ended.result()
+        finally:
+            await end(tasks)
 
     task = asyncio.create_task(loops())
     try:
         yield task
     finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, MeshError, BaseExceptionGroup):
-            await task
+        await end([task])
         await agent.leave()
         await view.stop()
-        await client.close()
+        await close(client)
 
 
 async def run(settings: Settings) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from mesh import java, logs
 from mesh.clock import SystemClock
 from mesh.jetstream import channels
-from mesh.jetstream.connection import connect
+from mesh.jetstream.connection import close, connect
 from mesh.jetstream.snapshots import JetStreamSnapshots, ensure_buckets
 from mesh.logs import fields
 from mesh.model import codec
@@ -192,7 +192,7 @@ async def run(config: SessionConfig, replies: Replies) -> None:
     while line := await reader.readline():
         await session.handle(line)
     await session.stop_all()
-    await client.close()
+    await close(client)
     spark.stop()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from mesh.clock import SystemClock
 from mesh.jetstream.channels import ensure_buckets
-from mesh.jetstream.connection import connect
+from mesh.jetstream.connection import close, connect
 from mesh.jetstream.watch import ClusterView
 from mesh.settings import ChannelSettings, NatsSettings
 from tests.e2e.mesh_cluster import MeshCluster, View
@@ -49,4 +49,4 @@ async def _play(cluster: MeshCluster, scene: Scene) -> None:
         await scene(view)
     finally:
         await records.stop()
-        await client.close()
+        await close(client)
