@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+from mesh import java
 from mesh.jetstream import server
 from mesh.model import codec
 from mesh.settings import NatsSettings, Settings
@@ -30,6 +31,14 @@ def make() -> Path | None:
     Returns:
         The archive's path; None when this Java can't write one.
     """
+    # An archive builds on the one of Java's own classes, which some Javas come without.
+    shares = subprocess.run(
+        [java.java_home() / "bin" / "java", "-Xshare:on", "-version"],
+        capture_output=True,
+        check=False,
+    )
+    if shares.returncode != 0:
+        return None
     path = class_archive.default_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="mesh-archive-") as directory:
