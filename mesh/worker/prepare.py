@@ -31,13 +31,11 @@ def make() -> Path | None:
     Returns:
         The archive's path; None when this Java can't write one.
     """
-    # An archive builds on the one of Java's own classes, which some Javas come without.
-    shares = subprocess.run(
-        [java.java_home() / "bin" / "java", "-Xshare:on", "-version"],
-        capture_output=True,
-        check=False,
-    )
-    if shares.returncode != 0:
+    # An archive builds on the one of Java's own classes, which some Javas come without: the wheel's
+    # does.  Making that takes a second, where the installation can be written to.
+    if not _java("-Xshare:on", "-version") and not (
+        _java("-Xshare:dump") and _java("-Xshare:on", "-version")
+    ):
         return None
     path = class_archive.default_path()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,6 +62,12 @@ def make() -> Path | None:
         finally:
             nats.stop()
     return path if _finished(class_archive.unfinished(path), path) else None
+
+
+def _java(*arguments: str) -> bool:
+    """Whether Java ends well with these arguments."""
+    command: list[str | Path] = [java.java_home() / "bin" / "java", *arguments]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def _finished(written: Path, path: Path) -> bool:
