@@ -112,7 +112,6 @@ def whole_tree(dev: Dev) -> list[psutil.Process]:
             assert any("java" in p.name() for p in found)
             assert any("nats-server" in p.name() for p in found)
             return found
-        time.sleep(0.2)
     raise AssertionError("the worker is not ready")
 
 

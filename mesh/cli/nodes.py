@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mesh.cli.options import ConfigOption  # noqa: TC001 - typer reads the annotations
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable
 
+    from mesh.manager import ManagerService
     from mesh.settings import Settings
 
 _PANEL = "Parts of a cluster"
@@ -42,7 +41,7 @@ def manager(id: IdOption = None, config: ConfigOption = None) -> None:
     settings = _prepare(config)
     if id is not None:
         settings = replace(settings, manager=replace(settings.manager, id=id))
-    asyncio.run(_until_signal(_manage(settings)))
+    asyncio.run(_manage(settings))
 
 
 def worker(id: IdOption = None, config: ConfigOption = None) -> None:
@@ -53,7 +52,9 @@ def worker(id: IdOption = None, config: ConfigOption = None) -> None:
     settings = _prepare(config)
     if id is not None:
         settings = replace(settings, worker=replace(settings.worker, id=id))
-    asyncio.run(_until_signal(_work(settings)))
+    from mesh.worker import agent
+
+    asyncio.run(agent.run(settings))
 
 
 @user_commands.command("add")
@@ -100,28 +101,14 @@ def _prepare(config: Path | None) -> Settings:
 
 async def _manage(settings: Settings) -> None:
     from mesh.api.server import ApiServer, listen
-    from mesh.manager.manager import running
+    from mesh.manager import run
 
     # Settings that can't be are refused before anything is written to NATS.
     listener = listen(settings.manager)
-    async with running(settings) as (one, service):
+
+    async def serve(service: ManagerService, announce: Callable[[str], None]) -> None:
         api = ApiServer(service, settings.manager, listener)
-        one.address = listener.address
+        announce(listener.address)
         await api.run()
 
-
-async def _work(settings: Settings) -> None:
-    from mesh.worker.agent import running
-
-    async with running(settings) as task:
-        await task
-
-
-async def _until_signal(work: Coroutine[Any, Any, None]) -> None:
-    """Run ``work`` until it ends or a signal asks for its end; its clean-up is awaited."""
-    task = asyncio.ensure_future(work)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, task.cancel)
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    await run(settings, serve)
