@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from mesh.model.cluster import NodeRecord
 
 
+#: A node renews its record this many times in its term.
+BEATS_PER_TERM = 4
+
+
 class Presence(StrEnum):
     """How sure it is that a node is there."""
 

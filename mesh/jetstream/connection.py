@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
+from nats.js.errors import Error as JetStreamError
 
 from mesh.errors import MeshError
 from mesh.logs import fields
@@ -20,13 +21,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+#: What a call raises when the server is away, or has no leader.
+UNREACHABLE = (NatsError, JetStreamError, TimeoutError, OSError)
 #: How long a connection may take to close; it can hang where the server has gone.
 CLOSE_S = 3.0
 
 
 async def close(client: Client) -> None:
     """Close a connection, and don't wait for ever."""
-    with contextlib.suppress(TimeoutError, NatsError, OSError):
+    with contextlib.suppress(*UNREACHABLE):
         async with asyncio.timeout(CLOSE_S):
             await client.close()
 

@@ -174,7 +174,6 @@ async def ensure_buckets(js: JetStreamContext, replicas: int) -> None:
 
 async def purge(js: JetStreamContext, incarnation: str) -> None:
     """Drop all snapshots of one incarnation of an app."""
-    manifests = await js.key_value(names.SNAPSHOTS_BUCKET)
     await js.purge_stream(
         f"KV_{names.SNAPSHOTS_BUCKET}", subject=f"$KV.{names.SNAPSHOTS_BUCKET}.{incarnation}.>"
     )
@@ -183,7 +182,6 @@ async def purge(js: JetStreamContext, incarnation: str) -> None:
         for entry in await objects.list():
             if entry.name.startswith(f"{incarnation}/"):
                 await objects.delete(entry.name)
-    del manifests
 
 
 def _taken_over(key: str) -> MeshError:

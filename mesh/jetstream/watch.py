@@ -12,11 +12,9 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from nats.errors import Error as NatsError
-from nats.js.errors import Error as JetStreamError
-
 from mesh.control.snapshot import ClusterSnapshot, Seen
 from mesh.errors import MeshError
+from mesh.jetstream.connection import UNREACHABLE
 from mesh.jetstream.kv import OPERATION
 from mesh.logs import fields
 from mesh.model import codec, names
@@ -113,7 +111,7 @@ class ClusterView:
         while True:
             try:
                 await self._read(bucket, complete)
-            except (NatsError, JetStreamError, TimeoutError, OSError) as error:
+            except UNREACHABLE as error:
                 log.debug("watch made anew", extra=fields(bucket=bucket, error=error))
                 await asyncio.sleep(0.2)
 
@@ -139,7 +137,7 @@ class ClusterView:
                 if message.metadata.num_pending == 0:
                     complete.set()
         finally:
-            with contextlib.suppress(NatsError, JetStreamError, TimeoutError, OSError):
+            with contextlib.suppress(*UNREACHABLE):
                 await subscription.unsubscribe()
 
     def _receive(self, bucket: str, message: Msg) -> None:

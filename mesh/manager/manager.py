@@ -16,13 +16,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nats.errors import Error as NatsError
-from nats.js.errors import Error as JetStreamError
-
 from mesh.clock import SystemClock
-from mesh.control import election, reconcile
+from mesh.control import election, membership, reconcile
 from mesh.jetstream import apply, channels, kv
-from mesh.jetstream.connection import close, connect
+from mesh.jetstream.connection import UNREACHABLE, close, connect
 from mesh.jetstream.watch import ClusterView
 from mesh.logs import fields
 from mesh.manager.service import ManagerService
@@ -41,11 +38,6 @@ if TYPE_CHECKING:
     Serve = Callable[[ManagerService, Callable[[str], None]], Awaitable[None]]
 
 log = logging.getLogger(__name__)
-
-#: What a call to a server that is away, or without a leader, raises.
-UNREACHABLE = (NatsError, JetStreamError, TimeoutError, OSError)
-#: A heartbeat is sent this many times in a node's term.
-BEATS_PER_TERM = 4
 
 
 @dataclass
@@ -76,7 +68,7 @@ class Manager:
                 await kv.put(js, names.CONTROL_BUCKET, key, codec.encode(record))
             except UNREACHABLE as error:
                 log.debug("heartbeat not stored", extra=fields(error=error))
-            await asyncio.sleep(self.settings.worker.ttl_s / BEATS_PER_TERM)
+            await asyncio.sleep(self.settings.worker.ttl_s / membership.BEATS_PER_TERM)
 
     async def lead(self) -> None:
         """Stand for election, and decide while elected, for ever."""

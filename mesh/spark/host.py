@@ -197,15 +197,11 @@ class _Run:
             group_input = self._inputs[messages.column("stream")[start].as_py()]
             part = messages.slice(start, stop - start)
             of_channel = kernels.equal(
-                part.column("subject"), group_input.channel.subject(self._subject_partition)
+                part.column("subject"), group_input.channel.subject(self._number)
             )
             part = part.filter(of_channel)
             if part.num_rows:
                 yield from self._process_stream(part, group_input)
-
-    @property
-    def _subject_partition(self) -> int:
-        return self._number
 
     def _process_stream(
         self, messages: pa.RecordBatch, group_input: GroupInput

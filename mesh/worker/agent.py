@@ -20,14 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
-from nats.errors import Error as NatsError
-from nats.js.errors import Error as JetStreamError
 
 from mesh.clock import SystemClock
 from mesh.control import membership
 from mesh.errors import MeshError
 from mesh.jetstream import channels, kv
-from mesh.jetstream.connection import close, connect
+from mesh.jetstream.connection import UNREACHABLE, close, connect
 from mesh.jetstream.watch import ClusterView
 from mesh.logs import fields
 from mesh.model import codec, names
@@ -55,10 +53,6 @@ if TYPE_CHECKING:
     from mesh.worker.protocol import Reply
 
 log = logging.getLogger(__name__)
-
-UNREACHABLE = (NatsError, JetStreamError, TimeoutError, OSError)
-#: A heartbeat is sent this many times in a worker's term.
-BEATS_PER_TERM = 4
 
 
 @dataclass
@@ -107,7 +101,7 @@ class Agent:
                     detail=f"Its process id is {record.value.pid}.",
                     hint="Give this one another name with --id or MESH_WORKER_ID.",
                 )
-            await self.view.changed(version, worker.ttl_s / BEATS_PER_TERM)
+            await self.view.changed(version, worker.ttl_s / membership.BEATS_PER_TERM)
 
     async def beat(self) -> None:
         """Renew this worker's record for ever, and stop everything when that fails for a term."""
@@ -130,7 +124,7 @@ class Agent:
                 log.warning("term is over, instances stopped", extra=fields(worker=self.id))
                 await self._stop_all()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(ttl_s / BEATS_PER_TERM):
+                async with asyncio.timeout(ttl_s / membership.BEATS_PER_TERM):
                     await self._beat_now.wait()
             self._beat_now.clear()
 
