@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from pyspark_nats.connection import Connection
     from pyspark_nats.fetch import Messages
-    from pyspark_nats.options import SourceOptions
     from pyspark_nats.ranges import StreamRange
+    from pyspark_nats.source_options import SourceOptions
 
 #: Bounds of a batch that Spark is given.
 _ROWS_MAX = 64 * 1024

@@ -29,7 +29,7 @@ from pyspark_nats.errors import RefusedError, UnavailableError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyspark_nats.options import ConnectionOptions
+    from pyspark_nats.connection_options import ConnectionOptions
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark_nats import jetstream, options
+from pyspark_nats import connection_options, jetstream
 from pyspark_nats.connection import Connection
 from pyspark_nats.errors import RefusedError
 
@@ -95,5 +95,5 @@ def positions(
     Raises:
         UnavailableError: no answer within ``timeoutS``; RefusedError: a stream does not exist.
     """
-    with Connection(options.connection_options(given)) as connection:
+    with Connection(connection_options.connection_options(given)) as connection:
         return read(connection, prefix, wanted)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from pyspark_nats.connection import Connection
     from pyspark_nats.jetstream import StreamInfo
-    from pyspark_nats.options import SourceOptions
     from pyspark_nats.ranges import Offset
+    from pyspark_nats.source_options import SourceOptions
 
     Places = dict[str, dict[str, int]]
 

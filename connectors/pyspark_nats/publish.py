@@ -23,7 +23,7 @@ from pyspark_nats.markers import Marker
 
 if TYPE_CHECKING:
     from pyspark_nats.connection import Connection
-    from pyspark_nats.options import SinkOptions
+    from pyspark_nats.sink_options import SinkOptions
 
 #: The server takes a thousand messages an atomic batch; one of them is the marker.
 _ROWS_MAX = 999

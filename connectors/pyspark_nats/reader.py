@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from pyspark_nats.options import SourceOptions
     from pyspark_nats.ranges import StreamRange
+    from pyspark_nats.source_options import SourceOptions
 
 
 @dataclass(frozen=True)

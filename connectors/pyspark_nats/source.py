@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from pyspark_nats import options, rows, typed
+from pyspark_nats import rows, sink_options, source_options, typed
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -25,7 +25,7 @@ class NatsDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns when the user gives no ``.schema(...)``."""
-        read = options.source_options(self.options)
+        read = source_options.source_options(self.options)
         if read.format != "raw":
             return typed.ddl(read)
         return rows.MARKED_DDL if read.range_markers else rows.RAW_DDL
@@ -34,22 +34,22 @@ class NatsDataSource(DataSource):
         """For ``spark.read``."""
         from pyspark_nats.reader import NatsReader
 
-        return NatsReader(options.source_options(self.options), schema)
+        return NatsReader(source_options.source_options(self.options), schema)
 
     def streamReader(self, schema: StructType) -> NatsStreamReader:
         """For ``spark.readStream``."""
         from pyspark_nats.reader import NatsStreamReader
 
-        return NatsStreamReader(options.source_options(self.options), schema)
+        return NatsStreamReader(source_options.source_options(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> NatsWriter:
         """For ``df.write``."""
         from pyspark_nats.writer import NatsWriter
 
-        return NatsWriter(options.sink_options(self.options), schema)
+        return NatsWriter(sink_options.sink_options(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NatsStreamWriter:
         """For ``df.writeStream``."""
         from pyspark_nats.writer import NatsStreamWriter
 
-        return NatsStreamWriter(options.sink_options(self.options), schema)
+        return NatsStreamWriter(sink_options.sink_options(self.options), schema)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark_nats.arrow import Array
     from pyspark_nats.decode import Decoded
     from pyspark_nats.fetch import Messages
-    from pyspark_nats.options import SourceOptions
+    from pyspark_nats.source_options import SourceOptions
 
 #: The metadata columns as DDL types.
 METADATA_DDL: Final = {

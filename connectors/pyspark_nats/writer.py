@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from pyspark_nats.options import SinkOptions
+    from pyspark_nats.sink_options import SinkOptions
 
 #: Rows of one task and batch that are told apart when positions are derived.
 _ROWS_BITS = 32

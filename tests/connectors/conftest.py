@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh import java
-from pyspark_nats import frames, jetstream, markers, options
+from pyspark_nats import connection_options, frames, jetstream, markers
 from pyspark_nats.connection import Connection
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Broker:
 def connect(running: server.NatsServer) -> Broker:
     """A broker on a running server."""
     given = {"servers": running.url, "timeoutS": "20"}
-    return Broker(running.url, Connection(options.connection_options(given)))
+    return Broker(running.url, Connection(connection_options.connection_options(given)))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from mesh.jetstream import server
-from pyspark_nats import markers, options, outgoing, publish
+from pyspark_nats import markers, outgoing, publish, sink_options
 from pyspark_nats.connection import Connection
 from pyspark_nats.errors import (
     FENCED,
@@ -46,7 +46,7 @@ def publisher() -> Iterator[Make]:
     opened: list[Connection] = []
 
     def make(url: str, epoch: int = 1, **given: str) -> publish.Publisher:
-        read = options.sink_options({"servers": url, "epoch": str(epoch), **given})
+        read = sink_options.sink_options({"servers": url, "epoch": str(epoch), **given})
         # What a process knows of markers is kept for its next task; these are other processes.
         publish._local.__dict__.clear()
         opened.append(Connection(read.connection))
@@ -121,7 +121,7 @@ def test_positions_that_do_not_grow_are_refused(broker: Any, publisher: Make) ->
 
 def test_a_stream_made_anew_gets_all_rows_again(broker: Any) -> None:
     broker.create("S")
-    given = options.sink_options({**broker.given, "epoch": "1"})
+    given = sink_options.sink_options({**broker.given, "epoch": "1"})
     with Connection(given.connection) as connection:
         publish.Publisher(connection, given).write(rows(0, 10))
         broker.call("STREAM.DELETE.S")

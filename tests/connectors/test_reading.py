@@ -11,7 +11,17 @@ import numpy as np
 import pytest
 
 from mesh.jetstream import server
-from pyspark_nats import batches, fetch, frames, offsets, options, ranges, reader, rows
+from pyspark_nats import (
+    batches,
+    connection_options,
+    fetch,
+    frames,
+    offsets,
+    ranges,
+    reader,
+    rows,
+    source_options,
+)
 from pyspark_nats.connection import Connection, shared
 from pyspark_nats.errors import DataLossError, RefusedError
 from pyspark_nats.ranges import Blocks, StreamRange
@@ -23,7 +33,7 @@ pytestmark = pytest.mark.nats
 
 
 def watch(broker: Any, **given: str) -> offsets.Watch:
-    read = options.source_options({**broker.given, "stream": "S", **given})
+    read = source_options.source_options({**broker.given, "stream": "S", **given})
     return offsets.Watch(read, broker.connection)
 
 
@@ -134,7 +144,7 @@ def test_nothing_new_is_the_same_offset_after_the_wait(broker: Any) -> None:
 def test_a_message_ends_the_wait_at_once(broker: Any) -> None:
     broker.create("S")
     start = watch(broker, startingOffsets="latest").initial()
-    other = options.source_options({**broker.given, "stream": "S", "idleWaitMs": "30000"})
+    other = source_options.source_options({**broker.given, "stream": "S", "idleWaitMs": "30000"})
     ends: list[dict[str, dict[str, int]]] = []
     is_waiting = threading.Event()
 
@@ -192,7 +202,7 @@ def test_a_cut_batch_has_the_time_of_its_last_message(broker: Any) -> None:
 def test_time_in_an_offset_is_never_after_a_message_behind_it(broker: Any) -> None:
     broker.create("S")
     stop = threading.Event()
-    given = options.connection_options(broker.given)
+    given = connection_options.connection_options(broker.given)
 
     def flood() -> None:
         with Connection(given) as connection:
@@ -229,7 +239,7 @@ def test_time_in_an_offset_is_never_after_a_message_behind_it(broker: Any) -> No
 
 
 def partitions(broker: Any, start: dict[str, Any], end: dict[str, Any], **given: str) -> Any:
-    read = options.source_options({**broker.given, "stream": "S", **given})
+    read = source_options.source_options({**broker.given, "stream": "S", **given})
     planned = reader._partitions(read, broker.connection, start, end)[0]
     assert isinstance(planned, reader.NatsPartition)
     return planned.ranges[0]
@@ -263,7 +273,7 @@ def test_other_subjects_are_skipped_and_batches_are_bounded(
     for _ in range(5):
         broker.publish("ev.S", *["a"] * 60)
         broker.publish("ev.other", "b")
-    read = options.source_options({**broker.given, "stream": "S", "subject": "ev.S"})
+    read = source_options.source_options({**broker.given, "stream": "S", "subject": "ev.S"})
     shape = batches.Form(rows.raw, False)
     found = list(batches.read(read, shape, [StreamRange("S", 0, 305, 0, 0)]))
     assert sum(batch.num_rows for batch in found) == 300
