@@ -11,12 +11,13 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint lock conf clean
+.PHONY: help demo test lint lock conf clean bench-connector
 
 help:
 	@echo 'make demo    start a small cluster, run examples/temperature.siddhi on real data, show what comes out'
 	@echo 'make test    lint, types, import rules and all tests'
 	@echo 'make lint    the same without the tests'
+	@echo 'make bench-connector   how fast the Spark connector is; CHECK=1 to fail on a missed target, ONLY=reading,writing'
 	@echo 'make conf    write conf/mesh.yaml anew from the settings in the code'
 	@echo 'make lock    resolve requirements.lock anew (needs uv)'
 	@echo 'make clean   remove the virtual environment, caches and the data of mesh dev'
@@ -33,6 +34,9 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+bench-connector: $(STAMP)
+	@$(BIN)/python -m bench.connector $(if $(CHECK),--check) $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 conf: $(STAMP)
 	$(BIN)/python -m mesh.settings > conf/mesh.yaml

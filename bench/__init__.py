@@ -1,0 +1,1 @@
+"""Benchmarks: each prints its figures beside the limit that the same run found."""

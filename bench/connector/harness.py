@@ -1,0 +1,283 @@
+"""What every measurement of the connector is given: a server, a Spark session, a directory."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import psutil
+
+from bench.connector.wire import Wire
+from mesh import java
+from mesh.jetstream import server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from pyspark.sql import SparkSession
+
+#: The issue's figures are for this many cores; more would flatter, fewer would not do.
+CORES: Final = 2
+
+#: A session without what this machine needs; the rest is the connector's own recommendation.
+_SESSION_CONF: Final[dict[str, str]] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number of the bench, and what it should be.
+
+    With a ``limit`` the target is one of the ratio ``value / limit``, else of ``value`` itself.
+    """
+
+    name: str
+    #: The median of ``runs``.
+    value: float
+    unit: str
+    #: None for a figure that is printed for the record only.
+    target: float | None = None
+    #: Whether the target is a lower bound; False for an upper one.
+    at_least: bool = True
+    note: str = ""
+    #: What ``value`` is compared with, in the same unit; None to compare the value itself.
+    limit: float | None = None
+    #: Every single measurement, in the order in which they were made.
+    runs: tuple[float, ...] = ()
+
+    @property
+    def ratio(self) -> float | None:
+        """``value`` as a share of the limit; None without a limit."""
+        return None if self.limit is None else self.value / self.limit
+
+    @property
+    def is_met(self) -> bool | None:
+        """Whether the target is met; None without one."""
+        if self.target is None:
+            return None
+        measured = self.value if self.ratio is None else self.ratio
+        return measured >= self.target if self.at_least else measured <= self.target
+
+
+def figure(
+    name: str,
+    runs: Sequence[float],
+    unit: str,
+    *,
+    target: float | None = None,
+    at_least: bool = True,
+    note: str = "",
+    limit: float | None = None,
+) -> Figure:
+    """A figure whose value is the median of ``runs``; at least one."""
+    value = statistics.median(runs)
+    return Figure(name, value, unit, target, at_least, note, limit, tuple(runs))
+
+
+@dataclass(frozen=True)
+class CpuSeconds:
+    """Processor time that has been used so far, seconds."""
+
+    server: float
+    jvm: float
+    #: Spark's Python workers and planners.
+    python: float
+
+    def since(self, before: CpuSeconds) -> CpuSeconds:
+        """What was used between two readings."""
+        return CpuSeconds(
+            self.server - before.server, self.jvm - before.jvm, self.python - before.python
+        )
+
+    def per_million(self, rows: int) -> str:
+        """As text, per million rows."""
+        share = 1e6 / rows
+        parts = (("server", self.server), ("python", self.python), ("jvm", self.jvm))
+        return ", ".join(f"{name} {used * share:.2f}" for name, used in parts) + " CPU s/M"
+
+
+class Bench:
+    """A server of its own, and a Spark session as soon as somebody asks for it.
+
+    Use it as a context: at its end everything is stopped and deleted, also after an interrupt.
+    """
+
+    def __init__(self) -> None:
+        #: For files of measurements, such as checkpoints; the server's store is below it as well.
+        self.directory = Path(tempfile.mkdtemp(prefix="bench-connector-"))
+        self._spark: SparkSession | None = None
+        self._server: server.NatsServer | None = None
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        try:
+            self.stop_spark()
+        finally:
+            if self._server is not None:
+                self._server.stop()
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    # --- server
+
+    @property
+    def server(self) -> server.NatsServer:
+        """The server, started by the first use: JetStream with file storage, one node."""
+        if self._server is None:
+            self._server = server.start(self.directory / "nats")
+        return self._server
+
+    @property
+    def url(self) -> str:
+        """Where clients connect."""
+        return self.server.url
+
+    def call(self, subject: str, **query: Any) -> dict[str, Any]:
+        """An API call of JetStream, ``subject`` without its prefix.
+
+        Raises:
+            RuntimeError: the server refused.
+        """
+        with Wire(self.server.port) as wire:
+            return wire.call(subject, **query)
+
+    def create_stream(self, name: str, subjects: Sequence[str] | str, **config: Any) -> None:
+        """Make a stream that the sink can write to exactly once.
+
+        Args:
+            name: of the stream; the sink's marker subjects are added.
+            subjects: what it captures.
+            config: further fields of the stream's configuration, or others for ours.
+        """
+        own = [subjects] if isinstance(subjects, str) else list(subjects)
+        fields: dict[str, Any] = {
+            "name": name,
+            "subjects": [*own, f"mesh._marker.{name}.>"],
+            "storage": "file",
+            "num_replicas": 1,
+            "allow_direct": True,
+            "allow_atomic": True,
+            "allow_rollup_hdrs": True,
+        }
+        self.call(f"STREAM.CREATE.{name}", **(fields | config))
+
+    def delete_stream(self, name: str) -> None:
+        """Delete a stream, so that its files do not weigh on what is measured next."""
+        self.call(f"STREAM.DELETE.{name}")
+
+    def messages(self, name: str) -> int:
+        """How many messages a stream holds."""
+        return int(self.call(f"STREAM.INFO.{name}")["state"]["messages"])
+
+    # --- Spark
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session, started by the first use; all measurements share it."""
+        if self._spark is None:
+            self._spark = start_session(self.directory / "spark")
+        return self._spark
+
+    def stop_spark(self) -> None:
+        """End the session and its JVM; the next use starts another."""
+        if self._spark is None:
+            return
+        from pyspark import SparkContext
+
+        context = self._spark.sparkContext
+        self._spark.stop()
+        self._spark = None
+        # The gateway is a process that outlives the session, and its settings with it.
+        gateway = context._gateway
+        if gateway is not None:
+            gateway.shutdown()
+            gateway.proc.stdin.close()
+            gateway.proc.wait(20)
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+
+    # --- what it took
+
+    def cpu(self) -> CpuSeconds:
+        """The processor time used so far by the server and by Spark."""
+        jvm = python = 0.0
+        for child in psutil.Process().children():
+            own, ended = _used(child)
+            if _name(child) == "java":
+                jvm += own
+                # What the JVM starts and waits for is Python.
+                python += ended + sum(sum(_used(p)) for p in child.children(recursive=True))
+        return CpuSeconds(sum(_used(psutil.Process(self.server.process.pid))), jvm, python)
+
+    def rate(self, rows: int, work: Callable[[], float]) -> tuple[float, CpuSeconds]:
+        """Do ``work``, which returns the seconds it took; rows a second, and what it took."""
+        before = self.cpu()
+        took_s = work()
+        return rows / took_s, self.cpu().since(before)
+
+
+def start_session(scratch: Path) -> SparkSession:
+    """A local session with the settings that the connector recommends."""
+    from pyspark.sql import SparkSession
+
+    os.environ["JAVA_HOME"] = str(java.java_home())
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    conf = {
+        **recommended_conf(),
+        **_SESSION_CONF,
+        "spark.local.dir": str(scratch / "local"),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch}",
+    }
+    builder = SparkSession.builder.master(f"local[{CORES}]").appName("bench")
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    return session
+
+
+def recommended_conf() -> dict[str, str]:
+    """The session settings that the connector recommends to its users."""
+    try:
+        tuning: Any = importlib.import_module("pyspark_nats.tuning")
+    except ImportError:
+        return {"spark.python.unix.domain.socket.enabled": "true"}
+    return dict(tuning.RECOMMENDED_CONF)
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return process.name()
+    except psutil.NoSuchProcess:
+        return ""
+
+
+def _used(process: psutil.Process) -> tuple[float, float]:
+    """Seconds of a process, and of those of its children that have ended."""
+    try:
+        times = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0, 0.0
+    return times.user + times.system, times.children_user + times.children_system
