@@ -1,0 +1,195 @@
+"""The connector as a distribution of its own: built, installed and used where there is no mesh.
+
+What is installed here is linked into a directory of its own, but only the packages that the
+connector's wheel says it needs, with what those need.  So a dependency that is used and not
+declared is missing, and so is mesh.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mesh import java
+from mesh.jetstream import server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+CONNECTORS = ROOT / "connectors"
+
+#: Imports every module, and says which; then that mesh is not there.
+IMPORTS = """
+import importlib, json, pkgutil
+import pyspark_nats
+names = [m.name for m in pkgutil.walk_packages(pyspark_nats.__path__, "pyspark_nats.")]
+for name in names:
+    importlib.import_module(name)
+absent = [n for n in ("mesh", "mesh_connectors", "nats") if importlib.util.find_spec(n) is None]
+print(json.dumps({"file": pyspark_nats.__file__, "names": names, "absent": absent}))
+"""
+
+#: Writes ten messages to a stream and reads them back, as a user's program would.
+ROUND_TRIP = """
+import json, sys
+from pyspark.sql import SparkSession
+url, scratch = sys.argv[1:]
+spark = (
+    SparkSession.builder.master("local[1]")
+    .config("spark.ui.enabled", "false")
+    .config("spark.driver.host", "127.0.0.1")
+    .config("spark.driver.bindAddress", "127.0.0.1")
+    .config("spark.local.dir", scratch)
+    .config("spark.sql.warehouse.dir", scratch)
+    .getOrCreate()
+)
+spark.sparkContext.setLogLevel("OFF")
+numbers = spark.range(10).selectExpr("concat('n', id) AS data")
+numbers.write.format("nats").mode("append").options(
+    servers=url, stream="S", subject="ev.S"
+).save()
+table = spark.read.format("nats").options(servers=url, stream="S", subject="ev.S").load()
+rows = table.selectExpr("cast(data AS string) AS text").collect()
+print(json.dumps(sorted(row.text for row in rows)))
+spark.stop()
+"""
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Both wheels, built offline: the connector's and the project's."""
+    built: dict[str, Path] = {}
+    for name, source in (("connector", CONNECTORS), ("project", ROOT)):
+        where = tmp_path_factory.mktemp(name)
+        run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", where], cwd=source)
+        (built[name],) = where.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def clean_python(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """``run`` for a virtual environment that holds the connector's wheel and no mesh."""
+    home = tmp_path_factory.mktemp("clean")
+    run([sys.executable, "-m", "venv", "--without-pip", home / "venv"])
+    python = home / "venv" / "bin" / "python"
+    run(
+        [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-index",
+         "--no-deps", "--disable-pip-version-check", wheels["connector"]]
+    )  # fmt: skip
+    needed = home / "needed"
+    needed.mkdir()
+    for entry in closure(requirements(wheels["connector"])):
+        (needed / entry.name).symlink_to(entry)
+
+    def execute(*arguments: object) -> str:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "JAVA_HOME": str(java.java_home()),
+            # A directory named here is searched, but its .pth files are not read: they are what
+            # makes an editable mesh visible.
+            "PYTHONPATH": str(needed),
+            "PYSPARK_PYTHON": str(python),
+        }
+        return run([python, *arguments], cwd=home, env=environment)
+
+    return execute
+
+
+def run(command: list[Any], **given: Any) -> str:
+    """What ``command`` prints; an assertion with all of it when it fails."""
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, timeout=100,
+        preexec_fn=server.die_with_parent(), **given,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def requirements(wheel: Path) -> list[str]:
+    """Names of the distributions that a wheel says it needs."""
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
+        lines = archive.read(metadata).decode().splitlines()
+    return names(line.removeprefix("Requires-Dist: ") for line in lines if "Requires-Dist" in line)
+
+
+def names(requirements: Iterator[str] | list[str]) -> list[str]:
+    """Of requirements without an "extra"."""
+    found = (re.match(r"[\w.-]+", line) for line in requirements if "extra ==" not in line)
+    return [match[0] for match in found if match]
+
+
+def closure(wanted: list[str]) -> set[Path]:
+    """Top-level files and directories of the installed distributions, with all they need."""
+    entries: set[Path] = set()
+    seen: set[str] = set()
+    while wanted:
+        name = re.sub(r"[-_.]+", "-", wanted.pop()).lower()
+        if name in seen:
+            continue
+        seen.add(name)
+        try:
+            installed = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            # For another platform or Python.
+            continue
+        wanted += names(installed.requires or [])
+        tops = {file.parts[0] for file in installed.files or () if file.parts[0] != ".."}
+        entries |= {Path(str(installed.locate_file(top))) for top in tops}
+    return {entry for entry in entries if entry.name != "__pycache__"}
+
+
+def modules(wheel: Path) -> set[str]:
+    """The connector's files in a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {name for name in archive.namelist() if name.startswith("pyspark_nats/")}
+
+
+def test_both_wheels_hold_the_whole_connector(wheels: dict[str, Path]) -> None:
+    files = (CONNECTORS / "pyspark_nats").rglob("*.py")
+    on_disk = {str(file.relative_to(CONNECTORS)) for file in files}
+    assert modules(wheels["connector"]) == modules(wheels["project"]) == on_disk
+
+
+def test_its_dependencies_have_the_bounds_of_the_project() -> None:
+    import tomllib
+
+    def bounds(path: Path) -> dict[str, str]:
+        lines = tomllib.loads(path.read_text())["project"]["dependencies"]
+        parts = (re.match(r"([\w-]+)(?:\[\w+\])?(.*)", line) for line in lines)
+        return {part[1]: part[2] for part in parts if part}
+
+    ours, whole = bounds(CONNECTORS / "pyproject.toml"), bounds(ROOT / "pyproject.toml")
+    # The project gets its nkeys by way of nats-py.
+    shared = {name: bound for name, bound in ours.items() if name != "nkeys"}
+    assert shared == {name: whole[name] for name in shared}
+
+
+def test_it_imports_without_mesh(clean_python: Any, wheels: dict[str, Path]) -> None:
+    said = json.loads(clean_python("-W", "error", "-c", IMPORTS))
+    assert "/venv/" in said["file"]
+    assert said["absent"] == ["mesh", "mesh_connectors", "nats"]
+    found = {f"{name.replace('.', '/')}.py" for name in said["names"]}
+    assert found == modules(wheels["connector"]) - {"pyspark_nats/__init__.py"}
+
+
+@pytest.mark.spark
+@pytest.mark.nats
+@pytest.mark.slow
+def test_spark_writes_and_reads_with_nothing_else_installed(
+    clean_python: Any, broker: Any, tmp_path: Path
+) -> None:
+    broker.create("S")
+    said = clean_python("-c", ROUND_TRIP, broker.url, tmp_path / "spark")
+    assert json.loads(said.splitlines()[-1]) == sorted(f"n{i}" for i in range(10))
