@@ -1,0 +1,33 @@
+"""A cluster of three servers, and rows to send through faults."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pyspark_nats import connection_options
+from pyspark_nats.connection import Connection
+from tests.connectors.conftest import Broker
+from tests.connectors.faults.cluster import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """Three servers that form a cluster."""
+    made = Cluster(tmp_path / "cluster")
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def cluster_broker(cluster: Cluster) -> Iterator[Broker]:
+    """A connection to the cluster, which finds another server when one is gone."""
+    given = {"servers": cluster.urls(), "timeoutS": "40"}
+    made = Broker(cluster.urls(), Connection(connection_options.connection_options(given)))
+    yield made
+    made.connection.close()

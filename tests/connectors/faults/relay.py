@@ -1,0 +1,152 @@
+"""What a streaming query does, without Spark, so that a fault can be tried in a second.
+
+It plans batches by the source's reader, as Spark would, and writes their rows by the sink's
+publisher.  ``stored`` looks at the outcome by plain requests, and shares no code with either.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+from pyspark_nats import connection_options, outgoing, publish, rows, sink_options, source_options
+from pyspark_nats.connection import Connection, shared
+from pyspark_nats.reader import NatsStreamReader
+from tests.connectors.conftest import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark_nats.connection import Reply
+    from tests.connectors.conftest import Broker
+
+#: How long the relay may go without a server or a leader.
+TIMEOUT_S = "40"
+#: Requests under way at a time when a stream is looked at.
+_LOOKS = 500
+
+
+class Message(NamedTuple):
+    """A message as the stream's leader holds it."""
+
+    sequence: int
+    subject: str
+    data: bytes
+
+
+def stored(broker: Broker, stream: str) -> list[Message]:
+    """Everything in a stream, in order, read one by one from its leader."""
+    last = int(broker.call(f"STREAM.INFO.{stream}")["state"]["last_seq"])
+    found: list[Message] = []
+    for first in range(1, last + 1, _LOOKS):
+        sequences = range(first, min(last, first + _LOOKS - 1) + 1)
+        calls = [
+            (f"$JS.API.STREAM.MSG.GET.{stream}", json.dumps({"seq": sequence}).encode())
+            for sequence in sequences
+        ]
+
+        def look(calls: list[tuple[str, bytes]] = calls) -> list[Reply]:
+            return broker.connection.requests(calls)
+
+        for reply in broker.connection.riding("looking", look):
+            message = json.loads(reply.data).get("message")
+            # A marker that was replaced leaves a gap.
+            if message is not None:
+                data = base64.b64decode(message.get("data", ""))
+                found.append(Message(int(message["seq"]), message["subject"], data))
+    return found
+
+
+def payloads(broker: Broker, stream: str) -> list[bytes]:
+    """The rows in a stream, in order, without markers."""
+    return [m.data for m in stored(broker, stream) if m.subject == f"ev.{stream}"]
+
+
+class Relay:
+    """Copies stream IN to stream OUT exactly once, in a thread of its own, until it is ended."""
+
+    def __init__(self, servers: str, *, batch_rows: int = 100) -> None:
+        self._given = {"servers": servers, "timeoutS": TIMEOUT_S}
+        self._batch_rows = batch_rows
+        self._ending = threading.Event()
+        self._error: BaseException | None = None
+        #: Batches written so far.
+        self.batches = 0
+        self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it still copies."""
+        return self._thread.is_alive()
+
+    def wait_for(self, more: int, what: str, timeout_s: float = 40.0) -> None:
+        """Wait until it has written ``more`` batches; raises what it died of."""
+        wanted = self.batches + more
+        wait_until(lambda: self.batches >= wanted or not self.is_running, what, timeout_s)
+        if self._error is not None:
+            raise self._error
+
+    def finish(self, timeout_s: float = 60.0) -> None:
+        """Have it copy what is left, and wait for that; raises what it died of."""
+        self._ending.set()
+        self._thread.join(timeout_s)
+        assert not self._thread.is_alive(), f"the relay hangs after {self.batches} batches"
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        given = sink_options.sink_options({**self._given, "stream": "OUT", "subject": "ev.OUT"})
+        try:
+            with Connection(given.connection) as connection:
+                self._copy(publish.Publisher(connection, given))
+        except BaseException as error:
+            self._error = error
+        finally:
+            # The source's tasks keep their connection in their thread; this thread ends.
+            shared(connection_options.connection_options(self._given)).close()
+
+    def _copy(self, publisher: publish.Publisher) -> None:
+        source = stream_reader(stream="IN", subject="ev.IN", idleWaitMs="50", **self._given)
+        try:
+            at = source.initialOffset()
+            while True:
+                is_last_look = self._ending.is_set()
+                end = source.latestOffset(at, ReadMaxRows(self._batch_rows))
+                if end == at and is_last_look:
+                    return
+                for batch in batch_rows(source, at, end):
+                    publisher.write(positioned(batch))
+                self.batches += end != at
+                at = end
+        finally:
+            source.stop()
+
+
+def stream_reader(**given: str) -> NatsStreamReader:
+    """The source's reader as Spark gets it, in the raw form."""
+    return NatsStreamReader(source_options.source_options(given), from_arrow_schema(rows.RAW))
+
+
+def batch_rows(source: NatsStreamReader, start: Any, end: Any) -> Iterator[pa.RecordBatch]:
+    """The rows between two offsets, partition after partition."""
+    for partition in source.partitions(start, end):
+        yield from source.read(partition)
+
+
+def positioned(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of the source for the publisher, their sequence being their position."""
+    columns = {
+        "data": batch.column("data"),
+        "producer": pa.array(["relay"] * batch.num_rows, pa.string()),
+        "position": batch.column("sequence"),
+    }
+    return outgoing.completed(
+        pa.record_batch(columns), stream="OUT", subject="ev.OUT", producer="", first_position=0
+    )

@@ -1,0 +1,185 @@
+"""Servers killed, restarted, paused and without a leader, while rows are read and written.
+
+Every test compares what is in the output stream with what is in the input stream, row by row.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from mesh.jetstream import server
+from pyspark_nats import fetch, outgoing, publish, sink_options
+from pyspark_nats.connection import Connection
+from pyspark_nats.ranges import Blocks, StreamRange
+from tests.connectors.faults.cluster import create_replicated
+from tests.connectors.faults.relay import TIMEOUT_S, Relay, payloads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.connectors.conftest import Broker
+    from tests.connectors.faults.cluster import Cluster
+
+pytestmark = [pytest.mark.nats, pytest.mark.slow]
+
+Eventually = Callable[..., None] if TYPE_CHECKING else Any
+
+
+def numbered(first: int, count: int, size: int = 0) -> list[bytes]:
+    """Payloads that say their number, of ``size`` bytes at least."""
+    return [(b"%d " % n).ljust(size, b".") for n in range(first, first + count)]
+
+
+@pytest.fixture
+def relays() -> Iterator[list[Relay]]:
+    """Relays to end with the test, also when it fails."""
+    started: list[Relay] = []
+    yield started
+    for relay in started:
+        if relay.is_running:
+            relay.finish()
+
+
+def write(url: str, stream: str, rows: list[bytes], *, delivery: str = "exactly-once") -> None:
+    """Publish ``rows`` with their number as position, as a task of the sink would."""
+    options = {"servers": url, "timeoutS": TIMEOUT_S, "deliveryGuarantee": delivery}
+    if "deliveryGuarantee" not in sink_options.NAMES:
+        options["delivery"] = options.pop("deliveryGuarantee")
+    given = sink_options.sink_options(options)
+    with Connection(given.connection) as connection:
+        publisher = publish.Publisher(connection, given)
+        for at in range(0, len(rows), 1000):
+            data = pa.array(rows[at : at + 1000], pa.binary())
+            publisher.write(
+                outgoing.completed(
+                    pa.record_batch({"data": data}),
+                    stream=stream, subject=f"ev.{stream}", producer="p", first_position=at,
+                )
+            )  # fmt: skip
+
+
+def kill_and_restart(running: server.NatsServer) -> None:
+    """Kill -9 a server and start it again with its files, on its port."""
+    running.process.kill()
+    running.process.wait()
+    running.process = server.start(running.directory, port=running.port).process
+
+
+# --- one server
+
+
+def test_a_standalone_server_killed_and_started_again(
+    broker: Broker, nats_server: server.NatsServer, relays: list[Relay]
+) -> None:
+    broker.create("IN")
+    broker.create("OUT")
+    relays.append(relay := Relay(broker.url, batch_rows=10))
+    for _ in range(3):
+        broker.publish("ev.IN", *numbered(0, 3000))
+        relay.wait_for(3, "three batches before the kill")
+        kill_and_restart(nats_server)
+        relay.wait_for(1, "a batch after the kill")
+    relay.finish()
+    assert payloads(broker, "OUT") == payloads(broker, "IN") == numbered(0, 3000) * 3
+
+
+def test_a_server_that_stands_still_for_three_seconds(
+    broker: Broker, nats_server: server.NatsServer, relays: list[Relay]
+) -> None:
+    broker.create("IN")
+    broker.create("OUT")
+    broker.publish("ev.IN", *numbered(0, 5000))
+    relays.append(relay := Relay(broker.url, batch_rows=10))
+    relay.wait_for(3, "three batches")
+    nats_server.process.send_signal(signal.SIGSTOP)
+    # The length of the pause is the fault itself: longer than a request may take.
+    threading.Event().wait(3)
+    assert relay.batches < 400
+    nats_server.process.send_signal(signal.SIGCONT)
+    relay.finish()
+    assert payloads(broker, "OUT") == payloads(broker, "IN") == numbered(0, 5000)
+
+
+# --- three servers
+
+
+@pytest.mark.parametrize("is_connected_to_leader", [True, False])
+def test_the_leader_is_killed_during_a_long_read(
+    cluster: Cluster, cluster_broker: Broker, is_connected_to_leader: bool
+) -> None:
+    # More than two requests of the reader bring, so that the rest is not under way at the kill.
+    expected = numbered(0, 40_000, 700)
+    create_replicated(cluster_broker, "IN")
+    write(cluster_broker.url, "IN", expected, delivery="at-least-once")
+    cluster.wait_for_replicas(cluster_broker, "IN")
+    leader = cluster.leader_of(cluster_broker, "IN")
+    other = next(name for name in cluster.nodes if name != leader)
+    given = sink_options.sink_options(
+        {"servers": cluster.urls(first=leader if is_connected_to_leader else other),
+         "timeoutS": TIMEOUT_S}
+    )  # fmt: skip
+    with Connection(given.connection) as connection:
+        wanted = StreamRange("IN", 0, len(expected), 0, 0)
+        parts = fetch.read_range(connection, wanted, Blocks())
+        first = next(parts)
+        assert len(first) < len(expected) / 2
+        cluster.kill(leader)
+        rest = list(parts)
+    found = fetch.concatenated([first, *rest])
+    assert found.data.to_pylist() == expected
+    assert found.sequence.tolist() == list(range(1, len(expected) + 1))
+
+
+def test_the_leader_is_killed_while_rows_are_written_exactly_once(
+    cluster: Cluster, cluster_broker: Broker, eventually: Eventually
+) -> None:
+    expected = numbered(0, 20_000)
+    create_replicated(cluster_broker, "OUT")
+    leader = cluster.leader_of(cluster_broker, "OUT")
+    writer = threading.Thread(target=write, args=(cluster_broker.url, "OUT", expected))
+    writer.start()
+    eventually(lambda: cluster_broker.info("OUT").last > 3000, "a part of the rows")
+    cluster.kill(leader)
+    writer.join(60)
+    assert not writer.is_alive()
+    assert payloads(cluster_broker, "OUT") == expected
+    assert cluster_broker.marker("OUT", "p").position == len(expected) - 1
+
+
+def test_all_leaders_and_every_server_in_turn(
+    cluster: Cluster, cluster_broker: Broker, relays: list[Relay]
+) -> None:
+    """The meta leader killed, the leaders of both streams killed, then a rolling restart."""
+    for name in ("IN", "OUT"):
+        create_replicated(cluster_broker, name)
+    cluster_broker.publish("ev.IN", *numbered(0, 1000))
+    relays.append(relay := Relay(cluster_broker.url, batch_rows=50))
+
+    def go_on(what: str) -> None:
+        # Written through the fault as well: what is doubled here is doubled in the input.
+        cluster_broker.publish("ev.IN", *numbered(0, 500))
+        relay.wait_for(2, f"batches after {what}")
+
+    go_on("the start")
+    killed = cluster.meta_leader()
+    cluster.kill(killed)
+    go_on("the meta leader was killed")
+    for stream in ("IN", "OUT"):
+        cluster.restart(killed)
+        cluster.wait_for_replicas(cluster_broker, "IN", "OUT")
+        killed = cluster.leader_of(cluster_broker, stream)
+        cluster.kill(killed)
+        go_on(f"the leader of {stream} was killed")
+    cluster.restart(killed)
+    for name in cluster.nodes:
+        cluster.wait_for_replicas(cluster_broker, "IN", "OUT")
+        cluster.terminate(name)
+        go_on(f"{name} was ended")
+        cluster.restart(name)
+    relay.finish()
+    assert payloads(cluster_broker, "OUT") == payloads(cluster_broker, "IN")
