@@ -1,0 +1,235 @@
+"""Plain programs that set the limit: they do one thing with the server and nothing else.
+
+Each runs in a process of its own, as Spark's workers do: ``python -m bench.connector.plain JOB``,
+where JOB is a JSON object of the program's arguments.  It gets ready, says so, waits for a line,
+works, and prints when it began and ended, on the clock that all processes of a machine share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from bench.connector import events
+from bench.connector.wire import SILENCE_S, Wire
+from mesh.jetstream.server import die_with_parent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+#: Messages that are sent at once, and how many may lack an answer.
+_PUBLISH_CHUNK: Final = 1000
+_PUBLISH_WINDOW: Final = 8000
+_JOB_TIMEOUT_S: Final = 120.0
+
+
+@dataclass(frozen=True)
+class CountBytes:
+    """Read a stream from its start up to ``last`` and count the bytes, nothing else."""
+
+    port: int
+    stream: str
+    last: int
+    #: How many messages a request asks for; two are under way at a time.  What they bring must stay
+    #: below the 64 MB that the server keeps for a client.
+    pull: int = 100_000
+
+    def prepare(self) -> Callable[[], int]:
+        """Make the consumer; what is given back reads, and returns the bytes."""
+        wire = Wire(self.port)
+        name = f"count-{wire.inbox[-8:]}"
+        config = {"name": name, "deliver_policy": "by_start_sequence", "opt_start_seq": 1,
+                  "ack_policy": "none", "mem_storage": True, "num_replicas": 1}  # fmt: skip
+        wire.call(f"CONSUMER.CREATE.{self.stream}.{name}", stream_name=self.stream, config=config)
+        next_subject = f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{name}"
+        pull = json.dumps({"batch": self.pull, "expires": int(SILENCE_S * 1e9)}).encode()
+
+        def work() -> int:
+            buffer = bytearray(4 << 20)
+            view = memoryview(buffer)
+            receive = wire.socket.recv_into
+            asked = at = size = 0
+            while at < self.last:
+                while asked < self.last and asked - at <= self.pull:
+                    wire.publish(next_subject, pull, "m")
+                    asked += self.pull
+                got = receive(view)
+                if not got:
+                    raise RuntimeError("the server closed the connection")
+                size += got
+                # The last whole head among the bytes tells how far the reading is:
+                # $JS.ACK.stream.consumer.delivered.sequence.consumer_sequence.time.pending
+                head = buffer.rfind(b"$JS.ACK.", max(0, got - 65536), max(0, got - 100))
+                if head >= 0:
+                    at = max(at, int(bytes(view[head : head + 200]).split(b".", 6)[5]))
+                # Heads too close to the end are not whole; the last of all has to be found there.
+                if self.last - at < 10 and buffer.find(b".%d." % self.last, 0, got) >= 0:
+                    at = self.last
+            wire.socket.close()
+            return size
+
+        return work
+
+
+@dataclass(frozen=True)
+class Publish:
+    """Publish prebuilt messages with a bounded window of acks, which are only counted."""
+
+    port: int
+    subject: str
+    #: Bytes of an event as JSON: 70 or 120.
+    size: int
+    first: int
+    count: int
+    #: 0 for one event a message as JSON, else events a message as Arrow.
+    rows_per_message: int = 0
+
+    def prepare(self) -> Callable[[], int]:
+        """Build the frames; what is given back sends them, and returns how many."""
+        wire = Wire(self.port)
+        target = f"{self.subject} {wire.inbox}.a"
+        if self.rows_per_message:
+            block = f"NATS/1.0\r\nContent-Type: {events.ARROW_CONTENT_TYPE}\r\n\r\n".encode()
+            payloads = events.as_arrow(self.size, self.first, self.count, self.rows_per_message)
+            frames = [
+                b"HPUB %b %d %d\r\n%b%b\r\n"
+                % (target.encode(), len(block), len(block) + len(data), block, data)
+                for data in payloads
+            ]
+        else:
+            payloads = events.as_json(self.size, self.first, self.count)
+            frames = [b"PUB %b %d\r\n%b\r\n" % (target.encode(), len(p), p) for p in payloads]
+        # Arrow messages are big; a chunk of them is bounded by its bytes.
+        step = _PUBLISH_CHUNK if not self.rows_per_message else 10
+        window = _PUBLISH_WINDOW if not self.rows_per_message else 80
+        chunks = [
+            (b"".join(frames[at : at + step]), len(frames[at : at + step]))
+            for at in range(0, len(frames), step)
+        ]
+
+        def work() -> int:
+            open_acks = 0
+            rest = b""
+            for chunk, count in chunks:
+                while open_acks > window - count:
+                    done, rest = _acks(wire, rest)
+                    open_acks -= done
+                wire.send(chunk)
+                open_acks += count
+            while open_acks > 0:
+                done, rest = _acks(wire, rest)
+                open_acks -= done
+            wire.socket.close()
+            return len(frames)
+
+        return work
+
+
+def _acks(wire: Wire, rest: bytes) -> tuple[int, bytes]:
+    """Receive, and count the acks; what may be the first part of another goes in and out."""
+    got = wire.socket.recv(1 << 20)
+    if not got:
+        raise RuntimeError("the server closed the connection")
+    data = rest + got
+    if b'"error"' in data or b"-ERR" in data:
+        raise RuntimeError(f"the server refused a message: {data[:300]!r}")
+    return data.count(b'"seq":'), data[-5:] if not data.endswith(b'"seq":') else b""
+
+
+@dataclass(frozen=True)
+class NatsPyLoop:
+    """What a user of nats-py writes: fetch, decode each message with orjson, fetch again."""
+
+    port: int
+    stream: str
+    count: int
+    fetch: int
+
+    def prepare(self) -> Callable[[], int]:
+        """Nothing can be prepared outside its event loop; connecting takes milliseconds."""
+        return lambda: asyncio.run(self._read())
+
+    async def _read(self) -> int:
+        import nats
+        import orjson
+        from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+
+        client = await nats.connect(f"nats://127.0.0.1:{self.port}", pending_size=1 << 26)
+        context = client.jetstream()
+        config = ConsumerConfig(
+            ack_policy=AckPolicy.NONE, deliver_policy=DeliverPolicy.ALL, mem_storage=True
+        )
+        subscription = await context.pull_subscribe(
+            "", stream=self.stream, config=config,
+            pending_msgs_limit=-1, pending_bytes_limit=-1,
+        )  # fmt: skip
+        rows = 0
+        while rows < self.count:
+            for message in await subscription.fetch(self.fetch, timeout=SILENCE_S):
+                orjson.loads(message.data)
+                rows += 1
+        await client.close()
+        return rows
+
+
+Job: TypeAlias = CountBytes | Publish | NatsPyLoop
+
+_JOBS: Final[dict[str, type[Job]]] = {
+    kind.__name__: kind for kind in (CountBytes, Publish, NatsPyLoop)
+}
+
+
+def together(jobs: Sequence[Job]) -> float:
+    """Run ``jobs`` at the same time, a process each; the seconds from first start to last end.
+
+    Raises:
+        RuntimeError: one failed; subprocess.TimeoutExpired: one took over two minutes.
+    """
+    children = [_start(job) for job in jobs]
+    try:
+        for child in children:
+            assert child.stdout is not None
+            if child.stdout.readline() != "ready\n":
+                raise RuntimeError(f"a plain program did not get ready: {child.args!r}")
+        for child in children:
+            assert child.stdin is not None
+            child.stdin.write("go\n")
+            child.stdin.flush()
+        said = [child.communicate(timeout=_JOB_TIMEOUT_S)[0] for child in children]
+        if any(child.returncode for child in children):
+            raise RuntimeError("a plain program failed; what it said is above")
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+    spans = [json.loads(text) for text in said]
+    return float(max(s["ended_s"] for s in spans) - min(s["started_s"] for s in spans))
+
+
+def _start(job: Job) -> subprocess.Popen[str]:
+    given = json.dumps({"kind": type(job).__name__, **asdict(job)})
+    return subprocess.Popen(
+        [sys.executable, "-m", "bench.connector.plain", given],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        preexec_fn=die_with_parent(),
+    )  # fmt: skip
+
+
+def main() -> None:
+    """Do the one job that is given."""
+    given = json.loads(sys.argv[1])
+    work = _JOBS[given.pop("kind")](**given).prepare()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    started_s = time.monotonic()
+    done = work()
+    print(json.dumps({"done": done, "started_s": started_s, "ended_s": time.monotonic()}))
+
+
+if __name__ == "__main__":
+    main()
