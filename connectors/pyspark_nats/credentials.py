@@ -1,0 +1,150 @@
+"""Who we are to NATS: users, tokens, nkey seeds and the JWTs of credentials files.
+
+All of it is carried as text, because a Spark executor signs with what the driver read.  Nothing
+secret shows in a ``repr`` or in an error.  The package ``nkeys`` is imported when a seed is used.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark_nats.errors import OptionError
+
+#: A line of dashes, text, and a line of dashes, as ``nsc`` writes a JWT or a seed.
+_DECORATED = re.compile(
+    r"-{3,}[ \t]*BEGIN ([A-Z ]+?)[ \t]*-{3,}\s+(\S+)\s+-{3,}[ \t]*END [^-\n]*-{3,}"
+)
+_SEED = re.compile(r"^\s*(S[A-Z2-7]{57})\s*$", re.MULTILINE)
+_ROLES = {"A": "an account", "C": "a cluster", "N": "a server", "O": "an operator"}
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Who we are; all empty for nobody in particular."""
+
+    user: str = ""
+    password: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    #: A user's JWT, that goes with the seed.
+    jwt: str = field(default="", repr=False)
+    #: An nkey seed, "SU...".
+    seed: str = field(default="", repr=False)
+
+    @property
+    def is_given(self) -> bool:
+        """Whether they name anyone."""
+        return self != NOBODY
+
+
+NOBODY: Final = Credentials()
+
+
+def in_file(text: str, label: str) -> Credentials:
+    """The JWT and the seed that a ``.creds`` file holds.
+
+    Args:
+        text: the content of the file.
+        label: names the option and the file in errors.
+
+    Raises:
+        OptionError: one of the two is missing, malformed, or they are not of one user.
+    """
+    parts = dict(_DECORATED.findall(text))
+    jwt = next((value for kind, value in parts.items() if kind.endswith("JWT")), "")
+    if not jwt:
+        raise OptionError(
+            f"{label} holds no JWT",
+            hint='A credentials file has a line "-----BEGIN NATS USER JWT-----"; nsc writes it.',
+        )
+    return of_jwt(jwt, seed_in(text, label, is_needed=False), label)
+
+
+def of_jwt(jwt: str, seed: str, label: str) -> Credentials:
+    """The credentials of a JWT, checked against the seed; OptionError as for ``in_file``."""
+    said = claims(jwt)
+    if not said:
+        raise OptionError(f"{label} holds a JWT that can't be decoded")
+    about = said.get("nats") or {}
+    if about.get("type", "user") != "user":
+        raise OptionError(f"{label} holds the JWT of {about['type']!r}, not of a user")
+    if not seed:
+        if about.get("bearer_token"):
+            return Credentials(jwt=jwt)
+        raise OptionError(
+            f"{label} holds a JWT and no seed", hint="The seed signs what the server asks for."
+        )
+    if said.get("sub") != public_key(seed):
+        raise OptionError(
+            f"{label}: the seed is not that of the JWT's user",
+            detail=f"The JWT is of {said.get('sub')}, the seed of {public_key(seed)}.",
+        )
+    return Credentials(jwt=jwt, seed=seed)
+
+
+def claims(jwt: str) -> dict[str, Any]:
+    """What a JWT says, not verified; empty when it can't be decoded."""
+    parts = jwt.split(".")
+    if len(parts) != 3:
+        return {}
+    try:
+        said = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def seed_in(text: str, label: str, *, is_needed: bool = True) -> str:
+    """The user's nkey seed in ``text``, decorated or bare; "" when there is none and none needed.
+
+    Raises:
+        OptionError: there is none, it is mistyped, or it is not a user's.
+    """
+    seeds = [value for kind, value in _DECORATED.findall(text) if kind.endswith("SEED")]
+    seeds = seeds or _SEED.findall(text)
+    if not seeds:
+        if is_needed or "SEED" in text:
+            raise OptionError(
+                f"{label} holds no nkey seed", hint='A seed has 58 letters and starts with "SU".'
+            )
+        return ""
+    seed = str(seeds[0])
+    nkeys = _nkeys()
+    try:
+        raw = base64.b32decode(seed + "=" * (-len(seed) % 8))
+        # The package leaves the checksum alone, and a mistyped seed is another one's.
+        is_whole = bytes(nkeys.crc16_checksum(bytearray(raw[:-2]))) == raw[-2:]
+        nkeys.from_seed(seed.encode())
+    except (ValueError, nkeys.NkeysError):
+        is_whole = False
+    if not is_whole or len(seed) != 58:
+        raise OptionError(f"{label} holds a malformed nkey seed")
+    if seed[1] != "U":
+        role = _ROLES.get(seed[1], "something else")
+        raise OptionError(f"{label} holds the nkey seed of {role}, not of a user")
+    return seed
+
+
+def public_key(seed: str) -> str:
+    """The public key of a seed, "U..."."""
+    pair = _nkeys().from_seed(seed.encode())
+    return str(pair.public_key.decode())
+
+
+def signature(seed: str, nonce: str) -> str:
+    """The answer to a server's nonce, as it stands in ``CONNECT``."""
+    signed = _nkeys().from_seed(seed.encode()).sign(nonce.encode())
+    return base64.urlsafe_b64encode(signed).decode().rstrip("=")
+
+
+def _nkeys() -> Any:
+    try:
+        import nkeys  # type: ignore[import-untyped]  # it ships none
+    except ImportError as error:
+        raise OptionError(
+            "nkey seeds and credentials files need the package nkeys", hint="pip install nkeys"
+        ) from error
+    return nkeys

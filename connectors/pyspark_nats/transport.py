@@ -1,0 +1,89 @@
+"""Bytes over a socket that never blocks, plain or with TLS."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import ssl
+
+_RECEIVE_BYTES = 1 << 20
+#: More in one call brings nothing, and TLS copies what it is given.
+_SEND_BYTES = 1 << 20
+#: A SYN that is lost is sent again after a second.
+_CONNECT_TIMEOUT_S = 3.0
+#: Servers that another one told of may not be reachable from here, and should not hold us up.
+_CONNECT_LEARNED_TIMEOUT_S = 1.0
+
+
+class DisconnectedError(Exception):
+    """The connection broke, or an answer did not come in time; the step may be tried again."""
+
+
+class Transport:
+    """A connected socket."""
+
+    def __init__(self, address: tuple[str, int], *, is_learned: bool = False) -> None:
+        """Connect; OSError when nobody answers."""
+        timeout_s = _CONNECT_LEARNED_TIMEOUT_S if is_learned else _CONNECT_TIMEOUT_S
+        sock = socket.create_connection(address, timeout=timeout_s)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        sock.setblocking(False)
+        self._socket = sock
+        self._tls: ssl.SSLSocket | None = None
+        #: What says that the other kind of event has to come first; with TLS, there are more.
+        self._would_block: tuple[type[OSError], ...] = (BlockingIOError,)
+        self._poll = select.poll()
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether it is encrypted."""
+        return self._tls is not None
+
+    def start_tls(self, context: ssl.SSLContext, name: str, deadline_s: float) -> None:
+        """Shake hands with a server that has to be ``name``; OSError when that fails."""
+        import ssl
+
+        self._would_block = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+        self._socket.settimeout(max(0.001, deadline_s - time.monotonic()))
+        self._socket = self._tls = context.wrap_socket(self._socket, server_hostname=name)
+        self._socket.setblocking(False)
+
+    def receive(self) -> bytes | None:
+        """What has come; None when nothing has, b"" when nothing will."""
+        try:
+            chunk = self._socket.recv(_RECEIVE_BYTES)
+        except self._would_block:
+            return None
+        if self._tls is None or not chunk:
+            return chunk
+        # TLS gives one record at a time, of 16 kB at most.
+        chunks = [chunk]
+        size = len(chunk)
+        while size < _RECEIVE_BYTES and self._tls.pending():
+            chunks.append(self._socket.recv(_RECEIVE_BYTES))
+            size += len(chunks[-1])
+        return b"".join(chunks)
+
+    def send(self, data: memoryview) -> int:
+        """How many bytes of ``data`` were taken; 0 when there is no room."""
+        try:
+            return self._socket.send(data[:_SEND_BYTES])
+        except self._would_block:
+            return 0
+
+    def wait(self, timeout_s: float, *, to_send: bool = False) -> bool:
+        """Whether bytes can be received, or sent where that is asked for, within ``timeout_s``."""
+        if self._tls is not None and self._tls.pending():
+            return True
+        self._poll.register(self._socket, select.POLLIN | (select.POLLOUT if to_send else 0))
+        # Rounded up, so that a short wait is one.
+        return bool(self._poll.poll(max(0, -int(-timeout_s * 1000 // 1))))
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
