@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -73,7 +73,7 @@ def as_arrow(size: int, first: int, count: int, rows_per_message: int) -> list[b
     return messages
 
 
-def _arrow_column(name: str, values: list[str] | list[float] | list[int]) -> pa.Array:
+def _arrow_column(name: str, values: list[str] | list[float] | list[int]) -> Any:
     if name == "ok":
         return pa.array([bool(value) for value in values])
     return pa.array(values, pa.int32()) if name == "room" else pa.array(values)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import time
@@ -142,6 +143,60 @@ def _acks(wire: Wire, rest: bytes) -> tuple[int, bytes]:
 
 
 @dataclass(frozen=True)
+class PublishAtomically:
+    """Publish prebuilt atomic batches of a thousand messages, several under way at a time."""
+
+    port: int
+    subject: str
+    #: Bytes of an event as JSON: 70 or 120.
+    size: int
+    first: int
+    count: int
+    window: int = 8
+
+    def prepare(self) -> Callable[[], int]:
+        """Build the frames; what is given back sends them, and returns how many."""
+        wire = Wire(self.port)
+        payloads = events.as_json(self.size, self.first, self.count)
+        batches = [
+            self._batch(payloads[at : at + _PUBLISH_CHUNK], f"{wire.inbox}.a")
+            for at in range(0, len(payloads), _PUBLISH_CHUNK)
+        ]
+
+        def work() -> int:
+            open_acks = 0
+            rest = b""
+            for batch in batches:
+                while open_acks >= self.window:
+                    done, rest = _acks(wire, rest)
+                    open_acks -= done
+                wire.send(batch)
+                open_acks += 1
+            while open_acks > 0:
+                done, rest = _acks(wire, rest)
+                open_acks -= done
+            wire.socket.close()
+            return len(payloads)
+
+        return work
+
+    def _batch(self, payloads: list[bytes], inbox: str) -> bytes:
+        name = os.urandom(8).hex()
+        frames: list[bytes] = []
+        for number, data in enumerate(payloads, 1):
+            is_last = number == len(payloads)
+            commit = "Nats-Batch-Commit: 1\r\n" if is_last else ""
+            block = (
+                f"NATS/1.0\r\nNats-Batch-Id: {name}\r\nNats-Batch-Sequence: {number}\r\n"
+                f"{commit}\r\n"
+            ).encode()
+            target = f"{self.subject} {inbox}" if is_last else self.subject
+            sizes = len(block), len(block) + len(data)
+            frames.append(b"HPUB %b %d %d\r\n%b%b\r\n" % (target.encode(), *sizes, block, data))
+        return b"".join(frames)
+
+
+@dataclass(frozen=True)
 class NatsPyLoop:
     """What a user of nats-py writes: fetch, decode each message with orjson, fetch again."""
 
@@ -177,10 +232,10 @@ class NatsPyLoop:
         return rows
 
 
-Job: TypeAlias = CountBytes | Publish | NatsPyLoop
+Job: TypeAlias = CountBytes | Publish | PublishAtomically | NatsPyLoop
 
 _JOBS: Final[dict[str, type[Job]]] = {
-    kind.__name__: kind for kind in (CountBytes, Publish, NatsPyLoop)
+    kind.__name__: kind for kind in (CountBytes, Publish, PublishAtomically, NatsPyLoop)
 }
 
 
