@@ -193,6 +193,8 @@ def _content(setting: Setting) -> tuple[str, str]:
         raise OptionError(f"{label} can't be read", detail=f"{error.strerror}.") from error
     except ValueError as error:
         raise OptionError(f"{label} is no text file") from error
+    if not text.strip():
+        raise OptionError(f"{label} is empty")
     return text, label
 
 

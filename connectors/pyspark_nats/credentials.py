@@ -79,7 +79,7 @@ def of_jwt(jwt: str, seed: str, label: str) -> Credentials:
         )
     if said.get("sub") != public_key(seed):
         raise OptionError(
-            f"{label}: the seed is not that of the JWT's user",
+            f"{label} holds a seed that is not that of the JWT's user",
             detail=f"The JWT is of {said.get('sub')}, the seed of {public_key(seed)}.",
         )
     return Credentials(jwt=jwt, seed=seed)

@@ -70,12 +70,12 @@ def check(tls: Tls, labels: tuple[str, str, str]) -> None:
     except ssl.SSLError as error:
         reason = str(error.reason or error)
         if reason == "KEY_VALUES_MISMATCH":
-            raise OptionError(f"{key} is not the key of {cert}") from error
+            raise OptionError(f"{key} is not the key of the certificate") from error
         detail = f"OpenSSL says {reason}."
         if "-----BEGIN CERTIFICATE-----" not in tls.cert:
             raise OptionError(f"{cert} holds no certificate in PEM form") from error
         hint = "A key with a passphrase can't be used." if "ENCRYPTED" in tls.key else ""
-        raise OptionError(f"{cert} and {key} can't be loaded", detail=detail, hint=hint) from error
+        raise OptionError(f"{key} can't be loaded", detail=detail, hint=hint) from error
 
 
 @functools.lru_cache(maxsize=16)
