@@ -149,11 +149,11 @@ class Cluster:
             wait_until(lambda s=stream: is_current(s), f"replicas of {stream}", DEADLINE_S)
 
 
-def create_replicated(broker: Broker, name: str) -> None:
-    """Make a stream with three replicas, of subject ``ev.{name}``, that takes exactly-once rows."""
+def create_replicated(broker: Broker, name: str, subject: str = "") -> None:
+    """Make a stream with three replicas that takes exactly-once rows, of ``ev.{name}``."""
     broker.call(
         f"STREAM.CREATE.{name}",
-        name=name, subjects=[f"ev.{name}", f"mesh._marker.{name}.>"], storage="file",
+        name=name, subjects=[subject or f"ev.{name}", f"mesh._marker.{name}.>"], storage="file",
         num_replicas=3, allow_direct=True, allow_atomic=True, allow_rollup_hdrs=True,
     )  # fmt: skip
 

@@ -10,10 +10,13 @@ from pyspark_nats import connection_options
 from pyspark_nats.connection import Connection
 from tests.connectors.conftest import Broker
 from tests.connectors.faults.cluster import Cluster
+from tests.connectors.faults.query import Driver
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from tests.connectors.faults.query import Setup
 
 
 @pytest.fixture
@@ -31,3 +34,17 @@ def cluster_broker(cluster: Cluster) -> Iterator[Broker]:
     made = Broker(cluster.urls(), Connection(connection_options.connection_options(given)))
     yield made
     made.connection.close()
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[Setup], Driver]]:
+    """Start a driver that ends with the test."""
+    started: list[Driver] = []
+
+    def begin(setup: Setup) -> Driver:
+        started.append(Driver(setup))
+        return started[-1]
+
+    yield begin
+    for driver in started:
+        driver.kill()
