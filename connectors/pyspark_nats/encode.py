@@ -1,9 +1,14 @@
-"""Rows to payloads: JSON with one object a row, or Arrow IPC streams with many rows each."""
+"""Rows to payloads: JSON with one object a row, or Arrow IPC streams with many rows each.
+
+Flat columns are turned into text with Arrow's kernels; only arrays, maps, structs and binary values
+are written one by one.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pyarrow as pa
@@ -12,7 +17,7 @@ from pyspark_nats.arrow import kernels
 from pyspark_nats.decode import EVENT_TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark_nats.arrow import Array
 
@@ -24,11 +29,12 @@ def to_json(rows: pa.RecordBatch) -> Array:
     """One JSON object a row.
 
     Args:
-        rows: n rows of string, integer, float, double and bool columns.
+        rows: n rows of columns that ``is_writable`` knows.
 
     Returns:
         Length n, binary: ``{"symbol":"IBM","price":null}``.  Null is null, and so are NaN and the
-        infinities, which JSON does not have.  Numbers read back as the same value.
+        infinities, which JSON does not have.  Numbers, decimals too, read back as the same value.
+        Times and dates are ISO 8601 text, binary is base64, a map is an object.
     """
     if rows.num_columns == 0:
         return pa.array([b"{}"] * rows.num_rows, pa.binary())
@@ -38,6 +44,37 @@ def to_json(rows: pa.RecordBatch) -> Array:
         pieces += [pa.scalar(lead), _values(column)]
     pieces.append(pa.scalar("}"))
     return kernels.binary_join_element_wise(*pieces, pa.scalar("")).cast(pa.binary())
+
+
+def is_writable(kind: pa.DataType) -> bool:
+    """Whether JSON and MessagePack can say values of a type."""
+    types = pa.types
+    if types.is_list(kind) or types.is_large_list(kind):
+        return is_writable(kind.value_type)
+    if types.is_map(kind):
+        return _is_key(kind.key_type) and is_writable(kind.item_type)
+    if types.is_struct(kind):
+        return all(is_writable(field.type) for field in kind)
+    return (
+        _is_key(kind)
+        or types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or types.is_floating(kind)
+        or types.is_null(kind)
+    )
+
+
+def _is_key(kind: pa.DataType) -> bool:
+    """Whether a map's keys may be of a type: its text tells them apart."""
+    types = pa.types
+    return (
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_integer(kind)
+        or types.is_boolean(kind)
+        or types.is_decimal(kind)
+        or types.is_temporal(kind)
+    ) and not (types.is_duration(kind) or types.is_interval(kind))
 
 
 def _values(column: Array) -> Array:
@@ -52,6 +89,13 @@ def _values(column: Array) -> Array:
         texts = kernels.if_else(whole, kernels.binary_join_element_wise(texts, "0", "."), texts)
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
         texts = _quoted(column.cast(pa.string()))
+    elif pa.types.is_temporal(kind):
+        texts = kernels.binary_join_element_wise('"', iso_texts(column), '"', "")
+    elif pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        plain = plain_value(kind, binary=_base64)
+        texts = pa.array(
+            [orjson.dumps(plain(value)).decode() for value in column.to_pylist()], pa.string()
+        )
     else:
         # Arrow prints truth values as true and false.
         texts = column.cast(pa.string())
@@ -68,6 +112,70 @@ def _quoted(texts: Array) -> Array:
         )
         texts = kernels.replace_with_mask(texts, needs, escaped)
     return kernels.binary_join_element_wise('"', texts, '"', "")
+
+
+def iso_texts(column: Array) -> Array:
+    """Timestamps, dates and times of day as ISO 8601 text; a timestamp with a zone is in UTC."""
+    kind = column.type
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        column = column.cast(pa.timestamp(kind.unit, "UTC"))
+    texts = column.cast(pa.string())
+    if pa.types.is_timestamp(kind):
+        texts = kernels.replace_substring(texts, " ", "T", max_replacements=1)
+    return texts
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def plain_value(
+    kind: pa.DataType,
+    *,
+    binary: Callable[[bytes], Any],
+    decimal: Callable[[Any], Any] | None = None,
+) -> Callable[[Any], Any]:
+    """A function from a value of an Arrow type, as ``to_pylist`` gives it, to one of JSON's.
+
+    Args:
+        kind: the type; one that ``is_writable``.
+        binary: what stands for bytes.
+        decimal: what stands for a decimal; a JSON number when not given.
+    """
+    number = decimal or (lambda value: orjson.Fragment(str(value)))
+
+    def of(kind: pa.DataType) -> Callable[[Any], Any]:
+        types = pa.types
+        if types.is_list(kind) or types.is_large_list(kind):
+            item = of(kind.value_type)
+            return lambda value: None if value is None else [item(v) for v in value]
+        if types.is_map(kind):
+            key, item = _text_of(kind.key_type), of(kind.item_type)
+            return lambda value: None if value is None else {key(k): item(v) for k, v in value}
+        if types.is_struct(kind):
+            fields = [(field.name, of(field.type)) for field in kind]
+            return lambda value: (
+                None if value is None else {name: convert(value[name]) for name, convert in fields}
+            )
+        if types.is_binary(kind) or types.is_large_binary(kind):
+            return lambda value: None if value is None else binary(value)
+        if types.is_decimal(kind):
+            return lambda value: None if value is None else number(value)
+        if types.is_temporal(kind):
+            text = _text_of(kind)
+            return lambda value: None if value is None else text(value)
+        return lambda value: value
+
+    return of(kind)
+
+
+def _text_of(kind: pa.DataType) -> Callable[[Any], str]:
+    """The text of one value, as ``iso_texts`` and JSON have it."""
+    if pa.types.is_temporal(kind):
+        return lambda value: str(iso_texts(pa.array([value], kind))[0].as_py())
+    if pa.types.is_boolean(kind):
+        return lambda value: "true" if value else "false"
+    return str
 
 
 def to_arrow(
