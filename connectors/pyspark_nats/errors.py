@@ -88,6 +88,12 @@ class OrderError(ConnectorError):
     code = "PYSPARK-NATS-ORDER"
 
 
+class DivergedError(ConnectorError):
+    """Rows that are written again are not, or not provably, those that are out already."""
+
+    code = "PYSPARK-NATS-DIVERGED"
+
+
 class StaleWriterError(ConnectorError):
     """A writer with a newer epoch has taken over; this one must stop."""
 

@@ -1,18 +1,20 @@
 """Markers: how far a producer's rows are out in a stream, kept in that stream itself.
 
 A marker is the last message of every atomic batch that the sink publishes.  Its payload says the
-position of the last row and the writer's epoch; only the newest marker of a producer is kept.
+position of the last row, the writer's epoch, which run of which task wrote it and, when positions
+are counted, what is out of the last few batches.  Only the newest marker of a producer is kept.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from pyspark_nats import connection_options, jetstream
 from pyspark_nats.connection import Connection
 from pyspark_nats.errors import RefusedError
+from pyspark_nats.progress import Written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +32,12 @@ class Marker:
     epoch: int
     #: The marker's own sequence, which the next one expects; 0 when there is none.
     sequence: int
+    #: The run of the batch that left it; "" when it is not known.
+    run: str = field(default="", compare=False)
+    #: The Spark partition that left it; -1 when it is not known.
+    task: int = field(default=-1, compare=False)
+    #: What is out of the last batches, oldest first, when positions are counted.
+    recent: tuple[Written, ...] = field(default=(), compare=False)
 
 
 NONE = Marker(-1, -1, 0)
@@ -40,9 +48,14 @@ def subject(prefix: str, stream: str, producer: str) -> str:
     return f"{prefix}.{stream}.{producer}"
 
 
-def payload(position: int, epoch: int) -> bytes:
-    """A marker's payload."""
-    return json.dumps({"position": position, "epoch": epoch}).encode()
+def payload(marker: Marker) -> bytes:
+    """A marker's payload; its sequence is no part of it."""
+    values: dict[str, Any] = {"position": marker.position, "epoch": marker.epoch}
+    if marker.run:
+        values |= {"run": marker.run, "task": marker.task}
+    if marker.recent:
+        values["recent"] = [[w.batch_id, w.rows, w.checksum] for w in marker.recent]
+    return json.dumps(values, separators=(",", ":")).encode()
 
 
 def parse(stored: Stored | None) -> Marker:
@@ -55,7 +68,14 @@ def parse(stored: Stored | None) -> Marker:
         return NONE
     try:
         values = json.loads(stored.data)
-        return Marker(int(values["position"]), int(values["epoch"]), stored.sequence)
+        return Marker(
+            int(values["position"]),
+            int(values["epoch"]),
+            stored.sequence,
+            run=str(values.get("run", "")),
+            task=int(values.get("task", -1)),
+            recent=tuple(Written(*map(int, entry)) for entry in values.get("recent", ())),
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise RefusedError(
             f'message {stored.sequence} on "{stored.subject}" is not a marker',

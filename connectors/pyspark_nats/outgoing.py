@@ -1,4 +1,4 @@
-"""Rows on their way out: columns completed, grouped, and turned into frames with Arrow kernels."""
+"""Rows on their way out: the columns that publishing works with, completed, grouped and checked."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_nats.arrow import arrow, kernels
-from pyspark_nats.errors import RefusedError, SchemaError
+from pyspark_nats.errors import OrderError, RefusedError, SchemaError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
+
+    import numpy.typing as npt
 
     from pyspark_nats.arrow import Array
+
+    Ints = npt.NDArray[np.int64]
+
+#: Messages of one task and batch that are told apart when positions are counted.
+ROWS_BITS: Final = 32
 
 #: Column of an Arrow payload with the position of each event.
 POSITION: Final = "_position"
@@ -34,28 +41,8 @@ SCHEMA: Final = arrow.schema(
     ]
 )
 
-
-def check_columns(names: list[str], *, has_subject: bool) -> None:
-    """Check what a DataFrame that is written has for columns.
-
-    Raises:
-        SchemaError: one is missing or not known.
-    """
-    known = {"stream", "subject", "data", "content_type", "event_time_ms", "headers",
-             "producer", "position", "first_position"}  # fmt: skip
-    extra = sorted(set(names) - known)
-    if extra:
-        raise SchemaError(
-            f'column "{extra[0]}" is not one the nats sink writes',
-            detail=f"It writes {', '.join(sorted(known))}.",
-            hint='Put the values into "data", with to_json(struct(...)) for example.',
-        )
-    if "data" not in names:
-        raise SchemaError('column "data" is missing', hint="It holds the payload.")
-    if "subject" not in names and not has_subject:
-        raise SchemaError('neither a column nor an option "subject" says where rows go')
-    if ("producer" in names) != ("position" in names):
-        raise SchemaError('the columns "producer" and "position" go together')
+#: Headers that are orders to the server about one message, and mean nothing for another.
+_ORDERS: Final = ("nats-batch-", "nats-expected-")
 
 
 def completed(
@@ -64,11 +51,15 @@ def completed(
     """``batch`` with exactly the columns of ``SCHEMA``.
 
     Args:
-        batch: columns as ``check_columns`` allows them.
+        batch: ``data``, and of the other columns of ``SCHEMA`` those that there are; ``headers``,
+            a map of string to string or to a list of strings, instead of ``header_lines``.
         stream: for a batch without that column; so are the next two.
         subject: see ``stream``.
         producer: see ``stream``.
         first_position: position of the first row of a batch without positions; they grow by one.
+
+    Raises:
+        SchemaError: a value is missing, or can't be sent as what it is.
     """
     count = batch.num_rows
     names = set(batch.schema.names)
@@ -87,7 +78,7 @@ def completed(
         column("producer", pa.repeat(producer, count)),
         positions,
         column("first_position", positions),
-        _header_lines(batch.column("headers"))
+        header_lines(batch.column("headers"), replaced=names & {"content_type"})
         if "headers" in names
         else pa.nulls(count, pa.binary()),
     ]
@@ -95,36 +86,50 @@ def completed(
     for name in ("stream", "subject", "producer", "position"):
         if done.column(name).null_count:
             raise SchemaError(f'column "{name}" is null in a row')
-    for name in ("subject", "content_type"):
-        wrong = kernels.match_substring_regex(
-            done.column(name), r"[\r\n]" if name != "subject" else r"\s"
-        )
+    for name, pattern in (("subject", r"\s|^$"), ("content_type", r"[\r\n]")):
+        if name not in names and name != "subject":
+            continue
+        unique = kernels.unique(done.column(name))
+        wrong = kernels.fill_null(kernels.match_substring_regex(unique, pattern), False)
         if kernels.any(wrong).as_py():
-            value = done.column(name).filter(kernels.fill_null(wrong, False))[0].as_py()
-            raise SchemaError(f"{name} {value!r} holds white space that can't be sent")
+            value = unique.filter(wrong)[0].as_py()
+            raise SchemaError(f"{name} {value!r} is empty or holds white space that can't be sent")
     return done
 
 
-def _header_lines(headers: Array) -> Array:
-    lines = [
-        None if row is None else b"".join(
-            f"{name}: {value}\r\n".encode()
-            for name, values in row
-            for value in ([values] if isinstance(values, str) else values)
-        )
-        for row in headers.to_pylist()
-    ]  # fmt: skip
-    for line in lines:
-        if line and line.count(b"\n") != line.count(b": "):
-            # A value with a line break would end the header block.
-            _check_lines(line)
-    return pa.array(lines, pa.binary())
+def header_lines(headers: Array, *, replaced: Collection[str] = ()) -> Array:
+    """Header maps as lines.
+
+    Args:
+        headers: length n, map of string to string or to a list of strings; null for none.
+        replaced: columns of ``SCHEMA`` that say a header themselves: "content_type".
+
+    Returns:
+        Length n, binary, each line ended; null where there is none.
+
+    Raises:
+        SchemaError: a name or a value holds a line break, or a name a colon.
+    """
+    if headers.null_count == len(headers) or not len(headers.items):
+        return pa.nulls(len(headers), pa.binary())
+    left_out = {"content-type"} if "content_type" in replaced else set()
+    return pa.array(
+        [None if row is None else _lines(row, left_out) or None for row in headers.to_pylist()],
+        pa.binary(),
+    )
 
 
-def _check_lines(lines: bytes) -> None:
-    for line in lines.split(b"\r\n")[:-1]:
-        if b"\n" in line or b"\r" in line or b": " not in line:
-            raise SchemaError(f"header {line!r} holds a line break")
+def _lines(headers: list[tuple[str, str | list[str] | None]], left_out: set[str]) -> bytes:
+    lines: list[str] = []
+    for name, values in headers:
+        if name.lower() in left_out or name.lower().startswith(_ORDERS):
+            continue
+        for value in [values] if isinstance(values, str) else values or ():
+            if not name or any(c in name for c in ":\r\n ") or any(c in value for c in "\r\n"):
+                # It would end the header block, or begin another header.
+                raise SchemaError(f"header {name!r} with {value!r} can't be sent")
+            lines.append(f"{name}: {value}\r\n")
+    return "".join(lines).encode()
 
 
 def groups(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, str], pa.RecordBatch]]:
@@ -142,16 +147,55 @@ def groups(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, str], pa.RecordBa
         yield pair, batch if mine.all() else batch.filter(pa.array(mine))
 
 
-def trimmed(rows: pa.RecordBatch, at: int, position: int) -> pa.RecordBatch:
+def positions(rows: pa.RecordBatch, name: str = "position") -> Ints:
+    """A column of positions as numbers."""
+    return np.asarray(rows.column(name).to_numpy(zero_copy_only=False), np.int64)
+
+
+def check_growing(pair: tuple[str, str], last: tuple[int, int], rows: pa.RecordBatch) -> None:
+    """Check that positions grow.
+
+    Rows that are messages of one block of events, with several subjects, have the same first and
+    last position.
+
+    Args:
+        pair: (stream, producer) of the rows.
+        last: (first position, position) of the row before; (-1, -1) for none.
+        rows: columns as ``SCHEMA``.
+
+    Raises:
+        OrderError: a position does not grow.
+    """
+    at, first = positions(rows), positions(rows, "first_position")
+    before = np.concatenate(([last[1]], at[:-1]))
+    first_before = np.concatenate(([last[0]], first[:-1]))
+    same_block = (at == before) & (first == first_before) & (first < at)
+    wrong = np.flatnonzero((at <= before) & ~same_block)
+    if len(wrong):
+        n = int(wrong[0])
+        raise OrderError(
+            f'producer "{pair[1]}" gave position {at[n]} after {before[n]}',
+            detail=f'The rows are for stream "{pair[0]}".',
+            hint="Positions must grow from row to row, within one Spark partition a producer; one "
+            'event gives one row at the most, or a column "_index" of your own tells them apart.',
+        )
+
+
+def trimmed(rows: pa.RecordBatch, at: int, position: int) -> pa.RecordBatch | None:
     """``rows``, with the events up to ``position`` taken out of the payload of row ``at``.
 
     A replay may cut messages of many events elsewhere than the first run did; then one message
     holds events that are out and events that are not.  Its payload is an Arrow stream with a
-    column ``_position``.
+    column ``_position``; None when it is not, and nothing can be taken out.
     """
     if rows.column("first_position")[at].as_py() > position:
         return rows
-    table = pa.ipc.open_stream(rows.column("data")[at].as_py()).read_all()
+    try:
+        table = pa.ipc.open_stream(rows.column("data")[at].as_py()).read_all()
+    except pa.ArrowInvalid:
+        return None
+    if POSITION not in table.schema.names:
+        return None
     kept = table.filter(kernels.greater(table.column(POSITION), position))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, kept.schema) as writer:
@@ -163,10 +207,22 @@ def trimmed(rows: pa.RecordBatch, at: int, position: int) -> pa.RecordBatch:
 
 
 def fitting(rows: pa.RecordBatch, first: int, rows_max: int, bytes_max: int) -> int:
-    """How many rows from ``first`` on stay below both bounds; at least 1."""
+    """How many rows from ``first`` on stay below both bounds; at least 1.
+
+    Rows with the same position belong together, however many bytes they are.
+    """
     lengths = kernels.binary_length(rows.column("data").slice(first, rows_max))
     total = np.cumsum(lengths.to_numpy(zero_copy_only=False).astype(np.int64))
-    return max(1, int(np.searchsorted(total, bytes_max, side="right")))
+    count = max(1, int(np.searchsorted(total, bytes_max, side="right")))
+    if first + count == rows.num_rows:
+        return count
+    at = positions(rows)[first : first + count + 1]
+    if at[-1] != at[-2]:
+        return count
+    # The cut would fall into a block: before it, or behind it when nothing is before it.
+    start = int(np.searchsorted(at, at[-1], side="left"))
+    behind = int(np.searchsorted(positions(rows)[first:], at[-1], side="right"))
+    return start or behind
 
 
 def check_sizes(rows: pa.RecordBatch, bytes_max: int) -> None:
@@ -178,59 +234,6 @@ def check_sizes(rows: pa.RecordBatch, bytes_max: int) -> None:
             detail=f"It takes {bytes_max} bytes.",
             hint='Raise "max_payload" of the server, or put fewer rows into a message.',
         )
-
-
-def atomic_frames(rows: pa.RecordBatch, batch_id: str, event_time_header: str) -> bytes:
-    """``rows`` as the first messages of an atomic batch, ready to send."""
-    numbers = pa.array(np.arange(1, rows.num_rows + 1)).cast(pa.string())
-    batch = kernels.binary_join_element_wise(
-        f"Nats-Batch-Id: {batch_id}\r\nNats-Batch-Sequence: ", numbers, "\r\n", ""
-    )
-    return _frames(rows, batch.cast(pa.binary()), "", event_time_header)
-
-
-def acked_frames(rows: pa.RecordBatch, inbox: str, event_time_header: str) -> bytes:
-    """``rows`` as messages whose acks go to ``inbox``, ready to send."""
-    return _frames(rows, pa.nulls(rows.num_rows, pa.binary()), f" {inbox}", event_time_header)
-
-
-def _frames(rows: pa.RecordBatch, lines: Array, reply: str, event_time_header: str) -> bytes:
-    """One ``HPUB`` frame a row; ``lines`` are ended header lines, null for none."""
-    header = _joined(
-        b"NATS/1.0\r\n",
-        lines,
-        _line("Content-Type", rows.column("content_type")),
-        _line(event_time_header, rows.column("event_time_ms").cast(pa.string())),
-        rows.column("header_lines"),
-        b"\r\n",
-    )
-    data = rows.column("data")
-    header_size = kernels.binary_length(header)
-    total = kernels.add(header_size, kernels.binary_length(data))
-    whole = _joined(
-        b"HPUB ", rows.column("subject").cast(pa.binary()), f"{reply} ".encode(),
-        _text(header_size), b" ", _text(total), b"\r\n", header, data, b"\r\n",
-    )  # fmt: skip
-    # The strings of an array lie behind each other: that is what goes over the wire.
-    _, bounds, octets = whole.buffers()
-    ends = np.frombuffer(bounds, np.int32)[whole.offset : whole.offset + len(whole) + 1]
-    return bytes(memoryview(octets)[int(ends[0]) : int(ends[-1])])
-
-
-def _line(name: str, values: Array) -> Array:
-    """``name: value`` lines, null where the value is."""
-    return kernels.binary_join_element_wise(f"{name}: ", values, "\r\n", "").cast(pa.binary())
-
-
-def _text(numbers: Array) -> Array:
-    return numbers.cast(pa.string()).cast(pa.binary())
-
-
-def _joined(*parts: Array | bytes) -> Array:
-    scalars = [pa.scalar(p, pa.binary()) if isinstance(p, bytes) else p for p in parts]
-    return kernels.binary_join_element_wise(
-        *scalars, pa.scalar(b"", pa.binary()), null_handling="replace", null_replacement=""
-    )
 
 
 def matches(pattern: str, subject: str) -> bool:

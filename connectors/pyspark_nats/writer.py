@@ -17,10 +17,11 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from pyspark_nats import jetstream, markers, outgoing
+from pyspark_nats import columns, jetstream, markers
 from pyspark_nats.connection import Connection, shared
-from pyspark_nats.errors import RefusedError
-from pyspark_nats.publish import Publisher
+from pyspark_nats.errors import OptionError, RefusedError
+from pyspark_nats.publish import Origin, Publisher
+from pyspark_nats.shape import Shaper, Task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,10 +29,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from pyspark_nats.columns import Columns
     from pyspark_nats.sink_options import SinkOptions
-
-#: Rows of one task and batch that are told apart when positions are derived.
-_ROWS_BITS = 32
 
 
 @dataclass
@@ -47,7 +46,7 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
     """For streaming queries."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        outgoing.check_columns(schema.fieldNames(), has_subject=bool(options.subject))
+        self._columns = columns.columns(options, schema)
         self._options = options
 
     def write(  # type: ignore[override]  # an Arrow writer takes batches
@@ -56,11 +55,18 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
         """Publish the rows of one task."""
         context = TaskContext.get()
         assert context is not None
-        # Both stay the same when the batch is run again, after a restart too.
+        # Query and batch stay the same when the batch is run again, after a restart too; the run
+        # of the query, which names the jobs, does not.
         query = context.getLocalProperty("sql.streaming.queryId") or "query"
         batch_id = int(context.getLocalProperty("streaming.sql.batchId") or 0)
-        producer = f"{self._options.producer or query}-{context.partitionId()}"
-        return _write(self._options, iterator, producer, batch_id << _ROWS_BITS)
+        run = context.getLocalProperty("spark.jobGroup.id") or ""
+        task = Task(
+            base=self._options.producer or query,
+            partition=context.partitionId(),
+            batch_id=batch_id,
+            run=f"{run[:8]}-{batch_id}" if run else "",
+        )
+        return _write(self._options, self._columns, task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing to do: the rows are out."""
@@ -72,13 +78,20 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
 class NatsWriter(DataSourceArrowWriter):
     """For batch queries: exactly once within the one write, also when its tasks are run again."""
 
-    def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        names = schema.fieldNames()
-        outgoing.check_columns(names, has_subject=bool(options.subject))
+    def __init__(
+        self, options: SinkOptions, schema: StructType, *, overwrite: bool = False
+    ) -> None:
+        if overwrite:
+            raise OptionError(
+                "the nats sink only appends, and was asked to overwrite",
+                hint='Write with mode("append"), and purge the stream yourself before if need be.',
+            )
+        self._columns = columns.columns(options, schema)
         self._options = options
         # Pickled with the writer, so that every attempt of a task uses the same name.
-        self._producer = options.producer or f"write-{uuid.uuid4().hex}"
-        self._is_own = not options.producer and "producer" not in names
+        self._run = uuid.uuid4().hex
+        self._producer = options.producer or f"write-{self._run}"
+        self._is_own = not options.producer and "producer" not in self._columns.parts
 
     def write(  # type: ignore[override]  # an Arrow writer takes batches
         self, iterator: Iterator[pa.RecordBatch]
@@ -86,11 +99,12 @@ class NatsWriter(DataSourceArrowWriter):
         """Publish the rows of one task."""
         context = TaskContext.get()
         assert context is not None
-        return _write(self._options, iterator, f"{self._producer}-{context.partitionId()}", 0)
+        task = Task(self._producer, context.partitionId(), batch_id=0, run=self._run[:12])
+        return _write(self._options, self._columns, task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Take the markers of this one write away; nobody will ask for them again."""
-        if not self._is_own or self._options.delivery != "exactly-once":
+        if not self._is_own:
             return
         pairs = {pair for m in messages if isinstance(m, Written) for pair in m.pairs}
         with Connection(self._options.connection) as connection:
@@ -107,34 +121,34 @@ class NatsWriter(DataSourceArrowWriter):
 
 
 def _write(
-    options: SinkOptions, batches: Iterator[pa.RecordBatch], producer: str, position: int
+    options: SinkOptions, what: Columns, task: Task, batches: Iterator[pa.RecordBatch]
 ) -> WriterCommitMessage:
     connection = shared(options.connection)
-    publisher = Publisher(connection, options)
+    is_counted = not what.has_source and "position" not in what.parts
+    publisher = Publisher(
+        connection,
+        options,
+        Origin(task.run, task.partition, task.batch_id if is_counted else None),
+    )
+    shaper = Shaper(
+        options, what, task, stream_of=lambda subject: _stream_of(connection, subject),
+        out=publisher.out,
+    )  # fmt: skip
     rows = 0
     for batch in batches:
-        if batch.num_rows == 0:
-            continue
-        stream = ""
-        if "stream" not in batch.schema.names and options.delivery == "exactly-once":
-            stream = options.stream or _stream_of(connection, options, batch)
-        publisher.write(
-            outgoing.completed(
-                batch,
-                stream=stream,
-                subject=options.subject,
-                producer=producer,
-                first_position=position + rows,
-            )
-        )
         rows += batch.num_rows
+        for messages in shaper.push(batch):
+            publisher.add(messages)
+    for messages in shaper.finish():
+        publisher.add(messages)
+    publisher.finish()
+    if not rows and is_counted and options.is_exact and options.stream:
+        publisher.check_nothing_out((options.stream, shaper.counted_producer))
     return Written(rows, publisher.pairs)
 
 
-def _stream_of(connection: Connection, options: SinkOptions, batch: pa.RecordBatch) -> str:
-    """The stream that takes the batch's first subject."""
-    names = batch.schema.names
-    subject = batch.column("subject")[0].as_py() if "subject" in names else options.subject
+def _stream_of(connection: Connection, subject: str) -> str:
+    """The stream that takes a subject."""
     found = connection.riding(
         "looking for the stream", lambda: jetstream.stream_of(connection, subject)
     )

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from mesh.jetstream import server
-from pyspark_nats import markers, outgoing, publish, sink_options
+from pyspark_nats import atomic, markers, outgoing, publish, sink_options
 from pyspark_nats.connection import Connection
 from pyspark_nats.errors import (
     FENCED,
@@ -48,7 +48,7 @@ def publisher() -> Iterator[Make]:
     def make(url: str, epoch: int = 1, **given: str) -> publish.Publisher:
         read = sink_options.sink_options({"servers": url, "epoch": str(epoch), **given})
         # What a process knows of markers is kept for its next task; these are other processes.
-        publish._local.__dict__.clear()
+        atomic._local.__dict__.clear()
         opened.append(Connection(read.connection))
         return publish.Publisher(opened[-1], read)
 
@@ -164,7 +164,7 @@ def test_a_stream_that_can_not_keep_the_promise_is_refused(
     broker.call("STREAM.CREATE.S", name="S", subjects=subjects, **config)
     with pytest.raises(RefusedError, match=complaint):
         publisher(broker.url).write(rows(0, 1))
-    publisher(broker.url, delivery="at-least-once").write(rows(0, 5000))
+    publisher(broker.url, deliveryGuarantee="at-least-once").write(rows(0, 5000))
     assert broker.info("S").last == 5000
 
 

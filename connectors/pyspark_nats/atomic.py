@@ -1,0 +1,546 @@
+"""Exactly once: atomic batches whose last message is the producer's marker.
+
+The marker expects the sequence of the marker before it, so of two writers that are at the same
+place one is refused; and because batch and marker are stored together or not at all, the marker
+says what is out, whatever happened to an answer.  After any doubt it is simply read again.
+
+Batches are sent ahead of acks as ``guards`` describes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyspark_nats import frames, jetstream, markers, outgoing, progress, wire
+from pyspark_nats.arrow import concat_batches, kernels
+from pyspark_nats.connection import DisconnectedError, Reply
+from pyspark_nats.errors import (
+    DivergedError,
+    OrderError,
+    RefusedError,
+    SchemaError,
+    StaleWriterError,
+)
+from pyspark_nats.guards import Guard
+from pyspark_nats.markers import Marker
+from pyspark_nats.progress import Digest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_nats.connection import Connection
+    from pyspark_nats.jetstream import StreamInfo
+    from pyspark_nats.publish import Origin
+    from pyspark_nats.sink_options import SinkOptions
+
+log = logging.getLogger(__name__)
+
+Pair = tuple[str, str]
+
+#: The server takes a thousand messages an atomic batch; two of them may be a guard and the marker.
+_ROWS_MAX = 998
+_BYTES_MAX = 8 << 20
+#: Left for the head and the headers of a message, below the server's ``max_payload``.
+HEAD_ROOM = 4096
+_ACK_TIMEOUT_S = 5.0
+_BATCH_INCOMPLETE = 10176
+_BATCH_TOO_LARGE = 10199
+#: Too many batches under way, in the stream or in the server; too many requests.
+_PASSING = frozenset({10167, 10210, 10211})
+
+_local = threading.local()
+
+
+@dataclass
+class _Lane:
+    """What is known of one (stream, producer)."""
+
+    pair: Pair
+    #: As it will be once what was sent is stored; None when it must be read.
+    marker: Marker | None
+    #: Whether this task has read or written the marker.
+    is_sure: bool = False
+    #: (first position, position) of the last row that came.
+    last: tuple[int, int] = (-1, -1)
+    waiting: list[pa.RecordBatch] = field(default_factory=list)
+    #: Of all rows cut into chunks, when positions are counted.
+    digest: Digest = field(default_factory=Digest)
+
+
+@dataclass
+class _Chunk:
+    """Rows that go out together."""
+
+    lane: _Lane
+    rows: pa.RecordBatch
+    #: Before the rows and behind them.
+    before: Digest
+    digest: Digest
+    #: The subject that its ack comes on; "" when it is not on its way.
+    reply: str = ""
+    was_ahead: bool = False
+    with_guard: bool = False
+
+
+class AtomicPublisher:
+    """One task's writing in atomic batches."""
+
+    def __init__(self, connection: Connection, options: SinkOptions, origin: Origin) -> None:
+        self._connection = connection
+        self._options = options
+        self._origin = origin
+        #: Markers as this process knows them; those left by an earlier task may be outdated.
+        self._known = _known(options)
+        self._lanes: dict[Pair, _Lane] = {}
+        self._guards: dict[str, Guard] = {}
+        #: Chunks that are not known to be out, oldest first; those on their way come first.
+        self._pending: deque[_Chunk] = deque()
+        self._is_draining = False
+        self._rows_max = _ROWS_MAX
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """The (stream, producer) pairs that rows were given for."""
+        return tuple(pair for pair, lane in self._lanes.items() if lane.last[1] >= 0)
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take rows; whole chunks of them are sent."""
+        for pair, mine in outgoing.groups(rows):
+            lane = self._lane(pair)
+            outgoing.check_growing(pair, lane.last, mine)
+            first, last = mine.column("first_position")[-1], mine.column("position")[-1]
+            lane.last = (first.as_py(), last.as_py())
+            lane.waiting.append(mine)
+            if sum(part.num_rows for part in lane.waiting) >= self._rows_max:
+                self._cut(lane, is_last=False)
+
+    def finish(self) -> None:
+        """Send the rest, and wait until all is out."""
+        for lane in self._lanes.values():
+            self._cut(lane, is_last=True)
+        self._settle(0)
+        if self._origin.batch_id is not None:
+            for lane in self._lanes.values():
+                self._check_whole(lane, self._origin.batch_id)
+        self._remove_guards()
+
+    def out(self, pair: Pair) -> int:
+        """The position up to which ``pair`` is out, as the stream's leader knows it."""
+        lane = self._lane(pair)
+        if not lane.is_sure:
+            self._settle(0)
+            lane.marker = None
+            self._ride("reading markers", lambda: self._read_markers([lane]))
+        assert lane.marker is not None
+        return lane.marker.position
+
+    def check_nothing_out(self, pair: Pair) -> None:
+        """Check that nothing of the batch is out for ``pair``, which has no rows in it."""
+        if self._origin.batch_id is not None:
+            lane = self._lane(pair)
+            known = lane.marker
+            if known is None or progress.batch_of(known.position) >= self._origin.batch_id:
+                self.out(pair)
+            self._check_whole(lane, self._origin.batch_id)
+
+    def _lane(self, pair: Pair) -> _Lane:
+        if pair not in self._lanes:
+            if not pair[1] or set(pair[1]) & set(" *>\t\r\n"):
+                raise SchemaError(
+                    f'producer "{pair[1]}" can\'t stand in the subject of its marker',
+                    hint="It has no white space and no wildcards.",
+                )
+            self._check_stream(pair)
+            marker = self._known.markers.get(pair)
+            self._lanes[pair] = _Lane(pair, marker)
+            if marker is not None:
+                self._check_marker(self._lanes[pair], marker)
+        return self._lanes[pair]
+
+    def _guard(self, stream: str) -> Guard:
+        if stream not in self._guards:
+            prefix = f"{self._options.marker_prefix}.{stream}._guard"
+            self._guards[stream] = Guard(prefix)
+        return self._guards[stream]
+
+    # --- cutting
+
+    def _cut(self, lane: _Lane, *, is_last: bool) -> None:
+        """Cut what waits into chunks; the last one may wait for more."""
+        if not lane.waiting:
+            return
+        whole = lane.waiting[0] if len(lane.waiting) == 1 else concat_batches(lane.waiting)
+        at = 0
+        while at < whole.num_rows:
+            count = outgoing.fitting(whole, at, self._rows_max, _BYTES_MAX)
+            if at + count == whole.num_rows and count < self._rows_max and not is_last:
+                break
+            self._append(lane, whole.slice(at, count))
+            at += count
+        lane.waiting = [whole.slice(at)] if at < whole.num_rows else []
+
+    def _append(self, lane: _Lane, rows: pa.RecordBatch) -> None:
+        outgoing.check_sizes(rows, self._room())
+        before = lane.digest
+        if self._origin.batch_id is not None:
+            lane.digest = before.updated(rows)
+        self._pending.append(_Chunk(lane, rows, before, lane.digest))
+        # Those on their way, and one that is ready while they are.
+        self._settle(self._guard(lane.pair[0]).ahead + 1)
+
+    def _room(self) -> int:
+        return int(self._connection.info.get("max_payload", 1 << 20)) - HEAD_ROOM
+
+    # --- sending
+
+    def _settle(self, pending_max: int) -> None:
+        """Go on until no more than ``pending_max`` chunks are pending, and all are on their way."""
+        while len(self._pending) > pending_max or any(not c.reply for c in self._pending):
+            stream = self._pending[0].lane.pair[0]
+            self._ride(f'publishing to stream "{stream}"', lambda: self._step(pending_max))
+
+    def _ride(self, what: str, step: Any) -> None:
+        def guarded() -> None:
+            try:
+                step()
+            except (DisconnectedError, OSError):
+                # What was on its way may be out or not: the markers will tell.
+                self._doubt()
+                raise
+
+        under_way = any(chunk.reply for chunk in self._pending)
+        self._connection.riding(what, guarded, is_under_way=under_way)
+
+    def _step(self, pending_max: int) -> None:
+        self._send_what_can_be()
+        replies = [chunk.reply for chunk in self._pending]
+        if any(replies) and (len(replies) > pending_max or not all(replies)):
+            self._take_answers()
+
+    def _send_what_can_be(self) -> None:
+        if self._is_draining and any(chunk.reply for chunk in self._pending):
+            return
+        self._is_draining = False
+        for chunk in list(self._pending):
+            if chunk.reply:
+                continue
+            under_way = [c for c in self._pending if c.reply]
+            if chunk.lane.marker is None:
+                if under_way:
+                    return
+                lanes = {c.lane.pair: c.lane for c in self._pending if c.lane.marker is None}
+                self._read_markers(list(lanes.values()))
+            in_stream = sum(c.lane.pair[0] == chunk.lane.pair[0] for c in under_way)
+            if not self._guard(chunk.lane.pair[0]).may_send(in_stream):
+                return
+            if not self._is_news(chunk):
+                self._pending.remove(chunk)
+            elif chunk.lane.marker is None:
+                return
+            else:
+                self._send(chunk, is_ahead=in_stream > 0)
+
+    def _is_news(self, chunk: _Chunk) -> bool:
+        """Take out of a chunk what is out already; False when that is all of it.
+
+        The marker may turn out to be in need of reading; then the chunk is left as it is.
+        """
+        lane, marker = chunk.lane, chunk.lane.marker
+        assert marker is not None
+        positions = outgoing.positions(chunk.rows)
+        first = int(np.searchsorted(positions, marker.position, side="right"))
+        if first > 0 and not lane.is_sure:
+            # The stream may have been made anew since an earlier task knew the marker.
+            lane.marker = None
+            return True
+        if self._origin.batch_id is not None and first > 0:
+            self._check_out(chunk, first, self._origin.batch_id)
+        if first == len(positions):
+            return False
+        rows = outgoing.trimmed(chunk.rows, first, marker.position)
+        if rows is None:
+            raise DivergedError(
+                f'another writer of producer "{lane.pair[1]}" put rows into messages differently',
+                detail=f"It is at position {marker.position}, within a message of ours.",
+                hint="Run the batch again; and see that only one driver runs the query.",
+            )
+        if self._origin.batch_id is not None and first:
+            chunk.before = chunk.before.updated(chunk.rows.slice(0, first))
+        chunk.rows = rows.slice(first)
+        return True
+
+    def _check_out(self, chunk: _Chunk, first: int, batch_id: int) -> None:
+        """Check that the first rows of a chunk, which are out by their positions, are those."""
+        marker, producer = chunk.lane.marker, chunk.lane.pair[1]
+        assert marker is not None
+        out = progress.out_of(marker, batch_id, producer)
+        rows = 0 if out is None else out.rows
+        behind = chunk.before.rows + first
+        if rows <= behind:
+            prefix = chunk.before.updated(chunk.rows.slice(0, max(0, rows - chunk.before.rows)))
+            progress.check_same(
+                out or progress.nothing(batch_id),
+                prefix if rows == behind else chunk.digest,
+                producer,
+            )
+
+    def _check_whole(self, lane: _Lane, batch_id: int) -> None:
+        """Check that what is out of the batch is all of ours, and no more."""
+        assert lane.marker is not None
+        out = progress.out_of(lane.marker, batch_id, lane.pair[1])
+        progress.check_same(out or progress.nothing(batch_id), lane.digest, lane.pair[1])
+
+    def _send(self, chunk: _Chunk, *, is_ahead: bool) -> None:
+        """Publish one atomic batch."""
+        lane, rows, options = chunk.lane, chunk.rows, self._options
+        stream, producer = lane.pair
+        before = lane.marker
+        assert before is not None
+        guard = self._guard(stream)
+        with_guard = guard.is_wanted and stream not in self._known.unguarded
+        batch_id = os.urandom(9).hex()
+        sent = wire.atomic_frames(rows, batch_id, options.event_time_header)
+        count = rows.num_rows + 1
+        if with_guard:
+            sent += frames.publish(
+                guard.subject,
+                b"",
+                header=frames.header_block(_closing(batch_id, count, guard.sequence)),
+            )
+            count += 1
+        marker = Marker(
+            rows.column("position")[-1].as_py(), options.epoch, 0,
+            run=self._origin.run, task=self._origin.task, recent=before.recent,
+        )  # fmt: skip
+        if self._origin.batch_id is not None:
+            recent = progress.remembered(before.recent, self._origin.batch_id, chunk.digest)
+            marker = replace(marker, recent=recent)
+        reply = self._connection.reply_subjects(1)[0]
+        header = _closing(batch_id, count, before.sequence) | {"Nats-Batch-Commit": "1"}
+        sent += frames.publish(
+            markers.subject(options.marker_prefix, stream, producer),
+            markers.payload(marker),
+            reply=reply,
+            header=frames.header_block(header),
+        )
+        sequence = guard.sent(count, with_guard=with_guard)
+        chunk.reply, chunk.was_ahead, chunk.with_guard = reply, is_ahead, with_guard
+        lane.marker = replace(marker, sequence=sequence or 0)
+        self._connection.send(sent)
+
+    # --- answers
+
+    def _take_answers(self) -> None:
+        """Wait for at least one answer."""
+        deadline_s = time.monotonic() + _ACK_TIMEOUT_S
+        by_reply = {chunk.reply: chunk for chunk in self._pending if chunk.reply}
+        while True:
+            found = self._connection.take_frames()
+            answered = False
+            for at, subject in enumerate(found.subject.to_pylist()):
+                chunk = by_reply.get(subject)
+                if chunk is not None:
+                    answered = True
+                    self._answered(chunk, found.header[at].as_py(), found.data[at].as_py())
+            if answered:
+                return
+            if not len(found):
+                self._connection.receive(deadline_s)
+
+    def _answered(self, chunk: _Chunk, header: bytes, data: bytes) -> None:
+        if not data:
+            raise DisconnectedError(f"no responders: {header[:40]!r}")
+        try:
+            sequence = int(Reply(header, data).json()["seq"])
+        except RefusedError as error:
+            self._refused(chunk, error)
+            return
+        lane = chunk.lane
+        self._pending.remove(chunk)
+        is_last = not any(c.reply and c.lane.pair[0] == lane.pair[0] for c in self._pending)
+        self._guard(lane.pair[0]).stored(
+            sequence, was_ahead=chunk.was_ahead, is_last=is_last, with_guard=chunk.with_guard
+        )
+        position = chunk.rows.column("position")[-1].as_py()
+        if lane.marker is not None and lane.marker.position == position:
+            lane.marker = replace(lane.marker, sequence=sequence)
+            lane.is_sure = True
+            self._known.markers[lane.pair] = lane.marker
+
+    def _refused(self, chunk: _Chunk, error: RefusedError) -> None:
+        """Deal with a refused batch: it will be sent again, or the error is raised."""
+        stream = chunk.lane.pair[0]
+        guard = self._guard(stream)
+        is_first = not self._is_draining
+        self._is_draining = True
+        chunk.reply = ""
+        self._forget(chunk.lane)
+        if error.err_code in jetstream.WRONG_LAST_SEQUENCE:
+            # What follows a batch that was refused is refused too; that says nothing more.
+            if is_first and chunk.was_ahead:
+                guard.missed()
+            elif is_first:
+                guard.reset()
+            return
+        guard.reset()
+        if error.err_code == _BATCH_TOO_LARGE and self._halve(chunk):
+            return
+        if error.err_code in _PASSING:
+            raise DisconnectedError(error.message) from error
+        if error.err_code == _BATCH_INCOMPLETE:
+            info = self._known.streams[stream]
+            for subject in kernels.unique(chunk.rows.column("subject")).to_pylist():
+                if not any(outgoing.matches(pattern, subject) for pattern in info.subjects):
+                    raise RefusedError(
+                        f'stream "{stream}" does not hold subject "{subject}"',
+                        detail=f"Its subjects: {', '.join(info.subjects)}.",
+                        hint="All rows of a producer go to one stream; "
+                        'say which with the column or option "stream".',
+                        err_code=error.err_code,
+                    ) from error
+            # A part of it was lost on the way, as when the leader changes.
+            raise DisconnectedError(error.message) from error
+        raise error
+
+    def _halve(self, chunk: _Chunk) -> bool:
+        """Put two chunks in the place of one, as a server may be configured to take fewer rows."""
+        rows_max = chunk.rows.num_rows // 2
+        count = outgoing.fitting(chunk.rows, 0, rows_max, _BYTES_MAX) if rows_max else 0
+        if not 0 < count < chunk.rows.num_rows:
+            return False
+        self._rows_max = rows_max
+        first, rest = chunk.rows.slice(0, count), chunk.rows.slice(count)
+        middle = chunk.before
+        if self._origin.batch_id is not None:
+            middle = middle.updated(first)
+        at = self._pending.index(chunk)
+        del self._pending[at]
+        self._pending.insert(at, _Chunk(chunk.lane, rest, middle, chunk.digest))
+        self._pending.insert(at, _Chunk(chunk.lane, first, chunk.before, middle))
+        return True
+
+    def _doubt(self) -> None:
+        """Nothing is known of what was on its way."""
+        for chunk in self._pending:
+            if chunk.reply:
+                chunk.reply = ""
+                self._forget(chunk.lane)
+                self._guard(chunk.lane.pair[0]).reset()
+        self._is_draining = False
+
+    def _forget(self, lane: _Lane) -> None:
+        lane.marker, lane.is_sure = None, False
+        self._known.markers.pop(lane.pair, None)
+
+    # --- markers and streams
+
+    def _read_markers(self, lanes: list[_Lane]) -> None:
+        """Read what the markers of ``lanes`` say; errors as ``_check_marker``."""
+        prefix = self._options.marker_prefix
+        asked = [(lane.pair[0], markers.subject(prefix, *lane.pair)) for lane in lanes]
+        stored = jetstream.last_messages(self._connection, asked)
+        for lane, message in zip(lanes, stored, strict=True):
+            lane.marker = self._known.markers[lane.pair] = markers.parse(message)
+            lane.is_sure = True
+            self._check_marker(lane, lane.marker)
+
+    def _check_marker(self, lane: _Lane, marker: Marker) -> None:
+        """Check that ``marker`` was not left by somebody who makes us superfluous.
+
+        Raises:
+            StaleWriterError: it is of a newer epoch than ours.
+            OrderError: another partition left it in this run of this batch.
+        """
+        stream, producer = lane.pair
+        if marker.epoch > self._options.epoch:
+            self._forget(lane)
+            raise StaleWriterError(
+                f'producer "{producer}" of stream "{stream}" has a newer writer',
+                detail=f"Its epoch is {marker.epoch}, ours is {self._options.epoch}.",
+                hint="This writer was replaced; it must stop.",
+            )
+        ours = self._origin
+        if ours.run and marker.run == ours.run and marker.task != ours.task:
+            raise OrderError(
+                f'rows of producer "{producer}" come from two Spark partitions in one batch',
+                detail=f'They are partitions {marker.task} and {ours.task}; stream "{stream}".',
+                hint="Repartition by producer (or by _stream), or do not split the source's "
+                'streams with option "minPartitions".',
+            )
+
+    def _check_stream(self, pair: Pair) -> None:
+        """Check once that the stream takes atomic batches and holds its markers."""
+        stream = pair[0]
+        if stream not in self._known.streams:
+            self._settle(0)
+            infos = self._connection.riding(
+                "looking at the stream", lambda: jetstream.stream_infos(self._connection, [stream])
+            )
+            _check_info(infos[stream], self._options.marker_prefix)
+            self._known.streams[stream] = infos[stream]
+
+    def _remove_guards(self) -> None:
+        """Take our guards away; nobody needs them any more."""
+        for stream, guard in self._guards.items():
+            for subject in guard.used:
+                try:
+                    jetstream.purge(self._connection, stream, subject)
+                except (RefusedError, DisconnectedError, OSError) as error:
+                    # One small message is left.  Who may not purge should not leave more.
+                    log.info("guards stay: %s: %s", stream, error)
+                    self._known.unguarded.add(stream)
+            guard.used.clear()
+            guard.reset()
+
+
+def _closing(batch_id: str, number: int, sequence: int) -> dict[str, str]:
+    """Headers of a batch's guard or marker: only the newest stays, after the one before it."""
+    return {
+        "Nats-Batch-Id": batch_id,
+        "Nats-Batch-Sequence": str(number),
+        "Nats-Expected-Last-Subject-Sequence": str(sequence),
+        "Nats-Rollup": "sub",
+    }
+
+
+def _check_info(info: StreamInfo, marker_prefix: str) -> None:
+    hint = 'Or set option "deliveryGuarantee" to "at-least-once", which needs neither.'
+    if not info.allow_atomic:
+        raise RefusedError(
+            f'stream "{info.name}" does not take atomic batches',
+            hint=f'Set "allow_atomic" in its configuration. {hint}',
+        )
+    subject = f"{marker_prefix}.{info.name}.p"
+    if not any(outgoing.matches(pattern, subject) for pattern in info.subjects):
+        raise RefusedError(
+            f'stream "{info.name}" does not hold the marker\'s subject "{subject}"',
+            detail=f"Its subjects: {', '.join(info.subjects)}.",
+            hint=f'Add "{marker_prefix}.{info.name}.>" to its subjects. {hint}',
+        )
+
+
+@dataclass
+class _Known:
+    """What a process knows between tasks, which saves reading it."""
+
+    markers: dict[Pair, Marker] = field(default_factory=dict)
+    #: Streams that were looked at, and can be written to.
+    streams: dict[str, StreamInfo] = field(default_factory=dict)
+    #: Streams whose guards could not be removed.
+    unguarded: set[str] = field(default_factory=set)
+
+
+def _known(options: SinkOptions) -> _Known:
+    if getattr(_local, "pid", None) != os.getpid():
+        _local.pid, _local.known = os.getpid(), {}
+    key = (options.connection, options.marker_prefix, options.epoch)
+    known: dict[Any, _Known] = _local.known
+    return known.setdefault(key, _Known())

@@ -1,0 +1,147 @@
+"""At least once: messages pipelined in a window, each acked, sent again when the ack stays away."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark_nats import outgoing, wire
+from pyspark_nats.arrow import kernels
+from pyspark_nats.atomic import HEAD_ROOM
+from pyspark_nats.connection import DisconnectedError, Reply
+from pyspark_nats.errors import RefusedError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_nats.arrow import Array
+    from pyspark_nats.connection import Connection
+    from pyspark_nats.sink_options import SinkOptions
+
+#: Messages that go out at once, and share a subject for their acks.
+_CHUNK_ROWS = 1000
+_CHUNK_BYTES = 1 << 20
+#: Messages on their way.  The server queues ten thousand a stream, for all its publishers.
+_WINDOW_ROWS = 6000
+_ACK_TIMEOUT_S = 5.0
+#: "Too many requests": the stream's queue is full.
+_TOO_MANY_REQUESTS = 10167
+
+
+@dataclass
+class _Chunk:
+    rows: pa.RecordBatch
+    #: The subject that its acks come on; "" when it is not on its way.
+    reply: str = ""
+    #: Answers that are still to come.
+    missing: int = 0
+
+
+class PlainPublisher:
+    """One task's writing without markers."""
+
+    def __init__(self, connection: Connection, options: SinkOptions) -> None:
+        self._connection = connection
+        self._options = options
+        self._pending: deque[_Chunk] = deque()
+        self._window = _WINDOW_ROWS
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """None: there are no markers."""
+        return ()
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Publish rows; up to a window of them are on their way when this returns."""
+        at = 0
+        while at < rows.num_rows:
+            count = outgoing.fitting(rows, at, _CHUNK_ROWS, _CHUNK_BYTES)
+            chunk = rows.slice(at, count)
+            room = int(self._connection.info.get("max_payload", 1 << 20)) - HEAD_ROOM
+            outgoing.check_sizes(chunk, room)
+            self._pending.append(_Chunk(chunk))
+            self._settle(self._window)
+            at += count
+
+    def finish(self) -> None:
+        """Wait for all acks."""
+        self._settle(0)
+
+    def _settle(self, missing_max: int) -> None:
+        """Go on until all is on its way, and no more than ``missing_max`` acks are missing."""
+        while any(not c.reply for c in self._pending) or self._missing() > missing_max:
+            self._connection.riding(
+                "publishing",
+                lambda: self._step(missing_max),
+                is_under_way=any(chunk.reply for chunk in self._pending),
+            )
+
+    def _missing(self) -> int:
+        return sum(chunk.missing for chunk in self._pending)
+
+    def _step(self, missing_max: int) -> None:
+        try:
+            for chunk in self._pending:
+                if not chunk.reply and self._missing() + chunk.rows.num_rows <= max(
+                    self._window, chunk.rows.num_rows
+                ):
+                    self._send(chunk)
+            if self._missing() > missing_max or any(not c.reply for c in self._pending):
+                self._take_acks()
+        except (DisconnectedError, OSError):
+            # What is not acked goes out again; fewer at once, if it was too much for the server.
+            for chunk in self._pending:
+                chunk.reply, chunk.missing = "", 0
+            self._window = max(_CHUNK_ROWS, self._window // 2)
+            raise
+
+    def _send(self, chunk: _Chunk) -> None:
+        chunk.reply = self._connection.reply_subjects(1)[0]
+        chunk.missing = chunk.rows.num_rows
+        header = self._options.event_time_header
+        self._connection.send(wire.acked_frames(chunk.rows, chunk.reply, header))
+
+    def _take_acks(self) -> None:
+        """Wait for at least one ack."""
+        deadline_s = time.monotonic() + _ACK_TIMEOUT_S
+        by_reply = {chunk.reply: chunk for chunk in self._pending if chunk.reply}
+        while True:
+            found = self._connection.take_frames()
+            counts = found.subject.value_counts() if len(found) else ()
+            taken = 0
+            for entry in counts:
+                chunk = by_reply.get(entry["values"].as_py())
+                if chunk is not None:
+                    chunk.missing -= entry["counts"].as_py()
+                    taken += 1
+            if taken:
+                _check_acks(found.data)
+                while self._pending and self._pending[0].reply and not self._pending[0].missing:
+                    self._pending.popleft()
+                return
+            if not len(found):
+                self._connection.receive(deadline_s)
+
+
+def _check_acks(acks: Array) -> None:
+    """Raise what one of ``acks`` says went wrong.
+
+    Raises:
+        RefusedError: the server does not take a message; DisconnectedError: not now.
+    """
+    is_odd = kernels.or_(
+        kernels.match_substring(acks, '"error"'), kernels.equal(kernels.binary_length(acks), 0)
+    )
+    if not kernels.any(is_odd).as_py():
+        return
+    for ack in acks.filter(is_odd).to_pylist():
+        if not ack:
+            raise DisconnectedError("no responders: no stream takes the subject")
+        try:
+            Reply(b"", ack).json()
+        except RefusedError as error:
+            if error.err_code == _TOO_MANY_REQUESTS:
+                raise DisconnectedError(error.message) from error
+            raise

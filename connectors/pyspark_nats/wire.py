@@ -1,0 +1,91 @@
+"""Outgoing rows as frames of the NATS protocol, made with Arrow kernels, many at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_nats.arrow import kernels
+
+if TYPE_CHECKING:
+    from pyspark_nats.arrow import Array
+
+
+def header_lines(rows: pa.RecordBatch, event_time_header: str) -> Array | None:
+    """The header lines of each row, each ended; None when no row has any.
+
+    Args:
+        rows: columns as ``outgoing.SCHEMA``.
+        event_time_header: header that ``event_time_ms`` goes to.
+    """
+    parts = []
+    if rows.column("content_type").null_count < rows.num_rows:
+        parts.append(_line("Content-Type", rows.column("content_type")))
+    if rows.column("event_time_ms").null_count < rows.num_rows:
+        parts.append(_line(event_time_header, rows.column("event_time_ms").cast(pa.string())))
+    if rows.column("header_lines").null_count < rows.num_rows:
+        parts.append(rows.column("header_lines"))
+    return _joined(*parts) if parts else None
+
+
+def atomic_frames(rows: pa.RecordBatch, batch_id: str, event_time_header: str) -> bytes:
+    """``rows`` as the first messages of an atomic batch, ready to send."""
+    numbers = pa.array(np.arange(1, rows.num_rows + 1)).cast(pa.string())
+    batch = kernels.binary_join_element_wise(
+        f"NATS/1.0\r\nNats-Batch-Id:{batch_id}\r\nNats-Batch-Sequence:", numbers, "\r\n", ""
+    ).cast(pa.binary())
+    lines = header_lines(rows, event_time_header)
+    header = _joined(batch, b"\r\n") if lines is None else _joined(batch, lines, b"\r\n")
+    return _with_header(rows, header, "")
+
+
+def acked_frames(rows: pa.RecordBatch, inbox: str, event_time_header: str) -> bytes:
+    """``rows`` as messages whose acks go to ``inbox``, ready to send."""
+    lines = header_lines(rows, event_time_header)
+    if lines is None:
+        data = rows.column("data")
+        return _octets(
+            _joined(
+                b"PUB ", rows.column("subject").cast(pa.binary()), f" {inbox} ".encode(),
+                _text(kernels.binary_length(data)), b"\r\n", data, b"\r\n",
+            )
+        )  # fmt: skip
+    return _with_header(rows, _joined(b"NATS/1.0\r\n", lines, b"\r\n"), f" {inbox}")
+
+
+def _with_header(rows: pa.RecordBatch, header: Array, reply: str) -> bytes:
+    """One ``HPUB`` frame a row."""
+    data = rows.column("data")
+    header_size = kernels.binary_length(header)
+    total = kernels.add(header_size, kernels.binary_length(data))
+    return _octets(
+        _joined(
+            b"HPUB ", rows.column("subject").cast(pa.binary()), f"{reply} ".encode(),
+            _text(header_size), b" ", _text(total), b"\r\n", header, data, b"\r\n",
+        )
+    )  # fmt: skip
+
+
+def _octets(values: Array) -> bytes:
+    """The values behind each other, as they lie in memory: that is what goes over the wire."""
+    _, bounds, octets = values.buffers()
+    ends = np.frombuffer(bounds, np.int32)[values.offset : values.offset + len(values) + 1]
+    return bytes(memoryview(octets)[int(ends[0]) : int(ends[-1])])
+
+
+def _line(name: str, values: Array) -> Array:
+    """``name: value`` lines, null where the value is."""
+    return kernels.binary_join_element_wise(f"{name}: ", values, "\r\n", "").cast(pa.binary())
+
+
+def _text(numbers: Array) -> Array:
+    return numbers.cast(pa.string()).cast(pa.binary())
+
+
+def _joined(*parts: Array | bytes) -> Array:
+    scalars = [pa.scalar(p, pa.binary()) if isinstance(p, bytes) else p for p in parts]
+    return kernels.binary_join_element_wise(
+        *scalars, pa.scalar(b"", pa.binary()), null_handling="replace", null_replacement=""
+    )
