@@ -6,7 +6,7 @@ import base64
 import json
 import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_nats.connection import DisconnectedError
@@ -21,6 +21,9 @@ NO_MESSAGE: Final = 10037
 STREAM_NOT_FOUND: Final = 10059
 #: A lost expectation; a contended replicated stream may say 10164 where a quiet one says 10071.
 WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
+
+#: In the year 2255: the server counts nanoseconds, and later times wrap around into the past.
+_TIME_MAX_MS: Final = 9_000_000_000_000
 
 _TIME = re.compile(r"(.*?)(?:\.(\d+))?(Z|[+-]\d\d:\d\d)\Z")
 
@@ -42,6 +45,14 @@ class StreamInfo:
     #: Whether its messages come from other streams, and may be older than itself.
     is_copy: bool
     allow_atomic: bool
+    messages: int
+    #: Of all messages, with their subjects and headers.
+    bytes: int
+
+    @property
+    def message_bytes(self) -> float:
+        """Bytes of an average message."""
+        return self.bytes / self.messages if self.messages else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +116,8 @@ def _info(name: str, answer: dict[str, Any]) -> StreamInfo:
         subjects=tuple(config.get("subjects") or ()),
         is_copy=bool(config.get("mirror") or config.get("sources")),
         allow_atomic=bool(config.get("allow_atomic")),
+        messages=messages,
+        bytes=int(state["bytes"]),
     )
 
 
@@ -115,9 +128,27 @@ def stream_of(connection: Connection, subject: str) -> str | None:
     return str(names[0]) if names else None
 
 
-def next_message(connection: Connection, stream: str, sequence: int) -> Stored | None:
-    """The first message at or behind ``sequence``, as the stream's leader knows it."""
-    return _get(connection, stream, {"seq": sequence, "next_by_subj": ">"})
+def next_message(
+    connection: Connection, stream: str, sequence: int, subject: str = ">"
+) -> Stored | None:
+    """The first message at or behind ``sequence`` on ``subject``, as the stream's leader knows it.
+
+    Args:
+        connection: where to ask.
+        stream: the stream.
+        sequence: from 1 up; 0 counts as 1.
+        subject: wildcards allowed.
+    """
+    return _get(connection, stream, {"seq": max(1, sequence), "next_by_subj": subject})
+
+
+def message_at(connection: Connection, stream: str, moment_ms: int) -> Stored | None:
+    """The first message that is not older than ``moment_ms`` (ms since 1970)."""
+    moment_ms = min(moment_ms, _TIME_MAX_MS)
+    moment = datetime.fromtimestamp(moment_ms / 1000, UTC)
+    # The server takes the first nanosecond of the millisecond.
+    text = moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment_ms % 1000:03d}Z"
+    return _get(connection, stream, {"start_time": text})
 
 
 def last_messages(connection: Connection, wanted: Sequence[tuple[str, str]]) -> list[Stored | None]:
@@ -157,21 +188,45 @@ def purge(connection: Connection, stream: str, subject: str) -> None:
     answered(connection.requests([(f"$JS.API.STREAM.PURGE.{stream}", query)])[0], stream)
 
 
-def create_reader(connection: Connection, stream: str, sequence: int) -> str:
-    """Make a consumer that reads from ``sequence`` on without acks; returns its name.
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A consumer that one reading uses."""
+
+    name: str
+    #: Messages it has to give, from its start to the end of the stream.
+    pending: int
+
+
+def create_reader(
+    connection: Connection, stream: str, sequence: int, subjects: Sequence[str] = ()
+) -> Reader:
+    """Make a consumer that reads from ``sequence`` on without acks.
 
     It lives in memory and goes by itself half a minute after its last use.
+
+    Args:
+        connection: where it is made.
+        stream: what it reads.
+        sequence: the first.
+        subjects: all it gives; patterns that do not overlap.  None for every subject.
     """
     name = connection.reply_subjects(1)[0].replace(".", "_")
-    config = {
+    config: dict[str, Any] = {
         "name": name, "deliver_policy": "by_start_sequence", "opt_start_seq": sequence,
         "ack_policy": "none", "mem_storage": True, "num_replicas": 1,
         "inactive_threshold": 30_000_000_000,
     }  # fmt: skip
+    if len(subjects) == 1:
+        config["filter_subject"] = subjects[0]
+    elif subjects:
+        config["filter_subjects"] = list(subjects)
     call = json.dumps({"stream_name": stream, "config": config}).encode()
     subject = f"$JS.API.CONSUMER.CREATE.{stream}.{name}"
-    answered(connection.requests([(subject, call)])[0], stream)
-    return name
+    if len(subjects) == 1:
+        # The long form lets an account permit readers by what they read.
+        subject = f"{subject}.{subjects[0]}"
+    answer = answered(connection.requests([(subject, call)])[0], stream)
+    return Reader(name, int(answer.get("num_pending", 0)))
 
 
 def delete_reader(connection: Connection, stream: str, name: str) -> None:

@@ -8,29 +8,33 @@ offset is therefore taken from one answer and the sequence from a later one.
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark_nats import jetstream
+from pyspark_nats.ranges import Backlog, admitted
+from pyspark_nats.source_options import AtTime, Place
+from pyspark_nats.waiting import Look, Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark_nats.connection import Connection
     from pyspark_nats.jetstream import StreamInfo
+    from pyspark_nats.pushdown import Bounds
     from pyspark_nats.ranges import Offset
-    from pyspark_nats.source_options import SourceOptions
+    from pyspark_nats.source_options import Bound, Limits, SourceOptions
 
     Places = dict[str, dict[str, int]]
 
-#: A subscriber may hear of a message before the stream has stored it: how long to wait before each
-#: look, seconds.
-_SETTLE_S = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
+
+def place(info: StreamInfo, sequence: int, time_ms: int) -> dict[str, int]:
+    """An offset of the stream that ``info`` describes."""
+    return {"sequence": sequence, "time_ms": time_ms, "created_ms": info.created_ms}
 
 
 def earliest(info: StreamInfo) -> dict[str, int]:
     """The place before the first message that ``info``'s stream still has."""
-    return {"sequence": max(0, info.first - 1), "time_ms": info.first_ms}
+    return place(info, max(0, info.first - 1), info.first_ms)
 
 
 class Watch:
@@ -39,180 +43,195 @@ class Watch:
     def __init__(self, options: SourceOptions, connection: Connection) -> None:
         self._options = options
         self.connection = connection
-        #: The ends as last seen; None before the first look.
-        self.last_seen: Places | None = None
+        self._waiter = Waiter(options, connection)
+        #: The streams as they were last seen, and where the batch made of it ends.
+        self._seen: dict[str, StreamInfo] = {}
+        self._given: Places = {}
         #: Where a query with the trigger "available now" ends.
         self._frozen: Places | None = None
         self._has_answered = False
+        #: When a batch was last given, monotonic; the first one waits for no company.
+        self._given_s = -float("inf")
 
     def initial(self) -> Places:
-        """Where a query without a checkpoint starts, by ``startingOffsets``."""
-        starting = self._options.starting
-        infos = self._infos()
-        if starting == "latest":
-            return self._ends(infos)
-        given = {} if isinstance(starting, str) else starting
-        return {
-            name: {"sequence": given[name].sequence, "time_ms": given[name].time_ms}
-            if name in given
-            else earliest(infos[name])
-            for name in self._options.streams
-        }
+        """Where a query without a checkpoint starts, by ``startingOffsets`` and the like."""
+        return self._bounds(self._options.starting)
+
+    def final(self) -> Places:
+        """Where a batch query ends, by ``endingOffsets`` and the like."""
+        return self._bounds(self._options.ending)
+
+    def narrowed(self, start: Places, end: Places, bounds: Bounds) -> tuple[Places, Places]:
+        """The part of start..end that ``bounds`` leave."""
+        first: Places = {}
+        last: Places = {}
+        for name in start:
+            low, high = bounds.first - 1, end[name]["sequence"]
+            if bounds.last is not None:
+                high = min(high, bounds.last)
+            if bounds.streams is not None and name not in bounds.streams:
+                high = 0
+            if bounds.first_ms is not None:
+                low = max(low, self._sequence_before(name, bounds.first_ms, high))
+            if bounds.last_ms is not None:
+                high = min(high, self._sequence_before(name, bounds.last_ms + 1, high))
+            first[name] = start[name] | {"sequence": max(low, start[name]["sequence"])}
+            last[name] = end[name] | {"sequence": high}
+        return first, last
+
+    def _sequence_before(self, name: str, moment_ms: int, default: int) -> int:
+        found = self.connection.riding(
+            "looking for a time", lambda: jetstream.message_at(self.connection, name, moment_ms)
+        )
+        return default if found is None else found.sequence - 1
 
     def freeze(self) -> None:
         """Take the ends as they are now for the ends of the query."""
         self._frozen = self._ends(self._infos())
 
-    def latest(self, start: Offset, most: int | None) -> Places:
+    def latest(self, start: Offset, limits: Limits | None) -> Places:
         """Where the batch that starts at ``start`` ends.
 
-        A new place only if a stream has grown, or the wakeup is due; otherwise ``start`` again,
-        after waiting for ``idleWaitMs`` (but for the first time).
+        A new place only if there is something to read, or the wakeup is due; otherwise ``start``
+        again, after waiting for ``idleWaitMs`` (but for the first time).
 
         Args:
             start: the end of the batch before.
-            most: sequences a stream at most; None for all.
+            limits: how much the batch may take; None for all there is.
         """
         if self._frozen is not None:
+            infos = self._infos()
             ends = {
-                name: end
-                if end["sequence"] > start.get(name, _NOWHERE)["sequence"]
-                else dict(start.get(name, end))
+                name: end if _is_ahead(end, start.get(name)) else dict(start.get(name, end))
                 for name, end in self._frozen.items()
             }
-            return self._admitted(start, ends, most)
-        infos = self._infos()
+            return self._admitted(start, infos, ends, limits)
+        look = self._waiter.look(start)
         # The first answer says that the query is up, so it does not wait.
-        if self._has_answered and not self._is_due(start, infos):
-            infos = self._wait(start, infos)
+        if self._has_answered and not self._is_due(look, limits):
+            look = self._waiter.wait(start, look, lambda new: self._is_due(new, limits))
         self._has_answered = True
-        if not self._is_due(start, infos):
-            return {name: dict(place) for name, place in start.items()}
-        return self._admitted(start, self._ends(infos), most)
+        self._seen = dict(look.infos)
+        if not self._is_due(look, limits):
+            self._given = {name: dict(end) for name, end in start.items()}
+            return self._given
+        self._given_s = time.monotonic()
+        return self._admitted(start, look.infos, self._ends(look.infos), limits)
+
+    def report(self) -> dict[str, dict[str, int]] | None:
+        """The ends of the streams as last seen, and how far the batch stays behind them."""
+        if not self._seen:
+            return None
+        report: dict[str, dict[str, int]] = {}
+        for name, info in self._seen.items():
+            given = self._given.get(name)
+            behind = info.last - given["sequence"] if given else 0
+            behind = max(0, min(behind, info.messages))
+            report[name] = place(info, info.last, info.time_ms) | {
+                "messages_behind": behind,
+                "bytes_behind": round(behind * info.message_bytes),
+            }
+        return report
 
     # --- looking
 
     def _infos(self) -> dict[str, StreamInfo]:
-        infos = self.connection.riding(
+        self._seen = self.connection.riding(
             "asking for the streams' ends",
             lambda: jetstream.stream_infos(self.connection, self._options.streams),
         )
-        self.last_seen = {
-            name: {"sequence": info.last, "time_ms": info.time_ms} for name, info in infos.items()
-        }
-        return infos
+        return self._seen
 
     def _ends(self, earlier: Mapping[str, StreamInfo]) -> Places:
         """The ends of the streams now, with the time of an earlier answer."""
-        now = self._infos()
         return {
-            name: {"sequence": info.last, "time_ms": earlier[name].time_ms}
-            for name, info in now.items()
+            name: place(info, info.last, earlier[name].time_ms)
+            for name, info in self._infos().items()
         }
 
-    def _is_due(self, start: Offset, infos: Mapping[str, StreamInfo]) -> bool:
-        if any(info.last != start.get(name, _NOWHERE)["sequence"] for name, info in infos.items()):
-            return True
-        wakeup_ms = self._wakeup_ms()
-        if wakeup_ms is None:
-            return False
-        # A wakeup that the batch before has reached already was its reader's to take away.
-        is_new = any(place["time_ms"] < wakeup_ms for place in start.values())
-        return is_new and all(info.time_ms >= wakeup_ms for info in infos.values())
+    def _bounds(self, bounds: Mapping[str, Bound]) -> Places:
+        infos = self._infos()
+        ends = self._ends(infos)
+        return {
+            name: self._bound(bounds.get(name, bounds[""]), infos[name], ends[name])
+            for name in self._options.streams
+        }
 
-    def _wakeup_ms(self) -> int | None:
-        """The earliest time in the files of ``wakeupPath``; None for none."""
-        if not self._options.wakeup_path:
-            return None
-        times: list[int] = []
-        for path in sorted(Path(self._options.wakeup_path).glob("*")):
-            try:
-                times.append(int(path.read_text()))
-            except (OSError, ValueError):
-                # Being replaced right now, or taken away: it will be read at the next look.
-                continue
-        return min(times, default=None)
-
-    # --- waiting
-
-    def _wait(self, start: Offset, infos: dict[str, StreamInfo]) -> dict[str, StreamInfo]:
-        """Wait for a message, the wakeup or ``idleWaitMs``, and look again."""
-        wait_s = self._options.idle_wait_ms / 1000
-        wakeup_ms = self._wakeup_ms()
-        now_ms = min(info.time_ms for info in infos.values())
-        if wakeup_ms is not None and wakeup_ms > now_ms:
-            wait_s = min(wait_s, (wakeup_ms - now_ms) / 1000)
-        deadline_s = time.monotonic() + wait_s
-
-        def watch() -> dict[str, StreamInfo]:
-            sids = {
-                self.connection.subscribe(subject, most=1)
-                for name, info in infos.items()
-                for subject in self._subjects(name, info)
-            }
-            try:
-                # A message may have come before the subscription.
-                looked = self._looked()
-                while not self._is_due(start, looked):
-                    left_s = deadline_s - time.monotonic()
-                    if left_s <= 0:
-                        return looked
-                    if not self.connection.wait_for_message(sids, left_s):
-                        return self._looked()
-                    looked = self._settled(start)
-                    if not self._is_due(start, looked):
-                        # A batch that was refused, or a marker: heard, but nothing to read.
-                        remaining_s = deadline_s - time.monotonic()
-                        if remaining_s > 0:
-                            self.connection.wait_for_message(set(), min(remaining_s, 0.1))
-                            looked = self._looked()
-                return looked
-            finally:
-                if self.connection.is_open:
-                    for sid in sids:
-                        self.connection.unsubscribe(sid)
-
-        return self.connection.riding("waiting for messages", watch)
-
-    def _subjects(self, name: str, info: StreamInfo) -> tuple[str, ...]:
-        subject = self._options.subject_of(name)
-        return (subject,) if subject else info.subjects
-
-    def _looked(self) -> dict[str, StreamInfo]:
-        return jetstream.stream_infos(self.connection, self._options.streams)
-
-    def _settled(self, start: Offset) -> dict[str, StreamInfo]:
-        infos: dict[str, StreamInfo] = {}
-        for pause_s in _SETTLE_S:
-            if pause_s:
-                time.sleep(pause_s)
-            infos = self._looked()
-            if self._is_due(start, infos):
-                break
-        return infos
+    def _bound(self, bound: Bound, info: StreamInfo, end: dict[str, int]) -> dict[str, int]:
+        if isinstance(bound, AtTime):
+            before = self._sequence_before(info.name, bound.time_ms, end["sequence"])
+            # Past the last message it is the end as it is now, and time goes on from there.
+            return place(info, before, min(bound.time_ms, end["time_ms"]))
+        if isinstance(bound, Place):
+            # What a person writes is meant of the stream as it is; an offset of old may not be.
+            created_ms = bound.created_ms or (0 if bound.time_ms else info.created_ms)
+            given = {"sequence": bound.sequence, "time_ms": bound.time_ms}
+            return given | ({"created_ms": created_ms} if created_ms else {})
+        return earliest(info) if bound == "earliest" else end
 
     # --- admission
 
-    def _admitted(self, start: Offset, ends: Places, most: int | None) -> Places:
-        """Cut each stream's part of the batch to ``most`` sequences."""
-        if most is None:
-            return ends
-        return {name: self._cut(name, start.get(name), end, most) for name, end in ends.items()}
+    def _is_due(self, look: Look, limits: Limits | None) -> bool:
+        if look.is_woken:
+            return True
+        if not look.fresh:
+            return False
+        if limits is None or look.sequences >= limits.offsets_min:
+            return True
+        return time.monotonic() - self._given_s >= limits.delay_max_ms / 1000
 
-    def _cut(
-        self, name: str, start: Mapping[str, int] | None, end: dict[str, int], most: int
-    ) -> dict[str, int]:
-        first = start["sequence"] if start is not None else 0
-        if end["sequence"] - first <= most:
+    def _admitted(
+        self, start: Offset, infos: Mapping[str, StreamInfo], ends: Places, limits: Limits | None
+    ) -> Places:
+        """Cut each stream's part of the batch, so that all together stay below the limits."""
+        if limits is None or limits.are_none:
+            self._given = ends
+            return ends
+        firsts = {name: first_of(start.get(name), end) for name, end in ends.items()}
+        backlogs = {
+            name: Backlog(max(0, end["sequence"] - firsts[name]), infos[name].message_bytes)
+            for name, end in ends.items()
+        }
+        takes = admitted(backlogs, limits.offsets_max, limits.bytes_max)
+        self._given = {
+            name: self._cut(infos[name], firsts[name] + takes[name], end)
+            for name, end in ends.items()
+        }
+        return self._given
+
+    def _cut(self, info: StreamInfo, last: int, end: dict[str, int]) -> dict[str, int]:
+        """The place of the message at ``last``, if there is one before ``end``."""
+        if last >= end["sequence"]:
             return end
         cut = self.connection.riding(
             "cutting a batch",
-            lambda: jetstream.next_message(self.connection, name, first + most),
+            lambda: jetstream.next_message(self.connection, info.name, last),
         )
         if cut is None or cut.sequence >= end["sequence"]:
             return end
         # The message at the cut is the last one admitted; those behind it are not older.
-        return {"sequence": cut.sequence, "time_ms": cut.time_ms}
+        return place(info, cut.sequence, cut.time_ms)
 
 
-_NOWHERE: Mapping[str, int] = {"sequence": 0, "time_ms": 0}
+def not_before(start: Places, end: Places) -> Places:
+    """``end``, or ``start`` where a batch query's end lies before its start: then it is empty."""
+    return {
+        name: end[name] if end[name]["sequence"] > place["sequence"] else {**place}
+        for name, place in start.items()
+    }
+
+
+def first_of(start: Mapping[str, int] | None, end: Mapping[str, int]) -> int:
+    """The sequence that a batch which ends at ``end`` begins behind: 0 in a stream made again."""
+    if start is None or _is_another(start, end):
+        return 0
+    return start["sequence"]
+
+
+def _is_ahead(end: Mapping[str, int], start: Mapping[str, int] | None) -> bool:
+    return start is None or _is_another(start, end) or end["sequence"] > start["sequence"]
+
+
+def _is_another(one: Mapping[str, int], other: Mapping[str, int]) -> bool:
+    made = one.get("created_ms", 0), other.get("created_ms", 0)
+    return 0 not in made and made[0] != made[1]

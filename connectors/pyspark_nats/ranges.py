@@ -1,16 +1,23 @@
 """From offsets to ranges of sequences to read.  Pure; what a batch reads is decided here.
 
-An offset is ``{stream: {"sequence": n, "time_ms": t}}``: every message up to ``n`` is read, and
-every message after it has a broker time of ``t`` or later.  A batch between two offsets is
-therefore a range of sequences and a span of time.
+An offset is ``{stream: {"sequence": n, "time_ms": t, "created_ms": c}}``: every message up to ``n``
+is read, every message after it has a broker time of ``t`` or later, and the stream is the one that
+was made at ``c``.  A batch between two offsets is therefore a range of sequences and a span of
+time.  ``created_ms`` may be absent: then nothing is known of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-#: ``{stream: {"sequence": n, "time_ms": t}}``.
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+#: ``{stream: {"sequence": n, "time_ms": t, "created_ms": c}}``.
 Offset = Mapping[str, Mapping[str, int]]
 
 
@@ -26,6 +33,11 @@ class StreamRange:
     #: Broker times at both ends, ms since 1970.
     start_ms: int
     end_ms: int
+    #: When the stream was made that ``start``, and ``end``, is a sequence of; 0 when unknown.
+    start_created_ms: int = 0
+    end_created_ms: int = 0
+    #: The subjects to keep; none for all.
+    subjects: tuple[str, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -57,31 +69,92 @@ class Blocks:
             yield max(start + 1, block * self.size), min(end, (block + 1) * self.size - 1)
             block += self.count
 
+    def first_hole(self, start: int, end: int, sequences: npt.NDArray[np.int64]) -> int | None:
+        """The first of this reader's sequences in (start, end] that is not in ``sequences``.
+
+        Args:
+            start: exclusive.
+            end: inclusive.
+            sequences: this reader's, growing.
+        """
+        at = 0
+        for first, last in self.own(start, end):
+            mine = sequences[at : at + last - first + 1]
+            wrong = np.flatnonzero(mine != first + np.arange(len(mine)))
+            if len(wrong):
+                return first + int(wrong[0])
+            if len(mine) <= last - first:
+                return first + len(mine)
+            at += len(mine)
+        return None
+
 
 def plan(
-    partitions: Sequence[Sequence[str]], start: Offset, end: Offset
+    partitions: Sequence[Sequence[tuple[str, tuple[str, ...]]]], start: Offset, end: Offset
 ) -> tuple[tuple[StreamRange, ...], ...]:
     """The ranges that each Spark partition reads.
 
     Every partition and every stream is there even with nothing to read, so that a partition keeps
     its number.  A stream that ``start`` does not know begins at its first message.
+
+    Args:
+        partitions: (stream, subjects) pairs of each partition.
+        start: where the batch begins.
+        end: where it ends.
     """
     return tuple(
         tuple(
-            StreamRange(
-                stream,
-                start.get(stream, _UNKNOWN)["sequence"],
-                end.get(stream, _UNKNOWN)["sequence"],
-                start.get(stream, _UNKNOWN)["time_ms"],
-                end.get(stream, _UNKNOWN)["time_ms"],
-            )
-            for stream in streams
+            _range(stream, subjects, start.get(stream, _UNKNOWN), end.get(stream, _UNKNOWN))
+            for stream, subjects in pairs
         )
-        for streams in partitions
+        for pairs in partitions
+    )
+
+
+def _range(
+    stream: str, subjects: tuple[str, ...], start: Mapping[str, int], end: Mapping[str, int]
+) -> StreamRange:
+    return StreamRange(
+        stream=stream,
+        start=start["sequence"],
+        end=end["sequence"],
+        start_ms=start["time_ms"],
+        end_ms=end["time_ms"],
+        start_created_ms=start.get("created_ms", 0),
+        end_created_ms=end.get("created_ms", 0),
+        subjects=subjects,
     )
 
 
 _UNKNOWN: Mapping[str, int] = {"sequence": 0, "time_ms": 0}
+
+
+def split(
+    groups: Sequence[Sequence[StreamRange]], partitions_min: int, records_max: int | None
+) -> tuple[tuple[StreamRange, ...], ...]:
+    """The same ranges in more partitions, cut into pieces of equal size.
+
+    Args:
+        groups: the ranges of each partition.
+        partitions_min: at least so many pieces, if there are sequences enough; large ranges are cut
+            into more of them than small ones.
+        records_max: sequences of a piece at most; None for any number.
+    """
+    if not partitions_min and records_max is None:
+        return tuple(tuple(group) for group in groups)
+    flat = [one for group in groups for one in group]
+    total = sum(max(0, one.end - one.start) for one in flat)
+    pieces: list[tuple[StreamRange, ...]] = []
+    for one in flat:
+        size = max(0, one.end - one.start)
+        count = -(-size * partitions_min // total) if total else 1
+        if records_max is not None:
+            count = max(count, -(-size // records_max))
+        count = max(1, min(count, size))
+        cuts = [one.start + size * at // count for at in range(count)]
+        ends = [*cuts[1:], one.end]
+        pieces += [(replace(one, start=a, end=b),) for a, b in zip(cuts, ends, strict=True)]
+    return tuple(pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +163,10 @@ class StreamState:
 
     first: int
     last: int
-    #: When the stream was made, ms since 1970; 0 when that says nothing (mirrors and the like).
+    #: When the stream was made, ms since 1970.
     created_ms: int
+    #: Whether its messages come from other streams, and may be older than itself.
+    is_copy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +180,15 @@ class Loss:
     why: str
 
 
+_MADE_AGAIN = "the stream was deleted and made again"
+
+
 def loss(wanted: StreamRange, state: StreamState) -> Loss | None:
     """What is missing of ``wanted``.  Gaps inside a stream are normal and no loss."""
-    if wanted.start > 0 and 0 < wanted.start_ms < state.created_ms:
-        return Loss(wanted.stream, 1, wanted.start, "the stream was deleted and made again")
+    if _is_of_another(wanted.end_created_ms, state):
+        return Loss(wanted.stream, wanted.start + 1, wanted.end, _MADE_AGAIN)
+    if _start_is_of_another(wanted, state):
+        return Loss(wanted.stream, 1, wanted.start, _MADE_AGAIN)
     if wanted.start > state.last or wanted.end > state.last:
         return Loss(
             wanted.stream, state.last + 1, max(wanted.start, wanted.end),
@@ -124,9 +204,60 @@ def loss(wanted: StreamRange, state: StreamState) -> Loss | None:
 
 def without_loss(wanted: StreamRange, state: StreamState) -> StreamRange:
     """The part of ``wanted`` that is still there, for readers that accept loss."""
-    if wanted.end < wanted.start or wanted.start > state.last:
+    if _is_of_another(wanted.end_created_ms, state):
+        # Not one message of the range is left; the next one begins with the new stream.
+        return replace(wanted, end=wanted.start)
+    if (
+        wanted.end < wanted.start
+        or wanted.start > state.last
+        or _start_is_of_another(wanted, state)
+    ):
         # Made again: what it holds now was never read.
-        wanted = StreamRange(wanted.stream, 0, wanted.end, wanted.start_ms, wanted.end_ms)
+        wanted = replace(wanted, start=0)
     start = max(wanted.start, min(state.first - 1, wanted.end))
     end = max(start, min(wanted.end, state.last))
-    return StreamRange(wanted.stream, start, end, wanted.start_ms, wanted.end_ms)
+    return replace(wanted, start=start, end=end)
+
+
+def _is_of_another(created_ms: int, state: StreamState) -> bool:
+    return created_ms != 0 and created_ms != state.created_ms
+
+
+def _start_is_of_another(wanted: StreamRange, state: StreamState) -> bool:
+    if wanted.start_created_ms:
+        return wanted.start > 0 and _is_of_another(wanted.start_created_ms, state)
+    # An offset that does not name its stream is older than the stream if its time is.
+    return wanted.start > 0 and not state.is_copy and 0 < wanted.start_ms < state.created_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What a stream has beyond an offset."""
+
+    #: Sequences, deleted ones included.
+    sequences: int
+    #: Average size of a message, bytes.
+    message_bytes: float
+
+
+def admitted(
+    backlogs: Mapping[str, Backlog], offsets_max: int | None, bytes_max: int | None
+) -> dict[str, int]:
+    """How many sequences a batch takes of each stream.
+
+    The limits hold for all streams together and are shared out by backlog, as Spark's Kafka source
+    does it; a stream that has something always gets at least one sequence.
+    """
+    share = 1.0
+    sequences = sum(one.sequences for one in backlogs.values())
+    size = sum(one.sequences * one.message_bytes for one in backlogs.values())
+    if offsets_max is not None and sequences > offsets_max:
+        share = offsets_max / sequences
+    if bytes_max is not None and size > bytes_max:
+        share = min(share, bytes_max / size)
+    return {
+        stream: one.sequences
+        if share == 1.0
+        else min(one.sequences, max(1, int(one.sequences * share)))
+        for stream, one in backlogs.items()
+    }

@@ -5,68 +5,33 @@ Written for the API of Spark 4.2 and later: ``latestOffset(start, limit)``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
-from pyspark_nats import batches, jetstream, offsets, ranges
+from pyspark_nats import batches, offsets, planning
 from pyspark_nats.connection import Connection, shared
-from pyspark_nats.errors import DataLossError
+from pyspark_nats.planning import NatsPartition
+from pyspark_nats.reports import Inbox
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from pyspark_nats.ranges import StreamRange
+    from pyspark_nats.pushdown import Bounds
     from pyspark_nats.source_options import SourceOptions
-
-
-@dataclass(frozen=True)
-class NatsPartition(InputPartition):
-    """What one Spark task reads, in order."""
-
-    ranges: tuple[StreamRange, ...]
-
-
-def _partitions(
-    options: SourceOptions, connection: Connection, start: ranges.Offset, end: ranges.Offset
-) -> list[InputPartition]:
-    """Plan the batch between two offsets, and check that the streams still hold it."""
-    infos = connection.riding(
-        "planning a batch", lambda: jetstream.stream_infos(connection, options.streams)
-    )
-    # A stream without a start is new to this query: it begins with what it has.
-    known = {name: start.get(name, offsets.earliest(infos[name])) for name in options.streams}
-    planned = ranges.plan(options.partitions, known, end)
-    return [
-        NatsPartition(tuple(_checked(r, infos[r.stream], options) for r in group))
-        for group in planned
-    ]
-
-
-def _checked(
-    wanted: StreamRange, info: jetstream.StreamInfo, options: SourceOptions
-) -> StreamRange:
-    state = ranges.StreamState(info.first, info.last, 0 if info.is_copy else info.created_ms)
-    lost = ranges.loss(wanted, state)
-    if lost is None:
-        return wanted
-    if not options.fail_on_data_loss:
-        return ranges.without_loss(wanted, state)
-    raise DataLossError(
-        f'stream "{lost.stream}" does not hold sequences {lost.first} to {lost.last} any more',
-        detail=f"It holds {info.first} to {info.last}: {lost.why}.",
-        hint='Set option "failOnDataLoss" to "false" to go on with what is there.',
-    )
 
 
 class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -75,52 +40,79 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._form = batches.form(options, schema)
-        #: Lives in the planner only: a task reads over its own process's connection.
+        #: These two live in the planner only: a task reads over its own process's connection.
         self._watch: offsets.Watch | None = None
+        self._inbox: Inbox | None = None
 
     def initialOffset(self) -> dict[str, dict[str, int]]:
         """Where a query without a checkpoint starts."""
         return self._watched().initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """``maxOffsetsPerTrigger``."""
-        most = self._options.offsets_per_trigger_max
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        """The limit that Spark shows and hands back: it knows one at a time, we obey all."""
+        limits = self._options.limits
+        if limits.offsets_max is not None:
+            return ReadMaxRows(limits.offsets_max)
+        if limits.bytes_max is not None:
+            return ReadMaxBytes(limits.bytes_max)
+        return ReadMinRows(limits.offsets_min) if limits.offsets_min else ReadAllAvailable()
 
     def latestOffset(
         self, start: dict[str, dict[str, int]], limit: ReadLimit
     ) -> dict[str, dict[str, int]]:
         """Where the next batch ends; ``start`` itself when there is nothing to do."""
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return self._watched().latest(start, most)
+        # The trigger "once" asks for all there is, whatever the options say.
+        limits = None if isinstance(limit, ReadAllAvailable) else self._options.limits
+        return self._watched().latest(start, limits)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Take what is there now as the end."""
         self._watched().freeze()
 
-    def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:
-        """The ends of the streams as last seen, for the query's progress."""
-        return self._watched().last_seen
+    def reportLatestOffset(self) -> dict[str, dict[str, int | float]] | None:
+        """The ends of the streams as last seen, for the query's progress, and what is behind.
+
+        Besides a key for each stream there is ``_batch``: what the newest batch fetched, as far as
+        its tasks have told.
+        """
+        seen = self._watched().report()
+        if seen is None:
+            return None
+        report: dict[str, dict[str, int | float]] = {name: {**end} for name, end in seen.items()}
+        if self._inbox is not None:
+            fetched = self._inbox.collect()
+            report["_batch"] = {
+                "messages": fetched.messages,
+                "bytes": fetched.bytes,
+                "fetch_ms": round(fetched.fetch_ms, 1),
+            }
+        return report
 
     def partitions(
         self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]
     ) -> Sequence[InputPartition]:
-        """One partition a list of streams, empty ones included."""
-        return _partitions(self._options, self._watched().connection, start, end)
+        """The ranges to read, empty ones included, so that a partition keeps its number."""
+        connection = self._watched().connection
+        if self._inbox is None:
+            self._inbox = Inbox(self._options.connection)
+        return planning.partitions(self._options, connection, start, end, self._inbox.address())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition."""
         assert isinstance(partition, NatsPartition)
-        return batches.read(self._options, self._form, partition.ranges)
+        return batches.read(self._options, self._form, partition.ranges, partition.address)
 
     def commit(self, end: dict[str, dict[str, int]]) -> None:
         """Nothing to do: the position is in Spark's checkpoint, not in acks."""
 
     def stop(self) -> None:
-        """Close the planner's connection."""
+        """Close the planner's connections."""
         if self._watch is not None:
             self._watch.connection.close()
             self._watch = None
+        if self._inbox is not None:
+            self._inbox.close()
+            self._inbox = None
 
     def _watched(self) -> offsets.Watch:
         if self._watch is None:
@@ -129,21 +121,54 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class NatsReader(DataSourceReader):
-    """A batch query's view: everything from ``startingOffsets`` to the ends as they are now."""
+    """A batch query's view: what is between the starting and the ending bounds."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._form = batches.form(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One partition a list of streams."""
+        """The ranges to read."""
+        return self._partitions(None)
+
+    def _partitions(self, bounds: Bounds | None) -> Sequence[InputPartition]:
         connection = shared(self._options.connection)
         watch = offsets.Watch(self._options, connection)
-        start = watch.initial()
-        watch.freeze()
-        return _partitions(self._options, connection, start, watch.latest(start, None))
+        start, end = watch.initial(), watch.final()
+        options = self._options
+        if bounds is not None:
+            start, end = watch.narrowed(start, end, bounds)
+            if bounds.subjects is not None and not any(options.subjects.values()):
+                options = replace(options, subjects={"": bounds.subjects})
+        return planning.partitions(options, connection, start, offsets.not_before(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition."""
         assert isinstance(partition, NatsPartition)
         return batches.read(self._options, self._form, partition.ranges)
+
+
+class NatsFilteringReader(NatsReader):
+    """The same for a session that hands filters down; see ``is_pushing_filters``."""
+
+    _bounds: Bounds | None = None
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Narrow what is read; Spark goes on to evaluate all of the filters."""
+        from pyspark_nats import pushdown
+
+        self._bounds = pushdown.bounds(filters, self._form.places)
+        return filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The ranges to read."""
+        return self._partitions(self._bounds)
+
+
+def is_pushing_filters() -> bool:
+    """Whether this is the process in which Spark hands filters to a reader.
+
+    Spark refuses a reader that takes filters unless ``spark.sql.python.filterPushdown.enabled`` is
+    set, which it isn't by default; and it has a worker module of its own for when it is.
+    """
+    return "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules

@@ -28,25 +28,29 @@ class NatsDataSource(DataSource):
         read = source_options.source_options(self.options)
         if read.format != "raw":
             return typed.ddl(read)
-        return rows.MARKED_DDL if read.range_markers else rows.RAW_DDL
+        return rows.MARKED_DDL if read.range_markers else rows.raw_ddl(read.include_headers)
 
     def reader(self, schema: StructType) -> NatsReader:
         """For ``spark.read``."""
-        from pyspark_nats.reader import NatsReader
+        from pyspark_nats import reader
 
-        return NatsReader(source_options.source_options(self.options), schema)
+        kind = reader.NatsFilteringReader if reader.is_pushing_filters() else reader.NatsReader
+        return kind(source_options.source_options(self.options), schema)
 
     def streamReader(self, schema: StructType) -> NatsStreamReader:
         """For ``spark.readStream``."""
         from pyspark_nats.reader import NatsStreamReader
 
+        source_options.check_streaming(self.options)
         return NatsStreamReader(source_options.source_options(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> NatsWriter:
         """For ``df.write``."""
         from pyspark_nats.writer import NatsWriter
 
-        return NatsWriter(sink_options.sink_options(self.options), schema)
+        return NatsWriter(
+            sink_options.sink_options(self.options), schema, overwrite=overwrite
+        )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NatsStreamWriter:
         """For ``df.writeStream``."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_nats import connection_options
@@ -16,26 +18,69 @@ if TYPE_CHECKING:
 
 NAMES: Final = (
     *connection_options.NAMES,
-    "stream", "streams", "subject", "startingOffsets", "maxOffsetsPerTrigger",
-    "failOnDataLoss", "format", "schema", "metadata", "corrupt", "eventTimeHeader", "blockSize",
-    "blockIndex", "blockCount", "rangeMarkers", "wakeupPath", "idleWaitMs",
+    "stream", "streams", "subject", "parallelBy", "startingOffsets", "startingTimestamp",
+    "endingOffsets", "endingTimestamp", "maxOffsetsPerTrigger", "minOffsetsPerTrigger",
+    "maxTriggerDelay", "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition",
+    "failOnDataLoss", "includeHeaders", "format", "schema", "metadata", "corrupt", "missing",
+    "eventTimeHeader", "blockSize", "blockIndex", "blockCount", "rangeMarkers", "wakeupPath",
+    "idleWaitMs",
 )  # fmt: skip
 
 FORMATS: Final = ("raw", "json", "msgpack", "arrow", "auto")
 METADATA: Final = (
-    "_stream", "_sequence", "_index", "_timestamp_ms", "_event_time_ms", "_error", "_data",
+    "_stream", "_sequence", "_index", "_subject", "_headers", "_timestamp", "_timestamp_ms",
+    "_event_time_ms", "_error", "_data",
 )  # fmt: skip
 CORRUPT: Final = ("fail", "drop", "column")
+MISSING: Final = ("error", "null")
+PARALLEL: Final = ("stream", "subject")
+
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|sec|m|min|h|d)?")
+_UNIT_MS: Final = {
+    None: 1, "ms": 1, "s": 1000, "sec": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000,
+    "d": 86_400_000,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """Where a stream's reading starts."""
+class Place:
+    """A point of a stream, as an offset names it."""
 
     #: Last sequence that counts as read.
     sequence: int
     #: Broker time of that point, ms since 1970; 0 when unknown.
+    time_ms: int = 0
+    #: When the stream was made, ms since 1970; 0 when unknown.
+    created_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """Before the first message that is not older than ``time_ms`` (ms since 1970)."""
+
     time_ms: int
+
+
+#: Where reading starts or ends: "earliest", "latest", a point, or a time.
+Bound = str | Place | AtTime
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one batch takes, over all streams together."""
+
+    #: Sequences at most; None for all.
+    offsets_max: int | None = None
+    #: Bytes at most, estimated by each stream's average message; None for all.
+    bytes_max: int | None = None
+    #: Sequences at least, but for a batch that waited ``delay_max_ms``.
+    offsets_min: int = 0
+    delay_max_ms: int = 0
+
+    @property
+    def are_none(self) -> bool:
+        """Whether a batch takes what there is."""
+        return self.offsets_max is None and self.bytes_max is None and not self.offsets_min
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +90,26 @@ class SourceOptions:
     connection: ConnectionOptions
     #: The streams that each Spark partition reads, in order.
     partitions: tuple[tuple[str, ...], ...]
-    #: Exact subject to keep by stream; key "" stands for every other stream.
-    subjects: Mapping[str, str]
-    #: "earliest", "latest", or a place for each stream.
-    starting: str | Mapping[str, Start]
-    #: Sequences a stream and batch at most; None for all.
-    offsets_per_trigger_max: int | None
+    #: Subjects to keep by stream, wildcards allowed; key "" stands for every other stream.
+    subjects: Mapping[str, tuple[str, ...]]
+    #: "stream", or "subject": each of ``subjects`` is a Spark partition of its own.
+    parallel_by: str
+    #: By stream; key "" stands for every other stream.
+    starting: Mapping[str, Bound]
+    ending: Mapping[str, Bound]
+    limits: Limits
+    #: How far ranges are split into more Spark partitions.
+    partitions_min: int
+    partition_records_max: int | None
     fail_on_data_loss: bool
+    include_headers: bool
     format: str
     #: DDL of the rows, "" when ``.schema`` gives it.
     schema: str
     metadata: tuple[str, ...]
     corrupt: str
+    #: What an attribute is that an event lacks.
+    missing: str
     event_time_header: str
     block_size: int
     block_index: int
@@ -70,58 +123,103 @@ class SourceOptions:
         """Every stream, in the order of the partitions."""
         return tuple(stream for group in self.partitions for stream in group)
 
-    def subject_of(self, stream: str) -> str:
-        """The subject that is kept of ``stream``; "" for all of them."""
-        return self.subjects.get(stream, self.subjects.get("", ""))
+    def subjects_of(self, stream: str) -> tuple[str, ...]:
+        """The subjects that are kept of ``stream``; none for all of them."""
+        return self.subjects.get(stream, self.subjects.get("", ()))
 
 
 def source_options(given: Mapping[str, str]) -> SourceOptions:
     """Check and read the options of a source.
 
     Raises:
-        OptionError: an unknown name, a missing or a malformed value.
+        OptionError: an unknown name, a missing or a malformed value, or two that contradict.
     """
     read = OptionReader(given, NAMES, "source")
-    partitions = _partitions(read)
-    metadata = tuple(read.names("metadata"))
-    for name in metadata:
+    metadata = _metadata(read)
+    chosen = read.one_of("format", FORMATS, "raw")
+    corrupt = read.one_of("corrupt", CORRUPT, "column" if "_error" in metadata else "fail")
+    block_count = read.integer("blockCount", 1, least=1)
+    block_index = read.integer("blockIndex", 0, least=0)
+    if block_index >= block_count:
+        raise OptionError(f'option "blockIndex" is {block_index}, of {block_count} blocks')
+    options = SourceOptions(
+        connection=connection_options.read_connection(read),
+        partitions=_partitions(read),
+        subjects=_subjects(read.text("subject")),
+        parallel_by=read.one_of("parallelBy", PARALLEL, "stream"),
+        starting=_bounds(read, "starting", "earliest"),
+        ending=_bounds(read, "ending", "latest"),
+        limits=_limits(read),
+        partitions_min=read.integer("minPartitions", 0, least=1),
+        partition_records_max=_optional(read, "maxRecordsPerPartition"),
+        fail_on_data_loss=read.flag("failOnDataLoss", True),
+        include_headers=read.flag("includeHeaders", True),
+        format=chosen,
+        schema=read.text("schema"),
+        metadata=metadata,
+        corrupt=corrupt,
+        missing=read.one_of("missing", MISSING, "error"),
+        event_time_header=read.text("eventTimeHeader"),
+        block_size=read.integer("blockSize", 256, least=1),
+        block_index=block_index,
+        block_count=block_count,
+        range_markers=read.flag("rangeMarkers", False),
+        wakeup_path=read.text("wakeupPath"),
+        idle_wait_ms=read.integer("idleWaitMs", 500, least=0),
+    )
+    _check_together(options)
+    return options
+
+
+def check_streaming(given: Mapping[str, str]) -> None:
+    """OptionError for options that only a batch read has: a streaming query has no end."""
+    for name in given:
+        if name.lower() in ("endingoffsets", "endingtimestamp"):
+            raise OptionError(
+                f'option "{name}" does not go with a streaming query',
+                hint="Use spark.read, or the trigger AvailableNow to end at what is there.",
+            )
+
+
+def _check_together(options: SourceOptions) -> None:
+    splits = options.partitions_min or options.partition_records_max is not None
+    if options.range_markers:
+        if options.format != "raw":
+            raise OptionError('option "rangeMarkers" needs the format "raw"')
+        if splits or options.parallel_by != "stream":
+            raise OptionError(
+                'option "rangeMarkers" needs each stream in one Spark partition',
+                hint='Leave out "minPartitions", "maxRecordsPerPartition" and "parallelBy".',
+            )
+    if options.parallel_by == "subject":
+        for stream in options.streams:
+            if not options.subjects_of(stream):
+                raise OptionError(
+                    f'option "parallelBy" is "subject", but no "subject" is given for "{stream}"'
+                )
+    for name in {*options.subjects, *options.starting, *options.ending} - {""}:
+        if name not in options.streams:
+            raise OptionError(
+                f'stream "{name}" is not among those that are read',
+                hint=nearest(name, options.streams),
+            )
+    for stream in options.streams:
+        if options.starting.get(stream, options.starting.get("")) == "latest" and (
+            options.ending != {"": "latest"}
+        ):
+            raise OptionError(f'nothing of stream "{stream}" is between "latest" and its end')
+
+
+def _metadata(read: OptionReader) -> tuple[str, ...]:
+    names = tuple(read.names("metadata"))
+    for name in names:
         if name not in METADATA:
             raise OptionError(
                 f'metadata column "{name}" is not known',
                 detail=f"There are: {', '.join(METADATA)}.",
                 hint=nearest(name, METADATA),
             )
-    chosen = read.one_of("format", FORMATS, "raw")
-    corrupt = read.one_of("corrupt", CORRUPT, "column" if "_error" in metadata else "fail")
-    if corrupt == "column" and "_error" not in metadata:
-        raise OptionError('option "corrupt" is "column" but "metadata" does not name "_error"')
-    markers = read.flag("rangeMarkers", False)
-    if markers and chosen != "raw":
-        raise OptionError('option "rangeMarkers" needs the format "raw"')
-    block_count = read.integer("blockCount", 1, least=1)
-    block_index = read.integer("blockIndex", 0, least=0)
-    if block_index >= block_count:
-        raise OptionError(f'option "blockIndex" is {block_index}, of {block_count} blocks')
-    limit = read.text("maxOffsetsPerTrigger")
-    return SourceOptions(
-        connection=connection_options.read_connection(read),
-        partitions=partitions,
-        subjects=_subjects(read.text("subject")),
-        starting=_starting(read.text("startingOffsets", "earliest")),
-        offsets_per_trigger_max=read.integer("maxOffsetsPerTrigger", 0, least=1) if limit else None,
-        fail_on_data_loss=read.flag("failOnDataLoss", True),
-        format=chosen,
-        schema=read.text("schema"),
-        metadata=metadata,
-        corrupt=corrupt,
-        event_time_header=read.text("eventTimeHeader"),
-        block_size=read.integer("blockSize", 256, least=1),
-        block_index=block_index,
-        block_count=block_count,
-        range_markers=markers,
-        wakeup_path=read.text("wakeupPath"),
-        idle_wait_ms=read.integer("idleWaitMs", 500, least=0),
-    )
+    return names
 
 
 def _partitions(read: OptionReader) -> tuple[tuple[str, ...], ...]:
@@ -139,32 +237,116 @@ def _partitions(read: OptionReader) -> tuple[tuple[str, ...], ...]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise OptionError(f'stream "{twice[0]}" is named twice')
+    for name in names:
+        if re.search(r"[\s.*>/\\]", name):
+            raise OptionError(
+                f'"{name}" is no name of a stream',
+                hint='Subjects go into option "subject", streams into "stream".',
+            )
     return tuple(tuple(group) for group in groups)
 
 
-def _subjects(text: str) -> dict[str, str]:
-    """One subject for all streams, or a JSON object of them."""
-    if not text.startswith("{"):
-        return {"": text} if text else {}
-    by_stream = parsed("subject", text)
-    if not all(isinstance(subject, str) for subject in by_stream.values()):
-        raise OptionError('option "subject" is not a subject or a JSON object of subjects')
-    return dict(by_stream)
+def _subjects(text: str) -> dict[str, tuple[str, ...]]:
+    """A comma list of subjects for all streams, or a JSON object of them."""
+    by_stream = parsed("subject", text) if text.startswith("{") else {"": text} if text else {}
+    subjects: dict[str, tuple[str, ...]] = {}
+    for stream, value in by_stream.items():
+        listed = value if isinstance(value, list) else str(value).split(",")
+        subjects[stream] = tuple(str(one).strip() for one in listed if str(one).strip())
+        for subject in subjects[stream]:
+            _check_subject(subject)
+    return subjects
 
 
-def _starting(text: str) -> str | dict[str, Start]:
-    if text in ("earliest", "latest"):
-        return text
-    if not text.startswith("{"):
+def _check_subject(subject: str) -> None:
+    tokens = subject.split(".")
+    wrong = re.search(r"\s", subject) or "" in tokens or ">" in tokens[:-1]
+    if wrong:
         raise OptionError(
-            f'option "startingOffsets" is "{text}"', hint=nearest(text, ("earliest", "latest"))
+            f'option "subject": "{subject}" is no subject',
+            hint='A subject is tokens with dots between; "*" stands for one, ">" for the rest.',
         )
+
+
+def _bounds(read: OptionReader, side: str, default: str) -> dict[str, Bound]:
+    """The bounds by ``{side}Offsets`` or ``{side}Timestamp``."""
+    offsets, timestamp = read.text(f"{side}Offsets"), read.text(f"{side}Timestamp")
+    if offsets and timestamp:
+        raise OptionError(f'options "{side}Offsets" and "{side}Timestamp" say the same thing twice')
+    if timestamp:
+        name = f"{side}Timestamp"
+        by_stream = parsed(name, timestamp) if timestamp.startswith("{") else {"": timestamp}
+        times = {stream: AtTime(_time_ms(name, str(text))) for stream, text in by_stream.items()}
+        return {"": default, **times}
+    name = f"{side}Offsets"
+    text = offsets or default
+    if text.startswith("{"):
+        bounds: dict[str, Bound] = {"": default}
+        bounds.update({s: _bound(name, value) for s, value in parsed(name, text).items()})
+        return bounds
+    return {"": _word(name, text)}
+
+
+def _bound(name: str, value: Any) -> Bound:
+    if isinstance(value, str):
+        return _word(name, value)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        # As in Spark's Kafka source: the first to read, or the first not to read any more.
+        return Place(value - 1)
     try:
-        return {
-            stream: Start(int(place["sequence"]), int(place.get("time_ms", 0)))
-            for stream, place in parsed("startingOffsets", text).items()
-        }
+        return Place(
+            int(value["sequence"]), int(value.get("time_ms", 0)), int(value.get("created_ms", 0))
+        )
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise OptionError(
-            'option "startingOffsets" is not of the form {"stream": {"sequence": 0, "time_ms": 0}}'
+            f'option "{name}" is not of the form {{"STREAM": 7}}',
+            detail='A stream may have "earliest", "latest", the first sequence to read, or an '
+            'offset of a checkpoint, {"sequence": 6, "time_ms": 0}: 6 counts as read.',
         ) from error
+
+
+def _word(name: str, text: str) -> str:
+    words = ("earliest", "latest") if name == "startingOffsets" else ("latest",)
+    if text not in words:
+        raise OptionError(f'option "{name}" is "{text}"', hint=nearest(text, words))
+    return text
+
+
+def _time_ms(name: str, text: str) -> int:
+    """Milliseconds since 1970, given as such or as an ISO 8601 time; UTC without a zone."""
+    if re.fullmatch(r"\d+", text):
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise OptionError(
+            f'option "{name}" is "{text}", not a time',
+            hint='Give ms since 1970, or a time like "2026-11-21T09:30:00Z".',
+        ) from error
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return int(aware.timestamp() * 1000)
+
+
+def _limits(read: OptionReader) -> Limits:
+    least = read.integer("minOffsetsPerTrigger", 0, least=1)
+    most = _optional(read, "maxOffsetsPerTrigger")
+    if most is not None and least > most:
+        raise OptionError(
+            f'option "minOffsetsPerTrigger" is {least}, above "maxOffsetsPerTrigger", {most}'
+        )
+    text = read.text("maxTriggerDelay", "15m")
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise OptionError(
+            f'option "maxTriggerDelay" is "{text}", not a duration', hint='Give "500ms" or "15m".'
+        )
+    return Limits(
+        offsets_max=most,
+        bytes_max=_optional(read, "maxBytesPerTrigger"),
+        offsets_min=least,
+        delay_max_ms=int(float(found[1]) * _UNIT_MS[found[2]]),
+    )
+
+
+def _optional(read: OptionReader, name: str) -> int | None:
+    return read.integer(name, 0, least=1) or None

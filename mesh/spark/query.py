@@ -50,13 +50,12 @@ def start(
     common = {
         **nats,
         "startingOffsets": orjson.dumps(offsets).decode() if offsets else "earliest",
-        "maxOffsetsPerTrigger": str(batch_rows_max),
         "eventTimeHeader": names.EVENT_TIME_HEADER,
     }
     if wiring.group.stateful:
-        rows = _stateful(session, wiring, directory, common, restored)
+        rows = _stateful(session, wiring, directory, common, batch_rows_max, restored)
     else:
-        rows = _stateless(session, wiring, common)
+        rows = _stateless(session, wiring, common, batch_rows_max)
     instance = wiring.assignment.instance
     # A sink written in Python is looked up in the calling thread's active session, and a thread of
     # ours has none: "nats" would not be found.
@@ -81,15 +80,19 @@ def _stateful(
     wiring: Wiring,
     directory: Path,
     common: Mapping[str, str],
+    batch_rows_max: int,
     restored: frozenset[int],
 ) -> DataFrame:
     partitions = [list(wiring.input_streams(p)) for p in wiring.partitions]
+    # The source's limit holds for all of its streams together.
+    rows_max = batch_rows_max * sum(len(streams) for streams in partitions)
     wakeup = directory / "wakeup"
     wakeup.mkdir()
     source = (
         session.readStream.format("nats")
         .options(**common)
         .option("streams", orjson.dumps(partitions).decode())
+        .option("maxOffsetsPerTrigger", str(rows_max))
         .option("rangeMarkers", "true")
         .option("wakeupPath", str(wakeup))
         .load()
@@ -97,7 +100,9 @@ def _stateful(
     return source.mapInArrow(HostTask(wiring, str(directory), restored), SINK_SCHEMA)
 
 
-def _stateless(session: SparkSession, wiring: Wiring, common: Mapping[str, str]) -> DataFrame:
+def _stateless(
+    session: SparkSession, wiring: Wiring, common: Mapping[str, str], batch_rows_max: int
+) -> DataFrame:
     def read(group_input: GroupInput) -> DataFrame:
         channel = group_input.channel
         schema = ", ".join(f"`{a.name}` {SPARK_TYPES[a.type]}" for a in channel.stream.attributes)
@@ -105,6 +110,7 @@ def _stateless(session: SparkSession, wiring: Wiring, common: Mapping[str, str])
             session.readStream.format("nats")
             .options(**common)
             .option("stream", js_stream_of(group_input, 0))
+            .option("maxOffsetsPerTrigger", str(batch_rows_max))
             .option("subject", channel.subject())
             .option("format", "auto")
             .option("metadata", ",".join(stateless.METADATA))

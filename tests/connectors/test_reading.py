@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +18,15 @@ from pyspark_nats import (
     fetch,
     frames,
     offsets,
-    ranges,
-    reader,
+    planning,
     rows,
     source_options,
+    waiting,
 )
 from pyspark_nats.connection import Connection, shared
 from pyspark_nats.errors import DataLossError, RefusedError
 from pyspark_nats.ranges import Blocks, StreamRange
+from pyspark_nats.source_options import Limits
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,10 +125,87 @@ def test_every_start_option_gives_its_place(broker: Any) -> None:
     broker.publish("ev.S", *"abcd")
     broker.call("STREAM.PURGE.S", seq=3)
     info = broker.info("S")
-    assert watch(broker).initial() == {"S": {"sequence": 2, "time_ms": info.first_ms}}
+    assert watch(broker).initial() == {
+        "S": {"sequence": 2, "time_ms": info.first_ms, "created_ms": info.created_ms}
+    }
     assert watch(broker, startingOffsets="latest").initial()["S"]["sequence"] == 4
     given = '{"S": {"sequence": 3, "time_ms": 9}}'
     assert watch(broker, startingOffsets=given).initial() == {"S": {"sequence": 3, "time_ms": 9}}
+    first = watch(broker, startingOffsets='{"S": 4}').initial()
+    assert first == {"S": {"sequence": 3, "time_ms": 0, "created_ms": info.created_ms}}
+
+
+def test_a_time_is_a_place_before_the_first_message_of_it(broker: Any) -> None:
+    broker.create("S")
+    broker.publish("ev.S", *"abc")
+    between_ms = broker.info("S").time_ms + 1
+    while broker.info("S").time_ms <= between_ms:
+        pass
+    broker.publish("ev.S", *"de")
+    moment = datetime.fromtimestamp(between_ms / 1000, UTC).isoformat()
+    for given in (str(between_ms), moment, f'{{"S": "{moment}"}}'):
+        place = watch(broker, startingTimestamp=given).initial()["S"]
+        assert (place["sequence"], place["time_ms"]) == (3, between_ms)
+    assert watch(broker, endingTimestamp=moment).final()["S"]["sequence"] == 3
+    assert watch(broker, endingOffsets='{"S": 5}').final()["S"]["sequence"] == 4
+    # Nothing is that new: the end as it is, with the time as it is.
+    later = watch(broker, startingTimestamp="2999-01-01").initial()["S"]
+    assert later["sequence"] == 5
+    assert later["time_ms"] <= broker.info("S").time_ms
+    assert watch(broker, startingTimestamp="1999-01-01").initial()["S"]["sequence"] == 0
+
+
+def test_a_batch_waits_to_be_worth_its_while_but_not_for_ever(broker: Any) -> None:
+    broker.create("S")
+    start = watch(broker, startingOffsets="latest").initial()
+    least = Limits(offsets_min=3, delay_max_ms=60_000)
+    looking = watch(broker, idleWaitMs="20")
+    broker.publish("ev.S", "a")
+    first = looking.latest(start, least)
+    assert first["S"]["sequence"] == 1, "the first batch waits for nothing"
+    broker.publish("ev.S", *"bc")
+    assert looking.latest(first, least) == first
+    broker.publish("ev.S", "d")
+    assert looking.latest(first, least)["S"]["sequence"] == 4
+    soon = Limits(offsets_min=100, delay_max_ms=1)
+    assert looking.latest(first, soon)["S"]["sequence"] == 4
+    # All that is there, as the trigger "once" wants it.
+    assert looking.latest(first, None)["S"]["sequence"] == 4
+
+
+def test_limits_are_shared_out_by_backlog(broker: Any) -> None:
+    for name, count in (("S", 90), ("T", 10)):
+        broker.create(name)
+        broker.publish(f"ev.{name}", *["x" * 100] * count)
+    read = source_options.source_options({**broker.given, "stream": "S,T"})
+    looking = offsets.Watch(read, broker.connection)
+    start = looking.initial()
+    end = looking.latest(start, Limits(offsets_max=50))
+    assert [end[name]["sequence"] for name in ("S", "T")] == [45, 5]
+    size = broker.info("S").message_bytes
+    end = looking.latest(start, Limits(bytes_max=int(20 * size)))
+    assert [end[name]["sequence"] for name in ("S", "T")] == [18, 2]
+    report = looking.report()
+    assert report is not None
+    assert [report[name]["messages_behind"] for name in ("S", "T")] == [72, 8]
+    assert report["S"]["bytes_behind"] == round(72 * size)
+
+
+def test_news_on_other_subjects_only_make_no_batch(
+    broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create("S", "ev.>")
+    looking = watch(broker, subject="ev.a,ev.b.*", idleWaitMs="20", startingOffsets="latest")
+    start = looking.initial()
+    broker.publish("ev.other", "x")
+    assert looking.latest(start, None) == start
+    broker.publish("ev.b.1", "x")
+    end = looking.latest(start, None)
+    assert end["S"]["sequence"] == 2
+    # But the position must not stay behind for ever, where it would expire.
+    broker.publish("ev.other", "x")
+    monkeypatch.setattr(waiting, "_ADVANCE_S", 0.0)
+    assert looking.latest(end, None)["S"]["sequence"] == 3
 
 
 def test_nothing_new_is_the_same_offset_after_the_wait(broker: Any) -> None:
@@ -191,12 +270,12 @@ def test_a_cut_batch_has_the_time_of_its_last_message(broker: Any) -> None:
     broker.publish("ev.S", *"abcdefgh")
     broker.call("STREAM.MSG.DELETE.S", seq=3)
     start = {"S": {"sequence": 0, "time_ms": 0}}
-    end = watch(broker).latest(start, 3)
+    end = watch(broker).latest(start, Limits(offsets_max=3))
     # Sequence 3 is gone; the first one behind it is admitted instead.
     assert end["S"]["sequence"] == 4
     part = next(fetch.read_range(broker.connection, StreamRange("S", 0, 4, 0, 0), Blocks()))
     assert end["S"]["time_ms"] == part.time_ns[-1] // 1_000_000
-    assert watch(broker).latest(end, 100)["S"]["sequence"] == 8
+    assert watch(broker).latest(end, Limits(offsets_max=100))["S"]["sequence"] == 8
 
 
 def test_time_in_an_offset_is_never_after_a_message_behind_it(broker: Any) -> None:
@@ -240,9 +319,73 @@ def test_time_in_an_offset_is_never_after_a_message_behind_it(broker: Any) -> No
 
 def partitions(broker: Any, start: dict[str, Any], end: dict[str, Any], **given: str) -> Any:
     read = source_options.source_options({**broker.given, "stream": "S", **given})
-    planned = reader._partitions(read, broker.connection, start, end)[0]
-    assert isinstance(planned, reader.NatsPartition)
+    planned = planning.partitions(read, broker.connection, start, end)[0]
+    assert isinstance(planned, planning.NatsPartition)
     return planned.ranges[0]
+
+
+def looking_end(broker: Any) -> dict[str, int]:
+    return watch(broker, startingOffsets="latest").initial()["S"]
+
+
+def test_a_stream_made_again_is_told_by_its_creation_not_by_its_sequences(broker: Any) -> None:
+    broker.create("S")
+    broker.publish("ev.S", *"abc")
+    start = {"S": looking_end(broker)}
+    broker.publish("ev.S", *"de")
+    end = {"S": looking_end(broker)}
+    broker.call("STREAM.DELETE.S")
+    broker.create("S")
+    broker.publish("ev.S", *"0123456789")
+    with pytest.raises(DataLossError, match="made again"):
+        partitions(broker, start, end)
+    gone = partitions(broker, start, end, failOnDataLoss="false")
+    assert gone.is_empty, "nothing is left of a batch of the old stream"
+    latest = watch(broker).latest(end, Limits(offsets_max=4))
+    assert latest["S"]["sequence"] == 4, "the next batch begins with the new stream"
+    anew = partitions(broker, end, latest, failOnDataLoss="false")
+    assert (anew.start, anew.end) == (0, 4)
+
+
+def test_what_expires_while_it_is_read_is_an_error(broker: Any) -> None:
+    broker.create("S")
+    for _ in range(4):
+        broker.publish("ev.S", *[b"x" * 1000] * 5000)
+    wanted = StreamRange("S", 0, 20_000, 0, 0)
+    with Connection(connection_options.connection_options(broker.given)) as connection:
+        parts = fetch.read_range(connection, wanted, Blocks())
+        next(parts)
+        broker.call("STREAM.PURGE.S", seq=19_990)
+        with pytest.raises(DataLossError, match="does not hold sequences"):
+            list(parts)
+        # Deleted on purpose, in the middle: a gap, and no loss.
+        broker.call("STREAM.MSG.DELETE.S", seq=19_995)
+        rest = StreamRange("S", 19_989, 20_000, 0, 0)
+        assert sum(len(part) for part in fetch.read_range(connection, rest, Blocks())) == 10
+
+
+@pytest.mark.parametrize("count", [50, 10_000])
+def test_subjects_are_chosen_where_it_is_cheap_and_give_the_same(broker: Any, count: int) -> None:
+    broker.create("S", "ev.>")
+    for at in range(0, count, 1000):
+        for n in range(at, min(at + 1000, count), 50):
+            broker.publish(f"ev.{n // 50 % 7}.x", *[b"%d" % (n + i) for i in range(49)])
+            broker.publish("ev.rare", b"rare")
+    everything = read_all(broker, 0, count)
+    for patterns in (("ev.rare",), ("ev.3.*", "ev.rare"), ("ev.*.x",), ("ev.>", "ev.rare")):
+        wanted = StreamRange("S", 0, count, 0, 0, subjects=patterns)
+        found = [
+            (int(s), data)
+            for part in fetch.read_range(broker.connection, wanted, Blocks())
+            for s, data in zip(part.sequence, part.data.to_pylist(), strict=True)
+        ]
+        expected = {
+            "ev.rare": lambda n: n % 50 == 0,
+            "ev.3.*": lambda n: n % 50 and (n - 1) // 50 % 7 == 3,
+            "ev.*.x": lambda n: n % 50,
+            "ev.>": lambda n: True,
+        }
+        assert found == [m for m in everything if any(expected[p](m[0]) for p in patterns)]
 
 
 def test_loss_is_named_or_accepted(broker: Any) -> None:
@@ -260,6 +403,8 @@ def test_loss_is_named_or_accepted(broker: Any) -> None:
     broker.publish("ev.S", *"0123456789")
     with pytest.raises(DataLossError, match="deleted and made again"):
         partitions(broker, start, end)
+    accepted = partitions(broker, start, {"S": looking_end(broker)}, failOnDataLoss="false")
+    assert (accepted.start, accepted.end) == (0, 10)
     broker.call("STREAM.DELETE.S")
     with pytest.raises(RefusedError, match='stream "S" does not exist'):
         partitions(broker, start, end)
@@ -273,18 +418,10 @@ def test_other_subjects_are_skipped_and_batches_are_bounded(
     for _ in range(5):
         broker.publish("ev.S", *["a"] * 60)
         broker.publish("ev.other", "b")
-    read = source_options.source_options({**broker.given, "stream": "S", "subject": "ev.S"})
+    read = source_options.source_options({**broker.given, "stream": "S"})
     shape = batches.Form(rows.raw, False)
-    found = list(batches.read(read, shape, [StreamRange("S", 0, 305, 0, 0)]))
+    wanted = StreamRange("S", 0, 305, 0, 0, subjects=("ev.S",))
+    found = list(batches.read(read, shape, [wanted]))
     assert sum(batch.num_rows for batch in found) == 300
     assert {s for batch in found for s in batch.column("subject").to_pylist()} == {"ev.S"}
     shared(read.connection).close()
-
-
-def test_plans_keep_every_partition() -> None:
-    start = {"A": {"sequence": 1, "time_ms": 10}, "B": {"sequence": 2, "time_ms": 20}}
-    end = {"A": {"sequence": 5, "time_ms": 50}, "B": {"sequence": 2, "time_ms": 60}}
-    assert ranges.plan([["A"], ["B"]], start, end) == (
-        (StreamRange("A", 1, 5, 10, 50),),
-        (StreamRange("B", 2, 2, 20, 60),),
-    )

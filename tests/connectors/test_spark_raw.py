@@ -120,3 +120,108 @@ def test_missing_messages_fail_the_query_and_are_named(
     query = df.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
     with pytest.raises(PySparkException, match="does not hold sequences 3 to 5"):
         query.awaitTermination(60)
+
+
+def test_a_table_is_cut_by_its_bounds_and_read_in_as_many_tasks_as_wanted(
+    spark: SparkSession, broker: Any
+) -> None:
+    broker.create("S", "ev.>")
+    for n in range(100):
+        broker.publish(f"ev.{n % 4}", f"{n}")
+    given = {**broker.given, "stream": "S", "startingOffsets": '{"S": 11}',
+             "endingOffsets": '{"S": 91}', "subject": "ev.1,ev.3"}  # fmt: skip
+    table = spark.read.format("nats").options(**given, minPartitions="7").load()
+    assert table.rdd.getNumPartitions() == 7
+    expected = [n + 1 for n in range(100) if n % 4 in (1, 3) and 11 <= n + 1 < 91]
+    assert [r.sequence for r in table.collect()] == expected
+    bare = spark.read.format("nats").options(**given, includeHeaders="false").load()
+    assert bare.columns == ["subject", "data", "stream", "sequence", "timestamp"]
+    by_subject = spark.read.format("nats").options(**given, parallelBy="subject").load()
+    parts = by_subject.rdd.glom().collect()
+    assert [{r.subject for r in part} for part in parts] == [{"ev.1"}, {"ev.3"}]
+    assert sorted(r.sequence for part in parts for r in part) == expected
+
+
+def test_filters_of_a_table_reach_the_server_where_the_session_allows_it(
+    spark: SparkSession, broker: Any
+) -> None:
+    broker.create("S", "ev.>")
+    for n in range(100):
+        broker.publish(f"ev.{n % 4}", f"{n}")
+    table = spark.read.format("nats").options(**broker.given, stream="S").load()
+    moment = table.where("sequence = 60").first().timestamp  # type: ignore[union-attr]
+    conditions = [
+        "subject = 'ev.2' AND sequence > 10",
+        "subject IN ('ev.1', 'ev.2') AND sequence <= 50",
+        f"timestamp >= timestamp_micros({int(moment.timestamp() * 1_000_000)})",
+        f"timestamp < timestamp_micros({int(moment.timestamp() * 1_000_000)}) AND sequence != 7",
+        "stream = 'T'",
+    ]
+    plain = [[r.sequence for r in table.where(c).collect()] for c in conditions]
+    assert [len(found) for found in plain] == [23, 25, 41, 58, 0]
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        again = spark.read.format("nats").options(**broker.given, stream="S").load()
+        pushed = [again.where(c) for c in conditions]
+        assert [[r.sequence for r in one.collect()] for one in pushed] == plain
+        # Only what passes was read: the range is a task's, and fifty sequences make five of ten.
+        tasks = spark.read.format("nats").options(
+            **broker.given, stream="S", maxRecordsPerPartition="10"
+        )
+        assert tasks.load().where("sequence > 90").rdd.getNumPartitions() == 1
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+@pytest.mark.parametrize("trigger", [{"availableNow": True}, {"once": True}])
+def test_a_query_that_ends_has_read_what_was_there(
+    spark: SparkSession, broker: Any, tmp_path: Path, trigger: dict[str, bool]
+) -> None:
+    broker.create("S")
+    broker.publish("ev.S", *[f"{n}" for n in range(95)])
+    seen: list[list[int]] = []
+    df = source(spark, broker, stream="S", maxOffsetsPerTrigger="10")
+
+    def run() -> Any:
+        query = (
+            df.writeStream.foreachBatch(
+                lambda batch, _: seen.append([r.sequence for r in batch.collect()])
+            )
+            .trigger(**trigger)
+            .option("checkpointLocation", str(tmp_path / "c"))
+            .start()
+        )
+        assert query.awaitTermination(60)
+        return query
+
+    query = run()
+    assert [n for batch in seen for n in batch] == list(range(1, 96))
+    assert len(seen) == (10 if "availableNow" in trigger else 1)
+    progress = query.lastProgress["sources"][0]
+    behind = json.loads(progress["latestOffset"])["S"]
+    assert (behind["sequence"], behind["messages_behind"]) == (95, 0)
+    broker.publish("ev.S", "more")
+    run()
+    assert seen[-1] == [96]
+
+
+def test_progress_tells_what_is_behind_and_what_a_batch_fetched(
+    spark: SparkSession, broker: Any, start: Callable[..., Any], eventually: Callable[..., None]
+) -> None:
+    broker.create("S")
+    broker.publish("ev.S", *["x" * 100] * 50)
+    query = start(source(spark, broker, stream="S", maxOffsetsPerTrigger="20"), "noop")
+    eventually(
+        lambda: any(p["numInputRows"] == 10 for p in query.recentProgress), "the third batch"
+    )
+    reports = [
+        json.loads(p["sources"][0]["latestOffset"])
+        for p in query.recentProgress
+        if p["numInputRows"]
+    ]
+    assert [r["S"]["messages_behind"] for r in reports] == [30, 10, 0]
+    assert reports[0]["S"]["bytes_behind"] > 30 * 100
+    # When a batch is planned, the tasks of the one before have told what they did.
+    fetched = [r["_batch"] for r in reports[1:]]
+    assert [one["messages"] for one in fetched] == [20, 20]
+    assert all(one["bytes"] > 2000 and one["fetch_ms"] > 0 for one in fetched)

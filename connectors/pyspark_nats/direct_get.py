@@ -1,0 +1,121 @@
+"""Reading short stretches of a stream by batched Direct Get, several requests at a time."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pyspark_nats import frames, jetstream, messages
+from pyspark_nats.connection import DisconnectedError
+from pyspark_nats.errors import RefusedError
+
+if TYPE_CHECKING:
+    from pyspark_nats.connection import Connection
+    from pyspark_nats.messages import Messages
+
+#: What one request may bring; the server waits for nobody, so this is also what may be in flight.
+_REQUEST_BYTES = 8 << 20
+#: Parsing starts when so much is there, or nothing more is under way.
+_PARSE_BYTES = 1 << 20
+_SILENCE_S = 2.5
+#: How an answer ends.
+_ENDS = (b"NATS/1.0 204 ", b"NATS/1.0 404 ")
+
+
+def read(connection: Connection, stream: str, stretches: list[tuple[int, int]]) -> list[Messages]:
+    """Read (first, last) stretches; nothing is given before all of it is there.
+
+    Raises:
+        DisconnectedError: as any step under ``Connection.riding``.
+    """
+    parts: list[Messages] = []
+    todo = stretches
+    while todo:
+        inboxes = connection.new_inboxes(len(todo))
+        request = b"".join(
+            frames.publish(
+                f"$JS.API.DIRECT.GET.{stream}",
+                json.dumps(
+                    {"seq": first, "batch": last - first + 1, "max_bytes": _REQUEST_BYTES}
+                ).encode(),
+                reply=inbox,
+            )
+            for (first, last), (_, inbox) in zip(todo, inboxes, strict=True)
+        )
+        connection.send(request)
+        sids = np.array([sid for sid, _ in inboxes], np.int64)
+        received = _until_done(connection, set(sids.tolist()))
+        connection.unsubscribe(*sids.tolist())
+        # A request may bring messages from behind its stretch, where some of its own are deleted.
+        ends = np.array([last for _, last in todo], np.int64)
+        reached = np.array([first - 1 for first, _ in todo], np.int64)
+        for found in received:
+            got = messages.of_direct_get(stream, found)
+            # Sids are handed out in order, so they tell the stretch.
+            stretch = found.sid - sids[0]
+            np.maximum.at(reached, stretch, got.sequence)
+            kept = got.take(got.sequence <= ends[stretch])
+            if len(kept):
+                parts.append(kept)
+        rests = [
+            rest(connection, stream, int(at) + 1, int(end))
+            for at, end in zip(reached, ends, strict=True)
+            if at < end
+        ]
+        todo = [left for left in rests if left is not None]
+    return [messages.in_order(messages.concatenated(parts))] if parts else []
+
+
+def rest(
+    connection: Connection, stream: str, first: int, last: int, subjects: tuple[str, ...] = ()
+) -> tuple[int, int] | None:
+    """What of first..last is left to read, by the leader's word; None for nothing."""
+    found = [
+        jetstream.next_message(connection, stream, first, subject) for subject in subjects or (">",)
+    ]
+    nearest = min((one.sequence for one in found if one is not None), default=last + 1)
+    return (nearest, last) if nearest <= last else None
+
+
+def _until_done(connection: Connection, open_sids: set[int]) -> list[frames.Frames]:
+    """The messages for ``open_sids``, until each has had its closing status."""
+    received: list[frames.Frames] = []
+    wanted = list(open_sids)
+    deadline_s = time.monotonic() + _SILENCE_S
+    while True:
+        found = connection.take_frames()
+        mine = messages.frames_where(found, np.isin(found.sid, wanted))
+        is_status = messages.is_status(mine)
+        for at in np.flatnonzero(is_status):
+            _check_status(mine.header[int(at)].as_py())
+            open_sids.discard(int(mine.sid[at]))
+        if is_status.any():
+            mine = messages.frames_where(mine, ~is_status)
+        if len(mine):
+            received.append(mine)
+        if not open_sids:
+            return received
+        if len(found):
+            deadline_s = time.monotonic() + _SILENCE_S
+        connection.receive(deadline_s)
+        # Many small parses cost more than a few large ones; but nothing comes behind the end.
+        while connection.unread < _PARSE_BYTES:
+            is_end = any(code in connection.unread_tail for code in _ENDS)
+            if not connection.is_readable(0.0 if is_end else 0.001):
+                break
+            connection.receive(deadline_s)
+
+
+def _check_status(header: bytes) -> None:
+    """Raise what a closing status means, if it is not the plain end."""
+    said = frames.status(header)
+    assert said is not None
+    code, text = said
+    if code in (204, 404):
+        return
+    if code == 503:
+        raise DisconnectedError("no responders: nobody serves the stream, or direct get is off")
+    raise RefusedError(f"the server refused to read: {code} {text}")
