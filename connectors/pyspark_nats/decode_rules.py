@@ -1,30 +1,37 @@
 """What makes an event readable, said event by event.
 
-A missing attribute, a value of the wrong type and text that is no JSON are errors; an explicit null
-is null; an attribute that the schema does not know is ignored.  A whole number may stand for a
-float or a double, but 42.0 is no int, "5" is no number and true is no number either.
+Text that is no JSON and a value of the wrong type are errors; so is a missing attribute, unless it
+may stand for null; an explicit null is null; an attribute that the schema does not know is ignored.
+The rules for values are those of ``decode_values``: a whole number may stand for a float or a
+double, but 42.0 is no int, "5" is no number and true is no number either.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import json
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 import msgpack  # type: ignore[import-untyped]  # it has no stubs
 import numpy as np
 import orjson
 import pyarrow as pa
 
-from pyspark_nats.arrow import kernels
+from pyspark_nats import decode_columns
+from pyspark_nats.decode_values import WrongValueError, reader_of, shown
+from pyspark_nats.decoded import part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark_nats.arrow import Array
+    from pyspark_nats.decoded import Ints, Part, Unreadable
 
-#: (attribute, wanted type, test and conversion: raises ValueError for a wrong value).
-Check = tuple[str, str, "Callable[[Any], Any]"]
+#: (attribute, rule of its values).
+Rule = tuple[str, "Callable[[Any], Any]"]
 
-_SHOWN_MAX: Final = 60
+#: Payloads that are turned into columns together: enough to be quick, and in the cache still.
+_TOGETHER = 4096
 
 
 def kind_of(content_type: str) -> str:
@@ -37,28 +44,119 @@ def kind_of(content_type: str) -> str:
     return "arrow" if "arrow" in base else ""
 
 
-def events_of_json(payload: bytes) -> list[Any]:
+def decode_each(
+    data: Array,
+    at: Ints,
+    schema: pa.Schema,
+    missing: str,
+    errors: list[Unreadable],
+    events_of: Callable[[bytes], list[Any]],
+) -> list[Part]:
+    """Decode message by message, by the rules themselves.
+
+    Args:
+        data: length n, binary, no nulls.
+        at: length n, the messages' numbers.
+        schema: the attributes.
+        missing: "error" or "null".
+        errors: takes what can't be read.
+        events_of: a payload's events, a string for one that can't be read.
+    """
+    parts: list[Part] = []
+    for first in range(0, len(data), _TOGETHER):
+        events: list[Any] = []
+        message: list[int] = []
+        index: list[int] = []
+        payloads = data.slice(first, _TOGETHER).to_pylist()
+        for number, payload in zip(at[first : first + _TOGETHER].tolist(), payloads, strict=True):
+            for place, event in enumerate(events_of(payload)):
+                if isinstance(event, str):
+                    errors.append((number, place, event))
+                    continue
+                events.append(event)
+                message.append(number)
+                index.append(place)
+        if events:
+            parts += _rows(events, message, index, schema, missing, errors)
+    return parts
+
+
+def _rows(
+    events: list[Any],
+    message: list[int],
+    index: list[int],
+    schema: pa.Schema,
+    missing: str,
+    errors: list[Unreadable],
+) -> list[Part]:
+    numbers, places = np.array(message, np.int64), np.array(index, np.int64)
+    try:
+        found = decode_columns.columns(events, list(schema), missing)
+    except (WrongValueError, pa.ArrowInvalid):
+        rows = rules(schema, missing)
+        values: list[Sequence[Any]] = []
+        good: list[int] = []
+        for at, event in enumerate(events):
+            row = row_of(event, rows, missing)
+            if isinstance(row, str):
+                errors.append((message[at], index[at], row))
+                continue
+            values.append(row)
+            good.append(at)
+        if not good:
+            return []
+        numbers, places = numbers[good], places[good]
+        found = [
+            pa.array(column, field.type)
+            for column, field in zip(zip(*values, strict=True), schema, strict=True)
+        ]
+    if not found:
+        # No schema, no columns: nothing to count rows by.
+        return []
+    return [part(pa.RecordBatch.from_arrays(found, schema=schema), numbers, places)]
+
+
+def reader_of_json(schema: pa.Schema) -> Callable[[bytes], list[Any]]:
+    """``events_of_json``, keeping the digits of numbers where ``schema`` needs them."""
+    is_exact = any(_holds_decimal(field.type) for field in schema)
+    return lambda payload: events_of_json(payload, is_exact)
+
+
+def _holds_decimal(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_holds_decimal(kind.field(n).type) for n in range(kind.num_fields))
+    return pa.types.is_decimal(kind)
+
+
+def events_of_json(payload: bytes, is_exact: bool = False) -> list[Any]:
     """The events of a payload: an object, an array of them, or one a line.
 
-    A string stands for an event that can't be read, and says why.
+    A string stands for an event that can't be read, and says why.  With ``is_exact`` numbers with
+    a fraction are of type ``Decimal``.
     """
     try:
-        value = orjson.loads(payload)
+        value = _loaded(payload, is_exact)
     except orjson.JSONDecodeError as error:
         lines = [line for line in payload.split(b"\n") if line.strip()]
         if len(lines) < 2 or payload.lstrip()[:1] == b"[":
             return [f"not JSON: {error.msg}" if payload.strip() else "not JSON: empty"]
-        return [_line(line) for line in lines]
+        return [_line(line, is_exact) for line in lines]
     if isinstance(value, list):
         return [_object(item) for item in value]
     return [_object(value)]
 
 
-def _line(line: bytes) -> Any:
+def _line(line: bytes, is_exact: bool) -> Any:
     try:
-        return _object(orjson.loads(line))
+        return _object(_loaded(line, is_exact))
     except orjson.JSONDecodeError as error:
         return f"not JSON: {error.msg}"
+
+
+def _loaded(text: bytes, is_exact: bool) -> Any:
+    value = orjson.loads(text)
+    # What one parser has found valid, the other reads with every digit.
+    return json.loads(text, parse_float=Decimal) if is_exact else value
 
 
 def events_of_msgpack(payload: bytes) -> list[Any]:
@@ -73,165 +171,46 @@ def events_of_msgpack(payload: bytes) -> list[Any]:
 
 
 def _object(value: Any) -> Any:
-    return value if isinstance(value, dict) else f"{_shown(value)} is not an object"
+    return value if isinstance(value, dict) else f"{shown(value)} is not an object"
 
 
-def is_complete(line: bytes, names: Sequence[str]) -> bool:
+def rules(schema: pa.Schema, missing: str) -> list[Rule]:
+    """How the values of each attribute of ``schema`` are read."""
+    return [(field.name, reader_of(field.type, missing)) for field in schema]
+
+
+def row_of(event: dict[str, Any], rows: list[Rule], missing: str) -> tuple[Any, ...] | str:
+    """The event's values in the order of ``rows``, or why it has none."""
+    values: list[Any] = []
+    for name, read in rows:
+        value = event.get(name)
+        if value is None:
+            if missing == "error" and name not in event:
+                return f'attribute "{name}" is missing'
+        else:
+            try:
+                value = read(value)
+            except WrongValueError as wrong:
+                return wrong.reason(name)
+        values.append(value)
+    return tuple(values)
+
+
+def is_complete(line: bytes, schema: pa.Schema) -> bool:
     """Whether a line that parses as an object has every attribute, null or not."""
     try:
         event = orjson.loads(line)
     except orjson.JSONDecodeError:
         return False
-    return isinstance(event, dict) and all(name in event for name in names)
+    return isinstance(event, dict) and all(
+        field.name in event and _is_whole(event[field.name], field.type) for field in schema
+    )
 
 
-def checks(schema: pa.Schema) -> list[Check]:
-    """How the values of each attribute of ``schema`` are checked."""
-    return [(field.name, type_name(field.type), _test(field.type)) for field in schema]
-
-
-def row_of(event: dict[str, Any], rules: list[Check]) -> tuple[Any, ...] | str:
-    """The event's values in the order of ``rules``, or why it has none."""
-    values: list[Any] = []
-    for name, wanted, test in rules:
-        if name not in event:
-            return f'attribute "{name}" is missing'
-        value = event[name]
-        if value is not None:
-            try:
-                value = test(value)
-            except ValueError:
-                return f'attribute "{name}" is {_shown(value)}, not {_article(wanted)}'
-        values.append(value)
-    return tuple(values)
-
-
-def type_name(kind: pa.DataType) -> str:
-    """What people call an Arrow type here.
-
-    Raises:
-        ValueError: no event has attributes of it.
-    """
-    try:
-        return _NAMES[kind]
-    except KeyError:
-        raise ValueError(f"attributes can't be of type {kind}") from None
-
-
-def _article(name: str) -> str:
-    return f"an {name}" if name[0] in "aeiou" else f"a {name}"
-
-
-def _shown(value: Any) -> str:
-    try:
-        text = orjson.dumps(value).decode()
-    except TypeError:
-        text = repr(value)
-    return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 3] + "..."
-
-
-def _test(kind: pa.DataType) -> Callable[[Any], Any]:
-    if pa.types.is_integer(kind):
-        low, high = int(np.iinfo(str(kind)).min), int(np.iinfo(str(kind)).max)
-        return lambda value: _whole(value, low, high)
-    if pa.types.is_floating(kind):
-        return _real
-    return _text if pa.types.is_string(kind) else _truth
-
-
-def _whole(value: Any, low: int, high: int) -> int:
-    if type(value) is not int or not low <= value <= high:
-        raise ValueError
-    return value
-
-
-def _real(value: Any) -> float:
-    if type(value) not in (int, float):
-        raise ValueError
-    return float(value)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError
-    return value
-
-
-def _truth(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError
-    return value
-
-
-_NAMES: Final = {
-    pa.string(): "string",
-    pa.int8(): "byte",
-    pa.int16(): "short",
-    pa.int32(): "int",
-    pa.int64(): "long",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.bool_(): "bool",
-}
-
-
-def table_of_arrow(payload: pa.Buffer) -> pa.Table | str:
-    """The table in an Arrow IPC stream, its buffers not checked yet, or why there is none."""
-    try:
-        with pa.ipc.open_stream(payload) as stream:
-            return stream.read_all()
-    except (pa.ArrowException, OSError, ValueError, EOFError) as error:
-        return _no_arrow(error)
-
-
-def _no_arrow(error: Exception) -> str:
-    lines = str(error).splitlines()
-    return f"not an Arrow stream: {lines[0] if lines else 'empty'}"
-
-
-def rows_of_table(
-    table: pa.Table, schema: pa.Schema, event_time: str
-) -> tuple[pa.RecordBatch, Array] | str:
-    """The rows of a table and the events' own times, or why it has none.
-
-    Columns go by name.  A narrower number may stand for a wider one; other types must agree.
-    """
-    try:
-        # A stranger's buffers may point anywhere.
-        table.validate(full=True)
-    except (pa.ArrowException, ValueError) as error:
-        return _no_arrow(error)
-    columns: list[Array] = []
-    for field in schema:
-        if field.name not in table.column_names:
-            return f'attribute "{field.name}" is missing'
-        column = _column(table, field.name)
-        if column.type != field.type:
-            if not _widens(column.type, field.type):
-                wanted = _article(type_name(field.type))
-                return f'attribute "{field.name}" is of Arrow type {column.type}, not {wanted}'
-            column = column.cast(field.type, safe=False)
-        columns.append(column)
-    times: Array = pa.nulls(table.num_rows, pa.int64())
-    if event_time in table.column_names and event_time not in schema.names:
-        times = _column(table, event_time)
-        if times.type != pa.int64():
-            return f'attribute "{event_time}" is of Arrow type {times.type}, not a long'
-    return pa.RecordBatch.from_arrays(columns, schema=schema), times
-
-
-def _column(table: pa.Table, name: str) -> Array:
-    column: Array = table.column(name).combine_chunks()
-    return kernels.dictionary_decode(column) if pa.types.is_dictionary(column.type) else column
-
-
-def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:
-    if pa.types.is_string(wanted):
-        return pa.types.is_large_string(given) or pa.types.is_string_view(given)
-    if pa.types.is_floating(wanted):
-        return pa.types.is_integer(given) or (
-            pa.types.is_floating(given) and given.bit_width <= wanted.bit_width
-        )
-    if pa.types.is_signed_integer(wanted):
-        return pa.types.is_signed_integer(given) and given.bit_width <= wanted.bit_width
-    return False
+def _is_whole(value: Any, kind: pa.DataType) -> bool:
+    """Whether every struct inside of a value has all its attributes."""
+    if pa.types.is_struct(kind) and isinstance(value, dict):
+        return all(f.name in value and _is_whole(value[f.name], f.type) for f in kind.fields)
+    if pa.types.is_list(kind) and isinstance(value, list):
+        return all(_is_whole(item, kind.value_type) for item in value)
+    return True

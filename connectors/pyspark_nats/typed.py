@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pyspark_nats import decode, decode_rules, frames, rows
+from pyspark_nats import decode, decode_values, frames, rows
 from pyspark_nats.arrow import concat_batches, kernels, rows_at
 from pyspark_nats.errors import CorruptError, SchemaError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_nats.arrow import Array
-    from pyspark_nats.decode import Decoded
+    from pyspark_nats.decoded import Decoded
     from pyspark_nats.fetch import Messages
     from pyspark_nats.source_options import SourceOptions
 
@@ -143,7 +143,7 @@ def typed(options: SourceOptions, schema: StructType) -> Typed:
     own = pa.schema([field for field in output if field.name not in options.metadata])
     for field in own:
         try:
-            decode_rules.type_name(field.type)
+            decode_values.type_name(field.type)
         except ValueError as error:
             raise SchemaError(
                 f'column "{field.name}" is of type {field.type}, which events do not have',

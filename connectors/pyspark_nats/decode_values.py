@@ -1,0 +1,349 @@
+"""What one value of an event may be, and what it becomes: the rules of types.
+
+Values come as Python has them from JSON or MessagePack.  ``reader_of`` gives the rule of a type: a
+function that takes a value other than null and returns what Arrow makes an element of, or raises
+``WrongValueError`` with the place inside the attribute.
+
+===============  ==================================================================================
+type             is read from
+===============  ==================================================================================
+string           text
+byte .. long     a whole number in range
+float, double    a number
+boolean          true or false
+timestamp        ISO 8601 text (UTC where it names no zone), whole seconds since 1970, or a
+                 MessagePack timestamp; microseconds, further digits are cut
+timestamp_ntz    ISO 8601 text without a zone
+date             text ``2026-11-21``
+binary           MessagePack binary, or base64 text
+decimal          a number or text that fits without loss of digits
+array            an array
+struct           an object or map; attributes that the type does not know are ignored
+map              an object, or a map with text for keys
+===============  ==================================================================================
+
+Whole seconds are what Spark's ``from_json`` takes a number for; milliseconds are beyond the year
+9999 then, which is an error and no wrong time.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+import msgpack  # type: ignore[import-untyped]  # it has no stubs
+import numpy as np
+import orjson
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_SHOWN_MAX: Final = 60
+#: Microseconds since 1970 of the first and last instant of the years 1 to 9999.
+TIMES_MIN: Final = -62_135_596_800_000_000
+TIMES_MAX: Final = 253_402_300_799_999_999
+#: Days since 1970 of their first and last day.
+DAYS_MIN: Final = -719_162
+DAYS_MAX: Final = 2_932_896
+
+_NAMES: Final = {
+    pa.string(): "string",
+    pa.int8(): "byte",
+    pa.int16(): "short",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.bool_(): "bool",
+    pa.binary(): "binary",
+    pa.date32(): "date",
+    pa.timestamp("us", "UTC"): "timestamp",
+    pa.timestamp("us"): "timestamp_ntz",
+}
+
+
+class WrongValueError(ValueError):
+    """A value, or one inside of it, is missing or of another type than wanted."""
+
+    def __init__(self, value: Any, wanted: pa.DataType | None, path: str = "") -> None:
+        super().__init__()
+        self.value = value
+        #: None for a value that is missing.
+        self.wanted = wanted
+        self.path = path
+
+    def reason(self, name: str) -> str:
+        """What is wrong with attribute ``name``."""
+        place = f'attribute "{name}{self.path}"'
+        if self.wanted is None:
+            return f"{place} is missing"
+        return f"{place} is {shown(self.value)}, not {article(type_name(self.wanted))}"
+
+    def inside(self, step: str) -> WrongValueError:
+        """The same, seen from one level further out."""
+        return WrongValueError(self.value, self.wanted, step + self.path)
+
+
+def type_name(kind: pa.DataType) -> str:
+    """What people call an Arrow type here.
+
+    Raises:
+        ValueError: no event has attributes of it.
+    """
+    if kind in _NAMES:
+        return _NAMES[kind]
+    if pa.types.is_decimal128(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_map(kind):
+        if not pa.types.is_string(kind.key_type):
+            raise ValueError(f"attributes can't be of type {kind}: keys of a map are strings")
+        type_name(kind.item_type)
+        return "map"
+    if pa.types.is_list(kind):
+        type_name(kind.value_type)
+        return "array"
+    if pa.types.is_struct(kind):
+        for field in kind.fields:
+            type_name(field.type)
+        return "struct"
+    raise ValueError(f"attributes can't be of type {kind}")
+
+
+def article(name: str) -> str:
+    """The name behind "a" or "an"."""
+    return f"an {name}" if name[0] in "aeiou" else f"a {name}"
+
+
+def shown(value: Any) -> str:
+    """A value as JSON, shortened."""
+    try:
+        text = orjson.dumps(value, default=_plain).decode()
+    except (TypeError, ValueError):
+        text = repr(value)
+    return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 3] + "..."
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return float(value)
+    raise TypeError
+
+
+def reader_of(kind: pa.DataType, missing: str) -> Callable[[Any], Any]:
+    """The rule of a type.
+
+    Args:
+        kind: a type that ``type_name`` knows.
+        missing: "error", or "null" when a struct may lack attributes.
+    """
+    if pa.types.is_integer(kind):
+        return _whole(kind)
+    if pa.types.is_floating(kind):
+        return lambda value: _real(value, kind)
+    if pa.types.is_decimal(kind):
+        return _decimal(kind)
+    if pa.types.is_timestamp(kind):
+        return (lambda value: _instant(value, kind)) if kind.tz else (lambda v: _local(v, kind))
+    if pa.types.is_date(kind):
+        return lambda value: _day(value, kind)
+    if pa.types.is_binary(kind):
+        return lambda value: _octets(value, kind)
+    if pa.types.is_map(kind):
+        return _map(kind, missing)
+    if pa.types.is_list(kind):
+        return _list(kind, missing)
+    if pa.types.is_struct(kind):
+        return _struct(kind, missing)
+    wanted = str if pa.types.is_string(kind) else bool
+    return lambda value: _instance(value, wanted, kind)
+
+
+def _instance(value: Any, wanted: type, kind: pa.DataType) -> Any:
+    if not isinstance(value, wanted):
+        raise WrongValueError(value, kind)
+    return value
+
+
+def _whole(kind: pa.DataType) -> Callable[[Any], Any]:
+    low, high = int(np.iinfo(str(kind)).min), int(np.iinfo(str(kind)).max)
+
+    def read(value: Any) -> int:
+        if type(value) is not int or not low <= value <= high:
+            raise WrongValueError(value, kind)
+        return value
+
+    return read
+
+
+def _real(value: Any, kind: pa.DataType) -> float:
+    # A Decimal stands for a JSON number with its digits kept.
+    if type(value) not in (int, float, Decimal):
+        raise WrongValueError(value, kind)
+    try:
+        return float(value)
+    except OverflowError:
+        raise WrongValueError(value, kind) from None
+
+
+_DECIMAL_TEXT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?")
+
+
+def _decimal(kind: pa.DataType) -> Callable[[Any], Any]:
+    limit = Decimal(10) ** (kind.precision - kind.scale)
+
+    def read(value: Any) -> Decimal:
+        if type(value) is float:
+            # MessagePack's: the shortest decimal text that stands for it is what was meant.
+            number = Decimal(repr(value))
+        elif type(value) in (int, Decimal) or (
+            isinstance(value, str) and _DECIMAL_TEXT.fullmatch(value)
+        ):
+            number = Decimal(value)
+        else:
+            raise WrongValueError(value, kind)
+        if not number.is_finite() or abs(number) >= limit or not _has_places(number, kind.scale):
+            raise WrongValueError(value, kind)
+        return number if number else Decimal(0)
+
+    return read
+
+
+def _has_places(number: Decimal, scale: int) -> bool:
+    """Whether ``scale`` digits behind the point hold the whole number."""
+    _, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)
+    excess = -scale - exponent
+    return excess <= 0 or not any(digits[-excess:])
+
+
+_ISO: Final = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
+    r"(?:[T ]([0-9]{2})(?::([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?)?"
+    r"(Z|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
+)
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  # arithmetic only
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+
+
+def _iso(value: Any, kind: pa.DataType) -> tuple[int, str | None]:
+    """Microseconds since 1970 by the text's own clock, and the zone that it names."""
+    found = _ISO.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise WrongValueError(value, kind)
+    year, month, day, hour, minute, second = (int(found[n] or 0) for n in range(1, 7))
+    try:
+        whole = datetime(year, month, day, hour, minute, second) - _EPOCH  # noqa: DTZ001
+    except ValueError:
+        raise WrongValueError(value, kind) from None
+    fraction = int((found[7] or "0")[:6].ljust(6, "0"))
+    return (whole.days * 86_400 + whole.seconds) * 1_000_000 + fraction, found[8]
+
+
+def _instant(value: Any, kind: pa.DataType) -> int:
+    if type(value) is int:
+        time_us = value * 1_000_000
+    elif isinstance(value, msgpack.Timestamp):
+        time_us = value.to_unix_nano() // 1000
+    else:
+        time_us, zone = _iso(value, kind)
+        if zone and zone != "Z":
+            hours, minutes = int(zone[1:3]), int(zone[3:].lstrip(":") or 0)
+            if hours > 23 or minutes > 59:
+                raise WrongValueError(value, kind)
+            ahead_us = (hours * 60 + minutes) * 60_000_000
+            time_us += ahead_us if zone[0] == "-" else -ahead_us
+    if not TIMES_MIN <= time_us <= TIMES_MAX:
+        raise WrongValueError(value, kind)
+    return time_us
+
+
+def _local(value: Any, kind: pa.DataType) -> int:
+    time_us, zone = _iso(value, kind)
+    if zone:
+        raise WrongValueError(value, kind)
+    return time_us
+
+
+_DAY: Final = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
+
+
+def _day(value: Any, kind: pa.DataType) -> int:
+    found = _DAY.fullmatch(value) if isinstance(value, str) else None
+    try:
+        if found is not None:
+            return date(int(found[1]), int(found[2]), int(found[3])).toordinal() - _EPOCH_DAY
+    except ValueError:
+        pass  # No such day.
+    raise WrongValueError(value, kind)
+
+
+def _octets(value: Any, kind: pa.DataType) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    try:
+        if isinstance(value, str) and len(value) % 4 == 0:
+            return binascii.a2b_base64(value, strict_mode=True)
+    except ValueError:
+        pass  # No base64, or text beyond ASCII.
+    raise WrongValueError(value, kind)
+
+
+def _list(kind: pa.DataType, missing: str) -> Callable[[Any], Any]:
+    read_one = reader_of(kind.value_type, missing)
+
+    def read(value: Any) -> list[Any]:
+        if not isinstance(value, list):
+            raise WrongValueError(value, kind)
+        found: list[Any] = []
+        for place, item in enumerate(value):
+            try:
+                found.append(None if item is None else read_one(item))
+            except WrongValueError as wrong:
+                raise wrong.inside(f"[{place}]") from None
+        return found
+
+    return read
+
+
+def _map(kind: pa.DataType, missing: str) -> Callable[[Any], Any]:
+    read_one = reader_of(kind.item_type, missing)
+
+    def read(value: Any) -> list[tuple[str, Any]]:
+        if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+            raise WrongValueError(value, kind)
+        found: list[tuple[str, Any]] = []
+        for key, item in value.items():
+            try:
+                found.append((key, None if item is None else read_one(item)))
+            except WrongValueError as wrong:
+                raise wrong.inside(f".{key}") from None
+        return found
+
+    return read
+
+
+def _struct(kind: pa.DataType, missing: str) -> Callable[[Any], Any]:
+    readers = [(field.name, reader_of(field.type, missing)) for field in kind.fields]
+
+    def read(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise WrongValueError(value, kind)
+        found: dict[str, Any] = {}
+        for name, read_one in readers:
+            item = value.get(name)
+            if item is None:
+                if missing == "error" and name not in value:
+                    raise WrongValueError(None, None, f".{name}")
+                found[name] = None
+                continue
+            try:
+                found[name] = read_one(item)
+            except WrongValueError as wrong:
+                raise wrong.inside(f".{name}") from None
+        return found
+
+    return read
