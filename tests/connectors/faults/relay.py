@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from pyspark_nats import connection_options, outgoing, publish, rows, sink_options, source_options
 from pyspark_nats.connection import Connection, shared
@@ -113,12 +112,14 @@ class Relay:
             shared(connection_options.connection_options(self._given)).close()
 
     def _copy(self, publisher: publish.Publisher) -> None:
-        source = stream_reader(stream="IN", subject="ev.IN", idleWaitMs="50", **self._given)
+        source = stream_reader(
+            stream="IN", idleWaitMs="50", maxOffsetsPerTrigger=str(self._batch_rows), **self._given
+        )
         try:
-            at = source.initialOffset()
+            at, limit = source.initialOffset(), source.getDefaultReadLimit()
             while True:
                 is_last_look = self._ending.is_set()
-                end = source.latestOffset(at, ReadMaxRows(self._batch_rows))
+                end = source.latestOffset(at, limit)
                 if end == at and is_last_look:
                     return
                 for batch in batch_rows(source, at, end):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyspark_nats.errors import FENCED
+from pyspark_nats.errors import FENCED, DivergedError
 from tests.connectors.faults.cluster import create_replicated
 from tests.connectors.faults.query import INPUTS, OTHER_CUT, Setup, batches, compare, fill
 from tests.connectors.faults.relay import stored
@@ -131,7 +131,7 @@ def test_an_old_checkpoint_is_refused_when_rows_do_not_carry_their_place(
     rows = 1500
     fill(broker, rows)
     old = with_old_checkpoint(broker, setup, start)
-    assert "PYSPARK-NATS-" in start(old.cut(OTHER_CUT)).failure()
+    assert DivergedError.code in start(old.cut(OTHER_CUT)).failure()
     check(broker, rows, may_stop_short=True)
 
 
@@ -156,7 +156,7 @@ def test_two_drivers_of_one_producer_are_exact_or_refused(
     setup = setup.to(producer="p")
     both = [start(setup), start(setup.copied("twin").cut(OTHER_CUT))]
     failures = [driver.failure() for driver in both]
-    assert all("PYSPARK-NATS-" in failure for failure in failures if failure)
+    assert all(DivergedError.code in failure for failure in failures if failure)
     check(broker, rows, may_stop_short=all(failures))
 
 
