@@ -124,7 +124,8 @@ def test_what_is_missing_may_stand_for_null() -> None:
 
 
 def test_messagepack_has_octets_and_times_of_its_own() -> None:
-    schema = pa.schema([("raw", pa.binary()), ("at", AT), ("price", pa.decimal128(9, 2))])
+    fields: list[Any] = [("raw", pa.binary()), ("at", AT), ("price", pa.decimal128(9, 2))]
+    schema = pa.schema(fields)
     at = msgpack.Timestamp(1763717400, 123_456_789)
     payloads = [
         msgpack.packb({"raw": b"\0\xff", "at": at, "price": 1.1}),
@@ -204,7 +205,8 @@ VALUES = st.one_of(
 )
 #: Values that are most often right, so that whole blocks are.
 RIGHT: dict[str, st.SearchStrategy[str]] = {
-    "n": st.integers(-9, 9).map(str), "x": NUMBERS, "f": NUMBERS, "s": st.text(max_size=3).map(json.dumps),
+    "n": st.integers(-9, 9).map(str), "x": NUMBERS, "f": NUMBERS,
+    "s": st.text(max_size=3).map(json.dumps),
     "at": TIMES.map(json.dumps), "ntz": TIMES.map(json.dumps), "day": DAYS.map(json.dumps),
     "raw": ENCODED.map(json.dumps), "d": NUMBERS | NUMBERS.map(json.dumps),
     "l": st.lists(NUMBERS | st.just("null"), max_size=3).map(lambda v: f"[{','.join(v)}]"),
