@@ -64,6 +64,13 @@ def refusal(error: dict[str, Any]) -> Exception:
     """What an API error is raised as."""
     code = int(error.get("err_code", 0))
     description = str(error.get("description", "unknown error"))
+    if description == "message too large":
+        # It comes with the code of a store that failed, but the store will not grow.
+        return RefusedError(
+            f"the server refused: {description}",
+            hint="A stream in files holds messages of less than 32 MB, whatever max_payload is.",
+            err_code=code,
+        )
     if code in _PASSING_CODES or int(error.get("code", 0)) == 503:
         return DisconnectedError(description)
     return RefusedError(f"the server refused: {description}", err_code=code)
@@ -236,6 +243,13 @@ class Connection:
         made = [(sid, f"{self._link.inbox}.{sid}.m") for sid in range(first, first + count)]
         self.send("".join(f"SUB {inbox} {sid}\r\n" for sid, inbox in made).encode())
         return made
+
+    def new_inbox_tree(self) -> tuple[int, str]:
+        """Subscribe to everything one token below a subject of our own; returns (sid, subject)."""
+        self._sids += 1
+        inbox = f"{self._link.inbox}.{self._sids}"
+        self.send(f"SUB {inbox}.* {self._sids}\r\n".encode())
+        return self._sids, inbox
 
     def subscribe(self, subject: str, *, most: int) -> int:
         """Subscribe to ``subject`` for ``most`` messages; returns the sid."""

@@ -6,6 +6,7 @@ other, and it lives for as long as the server makes progress.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -71,7 +72,7 @@ class Link:
     # --- life
 
     def _shake_hands(self, options: ConnectionOptions) -> None:
-        deadline_s = time.monotonic() + _HANDSHAKE_S
+        deadline_s = time.monotonic() + min(_HANDSHAKE_S, options.timeout_s)
         with_tls = options.tls.is_first
         try:
             if with_tls:
@@ -138,11 +139,26 @@ class Link:
         """Send all of ``data``, however slowly the server takes it.
 
         Raises:
-            DisconnectedError: for long the server took nothing, or it hung up.
+            DisconnectedError, OSError: for long the server took nothing, or it hung up.
+            RefusedError: it says that it won't take the like of it.
         """
-        left = memoryview(data)
+        try:
+            self._send(memoryview(data))
+        except (DisconnectedError, OSError):
+            self._hear_why()
+            raise
+
+    def _hear_why(self) -> None:
+        """Raise what a server said before it hung up on us, if it said anything."""
+        with contextlib.suppress(DisconnectedError, OSError):
+            while self._transport.wait(0) and self._take_in():
+                pass
+        while self.next_frame() is not None:
+            pass
+
+    def _send(self, left: memoryview) -> None:
         sent = self._transport.send(left)
-        if sent == len(data):
+        if sent == len(left):
             return
         deadline_s = time.monotonic() + self._stall_s
         while True:

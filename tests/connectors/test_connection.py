@@ -1,0 +1,433 @@
+"""Connections that break, move, slow down and grow large."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mesh.jetstream import server
+from pyspark_nats import frames, handshake, link, servers
+from pyspark_nats.connection import Connection
+from pyspark_nats.connection_options import connection_options
+from pyspark_nats.credentials import NOBODY
+from pyspark_nats.errors import RefusedError, UnavailableError
+from pyspark_nats.servers import Pool
+from pyspark_nats.tls import DEFAULT
+from pyspark_nats.transport import DisconnectedError
+from tests.connectors import jwts
+from tests.connectors.certificates import Authority
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from mesh.jetstream.server import NatsServer
+
+MB = 1 << 20
+
+
+def connect(url: str, **given: str) -> Connection:
+    return Connection(connection_options({"servers": url, "timeoutS": "20", **given}))
+
+
+def echo(connection: Connection, size: int = 10) -> int:
+    """Send ourselves a message, and say how large it came."""
+
+    def step() -> int:
+        _, inbox = connection.new_inbox()
+        connection.send(frames.publish(inbox, b"x" * size))
+        while True:
+            found = connection.take_frames()
+            if len(found):
+                return len(found.data[0].as_py())
+            connection.receive(time.monotonic() + 5)
+
+    return connection.riding("echo", step)
+
+
+# --- servers that go and come
+
+
+def test_a_server_that_is_killed_and_comes_back_is_ridden_through(tmp_path: Path) -> None:
+    authority, user = Authority(tmp_path), jwts.key("user")
+    pair = authority.issue("server", hosts=("127.0.0.1",))
+    path = tmp_path / "nats.conf"
+    path.write_text(
+        f'tls {{ cert_file: "{pair.cert}"; key_file: "{pair.key}" }}\n'
+        f"authorization {{ users: [ {{ nkey: {user.public} }} ] }}"
+    )
+    arguments = ["-c", str(path)]
+    running = server.start(tmp_path / "nats", arguments=arguments)
+    connection = connect(running.url, nkeySeed=user.seed, tlsCa=str(authority.cert))
+    try:
+        assert echo(connection) == 10
+        running.process.send_signal(signal.SIGKILL)
+        running.process.wait()
+        running = server.start(tmp_path / "nats", port=running.port, arguments=arguments)
+        assert echo(connection) == 10
+    finally:
+        connection.close()
+        running.stop()
+
+
+def test_servers_that_stay_away_are_named_without_secrets() -> None:
+    port = server.free_port()
+    connection = connect(f"nats://ann:secret@127.0.0.1:{port}", timeoutS="0.3")
+    with pytest.raises(UnavailableError) as raised:
+        echo(connection)
+    assert f"Servers: nats://127.0.0.1:{port}; last: " in str(raised.value)
+    assert "secret" not in str(raised.value)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[list[NatsServer]]:
+    """Three servers that know each other."""
+    ports = [server.free_port() for _ in range(3)]
+    routes = ", ".join(f"nats://127.0.0.1:{port}" for port in ports)
+    running: list[NatsServer] = []
+    try:
+        for number, port in enumerate(ports):
+            directory = tmp_path / f"n{number}"
+            directory.mkdir()
+            path = directory / "nats.conf"
+            path.write_text(
+                f"server_name: n{number}\nlame_duck_duration: 30s\nlame_duck_grace_period: 5s\n"
+                f"cluster {{ name: c, listen: 127.0.0.1:{port}, routes: [{routes}] }}"
+            )
+            running.append(server.start(directory, arguments=["-c", str(path)]))
+        yield running
+    finally:
+        for one in running:
+            one.stop()
+
+
+def test_the_other_servers_of_a_cluster_are_learned(
+    cluster: list[NatsServer], eventually: Callable[..., None]
+) -> None:
+    with connect(cluster[0].url) as connection:
+
+        def knows_all() -> bool:
+            echo(connection)
+            return len(connection.info.get("connect_urls", ())) == 3
+
+        eventually(knows_all, "all three are known")
+        for dead, alive in ((cluster[0], 2), (cluster[1], 1)):
+            dead.process.send_signal(signal.SIGKILL)
+            dead.process.wait()
+            assert echo(connection) == 10
+            assert connection.info["port"] in [one.port for one in cluster[-alive:]]
+
+
+def test_a_server_that_is_about_to_go_is_left_between_steps(
+    cluster: list[NatsServer], eventually: Callable[..., None]
+) -> None:
+    with connect(cluster[0].url) as connection:
+
+        def knows_all() -> bool:
+            echo(connection)
+            return len(connection.info.get("connect_urls", ())) == 3
+
+        eventually(knows_all, "all three are known")
+        assert connection.info["server_name"] == "n0"
+        cluster[0].process.send_signal(signal.SIGUSR2)
+
+        def has_moved() -> bool:
+            echo(connection)
+            return str(connection.info["server_name"]) != "n0"
+
+        eventually(has_moved, "another server has the connection")
+        # It still served us: nobody threw us out.
+        assert cluster[0].process.poll() is None
+        # It would linger until nobody is connected.
+        cluster[0].process.kill()
+
+
+def test_servers_are_tried_in_order_and_each_address_once() -> None:
+    given = (servers.parse("tls://ann:pw@first.example", ""), servers.parse("second:1", ""))
+    pool = Pool(given)
+    pool.learn(
+        {"connect_urls": ["10.0.0.1:4222", "first.example:4222", "[::1]:5", "10.0.0.1:4222"]}
+    )
+    assert [str(one) for one in pool.servers] == [
+        "tls://first.example:4222", "nats://second:1", "tls://10.0.0.1:4222", "tls://[::1]:5",
+    ]  # fmt: skip
+    learned = pool.servers[2]
+    assert learned.credentials.user == "ann"
+    assert learned.tls_name == "first.example"
+    for turn in (1, 2, 3, 0):
+        pool.advance()
+        assert pool.current == pool.servers[turn]
+    # A server that left the cluster is not tried again; one that tells nothing changes nothing.
+    pool.learn({"connect_urls": ["10.0.0.2:4222"]})
+    pool.learn({})
+    assert [one.host for one in pool.servers] == ["first.example", "second", "10.0.0.2"]
+    # The names of certificates outlast a second hop.
+    pool.advance()
+    pool.advance()
+    pool.learn({"connect_urls": ["10.0.0.3:4222", "10.0.0.2:4222"]})
+    assert pool.servers[2].host == "10.0.0.3"
+
+
+def test_what_a_learned_server_is_checked_for_outlasts_a_second_hop() -> None:
+    pool = Pool((servers.parse("tls://name.example", ""),))
+    pool.learn({"connect_urls": ["10.0.0.1:4222", "10.0.0.2:4222"]})
+    pool.advance()
+    pool.learn({"connect_urls": ["10.0.0.2:4222", "other.example:4222"]})
+    assert [one.tls_name for one in pool.servers] == ["", "name.example", ""]
+
+
+# --- errors of the server
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Authorization Violation", RefusedError),
+        ("User Authentication Expired", RefusedError),
+        ("User Authentication Revoked", RefusedError),
+        ("Account Authentication Expired", RefusedError),
+        ("Maximum Payload Violation", RefusedError),
+        ("Authentication Timeout", DisconnectedError),
+        ("Stale Connection", DisconnectedError),
+        ("Slow Consumer", DisconnectedError),
+        ("maximum connections exceeded", DisconnectedError),
+    ],
+)
+def test_errors_that_come_again_are_not_tried_again(text: str, kind: type[Exception]) -> None:
+    assert type(handshake.meaning(text, servers.parse("h", ""), NOBODY)) is kind
+
+
+def test_what_is_denied_is_told_from_what_only_wakes_us() -> None:
+    publish = 'Permissions Violation for Publish to "a.b"'
+    ours = 'Permissions Violation for Subscription to "_INBOX.x.*"'
+    queue = 'Permissions Violation for Subscription to "ev.>" using queue "q"'
+    assert "a.b" in str(handshake.denial(publish, "_INBOX.x"))
+    assert "inboxPrefix" in str(handshake.denial(ours, "_INBOX.x"))
+    assert handshake.denial(queue, "_INBOX.x") is None
+    assert handshake.denial("Something else", "_INBOX.x") is None
+
+
+def test_a_message_over_the_limit_is_refused_and_not_tried_again(nats_server: NatsServer) -> None:
+    with connect(nats_server.url) as connection, pytest.raises(RefusedError) as raised:
+        echo(connection, 8 * MB)
+    assert "Maximum Payload Violation" in str(raised.value)
+
+
+# --- slow servers, and large messages
+
+
+class Fake:
+    """A server that shakes hands, and then does what the test wants, with one client."""
+
+    def __init__(self, then: Callable[[socket.socket], None], info: bytes = b"{}") -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._then = then
+        self._info = info
+        self.problem: BaseException | None = None
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def _serve(self) -> None:
+        try:
+            client, _ = self._listener.accept()
+            with client:
+                client.settimeout(20)
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+                client.sendall(b"INFO " + self._info + b"\r\n")
+                heard = b""
+                while not heard.endswith(b"PING\r\n"):
+                    chunk = client.recv(4096)
+                    if not chunk:
+                        return
+                    heard += chunk
+                client.sendall(b"PONG\r\n")
+                self._then(client)
+        except OSError as error:
+            self.problem = error
+
+    def __enter__(self) -> Fake:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+
+def drain(client: socket.socket, size: int) -> int:
+    taken = 0
+    while taken < size and (chunk := client.recv(MB)):
+        taken += len(chunk)
+    return taken
+
+
+def test_sending_and_being_sent_to_do_not_wait_for_each_other() -> None:
+    size, taken = 24 * MB, []
+
+    def then(client: socket.socket) -> None:
+        # Takes nothing until all of its own is taken.
+        client.sendall(b"MSG s 1 %d\r\n%s\r\n" % (size, b"y" * size))
+        taken.append(drain(client, size))
+
+    with Fake(then) as fake, connect(fake.url) as connection:
+
+        def step() -> int:
+            connection.send(b"x" * size)
+            while not len(found := connection.take_frames()):
+                connection.receive(time.monotonic() + 5)
+            return len(found.data[0].as_py())
+
+        assert connection.riding("both", step) == size
+    assert taken == [size]
+
+
+def test_a_slow_server_slows_us_down_and_a_stuck_one_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(link, "_STALL_S", 0.5)
+    size, go_on = 6 * MB, threading.Event()
+
+    def slowly(client: socket.socket) -> None:
+        for _ in range(12):
+            drain(client, MB // 2)
+            go_on.wait(0.1)
+
+    with Fake(slowly) as fake, connect(fake.url) as connection:
+        began_s = time.monotonic()
+        connection.riding("send", lambda: connection.send(b"x" * size))
+        assert time.monotonic() - began_s > 0.5
+
+    def stuck(_: socket.socket) -> None:
+        go_on.wait(10)
+
+    with Fake(stuck) as fake:
+        made = link.Link(servers.parse(fake.url, ""), options(fake), lambda _: None)
+        with pytest.raises(DisconnectedError, match="takes no data"):
+            made.send(b"x" * 64 * MB)
+        go_on.set()
+        made.close()
+
+
+def options(fake: Fake) -> Any:
+    return connection_options({"servers": fake.url})
+
+
+def test_a_large_message_that_comes_slowly_is_waited_for_and_looked_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    size, never = 8 * MB, threading.Event()
+
+    def then(client: socket.socket) -> None:
+        message = b"MSG s 1 %d\r\n%s\r\n" % (size, b"y\n" * (size // 2))
+        for at in range(0, len(message), MB):
+            client.sendall(message[at : at + MB])
+            never.wait(0.1)
+
+    looked: list[int] = []
+    split = frames.split
+
+    def counted(buffer: bytes) -> frames.Frames:
+        looked.append(len(buffer))
+        return split(buffer)
+
+    with Fake(then) as fake, connect(fake.url) as connection:
+
+        def step() -> int:
+            monkeypatch.setattr(frames, "split", counted)
+            # Shorter than the message takes, longer than it takes to begin.
+            deadline_s = time.monotonic() + 0.5
+            while not len(found := connection.take_frames()):
+                connection.receive(deadline_s)
+            return len(found.data[0].as_py())
+
+        assert connection.riding("receive", step) == size
+    assert len(looked) <= 4
+
+
+def test_what_comes_in_plain_before_tls_is_not_believed() -> None:
+    said = b'{"tls_required": true}\r\nMSG s 1 2\r\nhi'
+    with Fake(lambda _: None, said) as fake, pytest.raises(DisconnectedError, match="before TLS"):
+        link.Link(servers.parse(fake.url, ""), options(fake), lambda _: None)
+
+
+def test_who_does_not_speak_nats_is_said_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            client, _ = listener.accept()
+            with client:
+                client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(DisconnectedError, match="does not speak NATS"):
+            link.Link(
+                servers.parse(f"nats://127.0.0.1:{listener.getsockname()[1]}", ""),
+                connection_options({"servers": "h"}),
+                lambda _: None,
+            )
+        thread.join()
+
+
+def test_tls_is_wanted_where_either_side_wants_it() -> None:
+    plain, encrypted = servers.parse("h", ""), servers.parse("tls://h", "")
+    assert not handshake.wants_tls(plain, {}, DEFAULT)
+    assert not handshake.wants_tls(plain, {"tls_available": True}, DEFAULT)
+    assert handshake.wants_tls(plain, {"tls_required": True}, DEFAULT)
+    assert handshake.wants_tls(encrypted, {"tls_available": True}, DEFAULT)
+
+
+@pytest.mark.slow
+def test_messages_up_to_64_mb_are_published_and_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "nats.conf"
+    path.write_text("max_payload: 64MB\nmax_pending: 128MB\n")
+    running = server.start(tmp_path / "nats", arguments=["-c", str(path)])
+    try:
+        with connect(running.url) as connection:
+            assert echo(connection, 60 * MB) == 60 * MB
+            create_stream(connection, "M", storage="memory")
+            assert stored_and_read(connection, "M", os.urandom(MB) * 60)
+            create_stream(connection, "F", storage="file")
+            assert stored_and_read(connection, "F", os.urandom(MB) * 31)
+            with pytest.raises(RefusedError) as raised:
+                stored_and_read(connection, "F", os.urandom(MB) * 33)
+            assert "less than 32 MB" in str(raised.value)
+    finally:
+        running.stop()
+
+
+def create_stream(connection: Connection, name: str, **config: Any) -> None:
+    given = json.dumps({"name": name, "subjects": [name], "allow_direct": True, **config})
+    call = (f"$JS.API.STREAM.CREATE.{name}", given.encode())
+    connection.riding("create", lambda: connection.requests([call])[0].json())
+
+
+def stored_and_read(connection: Connection, name: str, payload: bytes) -> bool:
+    def publish() -> int:
+        reply = connection.reply_subjects(1)
+        connection.send(frames.publish(name, payload, reply=reply[0]))
+        return int(connection.replies(reply, 20)[0].json()["seq"])
+
+    sequence = connection.riding("publish", publish)
+
+    def read() -> bytes:
+        _, inbox = connection.new_inbox()
+        query = json.dumps({"seq": sequence}).encode()
+        connection.send(frames.publish(f"$JS.API.DIRECT.GET.{name}", query, reply=inbox))
+        while not len(found := connection.take_frames()):
+            connection.receive(time.monotonic() + 5)
+        return bytes(found.data[0].as_py())
+
+    return connection.riding("read", read) == payload
