@@ -87,13 +87,13 @@ def _until_done(connection: Connection, open_sids: set[int]) -> list[frames.Fram
     deadline_s = time.monotonic() + _SILENCE_S
     while True:
         found = connection.take_frames()
-        mine = messages.frames_where(found, np.isin(found.sid, wanted))
-        is_status = messages.is_status(mine)
+        mine = found.where(np.isin(found.sid, wanted))
+        is_status = mine.is_status
         for at in np.flatnonzero(is_status):
             _check_status(mine.header[int(at)].as_py())
             open_sids.discard(int(mine.sid[at]))
         if is_status.any():
-            mine = messages.frames_where(mine, ~is_status)
+            mine = mine.where(~is_status)
         if len(mine):
             received.append(mine)
         if not open_sids:

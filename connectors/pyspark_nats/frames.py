@@ -1,16 +1,20 @@
 """The client protocol of NATS as bytes: frames taken apart in bulk, and made.  No I/O here.
 
 A buffer of what the server sent is mostly ``MSG`` and ``HMSG`` frames.  ``split`` finds them all
-with a few passes of NumPy and Arrow over the buffer: every line that looks like the head of a
-message is a candidate, and the lengths in the heads prove or disprove the candidates, because each
-frame has to end where the next one starts.  A payload may hold lines that look like heads; then the
-lengths disagree, and a walk from frame to frame finds the true ones.
+with a few passes of NumPy over the buffer: every line that looks like the head of a message is a
+candidate, and the lengths in the heads prove or disprove the candidates, because each frame has to
+end where the next one starts.  A payload may hold lines that look like heads; then the lengths
+disagree, and a walk from frame to frame finds the true ones.
+
+Only places are computed.  A column is cut out of the buffer when somebody asks for it, and nobody
+asks for all of them.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark_nats.arrow import Array
 
     Ints = npt.NDArray[np.int64]
+    Bools = npt.NDArray[np.bool_]
+    Octets = npt.NDArray[np.uint8]
 
 _CRLF = b"\r\n"
 #: The reply subject is optional, and may look like a number; so the two heads are told apart.
@@ -35,24 +41,12 @@ _HEAD = re.compile(
 )
 #: A control line longer than this is no control line.
 _LINE_MAX = 64 * 1024
+#: Digits of the longest length that a head may hold.
+_DIGITS_MAX = 10
+#: A header block starts with it; behind it is a line break, or the status of an answer.
+_VERSION = b"NATS/1.0"
 
-
-@dataclass(frozen=True, slots=True)
-class Frames:
-    """Messages in the order in which they came; every column has one entry a message."""
-
-    subject: Array
-    sid: Ints
-    #: Null where the message has none.
-    reply: Array
-    #: The header block with its first line and its empty last one; empty where there is none.
-    header: Array
-    data: Array
-    #: Bytes of the buffer that these messages took; what follows is no complete message.
-    consumed: int
-
-    def __len__(self) -> int:
-        return len(self.sid)
+Buffer = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +57,120 @@ class _Layout:
     line_end: Ints
     payload: Ints
     end: Ints
+    has_header: Bools
+
+    def take(self, keep: Bools) -> _Layout:
+        """That of the frames where ``keep`` is true."""
+        return _Layout(
+            self.line[keep], self.line_end[keep], self.payload[keep], self.end[keep],
+            self.has_header[keep],
+        )  # fmt: skip
+
+    def first(self, count: int) -> _Layout:
+        """That of the first ``count`` frames."""
+        return _Layout(
+            self.line[:count], self.line_end[:count], self.payload[:count], self.end[:count],
+            self.has_header[:count],
+        )  # fmt: skip
 
 
-def split(buffer: bytes | bytearray | memoryview) -> Frames:
+class Frames:
+    """Messages in the order in which they came; every column has one entry a message.
+
+    The buffer must stay as it is for as long as columns are asked for.
+    """
+
+    def __init__(self, buffer: Buffer, layout: _Layout, consumed: int) -> None:
+        self._buffer = buffer
+        self._layout = layout
+        #: Bytes of the buffer that these messages took; what follows is no complete message.
+        self.consumed = consumed
+
+    def __len__(self) -> int:
+        return len(self._layout.line)
+
+    def where(self, keep: Bools) -> Frames:
+        """Those where ``keep`` is true."""
+        if keep.all():
+            return self
+        return Frames(self._buffer, self._layout.take(keep), self.consumed)
+
+    def head(self, at: int) -> list[bytes]:
+        """The words of one frame's first line."""
+        line = slice(int(self._layout.line[at]), int(self._layout.line_end[at]))
+        return bytes(self._buffer[line]).split(b" ")
+
+    def reply_at(self, at: int) -> bytes:
+        """One frame's reply subject; empty where it has none."""
+        words = self.head(at)
+        return words[3] if len(words) == (6 if words[0] == b"HMSG" else 5) else b""
+
+    @property
+    def is_status(self) -> Bools:
+        """Which are the server's answers about a request, and no data."""
+        found = np.zeros(len(self), bool)
+        at = np.flatnonzero(self._layout.has_header)
+        behind = self._layout.line_end[at] + 2 + len(_VERSION)
+        found[at] = np.frombuffer(self._buffer, np.uint8)[behind] == ord(" ")
+        return found
+
+    @cached_property
+    def data(self) -> Array:
+        """The payloads, binary."""
+        layout = self._layout
+        return _slices(self._buffer, layout.payload, layout.end - 2, pa.binary())
+
+    @cached_property
+    def header(self) -> Array:
+        """The header blocks, binary, with their first line and their empty last one.
+
+        Null or empty where there is none.
+        """
+        layout = self._layout
+        if not layout.has_header.any():
+            return pa.nulls(len(self), pa.binary())
+        return _slices(self._buffer, layout.line_end + 2, layout.payload, pa.binary())
+
+    @cached_property
+    def subject(self) -> Array:
+        """The subjects, string."""
+        layout = self._layout
+        if len(self) and not layout.has_header.any():
+            # All of one length, mostly; then nothing has to be searched.
+            length = len(self.head(0)[1])
+            starts = layout.line + len("MSG ")
+            behind = np.minimum(starts + length, layout.line_end)
+            if (np.frombuffer(self._buffer, np.uint8)[behind] == ord(" ")).all():
+                texts = _slices(self._buffer, starts, behind, pa.string())
+                if not kernels.any(kernels.match_substring(texts, " ")).as_py():
+                    return texts
+        values, bounds = self._words
+        return values.take(rows_at(bounds[:-1] + 1)).cast(pa.string())
+
+    @cached_property
+    def sid(self) -> Ints:
+        """The numbers of the subscriptions."""
+        values, bounds = self._words
+        return int64s(values.take(rows_at(bounds[:-1] + 2)))
+
+    @cached_property
+    def reply(self) -> Array:
+        """The reply subjects, large string; null where a message has none."""
+        values, bounds = self._words
+        # MSG subject sid [reply] total; HMSG subject sid [reply] header total.
+        has_reply = np.diff(bounds) == np.where(self._layout.has_header, 6, 5)
+        at = pa.array(np.where(has_reply, bounds[:-1] + 3, 0), mask=~has_reply)
+        return values.take(at)
+
+    @cached_property
+    def _words(self) -> tuple[Array, Ints]:
+        """All words of all heads, and where each head's begin."""
+        lines = _slices(self._buffer, self._layout.line, self._layout.line_end, pa.string())
+        words = kernels.split_pattern(lines, " ")
+        return words.values, words.offsets.to_numpy().astype(np.int64)
+
+
+def split(buffer: Buffer) -> Frames:
     """Take apart the complete messages at the start of ``buffer``.
 
     Stops at the first thing that is no complete message: a partial one, or another frame such as
@@ -74,10 +179,10 @@ def split(buffer: bytes | bytearray | memoryview) -> Frames:
     layout = _layout_in_bulk(buffer)
     if layout is None:
         layout = _layout_by_walking(buffer)
-    return _columns(buffer, layout)
+    return Frames(buffer, layout, int(layout.end[-1]) if len(layout.end) else 0)
 
 
-def _layout_in_bulk(buffer: bytes | bytearray | memoryview) -> _Layout | None:
+def _layout_in_bulk(buffer: Buffer) -> _Layout | None:
     """The layout, or None when candidates mislead and a walk is needed."""
     octets = np.frombuffer(buffer, np.uint8)
     newlines = np.flatnonzero(octets == 0x0A)
@@ -86,49 +191,55 @@ def _layout_in_bulk(buffer: bytes | bytearray | memoryview) -> _Layout | None:
     # A candidate starts behind a newline and its line ends at the next one.
     starts = np.concatenate(([0], newlines[:-1] + 1))
     first = octets[starts]
-    is_head = (first == ord("M")) | (first == ord("H"))
-    starts, line_ends = starts[is_head], newlines[is_head] - 1
-    tagged = np.minimum(starts + (octets[starts] == ord("H")), len(octets) - 4)
-    is_head = (
-        (octets[tagged] == ord("M"))
-        & (octets[tagged + 1] == ord("S"))
-        & (octets[tagged + 2] == ord("G"))
-        & (octets[tagged + 3] == ord(" "))
-        & (line_ends - starts < _LINE_MAX)
-    )
-    starts, line_ends = starts[is_head], line_ends[is_head]
+    candidates = np.flatnonzero((first == ord("M")) | (first == ord("H")))
+    starts, line_ends = starts[candidates], newlines[candidates] - 1
+    has_header = first[candidates] == ord("H")
+    is_head = (line_ends - starts < _LINE_MAX) & (line_ends - starts > len("MSG a 1 0"))
+    tagged = np.minimum(starts + has_header, len(octets) - 4)
+    for at, letter in enumerate(b"MSG "):
+        is_head &= octets[tagged + at] == letter
+    if not is_head.all():
+        starts, line_ends, has_header = starts[is_head], line_ends[is_head], has_header[is_head]
     if len(starts) == 0 or starts[0] != 0:
         return _EMPTY
-    lines = _slices(buffer, starts, line_ends, pa.large_string())
-    tokens = kernels.split_pattern(lines, " ")
-    try:
-        total, header = _sizes(tokens, octets[starts] == ord("H"))
-    except pa.ArrowInvalid:
+    total, behind = _number_before(octets, line_ends)
+    header = np.zeros(len(starts), np.int64)
+    if has_header.any():
+        header[has_header] = _number_before(octets, behind[has_header])[0]
+    if (total < 0).any() or (header < 0).any():
         return None
-    payload = line_ends + 2 + header
     end = line_ends + 2 + total + 2
-    fits = end <= len(octets)
     chained = np.ones(len(starts), bool)
     chained[1:] = end[:-1] == starts[1:]
-    count = int(np.argmin(np.append(fits & chained, False)))
+    count = int(np.argmin(np.append((end <= len(octets)) & chained, False)))
     if 0 < count < len(starts) and starts[count] < end[count - 1]:
         return None
-    return _Layout(starts[:count], line_ends[:count], payload[:count], end[:count])
+    return _Layout(starts, line_ends, line_ends + 2 + header, end, has_header).first(count)
 
 
-def _sizes(tokens: Array, has_header: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """Total and header length in bytes, from the last tokens of each head."""
-    offsets = tokens.offsets.to_numpy()
-    last = offsets[1:] - 1
-    total = int64s(tokens.values.take(pa.array(last)))
-    header = np.zeros(len(total), np.int64)
-    with_header = np.flatnonzero(has_header)
-    header[with_header] = int64s(tokens.values.take(pa.array(last[with_header] - 1)))
-    return total, header
+def _number_before(octets: Octets, ends: Ints) -> tuple[Ints, Ints]:
+    """The decimal numbers that end before ``ends``, and where the spaces before them are.
+
+    -1 for what is no number.
+    """
+    total = np.zeros(len(ends), np.int64)
+    is_open = np.ones(len(ends), bool)
+    at = ends.copy()
+    scale = 1
+    for _ in range(_DIGITS_MAX):
+        at -= is_open
+        digit = octets[at].astype(np.int64) - ord("0")
+        is_open &= (digit >= 0) & (digit <= 9)
+        if not is_open.any():
+            break
+        total += np.where(is_open, digit * scale, 0)
+        scale *= 10
+    total[(octets[at] != ord(" ")) | (at == ends - 1)] = -1
+    return total, at
 
 
-def _layout_by_walking(buffer: bytes | bytearray | memoryview) -> _Layout:
-    rows: list[tuple[int, int, int, int]] = []
+def _layout_by_walking(buffer: Buffer) -> _Layout:
+    rows: list[tuple[int, int, int, int, bool]] = []
     at = 0
     while found := _HEAD.match(buffer, at):
         line_end = found.end() - 2
@@ -136,43 +247,20 @@ def _layout_by_walking(buffer: bytes | bytearray | memoryview) -> _Layout:
         end = found.end() + int(found[1] or found[3]) + 2
         if end > len(buffer):
             break
-        rows.append((at, line_end, found.end() + header, end))
+        rows.append((at, line_end, found.end() + header, end, found[2] is not None))
         at = end
     if not rows:
         return _EMPTY
     columns = np.array(rows, np.int64).T
-    return _Layout(columns[0], columns[1], columns[2], columns[3])
+    return _Layout(columns[0], columns[1], columns[2], columns[3], columns[4] == 1)
 
 
-def _columns(buffer: bytes | bytearray | memoryview, layout: _Layout) -> Frames:
-    tokens = kernels.split_pattern(
-        _slices(buffer, layout.line, layout.line_end, pa.large_string()), " "
-    )
-    offsets = tokens.offsets.to_numpy()
-    values = tokens.values
-    octets = np.frombuffer(buffer, np.uint8)
-    has_header = (octets[layout.line] == ord("H")) if len(layout.line) else np.zeros(0, bool)
-    # MSG subject sid [reply] total; HMSG subject sid [reply] header total.
-    has_reply = (offsets[1:] - offsets[:-1]) == np.where(has_header, 6, 5)
-    reply_at = pa.array(np.where(has_reply, offsets[:-1] + 3, 0), mask=~has_reply)
-    return Frames(
-        subject=values.take(pa.array(offsets[:-1] + 1)).cast(pa.string()),
-        sid=int64s(values.take(pa.array(offsets[:-1] + 2))),
-        reply=values.take(reply_at),
-        header=_slices(buffer, layout.line_end + 2, layout.payload, pa.large_binary()),
-        data=_slices(buffer, layout.payload, layout.end - 2, pa.large_binary()).cast(pa.binary()),
-        consumed=int(layout.end[-1]) if len(layout.end) else 0,
-    )
-
-
-def _slices(
-    buffer: bytes | bytearray | memoryview, starts: Ints, ends: Ints, kind: pa.DataType
-) -> Array:
+def _slices(buffer: Buffer, starts: Ints, ends: Ints, kind: pa.DataType) -> Array:
     """Copies of ``buffer[starts[i]:ends[i]]``; the slices must be in order and not overlap."""
     if len(starts) == 0:
         return pa.array([], kind)
     # The slices and the gaps between them are one array; every other element is wanted.
-    bounds = np.empty(2 * len(starts), np.int64)
+    bounds = np.empty(2 * len(starts), np.int32)
     bounds[0::2], bounds[1::2] = starts, ends
     both = pa.Array.from_buffers(
         kind, len(bounds) - 1, [None, pa.py_buffer(bounds.data), pa.py_buffer(buffer)]
@@ -181,7 +269,7 @@ def _slices(
 
 
 _NONE = np.zeros(0, np.int64)
-_EMPTY = _Layout(_NONE, _NONE, _NONE, _NONE)
+_EMPTY = _Layout(_NONE, _NONE, _NONE, _NONE, np.zeros(0, bool))
 
 
 def header_values(headers: Array, name: str) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -210,7 +211,8 @@ def create_reader(
         sequence: the first.
         subjects: all it gives; patterns that do not overlap.  None for every subject.
     """
-    name = connection.reply_subjects(1)[0].replace(".", "_")
+    # It stands in the reply subject of every message: short, and once among a stream's consumers.
+    name = f"r{os.urandom(6).hex()}"
     config: dict[str, Any] = {
         "name": name, "deliver_policy": "by_start_sequence", "opt_start_seq": sequence,
         "ack_policy": "none", "mem_storage": True, "num_replicas": 1,

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from pyspark_nats import frames, jetstream, messages
 from pyspark_nats.connection import DisconnectedError
@@ -20,14 +21,23 @@ if TYPE_CHECKING:
 _REQUEST_MESSAGES = 50_000
 _REQUEST_BYTES = 8 << 20
 #: Parsing starts when so much is there, or nothing more is under way.
-_PARSE_BYTES = 1 << 20
+_PARSE_BYTES = 2 << 20
+_PAUSE_S = 0.002
 _SILENCE_S = 2.5
+#: When the server forgets a request; silence is noticed earlier.
+_EXPIRES_NS = 30_000_000_000
+#: How statuses begin of a request that is served as far as it goes.
+_SERVED = ("Batch Completed", "Message Size Exceeds MaxBytes")
 #: What a filter costs the server for each message, in messages read without one.
 _FILTER_COST = 8
 
 
 class Pull:
-    """A consumer being read up to a sequence, two requests under way."""
+    """A consumer being read up to a sequence, two requests under way.
+
+    All requests answer to one subscription.  Which of them a message was for does not matter; what
+    they may still bring is counted for all together.
+    """
 
     def __init__(
         self,
@@ -41,17 +51,19 @@ class Pull:
         self._connection = connection
         self._stream = stream
         self._last = last
-        self._name = _reader(connection, stream, first, subjects)
+        reader = _reader(connection, stream, first, subjects)
+        self._name = reader.name
+        self._sid, self._inbox = connection.new_inbox_tree()
         #: Last sequence that came.
         self._at = first - 1
-        #: The consumer's own count of the last message that came.
+        #: How many messages came.
         self._delivered = 0
-        #: Messages that each request may still bring, by the sid of its inbox: the server serves
-        #: requests in turns, and says nothing when one is filled exactly.
-        self._open: dict[int, int] = {}
+        #: How many more the requests under way may bring.
+        self._asked = 0
+        self._requests = 0
         self._bytes_max = _REQUEST_BYTES
         #: False once it has nothing more to give.
-        self.is_good = True
+        self.is_good = reader.pending > 0
 
     def some(self) -> list[Messages]:
         """Some messages up to the last; none when the consumer has no more.
@@ -61,108 +73,86 @@ class Pull:
         """
         while self.is_good:
             self._ask()
-            if not self._open:
-                self.is_good = False
-                break
             found = self._received()
-            mine = messages.frames_where(found, np.isin(found.sid, list(self._open)))
-            is_status = messages.is_status(mine)
-            data = messages.frames_where(mine, ~is_status)
-            for sid, count in zip(*np.unique(data.sid, return_counts=True), strict=True):
-                self._open[int(sid)] -= int(count)
+            is_status = found.is_status
+            data = found.where(~is_status) if is_status.any() else found
+            self._asked -= len(data)
             for at in np.flatnonzero(is_status):
-                self._ended(int(mine.sid[at]), mine.header[int(at)].as_py(), bool(len(data)))
-            for sid in [sid for sid, left in self._open.items() if left <= 0]:
-                self._forget(sid)
+                self._ended(found.header[int(at)].as_py(), bool(len(data)))
             if not len(data):
                 continue
-            got = messages.of_consumer(self._stream, data)
-            self._check_whole(got)
-            self._at = int(got.messages.sequence[-1])
-            self.is_good = self._has_more()
-            kept = got.messages.take(got.messages.sequence <= self._last)
+            got, pending = messages.of_consumer(self._stream, self._name, self._delivered, data)
+            self._delivered += len(got)
+            self._at = int(got.sequence[-1])
+            # The last message of all says that none is behind it: what follows is deleted.
+            self.is_good = self._at < self._last and pending > 0
+            kept = got.take(got.sequence <= self._last)
             return [kept] if len(kept) else []
         return []
 
-    def _check_whole(self, got: messages.Delivered) -> None:
-        """Nothing acknowledges what is read, so nothing else would notice a message lost."""
-        if got.first != self._delivered + 1 or got.last - got.first + 1 != len(got.messages):
-            raise DisconnectedError(
-                f"the consumer's messages {got.first} to {got.last} do not follow {self._delivered}"
-            )
-        self._delivered = got.last
-
-    def _has_more(self) -> bool:
-        return self._at < self._last and (self.is_good or bool(self._open))
-
     def _ask(self) -> None:
         """Keep two requests under way, as far as the range is not covered by them."""
-        while len(self._open) < 2:
-            batch = min(_REQUEST_MESSAGES, self._last - self._at - sum(self._open.values()))
+        while self._asked <= _REQUEST_MESSAGES:
+            batch = min(_REQUEST_MESSAGES, self._last - self._at - self._asked)
             if batch <= 0:
                 return
-            sid, inbox = self._connection.new_inbox()
-            query = {"batch": batch, "max_bytes": self._bytes_max, "no_wait": True}
+            self._requests += 1
+            query = {"batch": batch, "max_bytes": self._bytes_max, "expires": _EXPIRES_NS}
             self._connection.send(
                 frames.publish(
                     f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._name}",
                     json.dumps(query).encode(),
-                    reply=inbox,
+                    reply=f"{self._inbox}.{self._requests}",
                 )
             )
-            self._open[sid] = batch
+            self._asked += batch
 
     def _received(self) -> frames.Frames:
         connection = self._connection
         while True:
             # Many small parses cost more than one large one.
-            while connection.unread < _PARSE_BYTES and connection.is_readable():
+            while connection.unread < _PARSE_BYTES and connection.is_readable(_PAUSE_S):
                 connection.receive(time.monotonic() + _SILENCE_S)
             found = connection.take_frames()
             if len(found):
                 return found
             connection.receive(time.monotonic() + _SILENCE_S)
 
-    def _ended(self, sid: int, header: bytes, has_data: bool) -> None:
+    def _ended(self, header: bytes, has_data: bool) -> None:
         """Deal with the status that ends a request before it is filled."""
         said = frames.status(header)
         assert said is not None
         code, text = said
-        self._forget(sid)
-        if code == 409 and text.startswith(("Batch Completed", "Message Size Exceeds MaxBytes")):
-            # The request is served, as far as it goes; the range is not.
-            if not has_data and text.startswith("Message"):
-                # One message may be larger than what was asked for.
-                self._bytes_max *= 4
-        elif code in (404, 408):
-            self.is_good = False
-        elif code in (409, 503):
+        left = frames.header_values(pa.array([header]), "Nats-Pending-Messages")[0].as_py()
+        # What is not known to be under way is asked for again; then more comes than was needed.
+        self._asked = max(0, self._asked - int(left)) if left else 0
+        if code == 409 and text.startswith("Message Size") and not has_data:
+            # One message may be larger than what was asked for.
+            self._bytes_max *= 4
+        elif code == 503 or (code == 409 and not text.startswith(_SERVED)):
             # The consumer was deleted, or its leader changed: make another.
             raise DisconnectedError(f"{code} {text}")
-        else:
+        elif code not in (404, 408, 409):
             raise RefusedError(f"the server refused to read: {code} {text}")
 
-    def _forget(self, sid: int) -> None:
-        del self._open[sid]
-        self._connection.unsubscribe(sid)
-
     def close(self) -> None:
-        """Give the consumer back."""
+        """Give the consumer back; what is still under way must not be taken for something else."""
         try:
-            for sid in list(self._open):
-                self._forget(sid)
+            self._connection.unsubscribe(self._sid)
             jetstream.delete_reader(self._connection, self._stream, self._name)
         except (DisconnectedError, OSError):
             self._connection.close()
 
 
-def _reader(connection: Connection, stream: str, first: int, subjects: tuple[str, ...]) -> str:
-    """Make the consumer that reads ``subjects`` most cheaply; returns its name."""
+def _reader(
+    connection: Connection, stream: str, first: int, subjects: tuple[str, ...]
+) -> jetstream.Reader:
+    """Make the consumer that reads ``subjects`` most cheaply."""
     if not subjects:
-        return jetstream.create_reader(connection, stream, first).name
+        return jetstream.create_reader(connection, stream, first)
     filtered = jetstream.create_reader(connection, stream, first, subjects)
     info = jetstream.stream_infos(connection, [stream])[stream]
     if filtered.pending * _FILTER_COST < min(info.messages, info.last - first + 1):
-        return filtered.name
+        return filtered
     jetstream.delete_reader(connection, stream, filtered.name)
-    return jetstream.create_reader(connection, stream, first).name
+    return jetstream.create_reader(connection, stream, first)
