@@ -9,6 +9,7 @@ Batches are sent ahead of acks as ``guards`` describes.
 
 from __future__ import annotations
 
+import base64
 import logging
 import os
 import threading
@@ -306,7 +307,9 @@ class AtomicPublisher:
         assert before is not None
         guard = self._guard(stream)
         with_guard = guard.is_wanted and stream not in self._known.unguarded
-        batch_id = os.urandom(9).hex()
+        # Short, because every message carries it.  Batches that are under way at the same time in
+        # one stream need different ones, and two with the same one would both be refused.
+        batch_id = base64.urlsafe_b64encode(os.urandom(4))[:6].decode()
         sent = wire.atomic_frames(rows, batch_id, options.event_time_header)
         count = rows.num_rows + 1
         if with_guard:

@@ -16,15 +16,16 @@ from pyspark_nats.errors import RefusedError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyspark_nats.arrow import Array
     from pyspark_nats.connection import Connection
+    from pyspark_nats.frames import Frames
     from pyspark_nats.sink_options import SinkOptions
 
 #: Messages that go out at once, and share a subject for their acks.
-_CHUNK_ROWS = 1000
+_CHUNK_ROWS = 2000
 _CHUNK_BYTES = 1 << 20
-#: Messages on their way.  The server queues ten thousand a stream, for all its publishers.
-_WINDOW_ROWS = 6000
+#: Messages on their way.  The server queues ten thousand a stream, for all its publishers; when
+#: that is too little, what it refuses is sent again, and the window is made smaller.
+_WINDOW_ROWS = 8000
 _ACK_TIMEOUT_S = 5.0
 #: "Too many requests": the stream's queue is full.
 _TOO_MANY_REQUESTS = 10167
@@ -37,6 +38,9 @@ class _Chunk:
     reply: str = ""
     #: Answers that are still to come.
     missing: int = 0
+    #: Whether the server refused a part of it because it was busy, now and the last time.
+    is_refused: bool = False
+    was_refused: bool = False
 
 
 class PlainPublisher:
@@ -93,7 +97,7 @@ class PlainPublisher:
         except (DisconnectedError, OSError):
             # What is not acked goes out again; fewer at once, if it was too much for the server.
             for chunk in self._pending:
-                chunk.reply, chunk.missing = "", 0
+                chunk.reply, chunk.missing, chunk.is_refused = "", 0, False
             self._window = max(_CHUNK_ROWS, self._window // 2)
             raise
 
@@ -109,39 +113,58 @@ class PlainPublisher:
         by_reply = {chunk.reply: chunk for chunk in self._pending if chunk.reply}
         while True:
             found = self._connection.take_frames()
-            counts = found.subject.value_counts() if len(found) else ()
-            taken = 0
-            for entry in counts:
+            taken = False
+            for entry in found.subject.value_counts() if len(found) else ():
                 chunk = by_reply.get(entry["values"].as_py())
                 if chunk is not None:
                     chunk.missing -= entry["counts"].as_py()
-                    taken += 1
+                    taken = True
             if taken:
-                _check_acks(found.data)
-                while self._pending and self._pending[0].reply and not self._pending[0].missing:
-                    self._pending.popleft()
+                for subject, ack in _refusals(found):
+                    if subject in by_reply:
+                        by_reply[subject].is_refused = True
+                        _check_busy(ack)
+                self._take_off()
                 return
             if not len(found):
                 self._connection.receive(deadline_s)
 
+    def _take_off(self) -> None:
+        """Forget chunks that are acked; those that the busy server refused will be sent again."""
+        for chunk in list(self._pending):
+            if not chunk.reply or chunk.missing:
+                continue
+            if not chunk.is_refused:
+                self._pending.remove(chunk)
+                continue
+            if chunk.was_refused:
+                raise DisconnectedError("the server is busy")
+            chunk.reply, chunk.is_refused, chunk.was_refused = "", False, True
+            self._window = max(_CHUNK_ROWS, self._window // 2)
 
-def _check_acks(acks: Array) -> None:
-    """Raise what one of ``acks`` says went wrong.
 
-    Raises:
-        RefusedError: the server does not take a message; DisconnectedError: not now.
-    """
+def _refusals(acks: Frames) -> list[tuple[str, bytes]]:
+    """Acks that say something else than where a message is, with their subjects."""
     is_odd = kernels.or_(
-        kernels.match_substring(acks, '"error"'), kernels.equal(kernels.binary_length(acks), 0)
+        kernels.match_substring(acks.data, '"error"'),
+        kernels.equal(kernels.binary_length(acks.data), 0),
     )
     if not kernels.any(is_odd).as_py():
-        return
-    for ack in acks.filter(is_odd).to_pylist():
-        if not ack:
-            raise DisconnectedError("no responders: no stream takes the subject")
-        try:
-            Reply(b"", ack).json()
-        except RefusedError as error:
-            if error.err_code == _TOO_MANY_REQUESTS:
-                raise DisconnectedError(error.message) from error
+        return []
+    odd = zip(acks.subject.filter(is_odd), acks.data.filter(is_odd), strict=True)
+    return [(subject.as_py(), data.as_py()) for subject, data in odd]
+
+
+def _check_busy(ack: bytes) -> None:
+    """Check that a refusal is only for now.
+
+    Raises:
+        RefusedError: the server does not take the message; DisconnectedError: nobody does, now.
+    """
+    if not ack:
+        raise DisconnectedError("no responders: no stream takes the subject")
+    try:
+        Reply(b"", ack).json()
+    except RefusedError as error:
+        if error.err_code != _TOO_MANY_REQUESTS:
             raise
