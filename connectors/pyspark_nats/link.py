@@ -221,9 +221,10 @@ class Link:
             RefusedError: the server denied what we do; DisconnectedError: it ends the connection.
         """
         while len(self._buffer) >= self._needed:
-            found = frames.split(bytes(self._buffer))
+            found = frames.split(self._buffer)
             if found.consumed:
-                del self._buffer[: found.consumed]
+                # The buffer goes with the frames, which cut their columns out of it.
+                self._buffer = self._buffer[found.consumed :]
                 self._needed = 0
                 return found
             if not self._take_other_frame():
