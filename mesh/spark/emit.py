@@ -116,6 +116,7 @@ def error_rows(
     stream: str,
     messages: pa.RecordBatch,
     errors: Sequence[tuple[int, int, str]],
+    partition: int | None = None,
 ) -> pa.RecordBatch:
     """Rows for the sink that record events which can't be read, with their reason.
 
@@ -124,7 +125,10 @@ def error_rows(
         stream: the app's stream that they were meant for.
         messages: the source's raw rows.
         errors: (row in ``messages``, index of the event in its message, reason).
+        partition: the virtual partition that they came by; None where there are none.
     """
+    # Each partition numbers its messages by itself, so each has a producer of its own.
+    part = wiring.assignment.index if partition is None else f"p{partition}"
     js_stream, subject = wiring.errors
     sequences = messages.column("sequence")
     positions = [sequences[row].as_py() * POSITIONS_PER_MESSAGE + index for row, index, _ in errors]
@@ -148,7 +152,7 @@ def error_rows(
             pa.array(data, pa.binary()),
             pa.repeat(pa.scalar(JSON_TYPE), n),
             pa.nulls(n, pa.int64()),
-            pa.repeat(pa.scalar(wiring.producer(f"errors-{stream}-{wiring.assignment.index}")), n),
+            pa.repeat(pa.scalar(wiring.producer(f"errors-{stream}-{part}")), n),
             pa.array(positions, pa.int64()),
             pa.array(positions, pa.int64()),
         ],
