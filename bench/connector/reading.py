@@ -127,7 +127,7 @@ def read(
         .option("servers", bench.url)
         .option("stream", ",".join(streams))
         .option("format", form)
-        .option("maxOffsetsPerTrigger", batch_rows // per_message // len(streams))
+        .option("maxOffsetsPerTrigger", batch_rows // per_message)
         .schema(events.SCHEMAS[size])
         .load()
     )
