@@ -186,6 +186,8 @@ class Shaper:
     def _push_block(self, source: str, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if source:
             rows = self._not_out(source, rows)
+        if rows.num_rows == 0:
+            return
         waiting = self._waiting.setdefault(source, [])
         waiting.append(rows)
         rows_max = max(self.options.rows_per_message, _BLOCK_ROWS)

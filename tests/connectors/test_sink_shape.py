@@ -1,0 +1,329 @@
+"""Rows to messages: payloads that read back, subjects, positions, cuts that depend on rows only."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import msgpack  # type: ignore[import-untyped]  # it has no stubs
+import orjson
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import types
+
+from pyspark_nats import (
+    columns,
+    decode,
+    encode,
+    encode_msgpack,
+    outgoing,
+    shape,
+    sink_options,
+    templates,
+)
+from pyspark_nats.errors import OptionError, OrderError, SchemaError
+from pyspark_nats.outgoing import ROWS_BITS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+UTC = dt.UTC
+ROWS = pa.record_batch(
+    {
+        "text": pa.array(["a", None, 'q"\n' + "x" * 40]),
+        "tiny": pa.array([1, -5, None], pa.int8()),
+        "long": pa.array([2**62, -1, None]),
+        "real": pa.array([1.5, float("nan"), None], pa.float32()),
+        "double": pa.array([0.1, 1e300, 23.0]),
+        "flag": pa.array([True, False, None]),
+        "octets": pa.array([b"\0\1", None, b"x" * 300], pa.binary()),
+        "at": pa.array([0, 1, None], pa.timestamp("us", tz="Europe/Berlin")),
+        "wall": pa.array([0, 1_500_000, None], pa.timestamp("us")),
+        "day": pa.array([0, 1, None], pa.date32()),
+        "price": pa.array([decimal.Decimal("1.20"), None, decimal.Decimal("-3.00")]),
+        "list": pa.array([[1, None], None, []], pa.list_(pa.int32())),
+        "map": pa.array([[("k", 1.5)], None, []], pa.map_(pa.string(), pa.float64())),
+        "row": pa.array(
+            [{"a": dt.datetime(2026, 1, 1, tzinfo=UTC), "b": b"zz"}, None, {"a": None, "b": None}],
+            pa.struct([("a", pa.timestamp("us", tz="UTC")), ("b", pa.binary())]),
+        ),
+        "nothing": pa.nulls(3),
+    }
+)
+
+
+def test_json_says_every_type() -> None:
+    texts = encode.to_json(ROWS).to_pylist()
+    first, second, third = map(orjson.loads, texts)
+    assert first == {
+        "text": "a", "tiny": 1, "long": 2**62, "real": 1.5, "double": 0.1, "flag": True,
+        "octets": "AAE=", "at": "1970-01-01T00:00:00.000000Z", "wall": "1970-01-01T00:00:00.000000",
+        "day": "1970-01-01", "price": 1.2, "list": [1, None], "map": {"k": 1.5},
+        "row": {"a": "2026-01-01T00:00:00.000000Z", "b": "eno="}, "nothing": None,
+    }  # fmt: skip
+    assert b'"price":1.20' in texts[0]
+    assert second["double"] == 1e300
+    assert [name for name, value in second.items() if value is not None] == [
+        "tiny", "long", "double", "flag", "at", "wall", "day",
+    ]  # fmt: skip
+    assert (third["text"], third["double"], third["list"]) == ('q"\n' + "x" * 40, 23.0, [])
+
+
+def test_messagepack_says_every_type() -> None:
+    first, second, third = map(msgpack.unpackb, encode_msgpack.to_msgpack(ROWS).to_pylist())
+    assert first == {
+        "text": "a", "tiny": 1, "long": 2**62, "real": 1.5, "double": 0.1, "flag": True,
+        "octets": b"\0\1", "at": "1970-01-01T00:00:00.000000Z",
+        "wall": "1970-01-01T00:00:00.000000", "day": "1970-01-01", "price": "1.20",
+        "list": [1, None], "map": {"k": 1.5},
+        "row": {"a": "2026-01-01T00:00:00.000000Z", "b": b"zz"}, "nothing": None,
+    }  # fmt: skip
+    assert second["real"] != second["real"]
+    assert third["octets"] == b"x" * 300
+
+
+@given(st.lists(st.none() | st.text(max_size=70_000 // 100) | st.just("x" * 70_000), max_size=5))
+def test_texts_of_every_length_read_back(texts: list[str | None]) -> None:
+    rows = pa.record_batch({"t": pa.array(texts, pa.string())})
+    packed = [msgpack.unpackb(data)["t"] for data in encode_msgpack.to_msgpack(rows).to_pylist()]
+    read = [orjson.loads(data)["t"] for data in encode.to_json(rows).to_pylist()]
+    assert packed == read == texts
+
+
+def test_intervals_can_not_be_said() -> None:
+    assert all(encode.is_writable(kind) for kind in ROWS.schema.types)
+    for kind in (pa.duration("us"), pa.list_(pa.duration("us")), pa.month_day_nano_interval()):
+        assert not encode.is_writable(kind)
+
+
+@pytest.mark.parametrize("text", ["a..b", "a.{", "{}", "a.>", "*", "a b", "{x}..{y}", ".a", "a."])
+def test_a_template_must_be_a_subject(text: str) -> None:
+    with pytest.raises(OptionError, match='option "subject" is'):
+        templates.template(text)
+
+
+def test_a_template_takes_texts_numbers_and_dates() -> None:
+    rows = pa.record_batch(
+        {"id": [1, 2], "on": [True, False], "day": pa.array([0, 1], pa.date32()), "s": ["a", "ä-b"]}
+    )
+    made = templates.template("ev.d{id}-{on}.{day}.{s}.x")
+    templates.check_columns(made, rows.schema)
+    assert made(rows).to_pylist() == [
+        "ev.d1-true.1970-01-01.a.x", "ev.d2-false.1970-01-02.ä-b.x",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", ["a.b", "", "*", ">", "a b", "a\n", None])
+def test_a_value_that_is_no_token_is_refused(value: str | None) -> None:
+    rows = pa.record_batch({"s": pa.array(["fine", value])})
+    with pytest.raises(SchemaError, match='column "s" is'):
+        templates.template("ev.{s}")(rows)
+
+
+def test_headers_can_not_smuggle_others_in() -> None:
+    kind = pa.map_(pa.string(), pa.list_(pa.string()))
+    headers = pa.array([[("A", ["1", "2"]), ("Nats-Batch-Id", ["x"])], None, []], kind)
+    assert outgoing.header_lines(headers).to_pylist() == [b"A: 1\r\nA: 2\r\n", None, None]
+    for name, value in (("A", "x\r\nEvil: y"), ("A: b", "c"), ("", "c"), ("A\r\nB", "c")):
+        with pytest.raises(SchemaError, match="can't be sent"):
+            outgoing.header_lines(pa.array([[(name, [value])]], kind))
+
+
+# --- shapes
+
+
+TYPES = {
+    "long": types.LongType(),
+    "string": types.StringType(),
+    "double": types.DoubleType(),
+    "binary": types.BinaryType(),
+    "interval": types.DayTimeIntervalType(),
+}
+
+
+def spark_schema(ddl: str) -> types.StructType:
+    """Like ``StructType.fromDDL``, which needs a session."""
+    fields = [part.split() for part in ddl.split(", ")]
+    return types.StructType([types.StructField(name, TYPES[kind]) for name, kind in fields])
+
+
+def shaper(
+    ddl: str, out: Callable[[tuple[str, str]], int] = lambda _: -1, **given: str
+) -> shape.Shaper:
+    options = sink_options.sink_options({"servers": "x", "stream": "S", **given})
+    what = columns.columns(options, spark_schema(ddl))
+    return shape.Shaper(options, what, shape.Task("q", 3, 7), lambda _: "S", out)
+
+
+def made(shaped: shape.Shaper, rows: pa.RecordBatch, cuts: list[int]) -> pa.Table:
+    bounds = [0, *sorted(min(cut, rows.num_rows) for cut in cuts), rows.num_rows]
+    found = [
+        batch
+        for first, last in pairwise(bounds)
+        for batch in shaped.push(rows.slice(first, last - first))
+    ]
+    found += shaped.finish()
+    return pa.Table.from_batches(found, outgoing.SCHEMA)
+
+
+def events(count: int, devices: int) -> pa.RecordBatch:
+    return pa.record_batch(
+        {"id": pa.array(range(count), pa.int64()), "d": [f"d{n % devices}" for n in range(count)]}
+    )
+
+
+FORMATS = [("json", 1), ("json", 7), ("msgpack", 1), ("msgpack", 5), ("arrow", 1), ("arrow", 4)]
+
+
+@pytest.mark.parametrize(("form", "size"), FORMATS)
+@given(cuts=st.lists(st.integers(0, 60), max_size=4))
+def test_messages_do_not_depend_on_batches_and_hold_all_events(
+    form: str, size: int, cuts: list[int]
+) -> None:
+    rows = events(60, 3)
+    given = {"format": form, "rowsPerMessage": str(size), "subject": "ev.{d}"}
+    table = made(shaper("id long, d string", **given), rows, cuts)
+    assert table.equals(made(shaper("id long, d string", **given), rows, []))
+    assert table["position"].to_pylist() == [(7 << ROWS_BITS) + n for n in range(len(table))]
+    assert set(table["producer"].to_pylist()) == {"q-3"}
+    read = decode.decode_messages(
+        table["data"].combine_chunks(), table["content_type"].combine_chunks(), rows.schema
+    )
+    assert not read.errors
+    ids = read.rows.column("id").to_pylist()
+    assert sorted(ids) == list(range(60))
+    subjects = table["subject"].to_pylist()
+    assert [subjects[m] for m in read.message] == [f"ev.d{n % 3}" for n in ids]
+    # In order within a subject, and never more than asked for in a message.
+    for device in range(3):
+        mine = [n for n in ids if n % 3 == device]
+        assert mine == sorted(mine)
+    assert max(read.index) < size
+    assert len(table) == 3 * -(-20 // size)
+
+
+def test_blocks_end_by_the_rows_and_not_by_their_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shape, "_BLOCK_ROWS", 64)
+    monkeypatch.setattr(shape, "_BLOCK_BYTES", 400)
+    rows = pa.record_batch(
+        {"id": pa.array(range(500), pa.int64()), "d": ["x" * (n * 7 % 40) for n in range(500)]}
+    )
+    given = {"format": "json", "rowsPerMessage": "5", "subject": "ev"}
+    tables = [
+        made(shaper("id long, d string", **given), rows, cuts)
+        for cuts in ([], [1, 2, 3, 250], list(range(0, 500, 9)), [499])
+    ]
+    assert all(table.equals(tables[0]) for table in tables[1:])
+
+
+SOURCE = "id long, d string, _stream string, _sequence long, _index long"
+
+
+def from_source(first: int, last: int) -> pa.RecordBatch:
+    rows = events(last, 3).slice(first)
+    n = range(first, last)
+    return pa.record_batch(
+        {
+            **{name: rows.column(name) for name in rows.schema.names},
+            "_stream": ["IN"] * len(n),
+            "_sequence": pa.array([1 + k // 4 for k in n], pa.int64()),
+            "_index": pa.array([k % 4 for k in n], pa.int64()),
+        }
+    )
+
+
+def position(n: int) -> int:
+    return ((1 + n // 4) << 20) | n % 4
+
+
+def test_the_source_gives_positions_that_are_no_part_of_the_event() -> None:
+    table = made(shaper(SOURCE, format="json", subject="ev.{d}"), from_source(0, 9), [4])
+    assert table["position"].to_pylist() == [position(n) for n in range(9)]
+    assert set(table["producer"].to_pylist()) == {"q-IN"}
+    assert orjson.loads(table["data"][4].as_py()) == {"id": 4, "d": "d1"}
+
+
+@pytest.mark.parametrize(("form", "size"), [("json", 7), ("msgpack", 5), ("arrow", 4)])
+@pytest.mark.parametrize("out", [0, 5, 13, 39, 40])
+def test_events_that_are_out_are_left_out_of_messages_cut_elsewhere(
+    form: str, size: int, out: int
+) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def marker(pair: tuple[str, str]) -> int:
+        asked.append(pair)
+        return position(out - 1) if out else -1
+
+    given: dict[str, Any] = {"format": form, "rowsPerMessage": str(size), "subject": "ev.{d}"}
+    table = made(shaper(SOURCE, marker, **given), from_source(0, 40), [11])
+    assert set(asked) == {("S", "q-IN")}
+    schema = pa.schema([("id", pa.int64()), ("d", pa.string())])
+    read = decode.decode_messages(
+        table["data"].combine_chunks(), table["content_type"].combine_chunks(), schema
+    )
+    assert sorted(read.rows.column("id").to_pylist()) == list(range(out, 40))
+    if out < 40:
+        # The messages of a block stand or fall together: only its end is a position.
+        assert set(table["position"].to_pylist()) == {position(39)}
+        assert set(table["first_position"].to_pylist()) == {position(out)}
+
+
+def test_an_event_gives_one_row_at_the_most() -> None:
+    twice = pa.concat_batches([from_source(3, 4), from_source(3, 4)])
+    for size in ("1", "2"):
+        shaped = shaper(SOURCE, format="json", subject="ev", rowsPerMessage=size)
+        with pytest.raises(OrderError, match="event gives one row at the most"):
+            outgoing.check_growing(
+                ("S", "p"), (-1, -1), made(shaped, twice, []).combine_chunks().to_batches()[0]
+            )
+
+
+@pytest.mark.parametrize(
+    ("ddl", "given", "complaint"),
+    [
+        ("a long", {"subject": "ev"}, 'column "a" is not one the raw form writes'),
+        ("subject string", {}, 'column "data" is missing'),
+        ("data binary", {}, 'neither a column nor an option "subject"'),
+        ("data binary, position long", {"subject": "ev"}, "go together"),
+        ("a long, b long", {"subject": "ev.{c}", "format": "json"}, 'column "c" of the subject'),
+        ("a double", {"subject": "ev.{a}", "format": "json"}, "is of type double"),
+        ("a interval", {"subject": "ev", "format": "json"}, 'column "a" is of type duration'),
+        ("a long, A long, a string", {"subject": "ev", "format": "json"}, 'two columns "a"'),
+        ("_stream string, _sequence long", {"subject": "ev", "format": "json"}, "no column that"),
+        ("a long, _error string", {"subject": "ev", "format": "json"}, 'column "_error" tells'),
+        (
+            "a long, _stream string, _sequence string", {"subject": "ev", "format": "json"},
+            'column "_sequence" is of type string, not bigint',
+        ),
+        (
+            "a long, _event_time_ms long",
+            {"subject": "ev", "format": "json", "rowsPerMessage": "2"},
+            "goes to a header of each message",
+        ),
+    ],
+)  # fmt: skip
+def test_wrong_columns_are_named(ddl: str, given: dict[str, str], complaint: str) -> None:
+    with pytest.raises(SchemaError, match=complaint):
+        shaper(ddl, **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"deliveryGuarantee": "exactly_once"}, 'Did you mean "exactly-once"'),
+        ({"format": "jsn"}, 'Did you mean "json"'),
+        ({"rowsPerMessage": "0", "format": "json"}, "not a whole number from 1 up"),
+        ({"rowsPerMessage": "5"}, "a raw row is a message of its own"),
+        ({"producer": "a.b"}, "can't stand in a subject"),
+        ({"markerPrefix": "a.>"}, "no subject to publish to"),
+        ({"delivery": "at-least-once"}, 'Did you mean "deliveryGuarantee"'),
+        ({"epoch": "-1"}, "not a whole number from 0 up"),
+    ],
+)
+def test_wrong_options_are_named(given: dict[str, str], complaint: str) -> None:
+    with pytest.raises(OptionError, match=complaint):
+        sink_options.sink_options({"servers": "x", "subject": "ev", **given})
