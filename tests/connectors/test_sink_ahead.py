@@ -1,0 +1,324 @@
+"""Batches sent ahead of acks: whoever else publishes, and whatever breaks, each row is out once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from mesh.jetstream import server
+from pyspark_nats import atomic, jetstream, outgoing, publish, sink_options
+from pyspark_nats.connection import Connection
+from pyspark_nats.errors import StaleWriterError
+from pyspark_nats.guards import Guard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROWS = 60_000
+STEP = 10_000
+
+
+def rows(first: int, count: int) -> pa.RecordBatch:
+    data = pa.array([b"%d" % n for n in range(first, first + count)], pa.binary())
+    return outgoing.completed(
+        pa.record_batch({"data": data}),
+        stream="S", subject="ev.S", producer="p", first_position=first,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def publisher() -> Iterator[Callable[..., publish.Publisher]]:
+    """``publisher(url, epoch)``: a writer that knows nothing of what another one has learnt."""
+    opened: list[Connection] = []
+
+    def make(url: str, epoch: int = 1, **given: str) -> publish.Publisher:
+        options = sink_options.sink_options({"servers": url, "epoch": str(epoch), **given})
+        atomic._local.__dict__.clear()
+        opened.append(Connection(options.connection))
+        return publish.Publisher(opened[-1], options)
+
+    yield make
+    for connection in opened:
+        connection.close()
+
+
+def write(publisher: publish.Publisher, first: int = 0, last: int = ROWS) -> None:
+    for at in range(first, last, STEP):
+        publisher.add(rows(at, min(STEP, last - at)))
+    publisher.finish()
+
+
+def numbers(broker: Any, subject: str = "ev.S") -> list[int]:
+    """What is out, in the stream's order, read by a consumer: it may be much."""
+    info = broker.info("S")
+    inbox_sid, inbox = broker.connection.new_inbox()
+    config = {"deliver_subject": inbox, "ack_policy": "none", "filter_subject": subject,
+              "deliver_policy": "all", "mem_storage": True}  # fmt: skip
+    made = broker.call("CONSUMER.CREATE.S", stream_name="S", config=config)
+    wanted, found = int(made["num_pending"]), list[int]()
+    while len(found) < wanted:
+        taken = broker.connection.take_frames()
+        found += [
+            int(data) for data in taken.data.filter(pa.array(taken.sid == inbox_sid)).to_pylist()
+        ]
+        if not len(taken):
+            broker.connection.receive(time.monotonic() + 10)
+    broker.connection.unsubscribe(inbox_sid)
+    assert info.last
+    return found
+
+
+def guards_left(broker: Any) -> int:
+    state = broker.call("STREAM.INFO.S", subjects_filter="mesh._marker.S._guard.>")["state"]
+    return len(state.get("subjects") or ())
+
+
+@pytest.mark.nats
+def test_batches_are_sent_ahead_and_leave_nothing_but_a_marker(
+    broker: Any, publisher: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create("S")
+    ahead: list[int] = []
+    send = atomic.AtomicPublisher._send
+
+    def spied(self: Any, chunk: Any, *, is_ahead: bool) -> None:
+        ahead.append(is_ahead)
+        send(self, chunk, is_ahead=is_ahead)
+
+    monkeypatch.setattr(atomic.AtomicPublisher, "_send", spied)
+    write(publisher(broker.url))
+    assert numbers(broker) == list(range(ROWS))
+    assert sum(ahead) > 20
+    assert len(ahead) == -(-ROWS // 998)
+    assert guards_left(broker) == 0
+    assert broker.marker("S", "p").position == ROWS - 1
+
+
+@pytest.mark.nats
+def test_somebody_else_in_the_stream_only_costs_time(broker: Any, publisher: Any) -> None:
+    broker.create("S", "ev.>")
+    done = threading.Event()
+    options = sink_options.sink_options({"servers": broker.url})
+    sent: list[bytes] = []
+
+    def disturb() -> None:
+        with Connection(options.connection) as other:
+            while not done.is_set():
+                sent.append(b"%d" % len(sent))
+                other.riding(
+                    "disturbing", lambda: other.requests([("ev.else", sent[-1])])[0].json()
+                )
+
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    try:
+        write(publisher(broker.url))
+    finally:
+        done.set()
+        thread.join()
+    assert numbers(broker) == list(range(ROWS))
+    assert numbers(broker, "ev.else") == list(range(len(sent)))
+
+
+@pytest.mark.nats
+def test_two_attempts_of_a_task_at_once_write_each_row_once(broker: Any, publisher: Any) -> None:
+    broker.create("S")
+    writers = [publisher(broker.url) for _ in range(2)]
+    failed: list[BaseException] = []
+
+    def run(writer: publish.Publisher) -> None:
+        try:
+            write(writer)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(writer,)) for writer in writers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failed
+    assert numbers(broker) == list(range(ROWS))
+
+
+@pytest.mark.nats
+def test_a_replaced_writer_is_stopped_between_its_batches(broker: Any, publisher: Any) -> None:
+    broker.create("S")
+    old = publisher(broker.url, epoch=1)
+    old.add(rows(0, 20_000))
+    publisher(broker.url, epoch=2).write(rows(0, 30_000))
+    with pytest.raises(StaleWriterError, match="PYSPARK-NATS-FENCED"):
+        write(old, 20_000)
+    assert numbers(broker) == list(range(30_000))
+
+
+class Cutter:
+    """A relay to the server that cuts the connection once, when so many acks have come back."""
+
+    def __init__(self, port: int, *, acks: int) -> None:
+        self._port, self._acks = port, acks
+        self.cuts = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"nats://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._ends: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._threads[0].join()
+        for end in self._ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for end in (self._listener, *self._ends):
+            end.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            remote = socket.create_connection(("127.0.0.1", self._port))
+            self._ends += [client, remote]
+            for ends in ((client, remote, False), (remote, client, True)):
+                self._threads.append(threading.Thread(target=self._pump, args=ends))
+                self._threads[-1].start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, is_answer: bool) -> None:
+        with contextlib.suppress(OSError):
+            while chunk := source.recv(65536):
+                if is_answer:
+                    self._acks -= chunk.count(b'"batch":')
+                    if self._acks < 0 and not self.cuts:
+                        self.cuts += 1
+                        break
+                sink.sendall(chunk)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.nats
+@pytest.mark.parametrize("acks", [0, 1, 2, 3, 7, 30, 59, 60])
+def test_lost_answers_neither_lose_nor_double(
+    broker: Any, publisher: Any, nats_server: server.NatsServer, acks: int
+) -> None:
+    broker.create("S")
+    cutter = Cutter(nats_server.port, acks=acks)
+    try:
+        write(publisher(cutter.url))
+    finally:
+        cutter.close()
+    assert cutter.cuts == 1
+    assert numbers(broker) == list(range(ROWS))
+
+
+@pytest.mark.nats
+@pytest.mark.slow
+def test_a_server_killed_between_batches_on_their_way_loses_none(
+    broker: Any, publisher: Any, nats_server: server.NatsServer, eventually: Any
+) -> None:
+    broker.create("S")
+    failed: list[BaseException] = []
+    writer = publisher(broker.url)
+
+    def run() -> None:
+        try:
+            write(writer)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    running = nats_server
+    try:
+        for least in (5_000, 25_000):
+            eventually(lambda least=least: broker.info("S").last > least, "rows are out")
+            os.kill(running.process.pid, signal.SIGKILL)
+            running.process.wait()
+            running = server.start(nats_server.directory, port=nats_server.port)
+        thread.join(60)
+        assert not failed
+        assert not thread.is_alive()
+        # A killed server may forget what it acked last, when nothing was flushed to the disk; what
+        # is there is a beginning, and no row twice. On one machine the page cache survives.
+        assert numbers(broker) == list(range(ROWS))
+    finally:
+        running.stop()
+
+
+@pytest.mark.nats
+def test_large_empty_and_binary_payloads_and_a_thousand_subjects(
+    broker: Any, publisher: Any
+) -> None:
+    broker.create("S", "ev.>")
+    large = os.urandom(1 << 19) + b"\r\nPUB x 1\r\n" + b"\0" * (1 << 18)
+    data = [b"", large, b"\r\n\0\xff", *[b"x"] * 997, b""]
+    batch = pa.record_batch(
+        {
+            "data": pa.array(data, pa.binary()),
+            "subject": pa.array([f"ev.{n % 1000}" for n in range(len(data))]),
+        }
+    )
+    done = outgoing.completed(batch, stream="S", subject="", producer="p", first_position=0)
+    for given in ({}, {"deliveryGuarantee": "at-least-once"}):
+        broker.call("STREAM.PURGE.S")
+        publisher(broker.url, **given).write(done)
+        assert broker.payloads("S", "ev.0") == [b"", b""]
+        assert broker.payloads("S", "ev.1") == [large]
+        assert broker.payloads("S", "ev.2") == [b"\r\n\0\xff"]
+        state = broker.call("STREAM.INFO.S", subjects_filter="ev.>")["state"]
+        assert len(state["subjects"]) == 1000
+
+
+@pytest.mark.nats
+def test_a_guard_that_can_not_be_removed_is_the_last(
+    broker: Any, publisher: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create("S", deny_purge=False)
+
+    def refuse(*_: object) -> None:
+        raise OSError("not permitted")
+
+    monkeypatch.setattr(jetstream, "purge", refuse)
+    writer = publisher(broker.url)
+    write(writer, 0, 20_000)
+    assert guards_left(broker) == 1
+    write(writer, 20_000, 40_000)
+    assert guards_left(broker) == 1
+    assert numbers(broker) == list(range(40_000))
+
+
+def test_a_guard_looks_ahead_only_when_it_can_tell_the_sequence() -> None:
+    guard = Guard("m._guard")
+    assert guard.may_send(0)
+    assert not guard.is_wanted
+    assert guard.sent(10, with_guard=False) is None
+    assert not guard.may_send(1)
+    guard.stored(10, was_ahead=False, is_last=True, with_guard=False)
+    assert guard.is_wanted
+    assert guard.sent(10, with_guard=True) == 20
+    assert guard.sequence == 19
+    assert guard.may_send(1)
+    assert guard.sent(10, with_guard=True) == 30
+    subject = guard.subject
+    guard.missed()
+    assert guard.subject != subject
+    assert guard.sequence == 0
+    assert not guard.may_send(1)
+    guard.stored(50, was_ahead=False, is_last=True, with_guard=False)
+    assert not guard.is_wanted
+    for _ in range(8):
+        guard.sent(10, with_guard=False)
+    assert guard.is_wanted
