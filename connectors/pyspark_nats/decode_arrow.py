@@ -106,18 +106,20 @@ class _Streams:
 
     def _remember(self, octets: memoryview, schema: pa.Schema) -> None:
         self._frame = b""
-        if octets[:4] != _CONTINUATION or any(_has_dictionary(field.type) for field in schema):
-            # Dictionaries stand in frames of their own.
+        # Dictionaries stand in frames of their own.
+        has_dictionary = [_has_dictionary(schema.field(n)) for n in range(len(schema))]
+        if octets[:4] != _CONTINUATION or any(has_dictionary):
             return
         length = 8 + int.from_bytes(octets[4:8], "little")
         if length <= len(octets):
             self._frame, self._schema = bytes(octets[:length]), schema
 
 
-def _has_dictionary(kind: pa.DataType) -> bool:
-    return pa.types.is_dictionary(kind) or any(
-        _has_dictionary(kind.field(n).type) for n in range(kind.num_fields)
-    )
+def _has_dictionary(field: Any) -> bool:
+    """Whether there is one anywhere in a field; UnicodeDecodeError for a name that is no text."""
+    assert isinstance(field.name, str)
+    inside = [_has_dictionary(field.type.field(n)) for n in range(field.type.num_fields)]
+    return pa.types.is_dictionary(field.type) or any(inside)
 
 
 def _no_arrow(error: Exception) -> str:
@@ -300,4 +302,4 @@ def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:
         if types.is_timestamp(given):
             return bool(wanted.tz) or not given.tz
         return types.is_date(given)
-    return types.is_date(wanted) and types.is_date32(given)
+    return types.is_date(wanted) and types.is_date(given)
