@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _PUBLISH_CHUNK: Final = 1000
 _PUBLISH_WINDOW: Final = 8000
 _JOB_TIMEOUT_S: Final = 120.0
+#: More than the line before a message takes.
+_HEAD_BYTES: Final = 256
 
 
 @dataclass(frozen=True)
@@ -54,22 +56,25 @@ class CountBytes:
             buffer = bytearray(4 << 20)
             view = memoryview(buffer)
             receive = wire.socket.recv_into
-            asked = at = size = 0
+            asked = at = size = got = 0
+            marker = b".%d.%d." % (self.last, self.last)
             while at < self.last:
                 while asked < self.last and asked - at <= self.pull:
                     wire.publish(next_subject, pull, "m")
                     asked += self.pull
-                got = receive(view)
+                # A head may be cut in two; so what came last stays in front of what comes.
+                view[:_HEAD_BYTES] = view[got : got + _HEAD_BYTES]
+                got = receive(view[_HEAD_BYTES:])
                 if not got:
                     raise RuntimeError("the server closed the connection")
                 size += got
-                # The last whole head among the bytes tells how far the reading is:
+                # The last head that is whole for sure tells how far the reading is:
                 # $JS.ACK.stream.consumer.delivered.sequence.consumer_sequence.time.pending
-                head = buffer.rfind(b"$JS.ACK.", max(0, got - 65536), max(0, got - 100))
+                head = buffer.rfind(b"$JS.ACK.", 0, got)
                 if head >= 0:
-                    at = max(at, int(bytes(view[head : head + 200]).split(b".", 6)[5]))
-                # Heads too close to the end are not whole; the last of all has to be found there.
-                if self.last - at < 10 and buffer.find(b".%d." % self.last, 0, got) >= 0:
+                    at = int(bytes(view[head : head + _HEAD_BYTES]).split(b".", 6)[5])
+                # The very last one may come too late for that.
+                if buffer.find(marker, got, got + _HEAD_BYTES) >= 0:
                     at = self.last
             wire.socket.close()
             return size

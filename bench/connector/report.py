@@ -102,7 +102,7 @@ def machine() -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "pyspark": pyspark.__version__,
-        "nats_server": _first_match(r"v(\S+)", _said([str(server.find_binary()), "--version"])),
+        "nats_server": _first_match(r"v(\d\S+)", _said([str(server.find_binary()), "--version"])),
         "java": _first_match(
             r'version "([^"]+)"', _said([str(java.java_home() / "bin" / "java"), "-version"])
         ),
