@@ -232,6 +232,10 @@ class Connection:
 
     # --- requests
 
+    def api(self, call: str) -> str:
+        """The subject of a call of the JetStream API, such as ``STREAM.INFO.ORDERS``."""
+        return f"{self._options.js_api_prefix}.{call}"
+
     def new_inbox(self) -> tuple[int, str]:
         """Subscribe to a subject of our own; returns (sid, subject)."""
         return self.new_inboxes(1)[0]

@@ -206,6 +206,31 @@ def test_a_subject_that_is_denied_is_named_at_once(serve: Serve) -> None:
         connection.riding("look", lambda: jetstream.stream_infos(connection, ["S"]))
 
 
+def test_jetstream_of_a_domain_and_of_another_account(serve: Serve) -> None:
+    url = serve(
+        """jetstream { domain: hub }
+        accounts {
+            A { jetstream: enabled, users: [ { user: ann, password: pw } ],
+                exports: [ { service: "$JS.hub.API.>", response: stream } ] }
+            B { users: [ { user: bob, password: pw } ], imports: [
+                { service: { account: A, subject: "$JS.hub.API.>" }, to: "from.ann.>" } ] }
+        }"""
+    ).url
+
+    def names(**given: str) -> Any:
+        options = connection_options({"servers": url, "password": "pw", **given})
+        with Connection(options) as connection:
+            call = (connection.api("STREAM.NAMES"), b"")
+            return connection.riding("names", lambda: connection.requests([call])[0].json())
+
+    for given in (
+        {"user": "ann", "jsDomain": "hub"},
+        {"user": "ann", "jsApiPrefix": "$JS.hub.API."},
+        {"user": "bob", "jsApiPrefix": "from.ann"},
+    ):
+        assert names(**given)["type"] == "io.nats.jetstream.api.v1.stream_names_response"
+
+
 # --- TLS
 
 
