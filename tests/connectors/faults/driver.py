@@ -7,6 +7,7 @@ ends with status 0 when what was there at its start is through, and with the err
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ CONF = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -66,7 +68,8 @@ def main(setup: dict[str, Any]) -> None:
         .start()
     )
     query.awaitTermination()
-    spark.stop()
+    # The program is through; taking Spark down in order would add two seconds to each test.
+    os._exit(0)
 
 
 if __name__ == "__main__":

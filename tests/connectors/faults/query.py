@@ -118,8 +118,8 @@ class Driver:
 
     @property
     def log(self) -> str:
-        """What it printed."""
-        return self._log.read_text(errors="replace")
+        """The end of what it printed, where the program's own error is."""
+        return self._log.read_text(errors="replace")[-8000:]
 
     def tree(self) -> list[psutil.Process]:
         """The driver's processes: the program, its JVM, and the Python daemons and workers."""
@@ -129,13 +129,13 @@ class Driver:
         return [program, *program.children(recursive=True)]
 
     def workers(self) -> list[psutil.Process]:
-        """The Python workers that run tasks: forked from a daemon, which is left out."""
+        """The Python workers that run tasks: forks of their daemon, with its command line."""
         found = []
         for process in self.tree():
             try:
-                line = process.cmdline()
-                is_worker = "pyspark.daemon" in line and "pyspark.worker" in line
-                if is_worker and "pyspark.daemon" in process.parent().cmdline():
+                line, parent = process.cmdline(), process.parent()
+                # Others plan batches for the JVM: a query does not outlive those.
+                if line[-1:] == ["pyspark.worker"] and parent and parent.cmdline() == line:
                     found.append(process)
             except psutil.NoSuchProcess:
                 continue
@@ -218,12 +218,10 @@ def expected(stream: str, rows: int) -> list[bytes]:
     return [b"%d %s!" % (n, stream.encode()) for n in range(rows) if n % 5 != 0]
 
 
-def fill(broker: Broker, rows: int) -> None:
-    """Publish the numbers below ``rows`` to each of ``INPUTS``."""
+def fill(broker: Broker, rows: int, *, first: int = 0) -> None:
+    """Publish the numbers from ``first`` to below ``rows`` to each of ``INPUTS``."""
     for stream in INPUTS:
-        for first in range(0, rows, 5000):
-            numbers = range(first, min(rows, first + 5000))
-            broker.publish(f"ev.{stream}", *[f"{n} {stream}" for n in numbers])
+        broker.publish(f"ev.{stream}", *[f"{n} {stream}" for n in range(first, rows)])
 
 
 def compare(messages: list[Message], rows: dict[str, int], *, may_stop_short: bool = False) -> None:

@@ -47,17 +47,21 @@ def test_a_driver_killed_at_random_moments(
     broker: Broker, setup: Setup, start: Start, seed: int
 ) -> None:
     chance = random.Random(seed)
-    rows = 10_000
-    fill(broker, rows)
-    # The large batches go out in several atomic ones, so that a kill falls between those as well.
-    for cut in (setup, setup.cut(6000), setup):
-        driver = start(cut)
-        most = 4500 if cut != setup else 1500
-        driver.wait(broker, broker.info("OUT").last + chance.randint(500, most))
+    fill(broker, 4000)
+
+    def kill(driver: Driver, *, most: int) -> None:
+        driver.wait(broker, broker.info("OUT").last + chance.randint(300, most))
         if chance.random() < 0.5:
             driver.kill()
         else:
             driver.kill_program()
+
+    kill(start(setup), most=1000)
+    # Large batches go out in several atomic ones: the kill falls between those, or into one.
+    kill(start(setup.cut(6000)), most=3000)
+    rows = 7000
+    fill(broker, rows, first=4000)
+    kill(start(setup), most=1000)
     start(setup).finish()
     check(broker, rows)
     assert batches(setup.checkpoint) >= 200
