@@ -9,7 +9,6 @@ is over.
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import logging
 import os
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark_nats import frames
+from pyspark_nats.collector import freeze_imported
 from pyspark_nats.errors import RefusedError, UnavailableError
 from pyspark_nats.link import Link
 from pyspark_nats.servers import Pool
@@ -332,9 +332,8 @@ def shared(options: ConnectionOptions) -> Connection:
     if getattr(_local, "pid", None) != os.getpid():
         _local.pid = os.getpid()
         _local.connections = {}
-        # Spark's workers collect garbage after every task; what is loaded by now stays anyway, and
-        # looking through it takes most of a small batch's time.
-        gc.freeze()
+    # Every task comes by here, and Spark looks for garbage after every task.
+    freeze_imported()
     connections: dict[ConnectionOptions, Connection] = _local.connections
     if options not in connections:
         connections[options] = Connection(options)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from pyspark_nats import rows, sink_options, source_options, typed
+from pyspark_nats.collector import freeze_imported
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -48,12 +49,12 @@ class NatsDataSource(DataSource):
         """For ``df.write``."""
         from pyspark_nats.writer import NatsWriter
 
-        return NatsWriter(
-            sink_options.sink_options(self.options), schema, overwrite=overwrite
-        )
+        freeze_imported()
+        return NatsWriter(sink_options.sink_options(self.options), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NatsStreamWriter:
         """For ``df.writeStream``."""
         from pyspark_nats.writer import NatsStreamWriter
 
+        freeze_imported()
         return NatsStreamWriter(sink_options.sink_options(self.options), schema)
