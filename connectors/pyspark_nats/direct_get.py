@@ -37,7 +37,7 @@ def read(connection: Connection, stream: str, stretches: list[tuple[int, int]]) 
         inboxes = connection.new_inboxes(len(todo))
         request = b"".join(
             frames.publish(
-                f"$JS.API.DIRECT.GET.{stream}",
+                connection.api(f"DIRECT.GET.{stream}"),
                 json.dumps(
                     {"seq": first, "batch": last - first + 1, "max_bytes": _REQUEST_BYTES}
                 ).encode(),

@@ -82,7 +82,9 @@ def stream_infos(connection: Connection, streams: Sequence[str]) -> dict[str, St
     Raises:
         RefusedError: a stream does not exist.
     """
-    replies = connection.requests([(f"$JS.API.STREAM.INFO.{name}", b"") for name in streams])
+    replies = connection.requests(
+        [(connection.api(f"STREAM.INFO.{name}"), b"") for name in streams]
+    )
     return {
         name: _info(name, answered(reply, name))
         for name, reply in zip(streams, replies, strict=True)
@@ -125,7 +127,7 @@ def _info(name: str, answer: dict[str, Any]) -> StreamInfo:
 def stream_of(connection: Connection, subject: str) -> str | None:
     """The stream that captures ``subject``; None when there is none."""
     query = json.dumps({"subject": subject}).encode()
-    names = connection.requests([("$JS.API.STREAM.NAMES", query)])[0].json().get("streams")
+    names = connection.requests([(connection.api("STREAM.NAMES"), query)])[0].json().get("streams")
     return str(names[0]) if names else None
 
 
@@ -156,7 +158,10 @@ def last_messages(connection: Connection, wanted: Sequence[tuple[str, str]]) -> 
     """The last message of each (stream, subject), as the stream's leader knows it."""
     replies = connection.requests(
         [
-            (f"$JS.API.STREAM.MSG.GET.{stream}", json.dumps({"last_by_subj": subject}).encode())
+            (
+                connection.api(f"STREAM.MSG.GET.{stream}"),
+                json.dumps({"last_by_subj": subject}).encode(),
+            )
             for stream, subject in wanted
         ]
     )
@@ -164,7 +169,7 @@ def last_messages(connection: Connection, wanted: Sequence[tuple[str, str]]) -> 
 
 
 def _get(connection: Connection, stream: str, query: dict[str, Any]) -> Stored | None:
-    call = (f"$JS.API.STREAM.MSG.GET.{stream}", json.dumps(query).encode())
+    call = (connection.api(f"STREAM.MSG.GET.{stream}"), json.dumps(query).encode())
     return _stored(connection.requests([call])[0], stream)
 
 
@@ -186,7 +191,7 @@ def _stored(reply: Reply, stream: str) -> Stored | None:
 def purge(connection: Connection, stream: str, subject: str) -> None:
     """Delete the messages of ``subject`` (wildcards allowed)."""
     query = json.dumps({"filter": subject}).encode()
-    answered(connection.requests([(f"$JS.API.STREAM.PURGE.{stream}", query)])[0], stream)
+    answered(connection.requests([(connection.api(f"STREAM.PURGE.{stream}"), query)])[0], stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +228,7 @@ def create_reader(
     elif subjects:
         config["filter_subjects"] = list(subjects)
     call = json.dumps({"stream_name": stream, "config": config}).encode()
-    subject = f"$JS.API.CONSUMER.CREATE.{stream}.{name}"
+    subject = connection.api(f"CONSUMER.CREATE.{stream}.{name}")
     if len(subjects) == 1:
         # The long form lets an account permit readers by what they read.
         subject = f"{subject}.{subjects[0]}"
@@ -234,7 +239,7 @@ def create_reader(
 def delete_reader(connection: Connection, stream: str, name: str) -> None:
     """Delete a consumer; that it is gone already is fine, and so is no answer."""
     try:
-        connection.requests([(f"$JS.API.CONSUMER.DELETE.{stream}.{name}", b"")])[0].json()
+        connection.requests([(connection.api(f"CONSUMER.DELETE.{stream}.{name}"), b"")])[0].json()
     except (RefusedError, DisconnectedError):
         # It goes by itself.
         return

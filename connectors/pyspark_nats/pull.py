@@ -100,7 +100,7 @@ class Pull:
             query = {"batch": batch, "max_bytes": self._bytes_max, "expires": _EXPIRES_NS}
             self._connection.send(
                 frames.publish(
-                    f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._name}",
+                    self._connection.api(f"CONSUMER.MSG.NEXT.{self._stream}.{self._name}"),
                     json.dumps(query).encode(),
                     reply=f"{self._inbox}.{self._requests}",
                 )

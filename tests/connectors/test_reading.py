@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from pyspark_nats import (
     connection_options,
     fetch,
     frames,
+    jetstream,
     offsets,
     planning,
     rows,
@@ -425,3 +427,34 @@ def test_other_subjects_are_skipped_and_batches_are_bounded(
     assert sum(batch.num_rows for batch in found) == 300
     assert {s for batch in found for s in batch.column("subject").to_pylist()} == {"ev.S"}
     shared(read.connection).close()
+
+
+def test_a_domain_is_read_through_its_own_api(tmp_path: Path) -> None:
+    config = tmp_path / "nats.conf"
+    config.write_text("jetstream { domain: hub }\n")
+    running = server.start(tmp_path / "server", arguments=["-c", str(config)])
+    try:
+        given = {"servers": running.url, "jsDomain": "hub", "timeoutS": "10"}
+        with Connection(connection_options.connection_options(given)) as connection:
+            made = json.dumps({"name": "S", "subjects": ["ev.S"], "allow_direct": True}).encode()
+            blocks = b"".join(frames.publish("ev.S", b"%d" % n) for n in range(10_000))
+
+            def fill() -> None:
+                connection.requests([(connection.api("STREAM.CREATE.S"), made)])[0].json()
+                connection.send(blocks)
+                connection.requests([(connection.api("INFO"), b"")])
+
+            connection.riding("filling", fill)
+            while stream_info(connection).last < 10_000:
+                pass
+            for start in (0, 9990):
+                wanted = StreamRange("S", start, 10_000, 0, 0)
+                parts = list(fetch.read_range(connection, wanted, Blocks()))
+                found = [int(data) for part in parts for data in part.data.to_pylist()]
+                assert found == list(range(start, 10_000))
+    finally:
+        running.stop()
+
+
+def stream_info(connection: Connection) -> jetstream.StreamInfo:
+    return connection.riding("info", lambda: jetstream.stream_infos(connection, ["S"])["S"])
