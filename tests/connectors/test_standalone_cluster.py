@@ -1,0 +1,261 @@
+"""The connector on a real Spark cluster: a master and two workers started from the pip package."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pyspark
+import pytest
+
+from mesh import java
+from mesh.jetstream import server
+from tests.connectors.conftest import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.connectors.conftest import Broker
+
+pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow]
+
+CONNECTORS = Path(__file__).parents[2] / "connectors"
+INPUTS = ("IN0", "IN1")
+WORKERS = ("w1", "w2")
+DEADLINE_S = 60.0
+
+
+class Standalone:
+    """A master and two workers of one core each, as ``spark-class`` starts them."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        #: Of the master, once it is up.
+        self.url = ""
+
+    def start(self) -> None:
+        """Start all three, and return once the workers are registered."""
+        self._start("master", "master.Master", "--port", "0", "--webui-port", "0")
+        self.url = self._said("master", r"Starting Spark master at (spark://\S+)")
+        for name in WORKERS:
+            self._start(
+                name, "worker.Worker", "--port", "0", "--webui-port", "0", "--cores", "1",
+                "--memory", "700m", "--work-dir", str(self._directory / name), self.url,
+            )  # fmt: skip
+        for name in WORKERS:
+            self._said(name, r"(Successfully registered) with master")
+
+    def _start(self, name: str, kind: str, *arguments: str) -> None:
+        program = Path(pyspark.__file__).parent / "bin" / "spark-class"
+        with self._log(name).open("wb") as log:
+            self._processes[name] = subprocess.Popen(
+                [program, f"org.apache.spark.deploy.{kind}", "--host", "127.0.0.1", *arguments],
+                env=environment()
+                | {
+                    "SPARK_LOCAL_DIRS": str(self._directory / "local"),
+                    "SPARK_DAEMON_MEMORY": "160m",
+                    "SPARK_NO_DAEMONIZE": "1",
+                },
+                cwd=self._directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=server.die_with_parent(),
+            )
+
+    def _log(self, name: str) -> Path:
+        return self._directory / f"{name}.log"
+
+    def _said(self, name: str, pattern: str) -> str:
+        """Wait for a line in a log; returns the pattern's group."""
+        found: list[str] = []
+
+        def has_said() -> bool:
+            text = self._log(name).read_text(errors="replace")
+            assert self._processes[name].poll() is None, text[-3000:]
+            found.extend(re.findall(pattern, text))
+            return bool(found)
+
+        wait_until(has_said, f"{pattern} from {name}", DEADLINE_S)
+        return found[0]
+
+    def executors(self, name: str) -> list[psutil.Process]:
+        """The executors that a worker has started."""
+        children = psutil.Process(self._processes[name].pid).children(recursive=True)
+        return [child for child in children if "CoarseGrainedExecutorBackend" in line_of(child)]
+
+    def kill(self, name: str) -> None:
+        """Kill -9 a worker with its executor and that one's Python workers."""
+        kill_tree(self._processes[name])
+
+    def stop(self) -> None:
+        """End all of it."""
+        for process in self._processes.values():
+            kill_tree(process)
+
+
+@dataclass
+class Program:
+    """A user's program that runs on the cluster."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    scratch: Path
+
+    def wait(self, broker: Broker, stored: int) -> None:
+        """Wait until OUT holds ``stored`` sequences."""
+
+        def is_there() -> bool:
+            assert self.process.poll() is None, self._said()
+            return broker.info("OUT").last >= stored
+
+        wait_until(is_there, f"sequence {stored} of OUT", DEADLINE_S)
+
+    def finish(self) -> None:
+        """Wait until it is through; it must not fail."""
+        assert self.process.wait(DEADLINE_S) == 0, self._said()
+
+    def table(self) -> Any:
+        """The rows that it read as a table."""
+        return json.loads(self.scratch.joinpath("table.json").read_text())
+
+    def _said(self) -> str:
+        return self.log.read_text(errors="replace")[-8000:]
+
+
+def environment() -> dict[str, str]:
+    """What a user sets: a Java, and where the connector is if it is not installed."""
+    return {
+        **os.environ,
+        "JAVA_HOME": str(java.java_home()),
+        "PYTHONPATH": str(CONNECTORS),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+def kill_tree(process: subprocess.Popen[bytes]) -> None:
+    """Kill -9 a process and all that it started."""
+    if process.poll() is None:
+        parent = psutil.Process(process.pid)
+        for one in [parent, *parent.children(recursive=True)]:
+            try:
+                one.kill()
+            except psutil.NoSuchProcess:
+                continue
+    process.wait()
+
+
+def line_of(process: psutil.Process) -> str:
+    """A process's command line; "" when it has ended."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
+
+
+#: Reads both streams as a table, then copies them to OUT by a streaming query.
+PROGRAM = """
+import json, os, sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+master, url, scratch = sys.argv[1:]
+spark = (
+    SparkSession.builder.master(master)
+    .config("spark.ui.enabled", "false")
+    .config("spark.driver.host", "127.0.0.1")
+    .config("spark.driver.bindAddress", "127.0.0.1")
+    .config("spark.driver.memory", "512m")
+    .config("spark.executor.memory", "500m")
+    .config("spark.executor.cores", "1")
+    .config("spark.local.dir", scratch)
+    .config("spark.sql.warehouse.dir", scratch)
+    # The default starts dozens of processes for the files of each batch.
+    .config("spark.sql.streaming.checkpointFileManagerClass",
+            "org.apache.spark.sql.execution.streaming.checkpointing."
+            "FileSystemBasedCheckpointFileManager")
+    .config("spark.hadoop.fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
+    .getOrCreate()
+)
+spark.sparkContext.setLogLevel("ERROR")
+given = {"servers": url, "stream": "IN0,IN1"}
+table = spark.read.format("nats").options(**given).load()
+rows = table.selectExpr("stream", "sequence", "cast(data AS string) AS text").collect()
+Path(scratch, "table.json").write_text(json.dumps(sorted(map(list, rows))))
+(
+    spark.readStream.format("nats").options(maxOffsetsPerTrigger="100", **given).load()
+    .selectExpr("concat('out.', stream) AS subject", "data",
+                "stream AS _stream", "sequence AS _sequence")
+    .writeStream.format("nats").options(servers=url, stream="OUT")
+    .option("checkpointLocation", scratch + "/checkpoint")
+    .trigger(availableNow=True).start().awaitTermination()
+)
+os._exit(0)
+"""
+
+
+@pytest.fixture
+def standalone(tmp_path: Path) -> Iterator[Standalone]:
+    """A cluster that ends with the test."""
+    directory = tmp_path / "standalone"
+    directory.mkdir()
+    made = Standalone(directory)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def program(standalone: Standalone, broker: Broker, tmp_path: Path) -> Iterator[Program]:
+    """``PROGRAM`` on the cluster, ended with the test."""
+    scratch = tmp_path / "driver"
+    scratch.mkdir()
+    log = tmp_path / "driver.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, standalone.url, broker.url, scratch],
+            env=environment() | {"PYSPARK_PYTHON": sys.executable},
+            cwd=scratch,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=server.die_with_parent(),
+        )
+    yield Program(process, log, scratch)
+    kill_tree(process)
+
+
+def test_a_table_and_a_query_on_a_cluster_that_loses_an_executor_and_a_worker(
+    broker: Broker, standalone: Standalone, request: pytest.FixtureRequest
+) -> None:
+    count = 2000
+    texts = {name: [f"{n} {name}" for n in range(count)] for name in INPUTS}
+    for name in INPUTS:
+        broker.create(name)
+        broker.publish(f"ev.{name}", *texts[name])
+    broker.create("OUT", "out.>")
+    program: Program = request.getfixturevalue("program")
+    program.wait(broker, 300)
+    for name in WORKERS:
+        assert standalone.executors(name), f"{name} runs no executor"
+    standalone.executors("w1")[0].kill()
+    program.wait(broker, broker.info("OUT").last + 600)
+    standalone.kill("w2")
+    program.finish()
+    assert program.table() == sorted(
+        [name, n + 1, text] for name in INPUTS for n, text in enumerate(texts[name])
+    )
+    for name in INPUTS:
+        found = broker.payloads("OUT", f"out.{name}")
+        assert [data.decode() for data in found] == texts[name]
