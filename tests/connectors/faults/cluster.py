@@ -8,6 +8,7 @@ import socket
 import urllib.request
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mesh.jetstream import server
@@ -146,7 +147,7 @@ class Cluster:
 
         wait_until(self._is_whole, "a cluster of three again", DEADLINE_S)
         for stream in streams:
-            wait_until(lambda s=stream: is_current(s), f"replicas of {stream}", DEADLINE_S)
+            wait_until(partial(is_current, stream), f"replicas of {stream}", DEADLINE_S)
 
 
 def create_replicated(broker: Broker, name: str, subject: str = "") -> None:

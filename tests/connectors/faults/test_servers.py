@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from tests.connectors.faults.cluster import Cluster
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow]
-
-Eventually = Callable[..., None] if TYPE_CHECKING else Any
 
 
 def numbered(first: int, count: int, size: int = 0) -> list[bytes]:
@@ -135,7 +133,7 @@ def test_the_leader_is_killed_during_a_long_read(
 
 
 def test_the_leader_is_killed_while_rows_are_written_exactly_once(
-    cluster: Cluster, cluster_broker: Broker, eventually: Eventually
+    cluster: Cluster, cluster_broker: Broker, eventually: Callable[..., None]
 ) -> None:
     expected = numbered(0, 20_000)
     create_replicated(cluster_broker, "OUT")
