@@ -1,0 +1,66 @@
+"""The recommended settings: complete in what they say, and really set in the mesh's session."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mesh.spark import session
+from pyspark_nats import tuning
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_ALL = tuning.SETTINGS + tuning.JAVA_SETTINGS
+
+
+@pytest.mark.parametrize("setting", _ALL, ids=lambda one: one.key)
+def test_every_setting_says_why_and_what_was_measured(setting: tuning.Setting) -> None:
+    assert setting.reason.endswith(".")
+    assert re.search(r"\d", setting.effect), "an effect is a figure"
+
+
+def test_a_setting_stands_once() -> None:
+    keys = [one.key for one in _ALL]
+
+    assert len(keys) == len(set(keys))
+    assert len(tuning.RECOMMENDED_CONF) == len(tuning.SETTINGS)
+
+
+def test_the_session_of_the_mesh_has_the_recommended_settings() -> None:
+    for key, value in tuning.RECOMMENDED_CONF.items():
+        assert session.CONF[key] == value
+
+
+def test_what_is_the_meshs_own_repeats_nothing() -> None:
+    assert not set(session.OWN_CONF) & set(tuning.RECOMMENDED_CONF)
+
+
+def test_a_lean_home_has_the_jars_and_no_python(tmp_path: Path) -> None:
+    home = tuning.lean_home(tmp_path / "kept" / "spark", tmp_path / "spare")
+
+    assert home == tmp_path / "kept" / "spark"
+    assert (home / "jars").is_dir()
+    assert (home / "bin" / "spark-submit").exists()
+    assert not (home / "python").exists()
+    assert not (tmp_path / "spare").exists()
+
+
+def test_a_lean_home_that_is_there_is_used_again(tmp_path: Path) -> None:
+    wanted = tmp_path / "spark"
+    wanted.mkdir()
+
+    assert tuning.lean_home(wanted, tmp_path / "spare") == wanted
+    assert list(tmp_path.iterdir()) == [wanted]
+
+
+def test_a_lean_home_goes_elsewhere_where_nothing_can_be_written(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+
+    home = tuning.lean_home(blocked / "spark", tmp_path / "spare")
+
+    assert home == tmp_path / "spare"
+    assert (home / "jars").is_dir()
