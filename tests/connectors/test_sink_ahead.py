@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from mesh.jetstream import server
-from pyspark_nats import atomic, jetstream, outgoing, publish, sink_options
+from pyspark_nats import atomic, frames, jetstream, outgoing, plain, publish, sink_options
 from pyspark_nats.connection import Connection
 from pyspark_nats.errors import StaleWriterError
 from pyspark_nats.guards import Guard
@@ -58,21 +59,24 @@ def write(publisher: publish.Publisher, first: int = 0, last: int = ROWS) -> Non
 
 def numbers(broker: Any, subject: str = "ev.S") -> list[int]:
     """What is out, in the stream's order, read by a consumer: it may be much."""
-    info = broker.info("S")
-    inbox_sid, inbox = broker.connection.new_inbox()
-    config = {"deliver_subject": inbox, "ack_policy": "none", "filter_subject": subject,
-              "deliver_policy": "all", "mem_storage": True}  # fmt: skip
-    made = broker.call("CONSUMER.CREATE.S", stream_name="S", config=config)
+    connection = broker.connection
+    config = {
+        "name": "all", "ack_policy": "none", "filter_subject": subject, "deliver_policy": "all",
+        "mem_storage": True, "num_replicas": 1,
+    }  # fmt: skip
+    made = broker.call("CONSUMER.CREATE.S.all", stream_name="S", config=config)
     wanted, found = int(made["num_pending"]), list[int]()
+    sid, inbox = connection.new_inbox()
+    ask = json.dumps({"batch": wanted}).encode()
+    if wanted:
+        connection.send(frames.publish("$JS.API.CONSUMER.MSG.NEXT.S.all", ask, reply=inbox))
     while len(found) < wanted:
-        taken = broker.connection.take_frames()
-        found += [
-            int(data) for data in taken.data.filter(pa.array(taken.sid == inbox_sid)).to_pylist()
-        ]
+        taken = connection.take_frames()
+        found += [int(data) for data in taken.data.filter(pa.array(taken.sid == sid)).to_pylist()]
         if not len(taken):
-            broker.connection.receive(time.monotonic() + 10)
-    broker.connection.unsubscribe(inbox_sid)
-    assert info.last
+            connection.receive(time.monotonic() + 10)
+    connection.unsubscribe(sid)
+    broker.call("CONSUMER.DELETE.S.all")
     return found
 
 
@@ -163,8 +167,8 @@ def test_a_replaced_writer_is_stopped_between_its_batches(broker: Any, publisher
 class Cutter:
     """A relay to the server that cuts the connection once, when so many acks have come back."""
 
-    def __init__(self, port: int, *, acks: int) -> None:
-        self._port, self._acks = port, acks
+    def __init__(self, port: int, *, acks: int, token: bytes = b'"batch":') -> None:
+        self._port, self._acks, self._token = port, acks, token
         self.cuts = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"nats://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -199,7 +203,7 @@ class Cutter:
         with contextlib.suppress(OSError):
             while chunk := source.recv(65536):
                 if is_answer:
-                    self._acks -= chunk.count(b'"batch":')
+                    self._acks -= chunk.count(self._token)
                     if self._acks < 0 and not self.cuts:
                         self.cuts += 1
                         break
@@ -222,6 +226,46 @@ def test_lost_answers_neither_lose_nor_double(
         cutter.close()
     assert cutter.cuts == 1
     assert numbers(broker) == list(range(ROWS))
+
+
+@pytest.mark.nats
+@pytest.mark.parametrize("acks", [0, 20_000, 50_000])
+def test_at_least_once_loses_none_when_acks_are_lost(
+    broker: Any, publisher: Any, nats_server: server.NatsServer, acks: int
+) -> None:
+    broker.create("S")
+    cutter = Cutter(nats_server.port, acks=acks, token=b'"seq":')
+    try:
+        write(publisher(cutter.url, deliveryGuarantee="at-least-once"))
+    finally:
+        cutter.close()
+    found = numbers(broker)
+    assert cutter.cuts == 1
+    assert sorted(set(found)) == list(range(ROWS))
+
+
+@pytest.mark.nats
+def test_a_busy_server_slows_writing_down_and_does_not_fail_it(
+    broker: Any, publisher: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server says that its queue is full to some messages, which it really took."""
+    broker.create("S")
+    taken, busy = plain._refusals, 0
+
+    def refusals(acks: Any) -> list[tuple[str, bytes]]:
+        nonlocal busy
+        busy += 1
+        if busy % 5:
+            return taken(acks)
+        error = b'{"error":{"code":429,"err_code":10167,"description":"too many requests"}}'
+        return [(acks.subject[0].as_py(), error)]
+
+    monkeypatch.setattr(plain, "_refusals", refusals)
+    write(publisher(broker.url, deliveryGuarantee="at-least-once"))
+    assert busy >= 5
+    found = numbers(broker)
+    assert len(found) > ROWS
+    assert sorted(set(found)) == list(range(ROWS))
 
 
 @pytest.mark.nats
