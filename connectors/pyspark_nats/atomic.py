@@ -18,21 +18,13 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from pyspark_nats import frames, jetstream, markers, outgoing, progress, wire
+from pyspark_nats import frames, jetstream, lanes, markers, outgoing, progress, wire
 from pyspark_nats.arrow import concat_batches, kernels
 from pyspark_nats.connection import DisconnectedError, Reply
-from pyspark_nats.errors import (
-    DivergedError,
-    OrderError,
-    RefusedError,
-    SchemaError,
-    StaleWriterError,
-)
+from pyspark_nats.errors import ConnectorError, RefusedError, SchemaError
 from pyspark_nats.guards import Guard
+from pyspark_nats.lanes import Chunk, Lane, Pair
 from pyspark_nats.markers import Marker
-from pyspark_nats.progress import Digest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,8 +35,6 @@ if TYPE_CHECKING:
     from pyspark_nats.sink_options import SinkOptions
 
 log = logging.getLogger(__name__)
-
-Pair = tuple[str, str]
 
 #: The server takes a thousand messages an atomic batch; two of them may be a guard and the marker.
 _ROWS_MAX = 998
@@ -60,37 +50,6 @@ _PASSING = frozenset({10167, 10210, 10211})
 _local = threading.local()
 
 
-@dataclass
-class _Lane:
-    """What is known of one (stream, producer)."""
-
-    pair: Pair
-    #: As it will be once what was sent is stored; None when it must be read.
-    marker: Marker | None
-    #: Whether this task has read or written the marker.
-    is_sure: bool = False
-    #: (first position, position) of the last row that came.
-    last: tuple[int, int] = (-1, -1)
-    waiting: list[pa.RecordBatch] = field(default_factory=list)
-    #: Of all rows cut into chunks, when positions are counted.
-    digest: Digest = field(default_factory=Digest)
-
-
-@dataclass
-class _Chunk:
-    """Rows that go out together."""
-
-    lane: _Lane
-    rows: pa.RecordBatch
-    #: Before the rows and behind them.
-    before: Digest
-    digest: Digest
-    #: The subject that its ack comes on; "" when it is not on its way.
-    reply: str = ""
-    was_ahead: bool = False
-    with_guard: bool = False
-
-
 class AtomicPublisher:
     """One task's writing in atomic batches."""
 
@@ -100,10 +59,10 @@ class AtomicPublisher:
         self._origin = origin
         #: Markers as this process knows them; those left by an earlier task may be outdated.
         self._known = _known(options)
-        self._lanes: dict[Pair, _Lane] = {}
+        self._lanes: dict[Pair, Lane] = {}
         self._guards: dict[str, Guard] = {}
         #: Chunks that are not known to be out, oldest first; those on their way come first.
-        self._pending: deque[_Chunk] = deque()
+        self._pending: deque[Chunk] = deque()
         self._is_draining = False
         self._rows_max = _ROWS_MAX
 
@@ -130,7 +89,7 @@ class AtomicPublisher:
         self._settle(0)
         if self._origin.batch_id is not None:
             for lane in self._lanes.values():
-                self._check_whole(lane, self._origin.batch_id)
+                lanes.check_whole(lane, self._origin.batch_id)
         self._remove_guards()
 
     def out(self, pair: Pair) -> int:
@@ -150,9 +109,9 @@ class AtomicPublisher:
             known = lane.marker
             if known is None or progress.batch_of(known.position) >= self._origin.batch_id:
                 self.out(pair)
-            self._check_whole(lane, self._origin.batch_id)
+            lanes.check_whole(lane, self._origin.batch_id)
 
-    def _lane(self, pair: Pair) -> _Lane:
+    def _lane(self, pair: Pair) -> Lane:
         if pair not in self._lanes:
             if not pair[1] or set(pair[1]) & set(" *>\t\r\n"):
                 raise SchemaError(
@@ -161,9 +120,8 @@ class AtomicPublisher:
                 )
             self._check_stream(pair)
             marker = self._known.markers.get(pair)
-            self._lanes[pair] = _Lane(pair, marker)
-            if marker is not None:
-                self._check_marker(self._lanes[pair], marker)
+            self._lanes[pair] = Lane(pair, marker)
+            self._check_marker(self._lanes[pair])
         return self._lanes[pair]
 
     def _guard(self, stream: str) -> Guard:
@@ -174,7 +132,7 @@ class AtomicPublisher:
 
     # --- cutting
 
-    def _cut(self, lane: _Lane, *, is_last: bool) -> None:
+    def _cut(self, lane: Lane, *, is_last: bool) -> None:
         """Cut what waits into chunks; the last one may wait for more."""
         if not lane.waiting:
             return
@@ -188,12 +146,12 @@ class AtomicPublisher:
             at += count
         lane.waiting = [whole.slice(at)] if at < whole.num_rows else []
 
-    def _append(self, lane: _Lane, rows: pa.RecordBatch) -> None:
+    def _append(self, lane: Lane, rows: pa.RecordBatch) -> None:
         outgoing.check_sizes(rows, self._room())
         before = lane.digest
         if self._origin.batch_id is not None:
             lane.digest = before.updated(rows)
-        self._pending.append(_Chunk(lane, rows, before, lane.digest))
+        self._pending.append(Chunk(lane, rows, before, lane.digest))
         # Those on their way, and one that is ready while they are.
         self._settle(self._guard(lane.pair[0]).ahead + 1)
 
@@ -237,69 +195,19 @@ class AtomicPublisher:
             if chunk.lane.marker is None:
                 if under_way:
                     return
-                lanes = {c.lane.pair: c.lane for c in self._pending if c.lane.marker is None}
-                self._read_markers(list(lanes.values()))
+                unknown = {c.lane.pair: c.lane for c in self._pending if c.lane.marker is None}
+                self._read_markers(list(unknown.values()))
             in_stream = sum(c.lane.pair[0] == chunk.lane.pair[0] for c in under_way)
             if not self._guard(chunk.lane.pair[0]).may_send(in_stream):
                 return
-            if not self._is_news(chunk):
+            if not lanes.take_off(chunk, self._origin.batch_id):
                 self._pending.remove(chunk)
             elif chunk.lane.marker is None:
                 return
             else:
                 self._send(chunk, is_ahead=in_stream > 0)
 
-    def _is_news(self, chunk: _Chunk) -> bool:
-        """Take out of a chunk what is out already; False when that is all of it.
-
-        The marker may turn out to be in need of reading; then the chunk is left as it is.
-        """
-        lane, marker = chunk.lane, chunk.lane.marker
-        assert marker is not None
-        positions = outgoing.positions(chunk.rows)
-        first = int(np.searchsorted(positions, marker.position, side="right"))
-        if first > 0 and not lane.is_sure:
-            # The stream may have been made anew since an earlier task knew the marker.
-            lane.marker = None
-            return True
-        if self._origin.batch_id is not None and first > 0:
-            self._check_out(chunk, first, self._origin.batch_id)
-        if first == len(positions):
-            return False
-        rows = outgoing.trimmed(chunk.rows, first, marker.position)
-        if rows is None:
-            raise DivergedError(
-                f'another writer of producer "{lane.pair[1]}" put rows into messages differently',
-                detail=f"It is at position {marker.position}, within a message of ours.",
-                hint="Run the batch again; and see that only one driver runs the query.",
-            )
-        if self._origin.batch_id is not None and first:
-            chunk.before = chunk.before.updated(chunk.rows.slice(0, first))
-        chunk.rows = rows.slice(first)
-        return True
-
-    def _check_out(self, chunk: _Chunk, first: int, batch_id: int) -> None:
-        """Check that the first rows of a chunk, which are out by their positions, are those."""
-        marker, producer = chunk.lane.marker, chunk.lane.pair[1]
-        assert marker is not None
-        out = progress.out_of(marker, batch_id, producer)
-        rows = 0 if out is None else out.rows
-        behind = chunk.before.rows + first
-        if rows <= behind:
-            prefix = chunk.before.updated(chunk.rows.slice(0, max(0, rows - chunk.before.rows)))
-            progress.check_same(
-                out or progress.nothing(batch_id),
-                prefix if rows == behind else chunk.digest,
-                producer,
-            )
-
-    def _check_whole(self, lane: _Lane, batch_id: int) -> None:
-        """Check that what is out of the batch is all of ours, and no more."""
-        assert lane.marker is not None
-        out = progress.out_of(lane.marker, batch_id, lane.pair[1])
-        progress.check_same(out or progress.nothing(batch_id), lane.digest, lane.pair[1])
-
-    def _send(self, chunk: _Chunk, *, is_ahead: bool) -> None:
+    def _send(self, chunk: Chunk, *, is_ahead: bool) -> None:
         """Publish one atomic batch."""
         lane, rows, options = chunk.lane, chunk.rows, self._options
         stream, producer = lane.pair
@@ -358,7 +266,7 @@ class AtomicPublisher:
             if not len(found):
                 self._connection.receive(deadline_s)
 
-    def _answered(self, chunk: _Chunk, header: bytes, data: bytes) -> None:
+    def _answered(self, chunk: Chunk, header: bytes, data: bytes) -> None:
         if not data:
             raise DisconnectedError(f"no responders: {header[:40]!r}")
         try:
@@ -378,7 +286,7 @@ class AtomicPublisher:
             lane.is_sure = True
             self._known.markers[lane.pair] = lane.marker
 
-    def _refused(self, chunk: _Chunk, error: RefusedError) -> None:
+    def _refused(self, chunk: Chunk, error: RefusedError) -> None:
         """Deal with a refused batch: it will be sent again, or the error is raised."""
         stream = chunk.lane.pair[0]
         guard = self._guard(stream)
@@ -413,7 +321,7 @@ class AtomicPublisher:
             raise DisconnectedError(error.message) from error
         raise error
 
-    def _halve(self, chunk: _Chunk) -> bool:
+    def _halve(self, chunk: Chunk) -> bool:
         """Put two chunks in the place of one, as a server may be configured to take fewer rows."""
         rows_max = chunk.rows.num_rows // 2
         count = outgoing.fitting(chunk.rows, 0, rows_max, _BYTES_MAX) if rows_max else 0
@@ -426,8 +334,8 @@ class AtomicPublisher:
             middle = middle.updated(first)
         at = self._pending.index(chunk)
         del self._pending[at]
-        self._pending.insert(at, _Chunk(chunk.lane, rest, middle, chunk.digest))
-        self._pending.insert(at, _Chunk(chunk.lane, first, chunk.before, middle))
+        self._pending.insert(at, Chunk(chunk.lane, rest, middle, chunk.digest))
+        self._pending.insert(at, Chunk(chunk.lane, first, chunk.before, middle))
         return True
 
     def _doubt(self) -> None:
@@ -439,45 +347,31 @@ class AtomicPublisher:
                 self._guard(chunk.lane.pair[0]).reset()
         self._is_draining = False
 
-    def _forget(self, lane: _Lane) -> None:
+    def _forget(self, lane: Lane) -> None:
         lane.marker, lane.is_sure = None, False
         self._known.markers.pop(lane.pair, None)
 
     # --- markers and streams
 
-    def _read_markers(self, lanes: list[_Lane]) -> None:
-        """Read what the markers of ``lanes`` say; errors as ``_check_marker``."""
+    def _read_markers(self, wanted: list[Lane]) -> None:
+        """Read what the markers of ``wanted`` say; errors as ``check_marker``."""
         prefix = self._options.marker_prefix
-        asked = [(lane.pair[0], markers.subject(prefix, *lane.pair)) for lane in lanes]
+        asked = [(lane.pair[0], markers.subject(prefix, *lane.pair)) for lane in wanted]
         stored = jetstream.last_messages(self._connection, asked)
-        for lane, message in zip(lanes, stored, strict=True):
+        for lane, message in zip(wanted, stored, strict=True):
             lane.marker = self._known.markers[lane.pair] = markers.parse(message)
             lane.is_sure = True
-            self._check_marker(lane, lane.marker)
+            self._check_marker(lane)
 
-    def _check_marker(self, lane: _Lane, marker: Marker) -> None:
-        """Check that ``marker`` was not left by somebody who makes us superfluous.
-
-        Raises:
-            StaleWriterError: it is of a newer epoch than ours.
-            OrderError: another partition left it in this run of this batch.
-        """
-        stream, producer = lane.pair
-        if marker.epoch > self._options.epoch:
+    def _check_marker(self, lane: Lane) -> None:
+        """Check what the marker, if it is known, says of its writer; errors as ``check_marker``."""
+        if lane.marker is None:
+            return
+        try:
+            lanes.check_marker(lane.pair, lane.marker, self._options.epoch, self._origin)
+        except ConnectorError:
             self._forget(lane)
-            raise StaleWriterError(
-                f'producer "{producer}" of stream "{stream}" has a newer writer',
-                detail=f"Its epoch is {marker.epoch}, ours is {self._options.epoch}.",
-                hint="This writer was replaced; it must stop.",
-            )
-        ours = self._origin
-        if ours.run and marker.run == ours.run and marker.task != ours.task:
-            raise OrderError(
-                f'rows of producer "{producer}" come from two Spark partitions in one batch',
-                detail=f'They are partitions {marker.task} and {ours.task}; stream "{stream}".',
-                hint="Repartition by producer (or by _stream), or do not split the source's "
-                'streams with option "minPartitions".',
-            )
+            raise
 
     def _check_stream(self, pair: Pair) -> None:
         """Check once that the stream takes atomic batches and holds its markers."""
@@ -487,7 +381,7 @@ class AtomicPublisher:
             infos = self._connection.riding(
                 "looking at the stream", lambda: jetstream.stream_infos(self._connection, [stream])
             )
-            _check_info(infos[stream], self._options.marker_prefix)
+            lanes.check_stream(infos[stream], self._options.marker_prefix)
             self._known.streams[stream] = infos[stream]
 
     def _remove_guards(self) -> None:
@@ -512,22 +406,6 @@ def _closing(batch_id: str, number: int, sequence: int) -> dict[str, str]:
         "Nats-Expected-Last-Subject-Sequence": str(sequence),
         "Nats-Rollup": "sub",
     }
-
-
-def _check_info(info: StreamInfo, marker_prefix: str) -> None:
-    hint = 'Or set option "deliveryGuarantee" to "at-least-once", which needs neither.'
-    if not info.allow_atomic:
-        raise RefusedError(
-            f'stream "{info.name}" does not take atomic batches',
-            hint=f'Set "allow_atomic" in its configuration. {hint}',
-        )
-    subject = f"{marker_prefix}.{info.name}.p"
-    if not any(outgoing.matches(pattern, subject) for pattern in info.subjects):
-        raise RefusedError(
-            f'stream "{info.name}" does not hold the marker\'s subject "{subject}"',
-            detail=f"Its subjects: {', '.join(info.subjects)}.",
-            hint=f'Add "{marker_prefix}.{info.name}.>" to its subjects. {hint}',
-        )
 
 
 @dataclass

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_nats import atomic, markers, outgoing, progress, publish, sink_options
+from pyspark_nats.arrow import arrow
 from pyspark_nats.connection import Connection
 from pyspark_nats.errors import DivergedError, OrderError
 from pyspark_nats.jetstream import Stored
@@ -28,7 +29,7 @@ def messages(batch_id: int, first: int, count: int, prefix: str = "") -> pa.Reco
     """``count`` messages of a batch, from its ``first`` on; they say which they are."""
     data = [f"{prefix}{batch_id}/{n}".encode() for n in range(first, first + count)]
     return outgoing.completed(
-        pa.record_batch({"data": pa.array(data, pa.binary())}),
+        arrow.record_batch({"data": pa.array(data, pa.binary())}),
         stream="S", subject="ev.S", producer="p",
         first_position=(batch_id << outgoing.ROWS_BITS) + first,
     )  # fmt: skip
@@ -173,7 +174,7 @@ ROWS = st.lists(
 
 def rows_of(values: list[tuple[bytes, str, int | None]]) -> pa.RecordBatch:
     data, subjects, times = zip(*values, strict=True)
-    batch = pa.record_batch(
+    batch = arrow.record_batch(
         {
             "data": pa.array(data, pa.binary()),
             "subject": pa.array(subjects, pa.string()),

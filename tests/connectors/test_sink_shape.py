@@ -25,6 +25,7 @@ from pyspark_nats import (
     sink_options,
     templates,
 )
+from pyspark_nats.arrow import arrow
 from pyspark_nats.errors import OptionError, OrderError, SchemaError
 from pyspark_nats.outgoing import ROWS_BITS
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 UTC = dt.UTC
-ROWS = pa.record_batch(
+ROWS = arrow.record_batch(
     {
         "text": pa.array(["a", None, 'q"\n' + "x" * 40]),
         "tiny": pa.array([1, -5, None], pa.int8()),
@@ -88,7 +89,7 @@ def test_messagepack_says_every_type() -> None:
 
 @given(st.lists(st.none() | st.text(max_size=70_000 // 100) | st.just("x" * 70_000), max_size=5))
 def test_texts_of_every_length_read_back(texts: list[str | None]) -> None:
-    rows = pa.record_batch({"t": pa.array(texts, pa.string())})
+    rows = arrow.record_batch({"t": pa.array(texts, pa.string())})
     packed = [msgpack.unpackb(data)["t"] for data in encode_msgpack.to_msgpack(rows).to_pylist()]
     read = [orjson.loads(data)["t"] for data in encode.to_json(rows).to_pylist()]
     assert packed == read == texts
@@ -107,7 +108,7 @@ def test_a_template_must_be_a_subject(text: str) -> None:
 
 
 def test_a_template_takes_texts_numbers_and_dates() -> None:
-    rows = pa.record_batch(
+    rows = arrow.record_batch(
         {"id": [1, 2], "on": [True, False], "day": pa.array([0, 1], pa.date32()), "s": ["a", "ä-b"]}
     )
     made = templates.template("ev.d{id}-{on}.{day}.{s}.x")
@@ -119,7 +120,7 @@ def test_a_template_takes_texts_numbers_and_dates() -> None:
 
 @pytest.mark.parametrize("value", ["a.b", "", "*", ">", "a b", "a\n", None])
 def test_a_value_that_is_no_token_is_refused(value: str | None) -> None:
-    rows = pa.record_batch({"s": pa.array(["fine", value])})
+    rows = arrow.record_batch({"s": pa.array(["fine", value])})
     with pytest.raises(SchemaError, match='column "s" is'):
         templates.template("ev.{s}")(rows)
 
@@ -152,14 +153,14 @@ def spark_schema(ddl: str) -> types.StructType:
 
 
 def shaper(
-    ddl: str, out: Callable[[tuple[str, str]], int] = lambda _: -1, **given: str
+    ddl: str, *, out: Callable[[tuple[str, str]], int] = lambda _: -1, **given: Any
 ) -> shape.Shaper:
     options = sink_options.sink_options({"servers": "x", "stream": "S", **given})
     what = columns.columns(options, spark_schema(ddl))
     return shape.Shaper(options, what, shape.Task("q", 3, 7), lambda _: "S", out)
 
 
-def made(shaped: shape.Shaper, rows: pa.RecordBatch, cuts: list[int]) -> pa.Table:
+def made(shaped: shape.Shaper, rows: pa.RecordBatch, cuts: list[int]) -> Any:
     bounds = [0, *sorted(min(cut, rows.num_rows) for cut in cuts), rows.num_rows]
     found = [
         batch
@@ -170,8 +171,8 @@ def made(shaped: shape.Shaper, rows: pa.RecordBatch, cuts: list[int]) -> pa.Tabl
     return pa.Table.from_batches(found, outgoing.SCHEMA)
 
 
-def events(count: int, devices: int) -> pa.RecordBatch:
-    return pa.record_batch(
+def events(count: int, devices: int) -> Any:
+    return arrow.record_batch(
         {"id": pa.array(range(count), pa.int64()), "d": [f"d{n % devices}" for n in range(count)]}
     )
 
@@ -185,7 +186,7 @@ def test_messages_do_not_depend_on_batches_and_hold_all_events(
     form: str, size: int, cuts: list[int]
 ) -> None:
     rows = events(60, 3)
-    given = {"format": form, "rowsPerMessage": str(size), "subject": "ev.{d}"}
+    given: dict[str, Any] = {"format": form, "rowsPerMessage": str(size), "subject": "ev.{d}"}
     table = made(shaper("id long, d string", **given), rows, cuts)
     assert table.equals(made(shaper("id long, d string", **given), rows, []))
     assert table["position"].to_pylist() == [(7 << ROWS_BITS) + n for n in range(len(table))]
@@ -194,7 +195,7 @@ def test_messages_do_not_depend_on_batches_and_hold_all_events(
         table["data"].combine_chunks(), table["content_type"].combine_chunks(), rows.schema
     )
     assert not read.errors
-    ids = read.rows.column("id").to_pylist()
+    ids: list[int] = [int(n or 0) for n in read.rows.column("id").to_pylist()]
     assert sorted(ids) == list(range(60))
     subjects = table["subject"].to_pylist()
     assert [subjects[m] for m in read.message] == [f"ev.d{n % 3}" for n in ids]
@@ -209,10 +210,10 @@ def test_messages_do_not_depend_on_batches_and_hold_all_events(
 def test_blocks_end_by_the_rows_and_not_by_their_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shape, "_BLOCK_ROWS", 64)
     monkeypatch.setattr(shape, "_BLOCK_BYTES", 400)
-    rows = pa.record_batch(
+    rows = arrow.record_batch(
         {"id": pa.array(range(500), pa.int64()), "d": ["x" * (n * 7 % 40) for n in range(500)]}
     )
-    given = {"format": "json", "rowsPerMessage": "5", "subject": "ev"}
+    given: dict[str, Any] = {"format": "json", "rowsPerMessage": "5", "subject": "ev"}
     tables = [
         made(shaper("id long, d string", **given), rows, cuts)
         for cuts in ([], [1, 2, 3, 250], list(range(0, 500, 9)), [499])
@@ -223,10 +224,10 @@ def test_blocks_end_by_the_rows_and_not_by_their_batches(monkeypatch: pytest.Mon
 SOURCE = "id long, d string, _stream string, _sequence long, _index long"
 
 
-def from_source(first: int, last: int) -> pa.RecordBatch:
+def from_source(first: int, last: int) -> Any:
     rows = events(last, 3).slice(first)
     n = range(first, last)
-    return pa.record_batch(
+    return arrow.record_batch(
         {
             **{name: rows.column(name) for name in rows.schema.names},
             "_stream": ["IN"] * len(n),
@@ -259,13 +260,14 @@ def test_events_that_are_out_are_left_out_of_messages_cut_elsewhere(
         return position(out - 1) if out else -1
 
     given: dict[str, Any] = {"format": form, "rowsPerMessage": str(size), "subject": "ev.{d}"}
-    table = made(shaper(SOURCE, marker, **given), from_source(0, 40), [11])
+    table = made(shaper(SOURCE, out=marker, **given), from_source(0, 40), [11])
     assert set(asked) == {("S", "q-IN")}
-    schema = pa.schema([("id", pa.int64()), ("d", pa.string())])
+    schema = arrow.schema([("id", pa.int64()), ("d", pa.string())])
     read = decode.decode_messages(
         table["data"].combine_chunks(), table["content_type"].combine_chunks(), schema
     )
-    assert sorted(read.rows.column("id").to_pylist()) == list(range(out, 40))
+    found: list[Any] = read.rows.column("id").to_pylist()
+    assert sorted(found) == list(range(out, 40))
     if out < 40:
         # The messages of a block stand or fall together: only its end is a position.
         assert set(table["position"].to_pylist()) == {position(39)}
@@ -273,7 +275,7 @@ def test_events_that_are_out_are_left_out_of_messages_cut_elsewhere(
 
 
 def test_an_event_gives_one_row_at_the_most() -> None:
-    twice = pa.concat_batches([from_source(3, 4), from_source(3, 4)])
+    twice = arrow.concat_batches([from_source(3, 4), from_source(3, 4)])
     for size in ("1", "2"):
         shaped = shaper(SOURCE, format="json", subject="ev", rowsPerMessage=size)
         with pytest.raises(OrderError, match="event gives one row at the most"):
@@ -306,7 +308,7 @@ def test_an_event_gives_one_row_at_the_most() -> None:
         ),
     ],
 )  # fmt: skip
-def test_wrong_columns_are_named(ddl: str, given: dict[str, str], complaint: str) -> None:
+def test_wrong_columns_are_named(ddl: str, given: dict[str, Any], complaint: str) -> None:
     with pytest.raises(SchemaError, match=complaint):
         shaper(ddl, **given)
 
