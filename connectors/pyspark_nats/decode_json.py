@@ -1,5 +1,6 @@
-"""JSON messages to rows, whole blocks at a time with Arrow's parser.
+"""JSON messages to rows, whole blocks at a time.
 
+Flat objects that are all laid out alike are read by ``decode_layout``, others by Arrow's parser.
 The rules are those of ``decode_rules``; Arrow's parser is looser (a missing attribute looks like
 null to it) and gives up on a block with one wrong value.  So a block that fails is halved, rows
 with nulls are looked at again, and what remains is read message by message; either way gives the
@@ -20,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json as pj
 
-from pyspark_nats import decode_rules, decode_texts
+from pyspark_nats import decode_layout, decode_rules, decode_texts
 from pyspark_nats.arrow import arrow, kernels
 from pyspark_nats.decoded import part
 
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 
 #: Below so many texts, reading one by one costs no more than another try of the parser.
 _TEXTS_MIN: Final = 512
+#: Octets that are looked at together for being laid out alike, so that they stay in the cache.
+_ALIKE_BYTES: Final = 480 << 10
+#: Of so many blocks one is tried, once they are not.
+_ALIKE_SKIPPED: Final = 5
 #: A block's text must stay addressable by 32-bit offsets.
 _BLOCK_BYTES_MAX: Final = 64 << 20
 
@@ -55,7 +60,7 @@ def decode_json(
     if len(schema) and all(_is_parsed(field.type) for field in schema):
         blocks = _Blocks(schema, missing == "error", at, parts, odd)
         for first, last in _stretches(data):
-            blocks.decode(data.slice(first, last - first), np.arange(first, last))
+            blocks.decode_stretch(data.slice(first, last - first), np.arange(first, last))
     else:
         odd.append(np.arange(len(data)))
     if odd:
@@ -99,14 +104,38 @@ class _Blocks:
         #: Places in ``at`` of the messages that are left.
         self._odd = odd
         self._read_schema = pa.schema([(f.name, _parsed_type(f.type)) for f in schema])
+        self._may_be_alike = all(decode_layout.is_read(field.type) for field in schema)
         # Events without further attributes are parsed and checked with less work.
         self._has_more = False
+
+    def decode_stretch(self, texts: Array, places: Ints) -> None:
+        """Decode what is laid out alike by that, and the rest with the parser."""
+        left: list[int] = []
+        skipped = 0
+        bounds = _bounds(texts)
+        mean = max(1, int(bounds[-1] - bounds[0]) // max(1, len(texts)))
+        together = max(1, _ALIKE_BYTES // mean)
+        for first in range(0, len(texts) if self._may_be_alike else 0, together):
+            block = texts.slice(first, together)
+            rows = None if skipped else decode_layout.decode_alike(block, self._schema)
+            if rows is None:
+                left.append(first)
+                # Trying costs a tenth of parsing: where it fails, it may fail again.
+                skipped = (skipped + 1) % _ALIKE_SKIPPED
+                continue
+            if left:
+                self.decode(texts.slice(left[0], first - left[0]), places[left[0] : first])
+                left = []
+            self._keep(rows, block, None, places[first : first + len(block)])
+        if left or not self._may_be_alike:
+            at = left[0] if left else 0
+            self.decode(texts.slice(at), places[at:])
 
     def decode(self, texts: Array, places: Ints) -> None:
         """Decode a block; ``places`` are those of its messages in ``at``."""
         if len(texts) == 0:
             return
-        parent = np.arange(len(texts))
+        parent = None
         is_plain = _are_plain(texts)
         rows = self._parsed(texts) if is_plain.all() else None
         lines = texts
@@ -117,10 +146,6 @@ class _Blocks:
             self._keep(rows, lines, parent, places)
         elif len(texts) <= _TEXTS_MIN:
             self._odd.append(places)
-        elif not is_plain.any():
-            middle = len(texts) // 2
-            self.decode(texts.slice(0, middle), places[:middle])
-            self.decode(texts.slice(middle), places[middle:])
         elif not is_plain.all() and not _has_line_feed(texts):
             self._odd.append(places[~is_plain])
             self.decode(texts.filter(pa.array(is_plain)), places[is_plain])
@@ -161,11 +186,17 @@ class _Blocks:
             return None
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    def _keep(self, rows: pa.RecordBatch, lines: Array, parent: Ints, places: Ints) -> None:
-        """Take the rows of the messages that are beyond doubt."""
-        index = np.arange(len(parent)) - np.searchsorted(parent, parent)
-        nulls = np.zeros(len(parent), bool)
-        wrong = np.zeros(len(parent), bool)
+    def _keep(self, rows: pa.RecordBatch, lines: Array, parent: Ints | None, places: Ints) -> None:
+        """Take the rows of the messages that are beyond doubt.
+
+        Args:
+            rows: length n.
+            lines: length n, the text of each row.
+            parent: length n, which of ``places`` each row comes from; None for one each.
+            places: those of the messages in ``at``.
+        """
+        nulls = np.zeros(rows.num_rows, bool)
+        wrong = np.zeros(rows.num_rows, bool)
         for column in rows.columns:
             nulls_of, wrong_of = _doubts(column, self._is_strict)
             if nulls_of is not None:
@@ -177,6 +208,13 @@ class _Blocks:
         if len(at):
             for row, line in zip(at, lines.take(pa.array(at)).to_pylist(), strict=True):
                 wrong[row] = not decode_rules.is_complete(line, self._schema)
+        if parent is None and not wrong.any():
+            index = np.zeros(len(places), np.int64)
+            self._parts.append(part(rows, self._at[places], index))
+            return
+        if parent is None:
+            parent = np.arange(len(places))
+        index = np.arange(len(parent)) - np.searchsorted(parent, parent)
         if wrong.any():
             is_odd = np.zeros(len(places), bool)
             is_odd[parent[wrong]] = True

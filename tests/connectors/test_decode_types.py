@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyspark_nats import decode, decode_rules
+from pyspark_nats import decode, decode_layout, decode_rules
 
 AT = pa.timestamp("us", "UTC")
 LOCAL = pa.timestamp("us")
@@ -244,7 +244,7 @@ def _seen(found: decode.Decoded) -> tuple[list[Any], list[tuple[int, int, str]]]
     return list(zip(*places, *values, strict=True)), found.errors
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_blocks_of_json_and_single_events_agree(data: st.DataObject) -> None:
     fields = data.draw(st.lists(st.sampled_from(FIELDS), min_size=1, max_size=3, unique=True))
@@ -272,6 +272,78 @@ def test_blocks_of_json_and_single_events_agree(data: st.DataObject) -> None:
     assert found[1] == []
 
 
+def test_flat_objects_laid_out_alike_need_no_parser() -> None:
+    fields: list[Any] = [
+        ("id", pa.int64()),
+        ("s", pa.string()),
+        ("x", pa.float32()),
+        ("b", pa.bool_()),
+    ]
+    schema = pa.schema(fields)
+    texts = [f'{{"s": "é{n}", "z": {n}, "x": -{n}.5, "b": true, "id": {n}}}' for n in range(20)]
+    rows = decode_layout.decode_alike(pa.array(texts, pa.string()).cast(pa.binary()), schema)
+    assert rows is not None
+    assert rows.to_pylist() == [
+        {"id": n, "s": f"é{n}", "x": -n - 0.5, "b": True} for n in range(20)
+    ]
+
+
+FLAT: list[Any] = [field for field in FIELDS if not pa.types.is_nested(field[1])]
+#: Values that are laid out alike, with a wrong one among them now and then.
+ALIKE: dict[str, st.SearchStrategy[str]] = {
+    "n": st.integers(-(2**31), 2**31).map(str), "x": NUMBERS, "f": NUMBERS,
+    "s": st.text(st.characters(codec="utf-8"), max_size=4).map(
+        lambda text: json.dumps(text, ensure_ascii=False)
+    ),
+    "at": TIMES.map(json.dumps), "ntz": TIMES.map(json.dumps), "day": DAYS.map(json.dumps),
+    "raw": ENCODED.map(json.dumps), "d": NUMBERS,
+    "z": st.one_of(NUMBERS, st.text(max_size=3).map(json.dumps)),
+    "t": st.sampled_from(["true", "false", "truex", "null"]),
+}  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_texts_laid_out_alike_and_single_events_agree(data: st.DataObject) -> None:
+    fields = data.draw(st.lists(st.sampled_from(FLAT), min_size=1, max_size=3, unique=True))
+    fields = [*fields, *data.draw(st.just([]) | st.just([("t", pa.bool_())]))]
+    schema = pa.schema(fields)
+    names = data.draw(
+        st.permutations([*schema.names, *data.draw(st.sampled_from(["", "z", "zz"]))])
+    )
+    space, comma = data.draw(st.sampled_from(["", " "])), data.draw(st.sampled_from([",", ", "]))
+    columns = {
+        name: data.draw(
+            st.one_of(
+                st.lists(ALIKE[name], min_size=4, max_size=4),
+                st.sampled_from(["5", "-7", "1.5", "0", '"a"', '""', '"é"', "true"]).map(
+                    lambda value: [value] * 4
+                ),
+            )
+        )
+        for name in dict.fromkeys(names)
+    }
+    payloads = [
+        ("{" + comma.join(f'"{name}":{space}{columns[name][row]}' for name in names) + "}").encode()
+        for row in range(4)
+    ]
+    events_of = decode_rules.reader_of_json(schema)
+    assert _seen(decoded(payloads, schema)) == _by_the_rules(payloads, schema, "error", events_of)
+    for payload in payloads:
+        # A block of one: none of its neighbours keeps it from being read that way.
+        expected = _by_the_rules([payload], schema, "error", events_of)
+        assert _seen(decoded([payload], schema)) == expected
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([b'{"a":1,', b'"a":', b'{"b":"', b'"', b"1", b"}", b'"}', b","])))
+def test_no_cut_through_objects_laid_out_alike_is_taken_for_one(pieces: list[bytes]) -> None:
+    schema = pa.schema([("a", pa.int64())])
+    payloads = [b'{"a":1,"b":"x"}', b"".join(pieces), b'{"a":2,"b":"}{"}', *pieces]
+    expected = _by_the_rules(payloads, schema, "error", decode_rules.reader_of_json(schema))
+    assert _seen(decoded(payloads, schema)) == expected
+
+
 PLAIN = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(), TIMES, ENCODED,
     st.binary(max_size=3), st.integers(-(2**40), 2**40).map(lambda s: msgpack.Timestamp(s, 7)),
@@ -286,7 +358,7 @@ PACKED = st.recursive(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_columns_of_messagepack_and_single_events_agree(data: st.DataObject) -> None:
     schema = pa.schema(
