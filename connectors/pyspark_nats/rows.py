@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -59,9 +60,9 @@ MARKED: Final = arrow.schema(
 _HEADERS_AT: Final = 2
 
 #: Put into stored messages by the server and the sink: bookkeeping, no headers of the publisher.
-_BOOKKEEPING = pa.array(
-    ["Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending",
-     "Nats-Last-Sequence", "Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit"]
+_BOOKKEEPING: Final = (
+    "Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending",
+    "Nats-Last-Sequence", "Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit",
 )  # fmt: skip
 
 
@@ -172,7 +173,7 @@ def header_maps(headers: Array) -> Array:
         Length n, ``HEADERS``, no nulls; without what the server and the sink add.
     """
     if len(headers) == 0 or not kernels.max(kernels.binary_length(headers)).as_py():
-        return _maps(np.zeros(len(headers) + 1, np.int64), pa.array([], pa.string()), _NO_LISTS)
+        return _maps(np.zeros(len(headers) + 1, np.int64), pa.array([], pa.string()), _no_lists())
     lines = kernels.split_pattern(kernels.fill_null(headers, b""), b"\r\n")
     message = np.repeat(np.arange(len(headers)), np.diff(lines.offsets.to_numpy()))
     texts = _as_text(lines.flatten())
@@ -182,7 +183,7 @@ def header_maps(headers: Array) -> Array:
     at = np.flatnonzero(np.diff(bounds) == 2)
     parts = pairs.flatten()
     names = parts.take(rows_at(bounds[at].astype(np.int64) - int(bounds[0])))
-    own = ~kernels.is_in(names, value_set=_BOOKKEEPING).to_numpy(zero_copy_only=False)
+    own = ~kernels.is_in(names, value_set=_bookkeeping()).to_numpy(zero_copy_only=False)
     at, names = at[own], names.filter(pa.array(own))
     values = kernels.utf8_trim_whitespace(
         parts.take(rows_at(bounds[at].astype(np.int64) - int(bounds[0]) + 1))
@@ -214,4 +215,13 @@ def _as_text(lines: Array) -> Array:
         return pa.array([line.decode(errors="replace") for line in lines.to_pylist()], pa.string())
 
 
-_NO_LISTS: Final = pa.array([], pa.list_(pa.string()))
+# Not at the top of the module: the first array that pyarrow makes of Python values imports pandas,
+# and most of the processes that import this module never make one.
+@cache
+def _bookkeeping() -> pa.Array:
+    return pa.array(_BOOKKEEPING)
+
+
+@cache
+def _no_lists() -> pa.Array:
+    return pa.array([], pa.list_(pa.string()))
