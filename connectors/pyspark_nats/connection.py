@@ -218,6 +218,14 @@ class Connection:
         """
         self._link.receive(deadline_s)
 
+    def gather(self, count: int, pause_s: float) -> None:
+        """Take in what comes until ``count`` bytes are unread, or nothing comes for ``pause_s``.
+
+        Raises:
+            DisconnectedError: the server hung up.
+        """
+        self._link.gather(count, pause_s)
+
     def is_readable(self, wait_s: float = 0.0) -> bool:
         """Whether bytes wait in the socket, or come within ``wait_s``."""
         return self._open is not None and self._open.is_readable(wait_s)

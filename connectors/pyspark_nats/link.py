@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _HANDSHAKE_S: Final = 5.0
 #: How long a server may take nothing of what we send, or stop in the middle of a message.
 _STALL_S: Final = 10.0
+#: What is taken in at a time while much is wanted; also room for what comes beyond that.
+_GATHER_BYTES: Final = 256 << 10
 _NO_FRAMES: Final = frames.split(b"")
 
 
@@ -198,6 +200,35 @@ class Link:
         self._buffer += chunk
         self._progress_s = time.monotonic()
         return True
+
+    def gather(self, count: int, pause_s: float) -> None:
+        """Take in what comes until ``count`` bytes are unread, or nothing comes for ``pause_s``.
+
+        Raises:
+            DisconnectedError: the server hung up.
+        """
+        size = len(self._buffer)
+        if size >= count:
+            return
+        space = bytearray(count + _GATHER_BYTES)
+        space[:size] = self._buffer
+        self._transport.wake_at(_GATHER_BYTES)
+        try:
+            with memoryview(space) as view:
+                is_more = True
+                while is_more and size < count:
+                    is_more = self._transport.wait(pause_s)
+                    got = self._transport.receive_into(view[size:])
+                    if got == 0:
+                        raise DisconnectedError(
+                            self.last_error or "the server closed the connection"
+                        )
+                    size += got or 0
+        finally:
+            self._transport.wake_at(1)
+            del space[size:]
+            self._buffer = space
+        self._progress_s = time.monotonic()
 
     def is_readable(self, wait_s: float) -> bool:
         """Whether bytes wait in the socket, or come within ``wait_s``."""

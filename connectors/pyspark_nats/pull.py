@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _REQUEST_MESSAGES = 50_000
 _REQUEST_BYTES = 8 << 20
 #: Parsing starts when so much is there, or nothing more is under way.
-_PARSE_BYTES = 2 << 20
-_PAUSE_S = 0.002
+_PARSE_BYTES = 4 << 20
+_PAUSE_S = 0.005
 _SILENCE_S = 2.5
 #: When the server forgets a request; silence is noticed earlier.
 _EXPIRES_NS = 30_000_000_000
@@ -111,8 +111,7 @@ class Pull:
         connection = self._connection
         while True:
             # Many small parses cost more than one large one.
-            while connection.unread < _PARSE_BYTES and connection.is_readable(_PAUSE_S):
-                connection.receive(time.monotonic() + _SILENCE_S)
+            connection.gather(_PARSE_BYTES, _PAUSE_S)
             found = connection.take_frames()
             if len(found):
                 return found

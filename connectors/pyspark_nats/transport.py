@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import time
@@ -68,6 +69,22 @@ class Transport:
             chunks.append(self._socket.recv(_RECEIVE_BYTES))
             size += len(chunks[-1])
         return b"".join(chunks)
+
+    def receive_into(self, space: memoryview) -> int | None:
+        """How many bytes have come and were put into ``space``; None for none yet, 0 at the end."""
+        try:
+            return self._socket.recv_into(space)
+        except self._would_block:
+            return None
+
+    def wake_at(self, count: int) -> None:
+        """Have ``wait`` pass over less than ``count`` bytes; what has come can be received still.
+
+        For a reader that wants much, this saves most of the calls, and the server's too.
+        """
+        if self._tls is None:
+            with contextlib.suppress(OSError):
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
     def send(self, data: memoryview) -> int:
         """How many bytes of ``data`` were taken; 0 when there is no room."""
