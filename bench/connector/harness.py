@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 import statistics
@@ -17,6 +16,7 @@ import psutil
 from bench.connector.wire import Wire
 from mesh import java
 from mesh.jetstream import server
+from pyspark_nats import tuning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -243,12 +243,13 @@ def start_session(scratch: Path) -> SparkSession:
 
     os.environ["JAVA_HOME"] = str(java.java_home())
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_HOME"] = str(tuning.lean_home(scratch / "home", scratch / "made"))
     conf = {
-        **recommended_conf(),
+        **tuning.RECOMMENDED_CONF,
         **_SESSION_CONF,
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch}",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch} {tuning.java_options()}",
     }
     builder = SparkSession.builder.master(f"local[{CORES}]").appName("bench")
     for key, value in conf.items():
@@ -256,15 +257,6 @@ def start_session(scratch: Path) -> SparkSession:
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     return session
-
-
-def recommended_conf() -> dict[str, str]:
-    """The session settings that the connector recommends to its users."""
-    try:
-        tuning: Any = importlib.import_module("pyspark_nats.tuning")
-    except ImportError:
-        return {"spark.python.unix.domain.socket.enabled": "true"}
-    return dict(tuning.RECOMMENDED_CONF)
 
 
 def _name(process: psutil.Process) -> str:
