@@ -108,7 +108,7 @@ def clean_python(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFacto
 
 def run(command: list[Any], **given: Any) -> str:
     """What ``command`` prints; an assertion with all of it when it fails."""
-    done = subprocess.run(
+    done: subprocess.CompletedProcess[str] = subprocess.run(
         [str(part) for part in command], capture_output=True, text=True, timeout=100,
         preexec_fn=server.die_with_parent(), **given,
     )  # fmt: skip

@@ -43,21 +43,27 @@ def relays() -> Iterator[list[Relay]]:
             relay.finish()
 
 
-def write(url: str, stream: str, rows: list[bytes], *, guarantee: str = "exactly-once") -> None:
-    """Publish ``rows`` with their number as position, as a task of the sink would."""
+def write(
+    url: str, stream: str, rows: list[bytes], *, guarantee: str = "exactly-once", step: int = 1000
+) -> None:
+    """Publish ``rows`` with their number as position, as a task of the sink would.
+
+    ``step`` is how many come in one Arrow batch.
+    """
     given = sink_options.sink_options(
         {"servers": url, "timeoutS": TIMEOUT_S, "deliveryGuarantee": guarantee}
     )
     with Connection(given.connection) as connection:
         publisher = publish.Publisher(connection, given)
-        for at in range(0, len(rows), 1000):
-            data = pa.array(rows[at : at + 1000], pa.binary())
-            publisher.write(
+        for at in range(0, len(rows), step):
+            data = pa.array(rows[at : at + step], pa.binary())
+            publisher.add(
                 outgoing.completed(
                     pa.record_batch({"data": data}),
                     stream=stream, subject=f"ev.{stream}", producer="p", first_position=at,
                 )
             )  # fmt: skip
+        publisher.finish()
 
 
 def kill_and_restart(running: server.NatsServer) -> None:
@@ -100,6 +106,27 @@ def test_a_server_that_stands_still_for_three_seconds(
     nats_server.process.send_signal(signal.SIGCONT)
     relay.finish()
     assert payloads(broker, "OUT") == payloads(broker, "IN") == numbered(0, 5000)
+
+
+def test_two_writers_of_one_producer_and_a_server_killed_under_both(
+    broker: Broker, nats_server: server.NatsServer, eventually: Callable[..., None]
+) -> None:
+    expected = numbered(0, 60_000)
+    broker.create("OUT")
+    # Their atomic batches end at different rows, and both are several batches ahead of their acks.
+    writers = [
+        threading.Thread(target=write, args=(broker.url, "OUT", expected), kwargs={"step": step})
+        for step in (3000, 4700)
+    ]
+    for writer in writers:
+        writer.start()
+    for stored in (5000, 30_000):
+        eventually(lambda stored=stored: broker.info("OUT").last > stored, "a part of the rows")
+        kill_and_restart(nats_server)
+    for writer in writers:
+        writer.join(60)
+        assert not writer.is_alive()
+    assert payloads(broker, "OUT") == expected
 
 
 # --- three servers
