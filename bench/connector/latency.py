@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 RATE: Final = 200
 #: Until the JVM has compiled what a trigger runs through, and the Python workers are there.
-WARM_UP_S: Final = 12.0
+WARM_UP_S: Final = 20.0
 MEASURED_S: Final = 30.0
 
 _STREAM: Final = "LATENCY"
