@@ -224,7 +224,7 @@ class AtomicPublisher:
             sent += frames.publish(
                 guard.subject,
                 b"",
-                header=frames.header_block(_closing(batch_id, count, guard.sequence)),
+                header=frames.header_block(_closing(batch_id, count, 0) | guard.expected),
             )
             count += 1
         marker = Marker(

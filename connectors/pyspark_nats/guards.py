@@ -2,11 +2,13 @@
 
 An atomic batch may expect what the one before it leaves, although that one is not acked yet, when
 the sequence numbers can be foretold: they can, as long as nobody else publishes into the stream in
-between.  That the producer's marker stands where it was foretold is not enough, because another
-writer's marker might stand just there.  So each batch also carries a guard: a message on a subject
-that only this writer knows, expecting the guard before it.  A batch is stored only if exactly our
-batch before it was.  When somebody else publishes in between, the batch is refused and sent again;
-then we do not look ahead for a while.
+between.  That the producer's marker stands where it was foretold is not enough: another writer's
+marker might stand just there, or our own of an earlier batch that came later than foretold, as two
+tasks with batches of one size shift each other by exactly one batch.  So each batch also carries a
+guard: a message on a subject that only this writer knows, and that none of its batches which may
+still be on their way shares.  It expects the guard of the batch before it, on that one's subject.
+A batch is stored only if exactly our batch before it was.  When somebody else publishes in between,
+the batch is refused and sent again; then we do not look ahead for a while.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ _AHEAD_MAX = 4
 #: Acked batches after which one more is sent ahead.
 _CALM_BATCHES = 8
 _PAUSE_MAX = 512
+#: Subjects of guards, used in turns.  A subject comes up again only when the batch that used it last
+#: is acked: its guard stands where we know it, and not where a later one is foretold.
+_TURNS = 2 * _AHEAD_MAX
 
 
 @dataclass
@@ -38,14 +43,27 @@ class Guard:
     #: Whether the last batch that was sent carried a guard.
     is_set: bool = False
     _token: str = field(default_factory=lambda: os.urandom(6).hex())
+    _turn: int = 0
     _pause: int = 0
     _next_pause: int = 8
     _calm: int = 0
 
     @property
     def subject(self) -> str:
-        """Where our guards go."""
-        return f"{self.prefix}.{self._token}"
+        """Where the next guard goes."""
+        return self._subject(self._turn)
+
+    @property
+    def expected(self) -> dict[str, str]:
+        """Headers by which the next guard expects the one before it."""
+        headers = {"Nats-Expected-Last-Subject-Sequence": str(self.sequence)}
+        if self.sequence:
+            before = self._subject(self._turn - 1)
+            headers["Nats-Expected-Last-Subject-Sequence-Subject"] = before
+        return headers
+
+    def _subject(self, turn: int) -> str:
+        return f"{self.prefix}.{self._token}.{turn % _TURNS}"
 
     def may_send(self, under_way: int) -> bool:
         """Whether another batch may be sent while ``under_way`` of ours are not acked."""
@@ -71,6 +89,7 @@ class Guard:
             self.sequence = self.head - 1
             if self.subject not in self.used:
                 self.used.append(self.subject)
+            self._turn += 1
         return self.head
 
     def stored(self, sequence: int, *, was_ahead: bool, is_last: bool, with_guard: bool) -> None:
