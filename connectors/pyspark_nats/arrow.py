@@ -38,3 +38,5 @@ if TYPE_CHECKING:
 
     #: An Arrow array; ``Any`` for the same reason.
     Array = Any
+    #: An Arrow type; its class in the stubs has not what its kind has.
+    DataType = Any

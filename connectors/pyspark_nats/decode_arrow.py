@@ -21,7 +21,7 @@ from pyspark_nats.decode_values import article, type_name
 from pyspark_nats.decoded import Part
 
 if TYPE_CHECKING:
-    from pyspark_nats.arrow import Array
+    from pyspark_nats.arrow import Array, DataType
     from pyspark_nats.decoded import Ints, Unreadable
 
 #: Payload column of Arrow messages with the events' own times, ms since 1970.
@@ -95,7 +95,7 @@ class _Streams:
         batches: list[pa.RecordBatch] = []
         assert self._schema is not None
         while source.tell() < source.size():
-            if source.size() - source.tell() == len(_END) and octets[-len(_END) :] == _END:
+            if source.size() - source.tell() == len(_END) and bytes(octets[-len(_END) :]) == _END:
                 break
             try:
                 message = pa.ipc.read_message(source)
@@ -108,7 +108,7 @@ class _Streams:
         self._frame = b""
         # Dictionaries stand in frames of their own.
         has_dictionary = [_has_dictionary(schema.field(n)) for n in range(len(schema))]
-        if octets[:4] != _CONTINUATION or any(has_dictionary):
+        if bytes(octets[:4]) != _CONTINUATION or any(has_dictionary):
             return
         length = 8 + int.from_bytes(octets[4:8], "little")
         if length <= len(octets):
@@ -190,7 +190,7 @@ def _column(table: pa.Table, name: str, kind: pa.DataType, missing: str) -> Arra
         ) from error
 
 
-def _as(array: Array, kind: pa.DataType, missing: str, path: str) -> Array:
+def _as(array: Array, kind: DataType, missing: str, path: str) -> Array:
     """An array as one of ``kind``; says at which ``path`` it can't be."""
     types, given = pa.types, array.type
     if types.is_null(given):
@@ -291,13 +291,13 @@ def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:
         )
     if types.is_signed_integer(wanted):
         if types.is_unsigned_integer(given):
-            return given.bit_width < wanted.bit_width
-        return types.is_signed_integer(given) and given.bit_width <= wanted.bit_width
+            return bool(given.bit_width < wanted.bit_width)
+        return bool(types.is_signed_integer(given) and given.bit_width <= wanted.bit_width)
     if types.is_decimal(wanted):
         whole = wanted.precision - wanted.scale
         if types.is_decimal(given):
-            return given.scale <= wanted.scale and given.precision - given.scale <= whole
-        return types.is_integer(given) and len(str(2**given.bit_width)) <= whole
+            return bool(given.scale <= wanted.scale and given.precision - given.scale <= whole)
+        return bool(types.is_integer(given) and len(str(2**given.bit_width)) <= whole)
     if types.is_timestamp(wanted):
         if types.is_timestamp(given):
             return bool(wanted.tz) or not given.tz

@@ -19,7 +19,7 @@ from pyspark_nats.decode_values import WrongValueError, reader_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark_nats.arrow import Array
+    from pyspark_nats.arrow import Array, DataType
 
 _NONE = type(None)
 
@@ -47,7 +47,7 @@ def _attribute(events: Sequence[Any], name: str, missing: str) -> list[Any]:
         return [event.get(name) for event in events]
 
 
-def column(values: list[Any], kind: pa.DataType, missing: str) -> Array:
+def column(values: list[Any], kind: DataType, missing: str) -> Array:
     """``values``, None for null, as an array of ``kind``; raises as ``columns`` does."""
     types = pa.types
     given = set(map(type, values))
@@ -81,7 +81,7 @@ def column(values: list[Any], kind: pa.DataType, missing: str) -> Array:
     return pa.array([None if value is None else read_one(value) for value in values], kind)
 
 
-def _nested(values: list[Any], given: set[type], kind: pa.DataType, missing: str) -> Array:
+def _nested(values: list[Any], given: set[type], kind: DataType, missing: str) -> Array:
     types = pa.types
     if given != ({list} if types.is_list(kind) else {dict}):
         raise WrongValueError(None, kind)
@@ -112,7 +112,7 @@ def _nested(values: list[Any], given: set[type], kind: pa.DataType, missing: str
             )
         ]
     return pa.Array.from_buffers(
-        kind, len(values), [_validity(is_null), pa.py_buffer(offsets)], children=children
+        kind, len(values), [_validity(is_null), pa.py_buffer(offsets.data)], children=children
     )
 
 

@@ -15,7 +15,7 @@ next, each text holds at least one object, and as many rows as texts means one e
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -26,9 +26,11 @@ from pyspark_nats.arrow import arrow, kernels
 from pyspark_nats.decoded import part
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy.typing as npt
 
-    from pyspark_nats.arrow import Array
+    from pyspark_nats.arrow import Array, DataType
     from pyspark_nats.decoded import Ints, Part, Unreadable
 
     Flags = npt.NDArray[np.bool_]
@@ -143,6 +145,9 @@ class _Blocks:
             lines, parent = _lines(texts)
             rows = self._parsed(lines) if _are_plain(lines).all() else None
         if rows is not None:
+            # A message of blank lines has none left, and is one that can't be read.
+            if parent is not None:
+                self._odd.append(places[np.setdiff1d(np.arange(len(texts)), parent)])
             self._keep(rows, lines, parent, places)
         elif len(texts) <= _TEXTS_MIN:
             self._odd.append(places)
@@ -239,11 +244,12 @@ def _are_plain(texts: Array) -> Flags:
         if long.any():
             flags[long] = _are_plain(texts.filter(pa.array(long)))
         return flags
-    last = octets[bounds[1:] - 1]
+    last: npt.NDArray[np.uint8] = octets[bounds[1:] - 1]
     is_cut = last == ord("\r")
     if is_cut.any():
         last = np.where(is_cut, octets[bounds[1:] - 2], last)
-    return (octets[bounds[:-1]] == ord("{")) & (last == ord("}"))
+    flags = (octets[bounds[:-1]] == ord("{")) & (last == ord("}"))
+    return np.asarray(flags, bool)
 
 
 def _has_line_feed(texts: Array) -> bool:
@@ -273,7 +279,7 @@ def _is_utf8(joined: Array) -> bool:
 
 def _may_hold_words(text: pa.Buffer) -> bool:
     """Whether NaN or Inf stands somewhere where a value may stand."""
-    octets = np.frombuffer(text, np.uint8)
+    octets = np.frombuffer(memoryview(text), np.uint8)
     for first, second, third in (b"NaN", b"Inf"):
         at = np.flatnonzero(octets[:-2] == first)
         at = at[(octets[at + 1] == second) & (octets[at + 2] == third)]
@@ -286,7 +292,7 @@ def _may_hold_words(text: pa.Buffer) -> bool:
 _BEFORE_VALUES: Final = np.frombuffer(b":,[- \t\r\n", np.uint8)
 
 
-def _read(text: pa.Buffer, schema: pa.Schema, unexpected: str) -> pa.Table:
+def _read(text: pa.Buffer, schema: pa.Schema, unexpected: Literal["error", "ignore"]) -> pa.Table:
     return pj.read_json(
         arrow.BufferReader(text),
         read_options=pj.ReadOptions(use_threads=False, block_size=text.size + 1),
@@ -326,7 +332,7 @@ def _parsed_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _converted(column: Array, kind: pa.DataType) -> Array:
+def _converted(column: Array, kind: DataType) -> Array:
     """What was read as ``_parsed_type`` as what is wanted; ArrowInvalid when it may be wrong."""
     types = pa.types
     if types.is_nested(kind):
@@ -334,7 +340,8 @@ def _converted(column: Array, kind: pa.DataType) -> Array:
         if types.is_list(kind):
             children = [_converted(column.values, kind.value_type)]
         else:
-            children = [_converted(column.field(n), f.type) for n, f in enumerate(kind.fields)]
+            fields: Iterable[Any] = arrow.schema(kind)
+            children = [_converted(column.field(n), f.type) for n, f in enumerate(fields)]
         own = column.buffers()[: 2 if types.is_list(kind) else 1]
         return pa.Array.from_buffers(kind, len(column), own, children=children)
     if types.is_timestamp(kind):

@@ -90,7 +90,9 @@ def decode_alike(texts: Array, schema: pa.Schema) -> pa.RecordBatch | None:
         block = _Block(whole, bounds.astype(np.int64) - int(bounds[0]), quotes, layout)
         if not block.has_pieces():
             return None
-        found = {name: block.column(n, schema) for n, name in enumerate(layout.names)}
+        found: dict[str, Array] = {
+            name: block.column(n, schema) for n, name in enumerate(layout.names)
+        }
     except pa.ArrowInvalid:
         return None
     return pa.RecordBatch.from_arrays([found[name] for name in schema.names], schema=schema)
@@ -144,7 +146,7 @@ class _Block:
         self._words: npt.NDArray[np.uint64] = np.ndarray(
             (len(octets) + 1,), np.dtype("<u8"), self._padded, strides=(1,)
         )
-        self._buffer = pa.py_buffer(self._padded)
+        self._buffer = pa.py_buffer(self._padded.data)
         by_quote = np.ascontiguousarray(quotes.reshape(self._count, -1).T)
         self._first, self._end = bounds[:-1], bounds[1:]
         #: Where each piece starts.
@@ -209,7 +211,7 @@ class _Block:
         # The values and the gaps between them are one array; every other element is wanted.
         kind: Any = pa.string()
         slices = pa.Array.from_buffers(
-            kind, 2 * self._count - 1, [None, pa.py_buffer(both), self._buffer]
+            kind, 2 * self._count - 1, [None, pa.py_buffer(both.data), self._buffer]
         )
         return slices.take(self._is_value)
 

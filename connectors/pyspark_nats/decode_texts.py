@@ -110,5 +110,7 @@ def octets(texts: Array) -> Array:
     offsets = np.zeros(count + 1, np.int32)
     np.cumsum(lengths // 4 * 3 - pads, out=offsets[1:])
     return pa.Array.from_buffers(
-        pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(triplets[keep].tobytes())]
+        pa.binary(),
+        count,
+        [None, pa.py_buffer(offsets.data), pa.py_buffer(triplets[keep].tobytes())],
     )

@@ -42,6 +42,8 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyspark_nats.arrow import DataType
+
 _SHOWN_MAX: Final = 60
 #: Microseconds since 1970 of the first and last instant of the years 1 to 9999.
 TIMES_MIN: Final = -62_135_596_800_000_000
@@ -192,7 +194,7 @@ def _real(value: Any, kind: pa.DataType) -> float:
 _DECIMAL_TEXT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?")
 
 
-def _decimal(kind: pa.DataType) -> Callable[[Any], Any]:
+def _decimal(kind: DataType) -> Callable[[Any], Any]:
     limit = Decimal(10) ** (kind.precision - kind.scale)
 
     def read(value: Any) -> Decimal:
@@ -292,7 +294,7 @@ def _octets(value: Any, kind: pa.DataType) -> bytes:
     raise WrongValueError(value, kind)
 
 
-def _list(kind: pa.DataType, missing: str) -> Callable[[Any], Any]:
+def _list(kind: DataType, missing: str) -> Callable[[Any], Any]:
     read_one = reader_of(kind.value_type, missing)
 
     def read(value: Any) -> list[Any]:
@@ -309,7 +311,7 @@ def _list(kind: pa.DataType, missing: str) -> Callable[[Any], Any]:
     return read
 
 
-def _map(kind: pa.DataType, missing: str) -> Callable[[Any], Any]:
+def _map(kind: DataType, missing: str) -> Callable[[Any], Any]:
     read_one = reader_of(kind.item_type, missing)
 
     def read(value: Any) -> list[tuple[str, Any]]:
@@ -326,7 +328,7 @@ def _map(kind: pa.DataType, missing: str) -> Callable[[Any], Any]:
     return read
 
 
-def _struct(kind: pa.DataType, missing: str) -> Callable[[Any], Any]:
+def _struct(kind: DataType, missing: str) -> Callable[[Any], Any]:
     readers = [(field.name, reader_of(field.type, missing)) for field in kind.fields]
 
     def read(value: Any) -> dict[str, Any]:

@@ -21,8 +21,8 @@ _AHEAD_MAX = 4
 #: Acked batches after which one more is sent ahead.
 _CALM_BATCHES = 8
 _PAUSE_MAX = 512
-#: Subjects of guards, used in turns.  A subject comes up again only when the batch that used it last
-#: is acked: its guard stands where we know it, and not where a later one is foretold.
+#: Subjects of guards, used in turns.  A subject comes up again only when the batch that used it
+#: last is acked: its guard stands where we know it, and not where a later one is foretold.
 _TURNS = 2 * _AHEAD_MAX
 
 

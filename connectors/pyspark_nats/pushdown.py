@@ -66,7 +66,7 @@ def bounds(filters: Iterable[ds.Filter], columns: Iterable[str]) -> Bounds:
     known = set(columns)
     found = Bounds()
     for one in filters:
-        path = getattr(one, "attribute", ())
+        path: tuple[str, ...] = getattr(one, "attribute", ())
         if len(path) == 1 and path[0] in known:
             found = _narrowed(found, one, path[0])
     return found

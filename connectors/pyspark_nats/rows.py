@@ -218,10 +218,10 @@ def _as_text(lines: Array) -> Array:
 # Not at the top of the module: the first array that pyarrow makes of Python values imports pandas,
 # and most of the processes that import this module never make one.
 @cache
-def _bookkeeping() -> pa.Array:
+def _bookkeeping() -> Array:
     return pa.array(_BOOKKEEPING)
 
 
 @cache
-def _no_lists() -> pa.Array:
+def _no_lists() -> Array:
     return pa.array([], pa.list_(pa.string()))

@@ -212,9 +212,7 @@ class _Run:
             messages.column("data"), messages.column("content_type"), schema.arrow
         )
         if decoded.errors and group_input.records_errors:
-            yield emit.error_rows(
-                self._wiring, schema.name, messages, decoded.errors, self._number
-            )
+            yield emit.error_rows(self._wiring, schema.name, messages, decoded.errors, self._number)
         if not decoded.rows.num_rows:
             return
         sequence = messages.column("sequence").to_numpy()[decoded.message]

@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyspark_nats import decode, encode
@@ -179,6 +179,8 @@ PAYLOADS = st.one_of(
 
 
 @given(payloads=st.lists(PAYLOADS, max_size=12), cut=st.integers(0, 12))
+@example(payloads=[b"", b"{}\n{}"], cut=1)
+@example(payloads=[b"{}\n{}", b" \n"], cut=1)
 def test_any_cut_of_a_sequence_of_messages_gives_the_same(payloads: list[bytes], cut: int) -> None:
     def seen(part: list[bytes], first: int) -> tuple[list[object], list[object]]:
         found = decoded(part)

@@ -381,7 +381,7 @@ def test_subjects_are_chosen_where_it_is_cheap_and_give_the_same(broker: Any, co
             for part in fetch.read_range(broker.connection, wanted, Blocks())
             for s, data in zip(part.sequence, part.data.to_pylist(), strict=True)
         ]
-        expected = {
+        expected: dict[str, Any] = {
             "ev.rare": lambda n: n % 50 == 0,
             "ev.3.*": lambda n: n % 50 and (n - 1) // 50 % 7 == 3,
             "ev.*.x": lambda n: n % 50,
