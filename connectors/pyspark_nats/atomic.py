@@ -67,9 +67,15 @@ class AtomicPublisher:
         self._rows_max = _ROWS_MAX
 
     @property
+    def _is_counted(self) -> bool:
+        return self._origin.batch_id is not None
+
+    @property
     def pairs(self) -> tuple[Pair, ...]:
-        """The (stream, producer) pairs that rows were given for."""
-        return tuple(pair for pair, lane in self._lanes.items() if lane.last[1] >= 0)
+        """The (stream, producer) pairs that markers were written for."""
+        return tuple(
+            pair for pair, lane in self._lanes.items() if self._is_counted or lane.last[1] >= 0
+        )
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Take rows; whole chunks of them are sent."""
@@ -79,7 +85,7 @@ class AtomicPublisher:
             first, last = mine.column("first_position")[-1], mine.column("position")[-1]
             lane.last = (first.as_py(), last.as_py())
             lane.waiting.append(mine)
-            if sum(part.num_rows for part in lane.waiting) >= self._rows_max:
+            if sum(part.num_rows for part in lane.waiting) >= self._rows_max + self._is_counted:
                 self._cut(lane, is_last=False)
 
     def finish(self) -> None:
@@ -102,14 +108,10 @@ class AtomicPublisher:
         assert lane.marker is not None
         return lane.marker.position
 
-    def check_nothing_out(self, pair: Pair) -> None:
-        """Check that nothing of the batch is out for ``pair``, which has no rows in it."""
-        if self._origin.batch_id is not None:
-            lane = self._lane(pair)
-            known = lane.marker
-            if known is None or progress.batch_of(known.position) >= self._origin.batch_id:
-                self.out(pair)
-            lanes.check_whole(lane, self._origin.batch_id)
+    def expect(self, pair: Pair) -> None:
+        """Have ``finish`` say that the batch is whole for ``pair``, also when no rows come."""
+        if self._is_counted:
+            self._lane(pair)
 
     def _lane(self, pair: Pair) -> Lane:
         if pair not in self._lanes:
@@ -133,25 +135,31 @@ class AtomicPublisher:
     # --- cutting
 
     def _cut(self, lane: Lane, *, is_last: bool) -> None:
-        """Cut what waits into chunks; the last one may wait for more."""
+        """Cut what waits into chunks; the last one may wait for more.
+
+        When positions are counted it always does, as the one that ends the batch says so.
+        """
         if not lane.waiting:
+            if is_last and self._is_counted:
+                self._append(lane, outgoing.NO_ROWS, is_last=True)
             return
         whole = lane.waiting[0] if len(lane.waiting) == 1 else concat_batches(lane.waiting)
         at = 0
         while at < whole.num_rows:
             count = outgoing.fitting(whole, at, self._rows_max, _BYTES_MAX)
-            if at + count == whole.num_rows and count < self._rows_max and not is_last:
+            is_end = at + count == whole.num_rows
+            if is_end and not is_last and (self._is_counted or count < self._rows_max):
                 break
-            self._append(lane, whole.slice(at, count))
+            self._append(lane, whole.slice(at, count), is_last=is_end and is_last)
             at += count
         lane.waiting = [whole.slice(at)] if at < whole.num_rows else []
 
-    def _append(self, lane: Lane, rows: pa.RecordBatch) -> None:
+    def _append(self, lane: Lane, rows: pa.RecordBatch, *, is_last: bool) -> None:
         outgoing.check_sizes(rows, self._room())
         before = lane.digest
-        if self._origin.batch_id is not None:
+        if self._is_counted and rows.num_rows:
             lane.digest = before.updated(rows)
-        self._pending.append(Chunk(lane, rows, before, lane.digest))
+        self._pending.append(Chunk(lane, rows, before, lane.digest, is_last=is_last))
         # Those on their way, and one that is ready while they are.
         self._settle(self._guard(lane.pair[0]).ahead + 1)
 
@@ -218,7 +226,11 @@ class AtomicPublisher:
         # Short, because every message carries it.  Batches that are under way at the same time in
         # one stream need different ones, and two with the same one would both be refused.
         batch_id = base64.urlsafe_b64encode(os.urandom(4))[:6].decode()
-        sent = wire.atomic_frames(rows, batch_id, options.event_time_header)
+        sent = b""
+        position = before.position
+        if rows.num_rows:
+            sent = wire.atomic_frames(rows, batch_id, options.event_time_header)
+            position = rows.column("position")[-1].as_py()
         count = rows.num_rows + 1
         if with_guard:
             sent += frames.publish(
@@ -228,11 +240,13 @@ class AtomicPublisher:
             )
             count += 1
         marker = Marker(
-            rows.column("position")[-1].as_py(), options.epoch, 0,
+            position, options.epoch, 0,
             run=self._origin.run, task=self._origin.task, recent=before.recent,
         )  # fmt: skip
         if self._origin.batch_id is not None:
-            recent = progress.remembered(before.recent, self._origin.batch_id, chunk.digest)
+            recent = progress.remembered(
+                before.recent, self._origin.batch_id, chunk.digest, is_whole=chunk.is_last
+            )
             marker = replace(marker, recent=recent)
         reply = self._connection.reply_subjects(1)[0]
         header = _closing(batch_id, count, before.sequence) | {"Nats-Batch-Commit": "1"}
@@ -244,7 +258,7 @@ class AtomicPublisher:
         )
         sequence = guard.sent(count, with_guard=with_guard)
         chunk.reply, chunk.was_ahead, chunk.with_guard = reply, is_ahead, with_guard
-        lane.marker = replace(marker, sequence=sequence or 0)
+        lane.marker = chunk.marker = replace(marker, sequence=sequence or 0)
         self._connection.send(sent)
 
     # --- answers
@@ -280,8 +294,7 @@ class AtomicPublisher:
         self._guard(lane.pair[0]).stored(
             sequence, was_ahead=chunk.was_ahead, is_last=is_last, with_guard=chunk.with_guard
         )
-        position = chunk.rows.column("position")[-1].as_py()
-        if lane.marker is not None and lane.marker.position == position:
+        if lane.marker is not None and lane.marker is chunk.marker:
             lane.marker = replace(lane.marker, sequence=sequence)
             lane.is_sure = True
             self._known.markers[lane.pair] = lane.marker
@@ -330,12 +343,12 @@ class AtomicPublisher:
         self._rows_max = rows_max
         first, rest = chunk.rows.slice(0, count), chunk.rows.slice(count)
         middle = chunk.before
-        if self._origin.batch_id is not None:
+        if self._is_counted:
             middle = middle.updated(first)
         at = self._pending.index(chunk)
         del self._pending[at]
-        self._pending.insert(at, Chunk(chunk.lane, rest, middle, chunk.digest))
-        self._pending.insert(at, Chunk(chunk.lane, first, chunk.before, middle))
+        self._pending.insert(at, replace(chunk, rows=rest, before=middle))
+        self._pending.insert(at, replace(chunk, rows=first, digest=middle, is_last=False))
         return True
 
     def _doubt(self) -> None:

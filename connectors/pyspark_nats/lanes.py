@@ -51,6 +51,10 @@ class Chunk:
     digest: Digest
     #: The subject that its ack comes on; "" when it is not on its way.
     reply: str = ""
+    #: Whether the batch ends here, when positions are counted; such a chunk may have no rows.
+    is_last: bool = False
+    #: What its lane's marker was to be when it was sent.
+    marker: Marker | None = None
     was_ahead: bool = False
     with_guard: bool = False
 
@@ -87,8 +91,9 @@ def take_off(chunk: Chunk, batch_id: int | None) -> bool:
         batch_id: of rows with counted positions; None for others.
 
     Returns:
-        Whether anything is left.  When the marker must be read first, because an earlier task left
-        it, the lane's marker becomes None and the chunk stays as it is.
+        Whether anything is left: rows, or the word that the batch is whole.  When the marker must
+        be read first, because an earlier task left it, the lane's marker becomes None and the chunk
+        stays as it is.
 
     Raises:
         DivergedError: what is out is not, or not provably, the same as these rows.
@@ -97,14 +102,15 @@ def take_off(chunk: Chunk, batch_id: int | None) -> bool:
     assert marker is not None
     positions = outgoing.positions(chunk.rows)
     first = int(np.searchsorted(positions, marker.position, side="right"))
-    if first > 0 and not lane.is_sure:
+    if not lane.is_sure and (first > 0 or not _is_before(marker, batch_id)):
         # The stream may have been made anew since an earlier task knew the marker.
         lane.marker = None
         return True
-    if batch_id is not None and first > 0:
+    if batch_id is not None:
         _check_out(chunk, marker, first, batch_id)
     if first == len(positions):
-        return False
+        chunk.rows, chunk.before = chunk.rows.slice(first), chunk.digest
+        return chunk.is_last and batch_id is not None and _is_open(marker, batch_id)
     rows = outgoing.trimmed(chunk.rows, first, marker.position)
     if rows is None:
         raise DivergedError(
@@ -118,15 +124,38 @@ def take_off(chunk: Chunk, batch_id: int | None) -> bool:
     return True
 
 
+def _is_before(marker: Marker, batch_id: int | None) -> bool:
+    """Whether a marker knows of nothing but whole batches before this one."""
+    return batch_id is None or (
+        progress.newest(marker) < batch_id
+        and all(out.is_whole is not False for out in marker.recent)
+    )
+
+
+def _is_open(marker: Marker, batch_id: int) -> bool:
+    """Whether it must still be said that a batch, all of which is out, is whole."""
+    if progress.newest(marker) > batch_id:
+        return False
+    return not any(out.batch_id == batch_id and out.is_whole for out in marker.recent)
+
+
 def _check_out(chunk: Chunk, marker: Marker, first: int, batch_id: int) -> None:
-    """Check that the first rows of a chunk, which are out by their positions, are those."""
+    """Check that what is out of a batch is a beginning of ours, as far as this chunk tells.
+
+    The first rows of the chunk are out by their positions.
+    """
     producer = chunk.lane.pair[1]
-    out = progress.out_of(marker, batch_id, producer) or progress.nothing(batch_id)
+    out = progress.out_of(marker, batch_id, producer)
+    if out is None:
+        progress.check_turn(marker, batch_id, producer)
+        out = progress.nothing(batch_id)
     behind = chunk.before.rows + first
-    if out.rows == behind:
-        progress.check_same(out, chunk.before.updated(chunk.rows.slice(0, first)), producer)
-    elif out.rows < behind:
+    is_too_much = chunk.is_last and out.rows > chunk.digest.rows
+    is_too_little = bool(out.is_whole) and out.rows < chunk.digest.rows
+    if is_too_much or is_too_little or out.rows < behind:
         progress.check_same(out, chunk.digest, producer)
+    elif out.rows == behind:
+        progress.check_same(out, chunk.before.updated(chunk.rows.slice(0, first)), producer)
 
 
 def check_whole(lane: Lane, batch_id: int) -> None:

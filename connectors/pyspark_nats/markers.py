@@ -54,8 +54,17 @@ def payload(marker: Marker) -> bytes:
     if marker.run:
         values |= {"run": marker.run, "task": marker.task}
     if marker.recent:
-        values["recent"] = [[w.batch_id, w.rows, w.checksum] for w in marker.recent]
+        values["recent"] = [_entry(written) for written in marker.recent]
     return json.dumps(values, separators=(",", ":")).encode()
+
+
+def _entry(written: Written) -> list[int]:
+    values = [written.batch_id, written.rows, written.checksum]
+    return values if written.is_whole is None else [*values, int(written.is_whole)]
+
+
+def _written(batch_id: int, rows: int, checksum: int, is_whole: int | None = None) -> Written:
+    return Written(batch_id, rows, checksum, None if is_whole is None else bool(is_whole))
 
 
 def parse(stored: Stored | None) -> Marker:
@@ -74,7 +83,7 @@ def parse(stored: Stored | None) -> Marker:
             stored.sequence,
             run=str(values.get("run", "")),
             task=int(values.get("task", -1)),
-            recent=tuple(Written(*map(int, entry)) for entry in values.get("recent", ())),
+            recent=tuple(_written(*map(int, entry)) for entry in values.get("recent", ())),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise RefusedError(

@@ -41,6 +41,8 @@ SCHEMA: Final = arrow.schema(
     ]
 )
 
+NO_ROWS: Final = pa.RecordBatch.from_pylist([], schema=SCHEMA)
+
 #: Headers that are orders to the server about one message, and mean nothing for another.
 _ORDERS: Final = ("nats-batch-", "nats-expected-")
 

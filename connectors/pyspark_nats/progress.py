@@ -6,6 +6,23 @@ few batches, how many messages are out and a checksum of them.  What is behind t
 only when it is the same by both.  A checkpoint that is older than the output, or another driver,
 may cut batches differently: that is found out before anything is lost or doubled.
 
+What stopped between its chunks may be gone on with by whoever has the same beginning.  So the last
+chunk of a batch says that the batch is whole, in the same stored unit as its rows.  From then on it
+has those rows and no others: whoever brings more or fewer is refused.  A batch without rows is
+written down as whole with none.
+
+Why two drivers with different cuts can't double rows unnoticed, for one stream and producer: a
+driver comes to batch n + 1 only when its batch n was whole here with just its own rows, as it wrote
+them, compared them, or was refused.  So by induction all who come that far had the same cuts until
+then, and the stream holds these batches once each.  Nobody goes on behind a batch that is out in
+part: whoever left it there is not through with it.
+
+This needs a word of every batch.  There is none where no task ran for the producer (a driver that
+had fewer Spark partitions in that batch), nor, when the stream is not known without rows (a column,
+or subjects made of columns, says it), where no row went to that stream.  Two drivers that run at
+once and differ in just that are told apart only at the next batch that both write.  An ``epoch``
+tells them apart at once, and positions from the source need none of this.
+
 No I/O here: markers come in, decisions go out.
 """
 
@@ -76,6 +93,8 @@ class Written:
     batch_id: int
     rows: int
     checksum: int
+    #: Whether the batch has no more; None when an earlier version left it, which did not say.
+    is_whole: bool | None = None
 
 
 def nothing(batch_id: int) -> Written:
@@ -88,10 +107,19 @@ def batch_of(position: int) -> int:
     return position >> ROWS_BITS if position >= 0 else -1
 
 
-def remembered(recent: tuple[Written, ...], batch_id: int, digest: Digest) -> tuple[Written, ...]:
+def newest(marker: Marker) -> int:
+    """The newest batch that a marker knows of; -1 for none."""
+    at = batch_of(marker.position)
+    return max(at, marker.recent[-1].batch_id) if marker.recent else at
+
+
+def remembered(
+    recent: tuple[Written, ...], batch_id: int, digest: Digest, *, is_whole: bool
+) -> tuple[Written, ...]:
     """What the next marker remembers, when ``digest`` is what is out of the newest batch."""
     earlier = tuple(written for written in recent if written.batch_id < batch_id)
-    return (*earlier, Written(batch_id, digest.rows, digest.checksum))[-_RECENT_MAX:]
+    mine = Written(batch_id, digest.rows, digest.checksum, is_whole)
+    return (*earlier, mine)[-_RECENT_MAX:]
 
 
 def out_of(marker: Marker, batch_id: int, producer: str) -> Written | None:
@@ -103,14 +131,14 @@ def out_of(marker: Marker, batch_id: int, producer: str) -> Written | None:
     for written in marker.recent:
         if written.batch_id == batch_id:
             return written
-    newest = batch_of(marker.position)
-    if newest < batch_id:
+    last = newest(marker)
+    if last < batch_id:
         return None
-    if marker.recent and marker.recent[0].batch_id < batch_id < newest:
+    if marker.recent and marker.recent[0].batch_id < batch_id < last:
         return nothing(batch_id)
     raise DivergedError(
         f'batch {batch_id} of producer "{producer}" is behind its output, too far to be compared',
-        detail=f"The output is at batch {newest}; the last {len(marker.recent)} are remembered.",
+        detail=f"The output is at batch {last}; the last {len(marker.recent)} are remembered.",
         hint=_HINT,
     )
 
@@ -123,12 +151,29 @@ def check_same(out: Written, ours: Digest, producer: str) -> None:
     """
     if (out.rows, out.checksum) == (ours.rows, ours.checksum):
         return
+    whole = ", and the batch is whole" if out.is_whole else ""
     raise DivergedError(
         f'batch {out.batch_id} of producer "{producer}" is not what was written before',
-        detail=f"{out.rows} messages are out with checksum {out.checksum:08x}; ours are "
-        f"{ours.rows} with {ours.checksum:08x}.",
+        detail=f"{out.rows} messages are out with checksum {out.checksum:08x}{whole}; "
+        f"ours are {ours.rows} with {ours.checksum:08x}.",
         hint=_HINT,
     )
+
+
+def check_turn(marker: Marker, batch_id: int, producer: str) -> None:
+    """Check that no batch before ``batch_id`` is out in part only.
+
+    Raises:
+        DivergedError: one is; a driver that came to the next batch was through with its own.
+    """
+    for out in marker.recent:
+        if out.batch_id < batch_id and out.is_whole is False:
+            raise DivergedError(
+                f'batch {out.batch_id} of producer "{producer}" is out in part, and batch '
+                f"{batch_id} comes",
+                detail=f"{out.rows} messages of it are out; who wrote them is not through.",
+                hint=_HINT,
+            )
 
 
 _HINT: Final = (

@@ -68,7 +68,10 @@ class Publisher:
             self._path.add(batch)
 
     def finish(self) -> None:
-        """Return when everything is out; errors as for ``add``."""
+        """Return when everything is out; errors as for ``add``.
+
+        When positions are counted, this ends the batch: it is whole, and takes no more rows.
+        """
         self._path.finish()
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -80,6 +83,10 @@ class Publisher:
         """The position up to which a (stream, producer) is out; -1 when nothing is."""
         return self._atomic.out(pair)
 
-    def check_nothing_out(self, pair: tuple[str, str]) -> None:
-        """Check that a batch without rows for a pair had none before; DivergedError otherwise."""
-        self._atomic.check_nothing_out(pair)
+    def expect(self, pair: tuple[str, str]) -> None:
+        """Say of a (stream, producer) that this batch is its turn, even if no rows come for it.
+
+        ``finish`` then writes down that it has none, when positions are counted, so that another
+        driver that has some is refused; DivergedError there when some are out.
+        """
+        self._atomic.expect(pair)

@@ -93,9 +93,19 @@ class Shaper:
         return f"{self.task.base}-{self.task.partition}"
 
     @property
-    def is_counted(self) -> bool:
-        """Whether positions are counted."""
-        return not self.columns.has_source and "position" not in self.columns.parts
+    def only_stream(self) -> str:
+        """The stream of all rows of the counted producer, also when there are none; "" for none.
+
+        It is not known without rows when they say it, or the producer, themselves.
+        """
+        said = self.columns.parts
+        if "stream" in said or "producer" in said:
+            return ""
+        if self.options.stream or self._stream:
+            return self.options.stream or self._stream
+        subject = self.options.subject
+        is_known = subject.text and not subject.columns and "subject" not in said
+        return self.stream_of(subject.text) if is_known else ""
 
     def push(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take rows; gives messages, columns as ``outgoing.SCHEMA``."""

@@ -91,6 +91,7 @@ class NatsWriter(DataSourceArrowWriter):
         # Pickled with the writer, so that every attempt of a task uses the same name.
         self._run = uuid.uuid4().hex
         self._producer = options.producer or f"write-{self._run}"
+        #: Whether nobody else knows the producer's name.
         self._is_own = not options.producer and "producer" not in self._columns.parts
 
     def write(  # type: ignore[override]  # an Arrow writer takes batches
@@ -100,7 +101,7 @@ class NatsWriter(DataSourceArrowWriter):
         context = TaskContext.get()
         assert context is not None
         task = Task(self._producer, context.partitionId(), batch_id=0, run=self._run[:12])
-        return _write(self._options, self._columns, task, iterator)
+        return _write(self._options, self._columns, task, iterator, is_own=self._is_own)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Take the markers of this one write away; nobody will ask for them again."""
@@ -121,7 +122,12 @@ class NatsWriter(DataSourceArrowWriter):
 
 
 def _write(
-    options: SinkOptions, what: Columns, task: Task, batches: Iterator[pa.RecordBatch]
+    options: SinkOptions,
+    what: Columns,
+    task: Task,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    is_own: bool = False,
 ) -> WriterCommitMessage:
     connection = shared(options.connection)
     is_counted = not what.has_source and "position" not in what.parts
@@ -141,9 +147,11 @@ def _write(
             publisher.add(messages)
     for messages in shaper.finish():
         publisher.add(messages)
+    if is_counted and options.is_exact and not is_own:
+        stream = shaper.only_stream
+        if stream:
+            publisher.expect((stream, shaper.counted_producer))
     publisher.finish()
-    if not rows and is_counted and options.is_exact and options.stream:
-        publisher.check_nothing_out((options.stream, shaper.counted_producer))
     return Written(rows, publisher.pairs)
 
 
