@@ -12,25 +12,23 @@ from __future__ import annotations
 import base64
 import logging
 import os
-import threading
 import time
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark_nats import frames, jetstream, lanes, markers, outgoing, progress, wire
-from pyspark_nats.arrow import concat_batches, kernels
+from pyspark_nats import frames, jetstream, lanes, markers, outgoing, wire
+from pyspark_nats.arrow import concat_batches
 from pyspark_nats.connection import DisconnectedError, Reply
 from pyspark_nats.errors import ConnectorError, RefusedError, SchemaError
 from pyspark_nats.guards import Guard
+from pyspark_nats.known import known
 from pyspark_nats.lanes import Chunk, Lane, Pair
-from pyspark_nats.markers import Marker
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_nats.connection import Connection
-    from pyspark_nats.jetstream import StreamInfo
     from pyspark_nats.publish import Origin
     from pyspark_nats.sink_options import SinkOptions
 
@@ -47,8 +45,6 @@ _BATCH_TOO_LARGE = 10199
 #: Too many batches under way, in the stream or in the server; too many requests.
 _PASSING = frozenset({10167, 10210, 10211})
 
-_local = threading.local()
-
 
 class AtomicPublisher:
     """One task's writing in atomic batches."""
@@ -58,7 +54,7 @@ class AtomicPublisher:
         self._options = options
         self._origin = origin
         #: Markers as this process knows them; those left by an earlier task may be outdated.
-        self._known = _known(options)
+        self._known = known(options)
         self._lanes: dict[Pair, Lane] = {}
         self._guards: dict[str, Guard] = {}
         #: Chunks that are not known to be out, oldest first; those on their way come first.
@@ -227,29 +223,19 @@ class AtomicPublisher:
         # one stream need different ones, and two with the same one would both be refused.
         batch_id = base64.urlsafe_b64encode(os.urandom(4))[:6].decode()
         sent = b""
-        position = before.position
         if rows.num_rows:
             sent = wire.atomic_frames(rows, batch_id, options.event_time_header)
-            position = rows.column("position")[-1].as_py()
         count = rows.num_rows + 1
         if with_guard:
             sent += frames.publish(
                 guard.subject,
                 b"",
-                header=frames.header_block(_closing(batch_id, count, 0) | guard.expected),
+                header=frames.header_block(markers.closing(batch_id, count, 0) | guard.expected),
             )
             count += 1
-        marker = Marker(
-            position, options.epoch, 0,
-            run=self._origin.run, task=self._origin.task, recent=before.recent,
-        )  # fmt: skip
-        if self._origin.batch_id is not None:
-            recent = progress.remembered(
-                before.recent, self._origin.batch_id, chunk.digest, is_whole=chunk.is_last
-            )
-            marker = replace(marker, recent=recent)
+        marker = lanes.next_marker(chunk, options.epoch, self._origin)
         reply = self._connection.reply_subjects(1)[0]
-        header = _closing(batch_id, count, before.sequence) | {"Nats-Batch-Commit": "1"}
+        header = markers.closing(batch_id, count, before.sequence) | {"Nats-Batch-Commit": "1"}
         sent += frames.publish(
             markers.subject(options.marker_prefix, stream, producer),
             markers.payload(marker),
@@ -320,16 +306,7 @@ class AtomicPublisher:
         if error.err_code in _PASSING:
             raise DisconnectedError(error.message) from error
         if error.err_code == _BATCH_INCOMPLETE:
-            info = self._known.streams[stream]
-            for subject in kernels.unique(chunk.rows.column("subject")).to_pylist():
-                if not any(outgoing.matches(pattern, subject) for pattern in info.subjects):
-                    raise RefusedError(
-                        f'stream "{stream}" does not hold subject "{subject}"',
-                        detail=f"Its subjects: {', '.join(info.subjects)}.",
-                        hint="All rows of a producer go to one stream; "
-                        'say which with the column or option "stream".',
-                        err_code=error.err_code,
-                    ) from error
+            lanes.check_subjects(self._known.streams[stream], chunk.rows, error)
             # A part of it was lost on the way, as when the leader changes.
             raise DisconnectedError(error.message) from error
         raise error
@@ -409,32 +386,3 @@ class AtomicPublisher:
                     self._known.unguarded.add(stream)
             guard.used.clear()
             guard.reset()
-
-
-def _closing(batch_id: str, number: int, sequence: int) -> dict[str, str]:
-    """Headers of a batch's guard or marker: only the newest stays, after the one before it."""
-    return {
-        "Nats-Batch-Id": batch_id,
-        "Nats-Batch-Sequence": str(number),
-        "Nats-Expected-Last-Subject-Sequence": str(sequence),
-        "Nats-Rollup": "sub",
-    }
-
-
-@dataclass
-class _Known:
-    """What a process knows between tasks, which saves reading it."""
-
-    markers: dict[Pair, Marker] = field(default_factory=dict)
-    #: Streams that were looked at, and can be written to.
-    streams: dict[str, StreamInfo] = field(default_factory=dict)
-    #: Streams whose guards could not be removed.
-    unguarded: set[str] = field(default_factory=set)
-
-
-def _known(options: SinkOptions) -> _Known:
-    if getattr(_local, "pid", None) != os.getpid():
-        _local.pid, _local.known = os.getpid(), {}
-    key = (options.connection, options.marker_prefix, options.epoch)
-    known: dict[Any, _Known] = _local.known
-    return known.setdefault(key, _Known())

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pyspark_nats import outgoing, progress
+from pyspark_nats.arrow import kernels
 from pyspark_nats.errors import DivergedError, OrderError, RefusedError, StaleWriterError
+from pyspark_nats.markers import Marker
 from pyspark_nats.progress import Digest
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_nats.jetstream import StreamInfo
-    from pyspark_nats.markers import Marker
     from pyspark_nats.publish import Origin
 
 Pair = tuple[str, str]
@@ -158,6 +159,17 @@ def _check_out(chunk: Chunk, marker: Marker, first: int, batch_id: int) -> None:
         progress.check_same(out, chunk.before.updated(chunk.rows.slice(0, first)), producer)
 
 
+def next_marker(chunk: Chunk, epoch: int, ours: Origin) -> Marker:
+    """The marker that goes out behind a chunk, after its lane's; its sequence is not known yet."""
+    before, rows = chunk.lane.marker, chunk.rows
+    assert before is not None
+    position = rows.column("position")[-1].as_py() if rows.num_rows else before.position
+    recent = before.recent
+    if ours.batch_id is not None:
+        recent = progress.remembered(recent, ours.batch_id, chunk.digest, is_whole=chunk.is_last)
+    return Marker(position, epoch, 0, run=ours.run, task=ours.task, recent=recent)
+
+
 def check_whole(lane: Lane, batch_id: int) -> None:
     """Check that what is out of a batch is all of its rows, and no more.
 
@@ -188,3 +200,20 @@ def check_stream(info: StreamInfo, marker_prefix: str) -> None:
             detail=f"Its subjects: {', '.join(info.subjects)}.",
             hint=f'Add "{marker_prefix}.{info.name}.>" to its subjects. {hint}',
         )
+
+
+def check_subjects(info: StreamInfo, rows: pa.RecordBatch, error: RefusedError) -> None:
+    """Check that a stream which refused a batch with ``error`` holds its subjects.
+
+    Raises:
+        RefusedError: it does not hold one of them.
+    """
+    for subject in kernels.unique(rows.column("subject")).to_pylist():
+        if not any(outgoing.matches(pattern, subject) for pattern in info.subjects):
+            raise RefusedError(
+                f'stream "{info.name}" does not hold subject "{subject}"',
+                detail=f"Its subjects: {', '.join(info.subjects)}.",
+                hint="All rows of a producer go to one stream; "
+                'say which with the column or option "stream".',
+                err_code=error.err_code,
+            ) from error

@@ -58,6 +58,22 @@ def payload(marker: Marker) -> bytes:
     return json.dumps(values, separators=(",", ":")).encode()
 
 
+def closing(batch_id: str, number: int, sequence: int) -> dict[str, str]:
+    """Headers of what ends an atomic batch, a guard or a marker; no older one of its subject stays.
+
+    Args:
+        batch_id: the atomic batch's name.
+        number: which message of the batch it is, from 1.
+        sequence: what is expected as the last one of its subject; 0 for none.
+    """
+    return {
+        "Nats-Batch-Id": batch_id,
+        "Nats-Batch-Sequence": str(number),
+        "Nats-Expected-Last-Subject-Sequence": str(sequence),
+        "Nats-Rollup": "sub",
+    }
+
+
 def _entry(written: Written) -> list[int]:
     values = [written.batch_id, written.rows, written.checksum]
     return values if written.is_whole is None else [*values, int(written.is_whole)]

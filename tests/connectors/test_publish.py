@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from mesh.jetstream import server
-from pyspark_nats import atomic, markers, outgoing, publish, sink_options
+from pyspark_nats import known, markers, outgoing, publish, sink_options
 from pyspark_nats.connection import Connection
 from pyspark_nats.errors import (
     FENCED,
@@ -48,7 +48,7 @@ def publisher() -> Iterator[Make]:
     def make(url: str, epoch: int = 1, **given: str) -> publish.Publisher:
         read = sink_options.sink_options({"servers": url, "epoch": str(epoch), **given})
         # What a process knows of markers is kept for its next task; these are other processes.
-        atomic._local.__dict__.clear()
+        known._local.__dict__.clear()
         opened.append(Connection(read.connection))
         return publish.Publisher(opened[-1], read)
 

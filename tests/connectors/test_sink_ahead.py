@@ -15,7 +15,17 @@ import pyarrow as pa
 import pytest
 
 from mesh.jetstream import server
-from pyspark_nats import atomic, frames, guards, jetstream, outgoing, plain, publish, sink_options
+from pyspark_nats import (
+    atomic,
+    frames,
+    guards,
+    jetstream,
+    known,
+    outgoing,
+    plain,
+    publish,
+    sink_options,
+)
 from pyspark_nats.arrow import arrow
 from pyspark_nats.connection import Connection
 from pyspark_nats.errors import StaleWriterError
@@ -43,7 +53,7 @@ def publisher() -> Iterator[Callable[..., publish.Publisher]]:
 
     def make(url: str, epoch: int = 1, **given: str) -> publish.Publisher:
         options = sink_options.sink_options({"servers": url, "epoch": str(epoch), **given})
-        atomic._local.__dict__.clear()
+        known._local.__dict__.clear()
         opened.append(Connection(options.connection))
         return publish.Publisher(opened[-1], options)
 

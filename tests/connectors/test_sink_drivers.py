@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from mesh.jetstream import server
-from pyspark_nats import atomic, outgoing, publish, sink_options
+from pyspark_nats import atomic, known, outgoing, publish, sink_options
 from pyspark_nats.arrow import arrow
 from pyspark_nats.connection import Connection
 from pyspark_nats.errors import DivergedError
@@ -72,7 +72,7 @@ class Driver:
         if self.publisher is None:
             options = sink_options.sink_options({"servers": self.broker.url})
             # Each task is in a process of its own here.
-            atomic._local.__dict__.clear()
+            known._local.__dict__.clear()
             self.opened.append(Connection(options.connection))
             origin = publish.Origin(f"{self.name}-{self.batch_id}", 0, self.batch_id)
             self.publisher, self.given = publish.Publisher(self.opened[-1], options, origin), 0

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_nats import atomic, markers, outgoing, progress, publish, sink_options
+from pyspark_nats import known, markers, outgoing, progress, publish, sink_options
 from pyspark_nats.arrow import arrow
 from pyspark_nats.connection import Connection
 from pyspark_nats.errors import DivergedError, OrderError
@@ -54,7 +54,7 @@ def run(broker: Any) -> Iterator[Callable[..., None]]:
         is_whole: bool = True,
     ) -> None:
         options = sink_options.sink_options({"servers": broker.url, "epoch": str(epoch)})
-        atomic._local.__dict__.clear()
+        known._local.__dict__.clear()
         opened.append(Connection(options.connection))
         publisher = publish.Publisher(
             opened[-1], options, publish.Origin(f"{run}-{batch_id}", task, batch_id)

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_nats import atomic, frames, outgoing, publish, sink_options
+from pyspark_nats import atomic, frames, known, outgoing, publish, sink_options
 from pyspark_nats.arrow import arrow
 from pyspark_nats.connection import Connection
 
@@ -32,7 +32,7 @@ def test_batches_that_are_shifted_by_whole_batches_are_all_there(
 ) -> None:
     broker.create("S", "ev.S", "foreign")
     options = sink_options.sink_options({"servers": broker.url, "epoch": "1"})
-    atomic._local.__dict__.clear()
+    known._local.__dict__.clear()
     foreign = b"".join(frames.publish("foreign", b"") for _ in range((BATCH + 2) * shift))
     ahead: list[bool] = []
     send = atomic.AtomicPublisher._send
