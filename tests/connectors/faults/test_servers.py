@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import signal
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
 from mesh.jetstream import server
-from pyspark_nats import fetch, messages, outgoing, publish, sink_options
+from pyspark_nats import atomic, fetch, jetstream, messages, outgoing, publish, sink_options
 from pyspark_nats.connection import Connection
 from pyspark_nats.ranges import Blocks, StreamRange
 from tests.connectors.faults.cluster import create_replicated
@@ -22,6 +22,7 @@ from tests.connectors.faults.relay import TIMEOUT_S, Relay, payloads
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pyspark_nats.errors import RefusedError
     from tests.connectors.conftest import Broker
     from tests.connectors.faults.cluster import Cluster
 
@@ -171,6 +172,36 @@ def test_the_leader_is_killed_while_rows_are_written_exactly_once(
     cluster.kill(leader)
     writer.join(60)
     assert not writer.is_alive()
+    assert payloads(cluster_broker, "OUT") == expected
+    assert cluster_broker.marker("OUT", "p").position == len(expected) - 1
+
+
+def test_a_replicated_stream_that_takes_one_batch_at_a_time_gets_one_at_a_time(
+    cluster: Cluster, cluster_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replicas refuse what expects a subject that a batch before it still writes (10164)."""
+    expected = numbered(0, 60_000)
+    create_replicated(cluster_broker, "OUT")
+    cluster.wait_for_replicas(cluster_broker, "OUT")
+    ahead: list[bool] = []
+    codes: list[int | None] = []
+    send, refused = atomic.AtomicPublisher._send, atomic.AtomicPublisher._refused
+
+    def spied_send(self: Any, chunk: Any, *, is_ahead: bool) -> None:
+        ahead.append(is_ahead)
+        send(self, chunk, is_ahead=is_ahead)
+
+    def spied_refused(self: Any, chunk: Any, error: RefusedError) -> None:
+        codes.append(error.err_code)
+        refused(self, chunk, error)
+
+    monkeypatch.setattr(atomic.AtomicPublisher, "_send", spied_send)
+    monkeypatch.setattr(atomic.AtomicPublisher, "_refused", spied_refused)
+    write(cluster_broker.url, "OUT", expected, step=10_000)
+    assert 10164 in codes
+    assert set(codes) <= jetstream.WRONG_LAST_SEQUENCE
+    # It is tried now and then, and at ever longer intervals.
+    assert sum(ahead) < len(ahead) / 4
     assert payloads(cluster_broker, "OUT") == expected
     assert cluster_broker.marker("OUT", "p").position == len(expected) - 1
 
