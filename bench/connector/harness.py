@@ -121,6 +121,7 @@ class Bench:
         #: For files of measurements, such as checkpoints; the server's store is below it as well.
         self.directory = Path(tempfile.mkdtemp(prefix="bench-connector-"))
         self._spark: SparkSession | None = None
+        self._java_options = ""
         self._server: server.NatsServer | None = None
 
     def __enter__(self) -> Bench:
@@ -194,9 +195,19 @@ class Bench:
 
     @property
     def spark(self) -> SparkSession:
-        """The session, started by the first use; all measurements share it."""
-        if self._spark is None:
-            self._spark = start_session(self.directory / "spark")
+        """A session for large batches, started by the first use; measurements share it."""
+        return self._session("")
+
+    @property
+    def quick_spark(self) -> SparkSession:
+        """A session for short batches: its JVM compiles for plans that live for one trigger."""
+        return self._session(tuning.java_options())
+
+    def _session(self, java_options: str) -> SparkSession:
+        if self._spark is None or self._java_options != java_options:
+            self.stop_spark()
+            self._java_options = java_options
+            self._spark = start_session(self.directory / f"spark{len(java_options)}", java_options)
         return self._spark
 
     def stop_spark(self) -> None:
@@ -237,7 +248,7 @@ class Bench:
         return rows / took_s, self.cpu().since(before)
 
 
-def start_session(scratch: Path) -> SparkSession:
+def start_session(scratch: Path, java_options: str) -> SparkSession:
     """A local session with the settings that the connector recommends."""
     from pyspark.sql import SparkSession
 
@@ -249,7 +260,7 @@ def start_session(scratch: Path) -> SparkSession:
         **_SESSION_CONF,
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch} {tuning.java_options()}",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch} {java_options}",
     }
     builder = SparkSession.builder.master(f"local[{CORES}]").appName("bench")
     for key, value in conf.items():

@@ -88,7 +88,7 @@ def _processor_times() -> dict[tuple[psutil.Process, str], float]:
 
 def _heap_mb(bench: Bench) -> float:
     """Live objects of the JVM."""
-    jvm = bench.spark._jvm
+    jvm = bench.quick_spark._jvm
     assert jvm is not None, "the session has ended"
     runtime = jvm.java.lang.Runtime.getRuntime()
     runtime.gc()

@@ -34,7 +34,7 @@ def measure(bench: Bench) -> list[Figure]:
     """200 events a second for half a minute after a warm-up; all of them count."""
     bench.create_stream(_STREAM, _SUBJECT)
     path = bench.directory / "latency.receipts"
-    query = start(bench.spark, bench.url, path, bench.directory / "latency")
+    query = start(bench.quick_spark, bench.url, path, bench.directory / "latency")
     try:
         latencies_ms = measured(query, bench.server.port, path, WARM_UP_S, MEASURED_S)
         batches = query.lastProgress

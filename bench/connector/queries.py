@@ -29,7 +29,7 @@ class Queries:
         self._prefix = prefix
         self._names: list[str] = []
         self.running: list[StreamingQuery] = []
-        bench.spark.dataSource.register(receipts.ReceiptsDataSource)
+        bench.quick_spark.dataSource.register(receipts.ReceiptsDataSource)
 
     def prepare(self, count: int) -> None:
         """Make ``count`` streams with one message each."""
@@ -45,7 +45,7 @@ class Queries:
     def load(self, number: int) -> DataFrame:
         """The table of one stream; Spark creates the data source here."""
         return (
-            self._bench.spark.readStream.format("nats")
+            self._bench.quick_spark.readStream.format("nats")
             .option("servers", self._bench.url)
             .option("stream", self._names[number])
             .option("subject", f"bench.{self._names[number]}")

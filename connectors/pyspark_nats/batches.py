@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 #: Bounds of a batch that Spark is given.
 _ROWS_MAX = 64 * 1024
+_ROWS_ENOUGH = 8 * 1024
 _BYTES_MAX = 32 << 20
 
 
@@ -101,7 +102,10 @@ def read(
 
 
 def _bounded(parts: Iterator[Messages]) -> Iterator[Messages]:
-    """The same messages in batches below the bounds, small parts put together."""
+    """The same messages in batches below the bounds, small parts put together.
+
+    A part that is large enough goes on at once: then Spark works on it while the next one comes.
+    """
     held: list[Messages] = []
     row_count = size = 0
     for part in parts:
@@ -111,5 +115,8 @@ def _bounded(parts: Iterator[Messages]) -> Iterator[Messages]:
         held.append(part)
         row_count += len(part)
         size += part.data.nbytes
+        if row_count >= _ROWS_ENOUGH:
+            yield messages.concatenated(held)
+            held, row_count, size = [], 0, 0
     if held:
         yield messages.concatenated(held)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _REQUEST_MESSAGES = 50_000
 _REQUEST_BYTES = 8 << 20
 #: Parsing starts when so much is there, or nothing more is under way.
-_PARSE_BYTES = 4 << 20
+_PARSE_BYTES = 2 << 20
 _PAUSE_S = 0.005
 _SILENCE_S = 2.5
 #: When the server forgets a request; silence is noticed earlier.

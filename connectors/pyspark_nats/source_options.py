@@ -158,7 +158,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         schema=read.text("schema"),
         metadata=metadata,
         corrupt=corrupt,
-        missing=read.one_of("missing", MISSING, "error"),
+        missing=read.one_of("missing", MISSING, "null"),
         event_time_header=read.text("eventTimeHeader"),
         block_size=read.integer("blockSize", 256, least=1),
         block_index=block_index,

@@ -113,6 +113,7 @@ def _stateless(
             .option("maxOffsetsPerTrigger", str(batch_rows_max))
             .option("subject", channel.subject())
             .option("format", "auto")
+            .option("missing", "error")
             .option("metadata", ",".join(stateless.METADATA))
             .option("schema", schema)
         )

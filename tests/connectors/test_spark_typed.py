@@ -30,7 +30,7 @@ def test_events_become_rows_and_the_unreadable_say_why(spark: SparkSession, brok
     broker.publish("ev.S", '[{"id":3,"name":null},{"id":4},{"id":5,"name":"e","more":1}]')
     reader = reading(
         spark, broker, format="json", schema="id int, name string", metadata=METADATA,
-        eventTimeHeader="Mesh-Timestamp",
+        eventTimeHeader="Mesh-Timestamp", missing="error",
     )  # fmt: skip
     rows = reader.load().collect()
     assert [(r.id, r.name, r._sequence, r._index) for r in rows] == [
@@ -83,7 +83,7 @@ def test_every_type_of_json_and_messagepack_arrives_in_spark(
     broker.publish("ev.S", json.dumps(EVENT), json.dumps({**EVENT, "address": {"zip": 1}}))
     packed = {**EVENT, "raw": b"\0\xff", "price": 19.9}
     broker.publish("ev.S", msgpack.packb(packed), Content_Type="application/msgpack")
-    reader = reading(spark, broker, format="auto", schema=TYPES, corrupt="column")
+    reader = reading(spark, broker, format="auto", schema=TYPES, corrupt="column", missing="error")
     frame = reader.load()
     assert frame.columns[-2:] == ["_error", "_data"]
     rows = frame.collect()
@@ -124,10 +124,10 @@ def test_metadata_tells_where_a_message_came_from(spark: SparkSession, broker: A
         assert int(at.timestamp() * 1_000_000) // 1000 == row._timestamp_ms
 
 
-def test_a_missing_attribute_is_null_on_request(spark: SparkSession, broker: Any) -> None:
+def test_a_missing_attribute_is_null_as_in_from_json(spark: SparkSession, broker: Any) -> None:
     broker.create("S")
     broker.publish("ev.S", "{}", '{"id":1}')
-    reader = reading(spark, broker, format="json", schema="id int", missing="null")
+    reader = reading(spark, broker, format="json", schema="id int")
     assert [row.id for row in reader.load().collect()] == [None, 1]
 
 
