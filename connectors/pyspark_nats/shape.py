@@ -96,10 +96,10 @@ class Shaper:
     def only_stream(self) -> str:
         """The stream of all rows of the counted producer, also when there are none; "" for none.
 
-        It is not known without rows when they say it, or the producer, themselves.
+        It is not known without rows when they say it themselves.
         """
         said = self.columns.parts
-        if "stream" in said or "producer" in said:
+        if "stream" in said:
             return ""
         if self.options.stream or self._stream:
             return self.options.stream or self._stream

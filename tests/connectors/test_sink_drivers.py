@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from mesh.jetstream import server
-from pyspark_nats import atomic, known, outgoing, publish, sink_options
+from pyspark_nats import atomic, columns, known, outgoing, publish, shape, sink_options, writer
 from pyspark_nats.arrow import arrow
 from pyspark_nats.connection import Connection
 from pyspark_nats.errors import DivergedError
@@ -201,6 +201,23 @@ def test_a_batch_of_an_earlier_version_is_gone_on_with_and_made_whole(
     one.run(until=1)
     assert not one.is_refused
     assert out(broker) == list(range(12))
+
+
+@pytest.mark.parametrize("given", [{"stream": "S"}, {}])
+def test_a_task_without_rows_writes_down_that_it_has_none(
+    broker: Broker, drivers: list[Driver], monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
+) -> None:
+    options = sink_options.sink_options({"servers": broker.url, "subject": "ev.S", **given})
+    what = columns.Columns((), {"data": "data"}, has_source=False)
+    monkeypatch.setattr(writer, "shared", lambda _: broker.connection)
+    writer._write(options, what, shape.Task("p", 0, 3, "a-3"), iter(()))
+    (entry,) = broker.marker(*PAIR).recent
+    assert (entry.batch_id, entry.rows, entry.is_whole) == (3, 0, True)
+    assert broker.marker(*PAIR).position == -1
+    other = drivers[1]
+    other.cuts, other.batch_id = [0, 0, 0, 1], 3
+    other.run()
+    assert other.is_refused
 
 
 def cuts() -> st.SearchStrategy[list[int]]:

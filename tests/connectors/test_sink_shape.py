@@ -177,6 +177,25 @@ def events(count: int, devices: int) -> Any:
     )
 
 
+@pytest.mark.parametrize(
+    ("ddl", "given", "stream"),
+    [
+        ("id long", {"subject": "ev.all"}, "S"),
+        ("id long", {"subject": "ev.all", "stream": ""}, "found"),
+        ("id long, d string", {"subject": "ev.{d}"}, "S"),
+        ("id long, d string", {"subject": "ev.{d}", "stream": ""}, ""),
+        ("data binary, subject string", {"format": "raw", "stream": ""}, ""),
+        ("data binary, stream string", {"format": "raw", "subject": "ev.all"}, ""),
+    ],
+)
+def test_the_stream_of_no_rows_is_known_where_rows_do_not_say_it(
+    ddl: str, given: dict[str, str], stream: str
+) -> None:
+    shaped = shaper(ddl, **{"format": "json", **given})
+    shaped.stream_of = lambda _: "found"
+    assert shaped.only_stream == stream
+
+
 FORMATS = [("json", 1), ("json", 7), ("msgpack", 1), ("msgpack", 5), ("arrow", 1), ("arrow", 4)]
 
 
