@@ -196,7 +196,7 @@ class Bench:
     @property
     def spark(self) -> SparkSession:
         """A session for large batches, started by the first use; measurements share it."""
-        return self._session("")
+        return self._session(tuning.java_options(large_batches=True))
 
     @property
     def quick_spark(self) -> SparkSession:

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from pyspark_nats.connection import Connection
     from pyspark_nats.messages import Messages
 
-#: What one request may bring; two are under way at a time, below the server's limit of a client.
-_REQUEST_MESSAGES = 50_000
-_REQUEST_BYTES = 8 << 20
+#: What one request may bring; two must stay below what the server holds for a client, 64 MB.
+_REQUEST_MESSAGES = 200_000
+_REQUEST_BYTES = 24 << 20
+#: The next request is sent when so few messages are under way: the server serves two of them in
+#: turns, message by message, which costs it more.
+_ASK_AT = 25_000
 #: Parsing starts when so much is there, or nothing more is under way.
 _PARSE_BYTES = 2 << 20
 _PAUSE_S = 0.005
@@ -33,7 +36,7 @@ _FILTER_COST = 8
 
 
 class Pull:
-    """A consumer being read up to a sequence, two requests under way.
+    """A consumer being read up to a sequence.
 
     All requests answer to one subscription.  Which of them a message was for does not matter; what
     they may still bring is counted for all together.
@@ -91,8 +94,8 @@ class Pull:
         return []
 
     def _ask(self) -> None:
-        """Keep two requests under way, as far as the range is not covered by them."""
-        while self._asked <= _REQUEST_MESSAGES:
+        """Keep requests under way, as far as the range is not covered by them."""
+        while self._asked <= _ASK_AT:
             batch = min(_REQUEST_MESSAGES, self._last - self._at - self._asked)
             if batch <= 0:
                 return

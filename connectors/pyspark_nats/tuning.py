@@ -108,13 +108,27 @@ JAVA_SETTINGS: Final[tuple[Setting, ...]] = (
     ),
 )
 
+#: Instead, for batches of a hundred thousand rows and more.
+JAVA_SETTINGS_LARGE: Final[tuple[Setting, ...]] = (
+    Setting(
+        "-XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=12000"
+        " -XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000",
+        "",
+        reason="The optimizing compiler is for the loops over rows and for nothing else; plans"
+        " live for one trigger.",
+        effect="501,000 rows a second with it, 440,000 without: JSON in batches of 250,000 into"
+        " noop; 0.73 CPU seconds of the virtual machine a million rows instead of 1.24.",
+    ),
+)
+
 #: The same as ``SETTINGS``, as Spark takes it.
 RECOMMENDED_CONF: Final[dict[str, str]] = {one.key: one.value for one in SETTINGS}
 
 
-def java_options() -> str:
+def java_options(*, large_batches: bool = False) -> str:
     """What belongs into ``spark.driver.extraJavaOptions``."""
-    return " ".join(one.key for one in JAVA_SETTINGS)
+    settings = JAVA_SETTINGS_LARGE if large_batches else JAVA_SETTINGS
+    return " ".join(one.key for one in settings)
 
 
 def lean_home(wanted: Path, spare: Path) -> Path:

@@ -13,7 +13,7 @@ from pyspark_nats import tuning
 if TYPE_CHECKING:
     from pathlib import Path
 
-_ALL = tuning.SETTINGS + tuning.JAVA_SETTINGS
+_ALL = tuning.SETTINGS + tuning.JAVA_SETTINGS + tuning.JAVA_SETTINGS_LARGE
 
 
 @pytest.mark.parametrize("setting", _ALL, ids=lambda one: one.key)
