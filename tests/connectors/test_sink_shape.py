@@ -191,7 +191,8 @@ def events(count: int, devices: int) -> Any:
 def test_the_stream_of_no_rows_is_known_where_rows_do_not_say_it(
     ddl: str, given: dict[str, str], stream: str
 ) -> None:
-    shaped = shaper(ddl, **{"format": "json", **given})
+    options: dict[str, Any] = {"format": "json", **given}
+    shaped = shaper(ddl, **options)
     shaped.stream_of = lambda _: "found"
     assert shaped.only_stream == stream
 
