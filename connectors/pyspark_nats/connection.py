@@ -8,7 +8,6 @@ is over.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
@@ -26,7 +25,7 @@ from pyspark_nats.servers import Pool
 from pyspark_nats.transport import DisconnectedError as DisconnectedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pyspark_nats.connection_options import ConnectionOptions
 
@@ -346,10 +345,3 @@ def shared(options: ConnectionOptions) -> Connection:
     if options not in connections:
         connections[options] = Connection(options)
     return connections[options]
-
-
-@contextlib.contextmanager
-def opened(options: ConnectionOptions) -> Iterator[Connection]:
-    """A connection for a ``with`` block."""
-    with Connection(options) as connection:
-        yield connection
