@@ -194,15 +194,22 @@ class Watch:
         }
         takes = admitted(backlogs, limits.offsets_max, limits.bytes_max)
         self._given = {
-            name: self._cut(infos[name], firsts[name] + takes[name], end)
+            name: self._cut(infos[name], start.get(name), firsts[name] + takes[name], end)
             for name, end in ends.items()
         }
         return self._given
 
-    def _cut(self, info: StreamInfo, last: int, end: dict[str, int]) -> dict[str, int]:
-        """The place of the message at ``last``, if there is one before ``end``."""
+    def _cut(
+        self, info: StreamInfo, start: Mapping[str, int] | None, last: int, end: dict[str, int]
+    ) -> dict[str, int]:
+        """The place at ``last``, if it is before ``end``."""
         if last >= end["sequence"]:
             return end
+        if not self._options.range_markers:
+            # Nobody asks for the span of time, and what held before still holds.  To look the
+            # message up would have the server load a block of its file that is read only later.
+            known = start is not None and start.get("created_ms", 0) == info.created_ms
+            return place(info, last, start["time_ms"] if start and known else info.first_ms)
         cut = self.connection.riding(
             "cutting a batch",
             lambda: jetstream.next_message(self.connection, info.name, last),
