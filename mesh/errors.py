@@ -93,7 +93,7 @@ def not_supported(
 ) -> MeshError:
     """The refusal of a part of SiddhiQL that is not built yet; says where it stands."""
     return MeshError(
-        "MESH-L900",
+        "MESH-P900",
         f"not supported yet: {what}",
         hint=hint or "docs/siddhiql.md lists what is supported.",
         position=position,

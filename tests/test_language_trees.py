@@ -8,9 +8,10 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from mesh.errors import MeshError
-from mesh.language.expressions import round_to_float
+from mesh.language.numbers import round_to_float
 from mesh.language.parser import parse
-from mesh.language.printer import print_app, print_string
+from mesh.language.print_expressions import print_string
+from mesh.language.printer import print_app
 from mesh.language.syntax import (
     Annotation,
     App,
@@ -18,19 +19,24 @@ from mesh.language.syntax import (
     Binary,
     BinaryOperator,
     Call,
+    EventElement,
     EventKind,
+    EveryElement,
     Expression,
     Filter,
     Handler,
     InsertInto,
     Literal,
+    NextElement,
     OutputAttribute,
-    PatternInput,
-    PatternStep,
     Query,
     Selector,
+    StateElement,
+    StateInput,
+    StateKind,
     StreamDefinition,
     StreamInput,
+    StreamReference,
     Unary,
     UnaryOperator,
     Variable,
@@ -54,6 +60,9 @@ names = st.one_of(
 texts = st.text(st.characters(codec="utf-8"), max_size=8).filter(lambda text: "${" not in text)
 keys = st.one_of(st.none(), plain_names, st.sampled_from(["a.b", "a-b:c", "or"]), texts)
 
+times = st.builds(
+    Literal, st.integers(0, 10**13), st.just(AttributeType.LONG), is_time=st.just(True)
+)
 literals = st.one_of(
     st.builds(Literal, texts, st.just(AttributeType.STRING)),
     st.builds(Literal, st.integers(-(2**31), 2**31 - 1), st.just(AttributeType.INT)),
@@ -67,12 +76,7 @@ literals = st.one_of(
         Literal, st.floats(allow_nan=False, allow_infinity=False), st.just(AttributeType.DOUBLE)
     ),
     st.builds(Literal, st.booleans(), st.just(AttributeType.BOOL)),
-    st.builds(
-        Literal,
-        st.integers(0, 10**13),
-        st.just(AttributeType.LONG),
-        is_time=st.just(True),
-    ),
+    times,
 )
 plain_variables = st.builds(Variable, names)
 variables = st.one_of(
@@ -126,19 +130,25 @@ def _handlers(
     return (*before, window, *after) if window is not None else before
 
 
+references = st.builds(StreamReference, names)
 stream_inputs = st.builds(
-    StreamInput, names, st.builds(_handlers, filters, st.one_of(st.none(), windows), filters)
+    StreamInput, references, st.builds(_handlers, filters, st.one_of(st.none(), windows), filters)
 )
-steps = st.builds(PatternStep, names, st.one_of(st.none(), names), filters)
+steps = st.builds(EventElement, references, st.one_of(st.none(), names), filters)
 
 
 @st.composite
-def patterns(draw: st.DrawFn) -> PatternInput:
+def patterns(draw: st.DrawFn) -> StateInput:
     chosen = draw(st.lists(steps, min_size=1, max_size=4))
     start = draw(st.integers(0, len(chosen) - 1))
     stop = draw(st.integers(start + 1, len(chosen)))
-    every = draw(st.sampled_from([None, (start, stop)]))
-    return PatternInput(tuple(chosen), every, draw(st.one_of(st.none(), st.integers(0, 10**12))))
+    elements: list[StateElement] = list(chosen)
+    if draw(st.booleans()):
+        repeated = chosen[start:stop]
+        inner = NextElement(tuple(repeated)) if len(repeated) > 1 else repeated[0]
+        elements[start:stop] = [EveryElement(inner)]
+    element = NextElement(tuple(elements)) if len(elements) > 1 else elements[0]
+    return StateInput(StateKind.PATTERN, element, draw(st.one_of(st.none(), times)))
 
 
 output_attributes = st.one_of(
@@ -155,14 +165,21 @@ queries = st.builds(
     Query,
     st.one_of(stream_inputs, patterns()),
     selectors,
-    st.builds(InsertInto, names, st.sampled_from(EventKind)),
+    st.builds(InsertInto, references, st.sampled_from(EventKind)),
     annotation_lists,
 )
+
+
+def _elements(
+    first: list[StreamDefinition], then: list[Query]
+) -> tuple[StreamDefinition | Query, ...]:
+    return (*first, *then)
+
+
 apps = st.builds(
     App,
     app_annotations,
-    st.lists(streams, min_size=1, max_size=2).map(tuple),
-    st.lists(queries, max_size=2).map(tuple),
+    st.builds(_elements, st.lists(streams, min_size=1, max_size=2), st.lists(queries, max_size=2)),
 )
 
 

@@ -9,10 +9,11 @@ something else than a number is ours: the reference grammar knows it before numb
 from __future__ import annotations
 
 import math
-import struct
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError, Position, not_supported
+from mesh.language.numbers import INT_MAX, LONG_MAX, round_to_float
+from mesh.language.print_expressions import IN_TIGHTNESS, TIGHTNESS
 from mesh.language.syntax import (
     Binary,
     BinaryOperator,
@@ -29,25 +30,7 @@ from mesh.model.types import AttributeType
 if TYPE_CHECKING:
     from mesh.language.cursor import Cursor
 
-#: How tight the operators bind; a greater number is tighter.
-TIGHTNESS: Final = {
-    BinaryOperator.OR: 1,
-    BinaryOperator.AND: 2,
-    BinaryOperator.EQUAL: 4,
-    BinaryOperator.NOT_EQUAL: 4,
-    BinaryOperator.LESS: 5,
-    BinaryOperator.LESS_OR_EQUAL: 5,
-    BinaryOperator.GREATER: 5,
-    BinaryOperator.GREATER_OR_EQUAL: 5,
-    BinaryOperator.ADD: 6,
-    BinaryOperator.SUBTRACT: 6,
-    BinaryOperator.MULTIPLY: 7,
-    BinaryOperator.DIVIDE: 7,
-    BinaryOperator.MODULO: 7,
-}
-PREFIX_TIGHTNESS: Final = 8
 _SYMBOLS: Final = {str(operator): operator for operator in TIGHTNESS}
-_IN_TIGHTNESS: Final = 3
 
 #: Milliseconds of the units of time, in the order that a time constant has them.  A year is 365
 #: days and a month 30, as in the reference engine.
@@ -66,8 +49,6 @@ TIME_UNITS: Final = (
 _OPERATORS_MAX: Final = 300
 _DEPTH_MAX: Final = 60
 
-_INT_MAX: Final = 2**31 - 1
-_LONG_MAX: Final = 2**63 - 1
 _NUMBERS: Final = {
     TokenKind.INT: AttributeType.INT,
     TokenKind.LONG: AttributeType.LONG,
@@ -141,7 +122,7 @@ class _Expressions:
         cursor = self._cursor
         left = self._prefixed()
         while True:
-            if cursor.sees_word("in") and loosest <= _IN_TIGHTNESS:
+            if cursor.sees_word("in") and loosest <= IN_TIGHTNESS:
                 raise not_supported("'in' a table", cursor.position)
             operator = self._operator()
             if operator is None or TIGHTNESS[operator] < loosest:
@@ -314,17 +295,12 @@ def _span(first: Position, last: Position) -> Position:
     return Position(first.line, first.column, last.column + last.length - first.column)
 
 
-def round_to_float(value: float) -> float:
-    """The nearest 32-bit float; OverflowError beyond their range."""
-    return float(struct.unpack("f", struct.pack("f", value))[0])
-
-
 def _checked(value: int, kind: AttributeType, position: Position) -> int:
     """``value`` if whole numbers of type ``kind`` reach that far; MESH-L103 otherwise."""
-    most = _INT_MAX if kind is AttributeType.INT else _LONG_MAX
+    most = INT_MAX if kind is AttributeType.INT else LONG_MAX
     if -most - 1 <= value <= most:
         return value
-    hint = f"Write {value}L for a long." if -_LONG_MAX - 1 <= value <= _LONG_MAX else None
+    hint = f"Write {value}L for a long." if -LONG_MAX - 1 <= value <= LONG_MAX else None
     raise _too_large_number(kind, position, hint)
 
 

@@ -1,7 +1,7 @@
 """SiddhiQL text to its syntax tree: the app, its annotations and its definitions.
 
 Queries are in ``queries``, expressions in ``expressions``.  All raise at the first mistake:
-MESH-L1xx for what no SiddhiQL has, MESH-L900 for what this version doesn't have yet.
+MESH-L1xx for what no SiddhiQL has, MESH-P900 for what this version doesn't have yet.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from mesh.language.syntax import (
     Annotation,
     App,
     AttributeDefinition,
+    Element,
     Query,
     StreamDefinition,
 )
@@ -30,25 +31,21 @@ def parse(text: str) -> App:
     """The syntax tree of a whole app.
 
     Raises:
-        MeshError: MESH-L1xx at what is not SiddhiQL, MESH-L900 at what is not supported yet.
+        MeshError: MESH-L1xx at what is not SiddhiQL, MESH-P900 at what is not supported yet.
     """
     cursor = Cursor(text)
     app_annotations: list[Annotation] = []
     while _sees_app_annotation(cursor):
         app_annotations.append(_annotation(cursor))
-    streams: list[StreamDefinition] = []
-    queries: list[Query] = []
+    elements: list[Element] = []
     while True:
-        element = _element(cursor, has_queries=bool(queries))
-        if isinstance(element, StreamDefinition):
-            streams.append(element)
-        else:
-            queries.append(element)
+        has_queries = any(isinstance(e, Query) for e in elements[-1:])
+        elements.append(_element(cursor, has_queries=has_queries))
         if cursor.peek().kind is not TokenKind.END:
             starts_element = cursor.sees("@") or cursor.sees_word("define", "from", "partition")
             cursor.expect(";", hint=_MISSING_SEMICOLON if starts_element else None)
         if cursor.peek().kind is TokenKind.END:
-            return App(tuple(app_annotations), tuple(streams), tuple(queries))
+            return App(tuple(app_annotations), tuple(elements))
 
 
 def _element(cursor: Cursor, *, has_queries: bool) -> StreamDefinition | Query:

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 from mesh.errors import not_supported
 from mesh.language.expressions import parse_time, sees_time
 from mesh.language.sources import parse_filters, parse_source
-from mesh.language.syntax import PatternInput, PatternStep
+from mesh.language.syntax import (
+    EventElement,
+    EveryElement,
+    NextElement,
+    StateElement,
+    StateInput,
+    StateKind,
+)
 
 if TYPE_CHECKING:
     from mesh.errors import Position
@@ -37,7 +44,7 @@ def starts_pattern(cursor: Cursor) -> bool:
     return _sees_every(cursor) or _sees_not(cursor) or _sees_reference(cursor)
 
 
-def parse_pattern(cursor: Cursor, first: PatternStep | None = None) -> PatternInput:
+def parse_pattern(cursor: Cursor, first: EventElement | None = None) -> StateInput:
     """The pattern that starts here, or goes on here behind its first step."""
     position = first.position if first else cursor.position
     chain = _Chain(cursor)
@@ -46,14 +53,12 @@ def parse_pattern(cursor: Cursor, first: PatternStep | None = None) -> PatternIn
         chain.rest()
     else:
         chain.all()
-    within_ms = None
+    within = None
     if cursor.accept_word("within"):
         if not sees_time(cursor):
             cursor.fail("a time", hint="Write it with its unit: 'within 10 min'.")
-        value = parse_time(cursor).value
-        assert isinstance(value, int)
-        within_ms = value
-    return PatternInput(tuple(chain.steps), chain.every, within_ms, position=position)
+        within = parse_time(cursor)
+    return StateInput(StateKind.PATTERN, chain.element, within, position=position)
 
 
 def _sees_every(cursor: Cursor) -> bool:
@@ -80,12 +85,29 @@ class _Chain:
     """Steps joined by ``->``, with the brackets taken away."""
 
     def __init__(self, cursor: Cursor) -> None:
-        self.steps: list[PatternStep] = []
+        self.steps: list[EventElement] = []
         self.every: tuple[int, int] | None = None
         self._cursor = cursor
         self._depth = 0
 
-    def add(self, step: PatternStep) -> None:
+    @property
+    def element(self) -> StateElement:
+        """What was read, as a tree."""
+        elements: list[StateElement] = list(self.steps)
+        if self.every is not None:
+            start, stop = self.every
+            repeated = self.steps[start:stop]
+            inner: StateElement = (
+                NextElement(tuple(repeated), position=repeated[0].position)
+                if len(repeated) > 1
+                else repeated[0]
+            )
+            elements[start:stop] = [EveryElement(inner, position=repeated[0].position)]
+        if len(elements) == 1:
+            return elements[0]
+        return NextElement(tuple(elements), position=self.steps[0].position)
+
+    def add(self, step: EventElement) -> None:
         """Append a step that is read already, but for what may follow it."""
         self.steps.append(step)
         self._refuse_after_step()
@@ -150,7 +172,7 @@ class _Chain:
             cursor.take()
         stream = parse_source(cursor)
         filters = parse_filters(cursor)
-        self.add(PatternStep(stream, reference, filters, position=position))
+        self.add(EventElement(stream, reference, filters, position=position))
 
     def _refuse_after_step(self) -> None:
         cursor = self._cursor

@@ -7,38 +7,68 @@ are keywords.
 from __future__ import annotations
 
 import re
-from typing import assert_never
+from typing import Final, assert_never
 
-from mesh.language.expressions import PREFIX_TIGHTNESS, TIGHTNESS, TIME_UNITS, round_to_float
+from mesh.language.print_expressions import (
+    print_expression,
+    print_function,
+    print_literal,
+    print_name,
+    print_reference,
+    print_string,
+    print_variable,
+)
 from mesh.language.syntax import (
+    AbsentElement,
+    AggregationDefinition,
     Annotation,
+    AnonymousInput,
     App,
-    Binary,
-    Call,
+    AttributeDefinition,
+    CountElement,
+    DeleteFrom,
+    Direction,
+    Element,
+    EventElement,
     EventKind,
-    Expression,
+    EveryElement,
     Filter,
+    FunctionDefinition,
     Handler,
-    Literal,
-    PatternInput,
-    PatternStep,
+    InsertInto,
+    JoinInput,
+    JoinSide,
+    LogicalElement,
+    NextElement,
+    OnDemandQuery,
+    Partition,
+    PartitionKey,
     Query,
     QueryInput,
+    QueryOutput,
+    ReturnEvents,
     Selector,
+    SetAssignment,
+    StateElement,
+    StateInput,
+    StateKind,
+    StoreInput,
     StreamDefinition,
+    StreamFunction,
     StreamInput,
-    Unary,
-    UnaryOperator,
-    Variable,
+    TableDefinition,
+    TriggerDefinition,
+    UpdateOrInsert,
+    UpdateTable,
+    ValuePartition,
+    WindowDefinition,
     WindowHandler,
+    WithinRange,
 )
-from mesh.language.tokens import KEYWORDS
-from mesh.model.types import AttributeType
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
-_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z_0-9]*([.:-][A-Za-z_][A-Za-z_0-9]*)*\Z")
-_CONTROL = re.compile(r"[\x00-\x1f]")
-_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9]*([.:-][A-Za-z_][A-Za-z_0-9]*)*\Z")
+#: How counts are written in sequences.
+_COUNT_SIGNS: Final = {(0, None): "*", (1, None): "+", (0, 1): "?"}
 
 
 def print_app(app: App) -> str:
@@ -46,8 +76,7 @@ def print_app(app: App) -> str:
     parts = []
     if app.annotations:
         parts.append("\n".join(print_annotation(a, of_app=True) for a in app.annotations))
-    elements = [print_stream(s) for s in app.streams] + [print_query(q) for q in app.queries]
-    parts.extend(f"{element};" for element in elements)
+    parts.extend(f"{print_element(element)};" for element in app.elements)
     return "\n\n".join(parts) + "\n"
 
 
@@ -69,31 +98,129 @@ def _key(key: str) -> str:
     return key if _PLAIN_KEY.match(key) else print_string(key)
 
 
-def print_stream(stream: StreamDefinition) -> str:
-    """``define stream S (a int)``, its annotations before it."""
-    attributes = ", ".join(f"{print_name(a.name)} {a.type}" for a in stream.attributes)
-    definition = f"define stream {print_name(stream.name)} ({attributes})"
-    return "\n".join([*(print_annotation(a) for a in stream.annotations), definition])
+def _annotated(annotations: tuple[Annotation, ...], *lines: str) -> str:
+    return "\n".join([*(print_annotation(a) for a in annotations), *lines])
+
+
+# Definitions
+
+
+def print_element(element: Element) -> str:
+    """A definition, query or partition, its annotations before it, without a semicolon."""
+    match element:
+        case Query():
+            return print_query(element)
+        case Partition():
+            return _partition(element)
+        case StreamDefinition() | TableDefinition():
+            kind = "stream" if isinstance(element, StreamDefinition) else "table"
+            text = f"define {kind} {print_name(element.name)} {_attributes(element.attributes)}"
+        case WindowDefinition():
+            window = element.window
+            events = f" output {element.events} events" if element.events else ""
+            text = (
+                f"define window {print_name(element.name)} {_attributes(element.attributes)} "
+                f"{_call(window)}{events}"
+            )
+        case TriggerDefinition():
+            every = "every " if element.is_periodic else ""
+            text = (
+                f"define trigger {print_name(element.name)} "
+                f"at {every}{print_literal(element.schedule)}"
+            )
+        case FunctionDefinition():
+            text = (
+                f"define function {print_name(element.name)}[{print_name(element.language)}] "
+                f"return {element.return_type} {{{element.body}}}"
+            )
+        case AggregationDefinition():
+            return _aggregation(element)
+        case _:
+            assert_never(element)
+    return _annotated(element.annotations, text)
+
+
+def _attributes(attributes: tuple[AttributeDefinition, ...]) -> str:
+    return f"({', '.join(f'{print_name(a.name)} {a.type}' for a in attributes)})"
+
+
+def _aggregation(aggregation: AggregationDefinition) -> str:
+    by = ""
+    if aggregation.aggregate_by is not None:
+        by = f"by {print_variable(aggregation.aggregate_by)} "
+    every = aggregation.every
+    units = (" ... " if every.is_range else ", ").join(every.units)
+    return _annotated(
+        aggregation.annotations,
+        f"define aggregation {print_name(aggregation.name)}",
+        f"from {_stream(aggregation.input)}",
+        *_selector(aggregation.selector),
+        f"aggregate {by}every {units}",
+    )
+
+
+# Queries
 
 
 def print_query(query: Query) -> str:
     """A query, a clause a line, its annotations before it."""
-    lines = [print_annotation(a) for a in query.annotations]
-    lines.append(f"from {_input(query.input)}")
-    lines.extend(_selector(query.selector))
-    events = "" if query.output.events is EventKind.CURRENT else f"{query.output.events} events "
-    lines.append(f"insert {events}into {print_name(query.output.stream)}")
+    return _annotated(
+        query.annotations,
+        f"from {_input(query.input)}",
+        *_selector(query.selector),
+        *_rate(query),
+        _output(query.output),
+    )
+
+
+def print_on_demand_query(query: OnDemandQuery) -> str:
+    """An on-demand query, a clause a line."""
+    lines = [] if query.input is None else [f"from {_store(query.input)}"]
+    changes = isinstance(query.output, DeleteFrom | UpdateTable)
+    if query.input is not None or not changes or query.selector != Selector():
+        lines.extend(_selector(query.selector))
+    if query.output != ReturnEvents():
+        lines.append(_output(query.output))
     return "\n".join(lines)
+
+
+def _store(source: StoreInput) -> str:
+    text = print_reference(source.store)
+    if source.alias is not None:
+        text += f" as {print_name(source.alias)}"
+    if source.on is not None:
+        text += f" on {print_expression(source.on)}"
+    return text + _time_range(source.within, source)
+
+
+def _time_range(within: WithinRange | None, source: StoreInput | JoinInput) -> str:
+    text = ""
+    if within is not None:
+        text += f" within {print_expression(within.start)}"
+        if within.end is not None:
+            text += f", {print_expression(within.end)}"
+    if source.per is not None:
+        text += f" per {print_expression(source.per)}"
+    return text
 
 
 def _input(source: QueryInput) -> str:
     match source:
         case StreamInput():
-            return print_name(source.stream) + "".join(_handler(h) for h in source.handlers)
-        case PatternInput():
-            return _pattern(source)
+            return _stream(source)
+        case JoinInput():
+            return _join(source)
+        case StateInput():
+            return _state(source)
+        case AnonymousInput():
+            return _anonymous(source)
         case _:
             assert_never(source)
+
+
+def _stream(source: StreamInput) -> str:
+    alias = f" as {print_name(source.alias)}" if source.alias is not None else ""
+    return print_reference(source.stream) + "".join(_handler(h) for h in source.handlers) + alias
 
 
 def _handler(handler: Handler) -> str:
@@ -101,29 +228,83 @@ def _handler(handler: Handler) -> str:
         case Filter():
             return f"[{print_expression(handler.condition)}]"
         case WindowHandler():
-            arguments = ", ".join(print_expression(a) for a in handler.arguments)
-            name = ":".join(print_name(part) for part in handler.name.split(":"))
-            return f"#window.{name}({arguments})"
+            return f"#window.{_call(handler)}"
+        case StreamFunction():
+            return f"#{_call(handler)}"
         case _:
             assert_never(handler)
 
 
-def _pattern(pattern: PatternInput) -> str:
-    steps = [_step(step) for step in pattern.steps]
-    if pattern.every is not None:
-        start, stop = pattern.every
-        repeated = " -> ".join(steps[start:stop])
-        # One step alone takes brackets as well: a stream may have a name that needs them.
-        steps[start:stop] = [f"every ({repeated})"]
-    text = " -> ".join(steps)
-    if len(steps) == 1 and pattern.every is None and pattern.steps[0].reference is None:
+def _call(call: WindowHandler | StreamFunction) -> str:
+    inside = "*" if call.takes_all else ", ".join(print_expression(a) for a in call.arguments)
+    return f"{print_function(call.name, call.namespace)}({inside})"
+
+
+def _join(join: JoinInput) -> str:
+    left = " unidirectional" if join.trigger is JoinSide.LEFT else ""
+    right = " unidirectional" if join.trigger is JoinSide.RIGHT else ""
+    on = f" on {print_expression(join.on)}" if join.on is not None else ""
+    sides = f"{_stream(join.left)}{left} {join.kind} {_stream(join.right)}{right}"
+    return f"{sides}{on}{_time_range(join.within, join)}"
+
+
+def _state(source: StateInput) -> str:
+    text = _state_element(source.element, source.kind)
+    if isinstance(source.element, EventElement) and source.element.reference is None:
+        # Without brackets this would be a plain stream.
         text = f"({text})"
-    return text if pattern.within_ms is None else f"{text} within {print_time(pattern.within_ms)}"
+    return text if source.within is None else f"{text} within {print_literal(source.within)}"
 
 
-def _step(step: PatternStep) -> str:
-    reference = f"{print_name(step.reference)}=" if step.reference is not None else ""
-    return reference + print_name(step.stream) + "".join(_handler(f) for f in step.filters)
+def _state_element(element: StateElement, kind: StateKind) -> str:
+    match element:
+        case EventElement():
+            return _event(element)
+        case CountElement():
+            return _event(element.event) + _count(element, kind)
+        case AbsentElement():
+            waiting = f" for {print_literal(element.waiting)}" if element.waiting else ""
+            return f"not {_event(element.event)}{waiting}"
+        case LogicalElement():
+            left, right = (_state_element(e, kind) for e in (element.left, element.right))
+            return f"{left} {element.operator} {right}"
+        case EveryElement():
+            return _every(element, kind)
+        case NextElement():
+            between = ", " if kind is StateKind.SEQUENCE else " -> "
+            return between.join(_state_element(e, kind) for e in element.elements)
+        case _:
+            assert_never(element)
+
+
+def _event(event: EventElement) -> str:
+    reference = f"{print_name(event.reference)}=" if event.reference is not None else ""
+    handlers = "".join(_handler(h) for h in event.handlers)
+    return reference + print_reference(event.stream) + handlers
+
+
+def _count(element: CountElement, kind: StateKind) -> str:
+    least, most = element.least, element.most
+    sign = _COUNT_SIGNS.get((least, most))
+    if sign is not None and kind is StateKind.SEQUENCE:
+        return sign
+    if least == most:
+        return f"<{least}>"
+    return f"<{least}:{'' if most is None else most}>"
+
+
+def _every(every: EveryElement, kind: StateKind) -> str:
+    inner = _state_element(every.element, kind)
+    # One step alone takes brackets as well: a stream may have a name that needs them.  Sequences
+    # and absent events can't have them.
+    is_bare = kind is StateKind.SEQUENCE or isinstance(every.element, AbsentElement)
+    return f"every {inner}" if is_bare else f"every ({inner})"
+
+
+def _anonymous(source: AnonymousInput) -> str:
+    # An inner query may be as deep as the text is long, and most are not.
+    parts = [f"from {_input(source.input)}", *_selector(source.selector), *_rate(source)]
+    return f"({' '.join([*parts, _output(source.output)])})"
 
 
 def _selector(selector: Selector) -> list[str]:
@@ -133,112 +314,78 @@ def _selector(selector: Selector) -> list[str]:
     ]
     lines = [f"select {', '.join(columns) or '*'}"]
     if selector.group_by:
-        lines.append(f"group by {', '.join(print_expression(v) for v in selector.group_by)}")
+        lines.append(f"group by {', '.join(print_variable(v) for v in selector.group_by)}")
     if selector.having is not None:
         lines.append(f"having {print_expression(selector.having)}")
+    if selector.order_by:
+        orders = [
+            print_variable(o.attribute) + (" desc" if o.direction is Direction.DESCENDING else "")
+            for o in selector.order_by
+        ]
+        lines.append(f"order by {', '.join(orders)}")
+    if selector.limit is not None:
+        lines.append(f"limit {print_expression(selector.limit)}")
+    if selector.offset is not None:
+        lines.append(f"offset {print_expression(selector.offset)}")
     return lines
 
 
-def print_expression(expression: Expression, loosest: int = 0) -> str:
-    """An expression; in brackets if its operator binds less tightly than ``loosest``."""
-    match expression:
-        case Literal():
-            return _literal(expression)
-        case Variable():
-            return _variable(expression)
-        case Call():
-            arguments = ", ".join(print_expression(a) for a in expression.arguments)
-            namespace = f"{print_name(expression.namespace)}:" if expression.namespace else ""
-            return f"{namespace}{print_name(expression.name)}({arguments})"
-        case Unary():
-            return _unary(expression)
-        case Binary():
-            tightness = TIGHTNESS[expression.operator]
-            left = print_expression(expression.left, tightness)
-            right = print_expression(expression.right, tightness + 1)
-            text = f"{left} {expression.operator} {right}"
-            return f"({text})" if tightness < loosest else text
+def _rate(query: Query | AnonymousInput) -> list[str]:
+    rate = query.rate
+    if rate is None:
+        return []
+    unit = "" if rate.is_by_time else " events"
+    return [f"output {rate.kind} every {print_literal(rate.every)}{unit}"]
+
+
+def _output(output: QueryOutput) -> str:
+    events = "" if output.events is EventKind.CURRENT else f" {output.events} events"
+    match output:
+        case InsertInto():
+            return f"insert{events} into {print_reference(output.stream)}"
+        case ReturnEvents():
+            return f"return{events}"
+        case DeleteFrom() | UpdateTable() | UpdateOrInsert():
+            return _table_output(output, f" for{events}" if events else "")
         case _:
-            assert_never(expression)
+            assert_never(output)
 
 
-def _unary(expression: Unary) -> str:
-    operand = expression.operand
-    match expression.operator:
-        case UnaryOperator.IS_NULL:
-            assert isinstance(operand, Variable | Call), "'is null' follows a name or a call"
-            return f"{print_expression(operand)} is null"
-        case UnaryOperator.NOT:
-            return f"not {print_expression(operand, PREFIX_TIGHTNESS)}"
-        case UnaryOperator.NEGATE:
-            # ``--`` starts a comment, and a minus before a number is the number's.
-            plain = isinstance(operand, Variable | Call)
-            return f"-{print_expression(operand)}" if plain else f"-({print_expression(operand)})"
+def _table_output(output: DeleteFrom | UpdateTable | UpdateOrInsert, events: str) -> str:
+    assignments: tuple[SetAssignment, ...] = ()
+    match output:
+        case DeleteFrom():
+            verb = "delete"
+        case UpdateTable():
+            verb, assignments = "update", output.assignments
+        case UpdateOrInsert():
+            verb, assignments = "update or insert into", output.assignments
         case _:
-            assert_never(expression.operator)
+            assert_never(output)
+    return (
+        f"{verb} {print_reference(output.table)}{events}{_set(assignments)} "
+        f"on {print_expression(output.on)}"
+    )
 
 
-def _variable(variable: Variable) -> str:
-    if variable.source is None:
-        return print_name(variable.name)
-    index = ""
-    if variable.index is not None:
-        back = -1 - variable.index
-        last = "last" if back == 0 else f"last-{back}"
-        index = f"[{variable.index if variable.index >= 0 else last}]"
-    return f"{print_name(variable.source)}{index}.{print_name(variable.name)}"
+def _set(assignments: tuple[SetAssignment, ...]) -> str:
+    if not assignments:
+        return ""
+    shown = (f"{print_variable(a.attribute)} = {print_expression(a.value)}" for a in assignments)
+    return f" set {', '.join(shown)}"
 
 
-def _literal(literal: Literal) -> str:
-    value = literal.value
-    match literal.type:
-        case AttributeType.STRING:
-            return print_string(str(value))
-        case AttributeType.BOOL:
-            return "true" if value else "false"
-        case AttributeType.INT:
-            return str(value)
-        case AttributeType.LONG:
-            assert isinstance(value, int)
-            return print_time(value) if literal.is_time else f"{value}L"
-        case AttributeType.FLOAT:
-            return f"{_shortest_float(float(value))}f"
-        case _:
-            return repr(float(value))
+def _partition(partition: Partition) -> str:
+    keys = ", ".join(_partition_key(key) for key in partition.keys)
+    queries = "\n".join(f"{print_query(query)};" for query in partition.queries)
+    return _annotated(partition.annotations, f"partition with ({keys})", "begin", queries, "end")
 
 
-def _shortest_float(value: float) -> str:
-    """The shortest decimal that is the same 32-bit float."""
-    texts = (f"{value:.{digits}g}" for digits in range(6, 10))
-    return next(text for text in texts if round_to_float(float(text)) == value)
-
-
-def print_time(time_ms: int) -> str:
-    """Milliseconds as a time constant, in weeks and less: months and years vary in the mind."""
-    parts = []
-    rest = time_ms
-    for words, unit_ms in TIME_UNITS[2:]:
-        count, rest = divmod(rest, unit_ms)
-        if count:
-            parts.append(f"{count} {words[0]}")
-    return " ".join(parts) or "0 sec"
-
-
-def print_name(name: str) -> str:
-    """A name, in backquotes unless it is a plain one."""
-    return name if _NAME.match(name) and name.lower() not in KEYWORDS else f"`{name}`"
-
-
-def print_string(text: str) -> str:
-    """A string in the plainest quotes that can hold it."""
-    has_control = _CONTROL.search(text) is not None
-    if not has_control and "'" not in text and '"' not in text:
-        return f"'{text}'"
-    if not has_control and '"' not in text:
-        return f'"{text}"'
-    escaped = "".join(_ESCAPES.get(char, _control(char)) for char in text)
-    return f'"""{escaped}"""'
-
-
-def _control(char: str) -> str:
-    return f"\\u{ord(char):04x}" if char < " " else char
+def _partition_key(key: PartitionKey) -> str:
+    of = f"of {print_reference(key.stream)}"
+    if isinstance(key, ValuePartition):
+        return f"{print_expression(key.expression)} {of}"
+    ranges = " or ".join(
+        f"{print_expression(r.condition)} as {print_string(r.label)}" for r in key.ranges
+    )
+    return f"{ranges} {of}"

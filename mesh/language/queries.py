@@ -10,13 +10,13 @@ from mesh.language.patterns import parse_pattern, starts_pattern
 from mesh.language.sources import parse_filters, parse_source
 from mesh.language.syntax import (
     Annotation,
+    EventElement,
     EventKind,
     Expression,
     Filter,
     Handler,
     InsertInto,
     OutputAttribute,
-    PatternStep,
     Query,
     QueryInput,
     Selector,
@@ -55,7 +55,7 @@ def _input(cursor: Cursor) -> QueryInput:
     handlers = _handlers(cursor)
     filters = tuple(handler for handler in handlers if isinstance(handler, Filter))
     if len(filters) == len(handlers) and _continues_as_pattern(cursor):
-        return parse_pattern(cursor, PatternStep(stream, None, filters, position=position))
+        return parse_pattern(cursor, EventElement(stream, None, filters, position=position))
     if cursor.sees_word(*_JOINS) or (cursor.sees_word("as") and _is_join_alias(cursor)):
         raise not_supported("joins", cursor.position)
     if cursor.sees_word("as"):
@@ -90,9 +90,10 @@ def _window(cursor: Cursor) -> WindowHandler:
     position = cursor.take().position
     cursor.take()
     cursor.take()
+    namespace = None
     name = cursor.expect_name("the name of a window")
     if cursor.accept(":"):
-        name = f"{name}:{cursor.expect_name('the name of a window')}"
+        namespace, name = name, cursor.expect_name("the name of a window")
     cursor.expect("(")
     arguments: list[Expression] = []
     if not cursor.sees(")"):
@@ -104,7 +105,7 @@ def _window(cursor: Cursor) -> WindowHandler:
     if not cursor.sees(")"):
         cursor.fail("','", "')'")
     cursor.take()
-    return WindowHandler(name, tuple(arguments), position=position)
+    return WindowHandler(name, tuple(arguments), namespace, position=position)
 
 
 def _selector(cursor: Cursor) -> Selector:

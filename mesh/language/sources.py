@@ -6,19 +6,20 @@ from typing import TYPE_CHECKING
 
 from mesh.errors import not_supported
 from mesh.language.expressions import parse_expression
-from mesh.language.syntax import Filter
+from mesh.language.syntax import Filter, StreamReference
 
 if TYPE_CHECKING:
     from mesh.language.cursor import Cursor
 
 
-def parse_source(cursor: Cursor) -> str:
+def parse_source(cursor: Cursor) -> StreamReference:
     """The name of a stream that is read or written."""
     if cursor.sees("#"):
         raise not_supported("inner streams (#S)", cursor.position)
     if cursor.sees("!"):
         raise not_supported("fault streams (!S)", cursor.position)
-    return cursor.expect_name("the name of a stream")
+    position = cursor.position
+    return StreamReference(cursor.expect_name("the name of a stream"), position=position)
 
 
 def parse_filters(cursor: Cursor) -> tuple[Filter, ...]:

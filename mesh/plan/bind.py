@@ -15,12 +15,14 @@ from mesh.errors import MeshError, Position, not_supported
 from mesh.language.syntax import (
     App,
     BinaryOperator,
+    EventElement,
     EventKind,
+    Filter,
+    InsertInto,
     Literal,
-    PatternInput,
-    PatternStep,
     Query,
     Selector,
+    StateInput,
     StreamDefinition,
     StreamInput,
     Variable,
@@ -43,6 +45,7 @@ from mesh.plan.bound import (
 )
 from mesh.plan.expressions import bind_condition, bind_expression, type_of
 from mesh.plan.scopes import OutputScope, PatternScope, Scope, StreamScope, nearest
+from mesh.plan.supported import check_supported, pattern_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -60,9 +63,10 @@ def bind(app: App) -> BoundApp:
     """Resolve every name and type of ``app``.
 
     Raises:
-        MeshError: MESH-L2xx for what is not defined or doesn't fit, MESH-L900 for what is not
+        MeshError: MESH-L2xx for what is not defined or doesn't fit, MESH-P900 for what is not
             supported yet.  An app without a name is bound; its name is empty then.
     """
+    check_supported(app)
     check_annotations(app)
     streams: dict[str, StreamSchema] = {}
     for definition in app.streams:
@@ -125,6 +129,9 @@ def _shown(schema: StreamSchema) -> str:
 def _query(query: Query, name: str, streams: dict[str, StreamSchema]) -> BoundQuery:
     source: BoundStream | BoundPattern
     scope: Scope
+    # What else there is of inputs and outputs has been refused.
+    assert isinstance(query.input, StreamInput | StateInput)
+    assert isinstance(query.output, InsertInto)
     if isinstance(query.input, StreamInput):
         source = _stream_input(query.input, streams)
         scope = StreamScope(source.schema)
@@ -133,12 +140,12 @@ def _query(query: Query, name: str, streams: dict[str, StreamSchema]) -> BoundQu
         source = _pattern(query.input, streams)
         scope = PatternScope(_step_names(query.input, source))
         available = _pattern_outputs(source)
-    _refuse_endless_wait(query, source)
+    _refuse_endless_wait(query.output, source)
     selector = query.selector
     outputs = _outputs(selector, scope, available, query)
     group_by = tuple(scope.column(variable) for variable in selector.group_by)
     produced = StreamSchema(
-        query.output.stream, tuple(Attribute(o.name, type_of(o.expression)) for o in outputs)
+        query.output.stream.name, tuple(Attribute(o.name, type_of(o.expression)) for o in outputs)
     )
     having = None
     if selector.having is not None:
@@ -155,16 +162,16 @@ def _query(query: Query, name: str, streams: dict[str, StreamSchema]) -> BoundQu
     )
 
 
-def _refuse_endless_wait(query: Query, source: BoundStream | BoundPattern) -> None:
+def _refuse_endless_wait(output: InsertInto, source: BoundStream | BoundPattern) -> None:
     """Refuse to insert expired events where none ever expires."""
     has_window = isinstance(source, BoundStream) and source.window is not None
-    if query.output.events is EventKind.EXPIRED and not has_window:
+    if output.events is EventKind.EXPIRED and not has_window:
         raise MeshError(
             "MESH-L216",
             "expired events of a query without a window",
             detail="Events expire by leaving a window, so nothing would ever come out.",
             hint="Add a window, or leave 'expired events' out.",
-            position=query.output.position,
+            position=output.position,
         )
 
 
@@ -183,7 +190,7 @@ def _schema(name: str, streams: Mapping[str, StreamSchema], position: Position) 
 
 
 def _stream_input(source: StreamInput, streams: Mapping[str, StreamSchema]) -> BoundStream:
-    schema = _schema(source.stream, streams, source.position)
+    schema = _schema(source.stream.name, streams, source.position)
     scope = StreamScope(schema)
     filters: list[BoundExpression] = []
     filters_after: list[BoundExpression] = []
@@ -191,7 +198,7 @@ def _stream_input(source: StreamInput, streams: Mapping[str, StreamSchema]) -> B
     for handler in source.handlers:
         if isinstance(handler, WindowHandler):
             window = _window(handler)
-        else:
+        elif isinstance(handler, Filter):
             condition = bind_condition(handler.condition, scope, "a filter")
             (filters if window is None else filters_after).append(condition)
     return BoundStream(schema, tuple(filters), window, tuple(filters_after))
@@ -199,7 +206,7 @@ def _stream_input(source: StreamInput, streams: Mapping[str, StreamSchema]) -> B
 
 def _window(handler: WindowHandler) -> Window:
     if handler.name != "time":
-        if handler.name in _WINDOWS_ELSEWHERE or ":" in handler.name:
+        if handler.name in _WINDOWS_ELSEWHERE or handler.namespace:
             raise not_supported(f"windows of kind {handler.name}", handler.position)
         raise MeshError(
             "MESH-L213",
@@ -229,32 +236,29 @@ def _window_error(what: str, position: Position) -> MeshError:
     )
 
 
-def _pattern(source: PatternInput, streams: Mapping[str, StreamSchema]) -> BoundPattern:
-    if source.every is None:
-        raise not_supported(
-            "patterns without 'every'", source.position, hint="Write every (..) -> .. ."
-        )
-    if source.every != (0, 1):
-        raise not_supported("'every' over other events than the first", source.position)
-    if len(source.steps) < 2:
-        raise not_supported(
-            "patterns of one event",
-            source.position,
-            hint=f"A plain query does the same: from {source.steps[0].stream}[..] select .. .",
-        )
-    schemas = [_schema(step.stream, streams, step.position) for step in source.steps]
-    names = tuple(_step_name(step) for step in source.steps)
-    _refuse_double_references(source.steps)
+def _pattern(source: StateInput, streams: Mapping[str, StreamSchema]) -> BoundPattern:
+    written = pattern_steps(source)
+    schemas = [_schema(step.stream.name, streams, step.position) for step in written]
+    names = tuple(step.name for step in written)
+    _refuse_double_references(written)
     steps = tuple(zip(names, schemas, strict=True))
     bound = []
-    for index, step in enumerate(source.steps):
+    for index, step in enumerate(written):
         scope = PatternScope(steps, index)
-        conditions = [bind_condition(f.condition, scope, "a filter") for f in step.filters]
+        conditions = [
+            bind_condition(handler.condition, scope, "a filter")
+            for handler in step.handlers
+            if isinstance(handler, Filter)
+        ]
         bound.append(BoundStep(schemas[index], _all(conditions)))
-    return BoundPattern(tuple(bound), source.within_ms)
+    within_ms = None
+    if source.within is not None:
+        assert isinstance(source.within.value, int)
+        within_ms = source.within.value
+    return BoundPattern(tuple(bound), within_ms)
 
 
-def _refuse_double_references(steps: Iterable[PatternStep]) -> None:
+def _refuse_double_references(steps: Iterable[EventElement]) -> None:
     seen: set[str] = set()
     for step in steps:
         if step.reference is None:
@@ -277,14 +281,10 @@ def _all(conditions: list[BoundExpression]) -> BoundExpression | None:
     )
 
 
-def _step_name(step: PatternStep) -> str:
-    return step.reference if step.reference is not None else step.stream
-
-
-def _step_names(source: PatternInput, bound: BoundPattern) -> tuple[tuple[str, StreamSchema], ...]:
+def _step_names(source: StateInput, bound: BoundPattern) -> tuple[tuple[str, StreamSchema], ...]:
     return tuple(
-        (_step_name(step), bound_step.schema)
-        for step, bound_step in zip(source.steps, bound.steps, strict=True)
+        (step.name, bound_step.schema)
+        for step, bound_step in zip(pattern_steps(source), bound.steps, strict=True)
     )
 
 

@@ -105,7 +105,7 @@ def _part(app: str, streams: Iterable[StreamSchema], tree: App, queries: tuple[Q
     written = {definition.name: definition for definition in tree.streams}
     definitions = tuple(written.get(s.name) or _definition(s) for s in streams)
     annotations = (Annotation("App:name", ((None, app),)),)
-    return print_app(App(annotations, definitions, queries))
+    return print_app(App(annotations, (*definitions, *queries)))
 
 
 def _definition(schema: StreamSchema) -> StreamDefinition:
@@ -129,5 +129,6 @@ def _named(query: Query, name: str) -> Query:
         query.selector,
         query.output,
         (named, *others),
+        query.rate,
         position=query.position,
     )

@@ -53,7 +53,7 @@ def wire(bound: BoundApp, groups: Sequence[Group], partitions: int = PARTITIONS)
     """The channels between ``groups`` and to the world, in the order of the app's streams.
 
     Raises:
-        MeshError: MESH-L900 where a group writes a stream and would have to read it off the wire;
+        MeshError: MESH-P900 where a group writes a stream and would have to read it off the wire;
             MESH-P213 where there are more instances than partitions.
     """
     assert partitions >= 1

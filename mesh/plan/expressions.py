@@ -20,7 +20,9 @@ from mesh.language.syntax import (
     Binary,
     BinaryOperator,
     Call,
+    EventReference,
     Expression,
+    InTable,
     Literal,
     Unary,
     UnaryOperator,
@@ -77,6 +79,8 @@ def bind_expression(expression: Expression, scope: Scope) -> BoundExpression:
             return _binary(expression, scope)
         case Call():
             return _call(expression, scope)
+        case EventReference() | InTable():
+            raise not_supported("'is null' of an event, and 'in' a table", expression.position)
         case _:
             assert_never(expression)
 

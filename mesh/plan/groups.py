@@ -72,7 +72,7 @@ def cut(app: App, bound: BoundApp) -> tuple[Group, ...]:
     """The groups of ``app``, in the order of their first queries.
 
     Raises:
-        MeshError: MESH-P2xx where ``@dist`` asks for what can't be, MESH-L900 for what can't yet.
+        MeshError: MESH-P2xx where ``@dist`` asks for what can't be, MESH-P900 for what can't yet.
     """
     members: dict[str, list[tuple[Query, BoundQuery]]] = {}
     parallels: dict[str, tuple[int, str]] = {}

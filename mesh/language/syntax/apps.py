@@ -1,0 +1,79 @@
+"""A whole app: its annotations, and definitions, queries and partitions in the order written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mesh.language.syntax.basics import Annotation, find
+from mesh.language.syntax.definitions import (
+    AggregationDefinition,
+    Definition,
+    FunctionDefinition,
+    StreamDefinition,
+    TableDefinition,
+    TriggerDefinition,
+    WindowDefinition,
+)
+from mesh.language.syntax.queries import Partition, Query
+
+Element = Definition | Query | Partition
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """A whole text."""
+
+    #: Those of the app itself: ``@App:name('..')`` and the like.
+    annotations: tuple[Annotation, ...] = ()
+    elements: tuple[Element, ...] = ()
+
+    @property
+    def name(self) -> str | None:
+        """The name given by ``@App:name('..')``."""
+        annotation = find(self.annotations, "App:name")
+        return annotation.get() if annotation else None
+
+    @property
+    def streams(self) -> tuple[StreamDefinition, ...]:
+        """Its ``define stream``, in order; so with the others below."""
+        return tuple(e for e in self.elements if isinstance(e, StreamDefinition))
+
+    @property
+    def tables(self) -> tuple[TableDefinition, ...]:
+        """Its ``define table``."""
+        return tuple(e for e in self.elements if isinstance(e, TableDefinition))
+
+    @property
+    def windows(self) -> tuple[WindowDefinition, ...]:
+        """Its ``define window``."""
+        return tuple(e for e in self.elements if isinstance(e, WindowDefinition))
+
+    @property
+    def triggers(self) -> tuple[TriggerDefinition, ...]:
+        """Its ``define trigger``."""
+        return tuple(e for e in self.elements if isinstance(e, TriggerDefinition))
+
+    @property
+    def functions(self) -> tuple[FunctionDefinition, ...]:
+        """Its ``define function``."""
+        return tuple(e for e in self.elements if isinstance(e, FunctionDefinition))
+
+    @property
+    def aggregations(self) -> tuple[AggregationDefinition, ...]:
+        """Its ``define aggregation``."""
+        return tuple(e for e in self.elements if isinstance(e, AggregationDefinition))
+
+    @property
+    def definitions(self) -> tuple[Definition, ...]:
+        """All that is no query and no partition."""
+        return tuple(e for e in self.elements if not isinstance(e, Query | Partition))
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        """The queries outside of partitions."""
+        return tuple(e for e in self.elements if isinstance(e, Query))
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        """The partitions."""
+        return tuple(e for e in self.elements if isinstance(e, Partition))

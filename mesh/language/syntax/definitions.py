@@ -1,0 +1,123 @@
+"""Definitions: streams, tables, windows, triggers, functions, aggregations."""
+
+# ``at()`` makes a field, it is no value that instances would share.
+# ruff: noqa: RUF009
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mesh.language.syntax.basics import Annotation, at
+from mesh.language.syntax.expressions import Literal, TimeUnit, Variable
+
+if TYPE_CHECKING:
+    from mesh.errors import Position
+    from mesh.language.syntax.inputs import StreamInput, WindowHandler
+    from mesh.language.syntax.queries import EventKind, Selector
+    from mesh.model.types import AttributeType
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeDefinition:
+    """``temp double``."""
+
+    name: str
+    type: AttributeType
+    position: Position = at()
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDefinition:
+    """``define stream S (a int, b string)``.  A definition's position is that of its name."""
+
+    name: str
+    attributes: tuple[AttributeDefinition, ...]
+    annotations: tuple[Annotation, ...] = ()
+    position: Position = at()
+
+
+@dataclass(frozen=True, slots=True)
+class TableDefinition:
+    """``@PrimaryKey('a') define table T (a int)``."""
+
+    name: str
+    attributes: tuple[AttributeDefinition, ...]
+    annotations: tuple[Annotation, ...] = ()
+    position: Position = at()
+
+
+@dataclass(frozen=True, slots=True)
+class WindowDefinition:
+    """``define window W (a int) length(5) output all events``."""
+
+    name: str
+    attributes: tuple[AttributeDefinition, ...]
+    window: WindowHandler
+    #: None: nothing was said.
+    events: EventKind | None = None
+    annotations: tuple[Annotation, ...] = ()
+    position: Position = at()
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerDefinition:
+    """``define trigger T at 'start'``, ``at every 5 min``, ``at '0 0 * * * ?'``."""
+
+    name: str
+    #: A time constant behind ``every``; or a text, ``start`` or a cron expression.
+    schedule: Literal
+    annotations: tuple[Annotation, ...] = ()
+    position: Position = at()
+
+    @property
+    def is_periodic(self) -> bool:
+        """Whether it was defined by ``at every``."""
+        return self.schedule.is_time
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionDefinition:
+    """``define function f[javascript] return string { .. }``."""
+
+    name: str
+    language: str
+    return_type: AttributeType
+    #: What stands between the outer brackets.
+    body: str
+    annotations: tuple[Annotation, ...] = ()
+    position: Position = at()
+
+
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """``every sec ... year`` or ``every sec, min, hour``."""
+
+    #: As written; of a range the two ends.
+    units: tuple[TimeUnit, ...]
+    is_range: bool = False
+    position: Position = at()
+
+
+@dataclass(frozen=True, slots=True)
+class AggregationDefinition:
+    """``define aggregation A from S select .. group by .. aggregate by ts every sec ... year``."""
+
+    name: str
+    input: StreamInput
+    selector: Selector
+    #: The attribute that holds the time; None: when the event came.
+    aggregate_by: Variable | None
+    every: Durations
+    annotations: tuple[Annotation, ...] = ()
+    position: Position = at()
+
+
+Definition = (
+    StreamDefinition
+    | TableDefinition
+    | WindowDefinition
+    | TriggerDefinition
+    | FunctionDefinition
+    | AggregationDefinition
+)

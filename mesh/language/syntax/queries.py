@@ -1,0 +1,260 @@
+"""Queries but for what they read: selection, rate, output; partitions; on-demand queries."""
+
+# ``at()`` makes a field, it is no value that instances would share.
+# ruff: noqa: RUF009
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from mesh.language.syntax.basics import Annotation, StreamReference, at, find
+from mesh.language.syntax.expressions import Expression, Literal, Variable
+
+if TYPE_CHECKING:
+    from mesh.errors import Position
+    from mesh.language.syntax.inputs import QueryInput, WithinRange
+
+
+# Selection
+
+
+@dataclass(frozen=True, slots=True)
+class OutputAttribute:
+    """``avg(temp) as avgTemp``; without an alias a variable's own name."""
+
+    expression: Expression
+    alias: str | None = None
+    position: Position = at()
+
+
+class Direction(StrEnum):
+    """How ``order by`` orders."""
+
+    ASCENDING = "asc"
+    DESCENDING = "desc"
+
+
+@dataclass(frozen=True, slots=True)
+class OrderBy:
+    """``temp desc``."""
+
+    attribute: Variable
+    direction: Direction = Direction.ASCENDING
+    position: Position = at()
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """``select .. group by .. having .. order by .. limit .. offset ..``.
+
+    No attributes means ``*``, and so does a query without ``select``.
+    """
+
+    attributes: tuple[OutputAttribute, ...] = ()
+    group_by: tuple[Variable, ...] = ()
+    having: Expression | None = None
+    order_by: tuple[OrderBy, ...] = ()
+    limit: Expression | None = None
+    offset: Expression | None = None
+    position: Position = at()
+
+
+# Rate
+
+
+class RateKind(StrEnum):
+    """Which events of those that came together are put out."""
+
+    ALL = "all"
+    FIRST = "first"
+    LAST = "last"
+    SNAPSHOT = "snapshot"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRate:
+    """``output last every 5 events``, ``output snapshot every 1 min``."""
+
+    kind: RateKind
+    #: A number of events, of type int; or a time constant, of type long.
+    every: Literal
+    position: Position = at()
+
+    @property
+    def is_by_time(self) -> bool:
+        """Whether ``every`` is a time."""
+        return self.every.is_time
+
+
+# Output
+
+
+class EventKind(StrEnum):
+    """Which events of a query go on: ``insert [current|expired|all events] into``."""
+
+    CURRENT = "current"
+    EXPIRED = "expired"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class InsertInto:
+    """``insert all events into S``."""
+
+    stream: StreamReference
+    events: EventKind = EventKind.CURRENT
+    position: Position = at()
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFrom:
+    """``delete T for expired events on T.a == a``."""
+
+    table: StreamReference
+    on: Expression
+    events: EventKind = EventKind.CURRENT
+    position: Position = at()
+
+
+@dataclass(frozen=True, slots=True)
+class SetAssignment:
+    """``T.a = b + 1``."""
+
+    attribute: Variable
+    value: Expression
+    position: Position = at()
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateTable:
+    """``update T for all events set T.a = b on T.c == c``; no assignments: all by their names."""
+
+    table: StreamReference
+    assignments: tuple[SetAssignment, ...]
+    on: Expression
+    events: EventKind = EventKind.CURRENT
+    position: Position = at()
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateOrInsert:
+    """``update or insert into T set T.a = b on T.c == c``."""
+
+    table: StreamReference
+    assignments: tuple[SetAssignment, ...]
+    on: Expression
+    events: EventKind = EventKind.CURRENT
+    position: Position = at()
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnEvents:
+    """``return all events``: what an inner query gives to the one around it."""
+
+    events: EventKind = EventKind.CURRENT
+    position: Position = at()
+
+
+QueryOutput = InsertInto | DeleteFrom | UpdateTable | UpdateOrInsert | ReturnEvents
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """``@info(..) from .. select .. output .. insert into ..``."""
+
+    input: QueryInput
+    selector: Selector
+    output: QueryOutput
+    annotations: tuple[Annotation, ...] = ()
+    rate: OutputRate | None = None
+    position: Position = at()
+
+    @property
+    def name(self) -> str | None:
+        """The name given by ``@info(name='..')``."""
+        info = find(self.annotations, "info")
+        return info.get("name") if info else None
+
+
+# Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class ValuePartition:
+    """``symbol of S``: one instance for each value."""
+
+    expression: Expression
+    stream: StreamReference
+    position: Position = at()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRange:
+    """``a > 5 as 'large'``."""
+
+    condition: Expression
+    label: str
+    position: Position = at()
+
+
+@dataclass(frozen=True, slots=True)
+class RangePartition:
+    """``a > 5 as 'large' or a <= 5 as 'small' of S``: one instance for each label."""
+
+    ranges: tuple[PartitionRange, ...]
+    stream: StreamReference
+    position: Position = at()
+
+
+PartitionKey = ValuePartition | RangePartition
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """``@purge(..) partition with (a of S) begin .. end``."""
+
+    keys: tuple[PartitionKey, ...]
+    queries: tuple[Query, ...]
+    annotations: tuple[Annotation, ...] = ()
+    position: Position = at()
+
+    @property
+    def name(self) -> str | None:
+        """The name given by ``@info(name='..')``."""
+        info = find(self.annotations, "info")
+        return info.get("name") if info else None
+
+
+# On-demand queries
+
+
+@dataclass(frozen=True, slots=True)
+class StoreInput:
+    """``from T as t on .. within .., .. per ..``: a table, window or aggregation that is asked."""
+
+    store: StreamReference
+    alias: str | None = None
+    on: Expression | None = None
+    within: WithinRange | None = None
+    per: Expression | None = None
+    position: Position = at()
+
+    @property
+    def name(self) -> str:
+        """What its attributes are called by: the alias, or the store's name."""
+        return self.alias if self.alias is not None else self.store.name
+
+
+@dataclass(frozen=True, slots=True)
+class OnDemandQuery:
+    """``from T on .. select ..``, ``select .. insert into T``, ``delete T on ..``, and so on.
+
+    One with an input and without another output returns its rows: ``ReturnEvents``.
+    """
+
+    input: StoreInput | None
+    selector: Selector
+    output: QueryOutput
+    position: Position = at()
