@@ -1,0 +1,23 @@
+"""The catalogue: every name that SiddhiQL can call, what it takes and what comes of it.
+
+    value, type = Argument(INT, Form.ATTRIBUTE), Argument(STRING, Form.CONSTANT, "long")
+    resolve(SCALARS, "cast", (value, type))  # Resolution(.., type=AttributeType.LONG)
+
+A call is judged as the reference engine judges it when it creates an app.
+"""
+
+from mesh.functions.catalogue.engine import AGGREGATORS as AGGREGATORS
+from mesh.functions.catalogue.engine import SCALARS as SCALARS
+from mesh.functions.catalogue.model import Argument as Argument
+from mesh.functions.catalogue.model import Form as Form
+from mesh.functions.catalogue.model import Kind as Kind
+from mesh.functions.catalogue.model import Origin as Origin
+from mesh.functions.catalogue.model import Overload as Overload
+from mesh.functions.catalogue.model import Parameter as Parameter
+from mesh.functions.catalogue.model import Reason as Reason
+from mesh.functions.catalogue.model import Refusal as Refusal
+from mesh.functions.catalogue.model import Resolution as Resolution
+from mesh.functions.catalogue.model import Signature as Signature
+from mesh.functions.catalogue.resolve import describe as describe
+from mesh.functions.catalogue.resolve import nearest_name as nearest_name
+from mesh.functions.catalogue.resolve import resolve as resolve

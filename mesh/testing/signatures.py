@@ -1,0 +1,123 @@
+"""Calls as text, judged by the catalogue: what its test and the recorder of its cases share.
+
+A case file has one call a line, and behind ``=>`` what the reference engine makes of it:
+
+    sum(i) => long
+    sum(s) => refused: There is no parameterOverload for 'sum' ..
+
+Calls stand over ``STREAM``, whose attributes are named after their types.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from mesh.functions.catalogue import Argument, Form, Resolution, resolve
+from mesh.model.types import NUMERIC, AttributeType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from mesh.functions.catalogue import Refusal, Signature
+
+STREAM: Final = (
+    "define stream S (i int, l long, f float, d double, b bool, s string, o object, "
+    "i2 int, l2 long, d2 double, s2 string);"
+)
+ARROW: Final = "=>"
+
+_ATTRIBUTES: Final = {
+    name: AttributeType(kind) for name, kind in re.findall(r"(\w+) (\w+)[,)]", STREAM)
+}
+_LITERALS: Final = (
+    (re.compile(r"-?\d+"), AttributeType.INT),
+    (re.compile(r"-?\d+L"), AttributeType.LONG),
+    (re.compile(r"\d+ (sec|min|hour|day)"), AttributeType.LONG),
+    (re.compile(r"-?\d+\.\d+f"), AttributeType.FLOAT),
+    (re.compile(r"-?\d+\.\d+"), AttributeType.DOUBLE),
+    (re.compile(r"true|false"), AttributeType.BOOL),
+    (re.compile(r"'[^']*'"), AttributeType.STRING),
+)
+_TIMES_MS: Final = {"sec": 1_000, "min": 60_000, "hour": 3_600_000, "day": 86_400_000}
+_EXPRESSION: Final = re.compile(r"(\w+) [-+*>] (\w+)")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """A call and what the engine answered; ``line`` counts from 1."""
+
+    line: int
+    call: str
+    answer: str
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the engine creates the app."""
+        return not self.answer.startswith("refused")
+
+
+def read_cases(path: Path) -> tuple[RecordedCall, ...]:
+    """The calls of a case file; empty lines and those that start with ``#`` are for people."""
+    cases = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if line and not line.startswith("#"):
+            call, _, answer = line.partition(ARROW)
+            cases.append(RecordedCall(number, call.strip(), answer.strip()))
+    return tuple(cases)
+
+
+def judge(call: str, tables: Mapping[str, Signature]) -> Resolution | Refusal:
+    """What the catalogue says of ``call``; calls among its arguments are typed first."""
+    name, _, inside = call.partition("(")
+    assert inside.endswith(")"), call
+    return resolve(
+        tables, name, tuple(argument(text, tables) for text in _split(inside.removesuffix(")")))
+    )
+
+
+def argument(text: str, tables: Mapping[str, Signature]) -> Argument:
+    """An attribute of ``STREAM``, a literal, a call, or two operands with their operator."""
+    if text in _ATTRIBUTES:
+        return Argument(_ATTRIBUTES[text], Form.ATTRIBUTE)
+    for pattern, kind in _LITERALS:
+        if pattern.fullmatch(text):
+            return Argument(kind, Form.CONSTANT, _value(text, kind))
+    if operation := _EXPRESSION.fullmatch(text):
+        operands = [argument(operand, tables).type for operand in operation.groups()]
+        wider = max(operands, key=NUMERIC.index)
+        return Argument(AttributeType.BOOL if ">" in text else wider)
+    nested = judge(text, tables)
+    assert isinstance(nested, Resolution), (text, nested)
+    assert nested.type is not None, text
+    return Argument(nested.type)
+
+
+def _value(text: str, kind: AttributeType) -> str | int | float | bool:
+    match kind:
+        case AttributeType.STRING:
+            return text[1:-1]
+        case AttributeType.BOOL:
+            return text == "true"
+        case AttributeType.INT | AttributeType.LONG:
+            number, _, unit = text.partition(" ")
+            return int(number.removesuffix("L")) * _TIMES_MS.get(unit, 1)
+        case _:
+            return float(text.removesuffix("f"))
+
+
+def _split(text: str) -> list[str]:
+    """Arguments at commas outside of parentheses and strings."""
+    parts, depth, quoted, start = [], 0, False, 0
+    for index, character in enumerate(text):
+        if character == "'":
+            quoted = not quoted
+        elif not quoted and character in "()":
+            depth += 1 if character == "(" else -1
+        elif not quoted and character == "," and depth == 0:
+            parts.append(text[start:index].strip())
+            start = index + 1
+    last = text[start:].strip()
+    return [*parts, last] if last or parts else []
