@@ -31,7 +31,7 @@ _APPS: Final = {
     "stream_functions": "from S#{call} select * insert into Out;",
 }
 _NOT_THE_REASON: Final = (
-    re.compile(r"^[\w.]+(Exception|Error): "),
+    re.compile(r"^io\.siddhi[\w.]+: |^java\.lang\."),
     re.compile(r"^Error on .*? near '.*?'\. ?", re.DOTALL),
     re.compile(r" Supported parameter overloads are .*", re.DOTALL),
     re.compile(r" \(java\.lang\..*|; define stream .*", re.DOTALL),

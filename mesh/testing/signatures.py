@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from mesh.functions.catalogue import Argument, Form, Resolution, resolve
+from mesh.functions.catalogue import AGGREGATORS, SCALARS, Argument, Form, Resolution, resolve
 from mesh.model.types import NUMERIC, AttributeType
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ STREAM: Final = (
     "i2 int, l2 long, d2 double, s2 string);"
 )
 ARROW: Final = "=>"
+FUNCTIONS: Final = SCALARS | AGGREGATORS
 
 _ATTRIBUTES: Final = {
     name: AttributeType(kind) for name, kind in re.findall(r"(\w+) (\w+)[,)]", STREAM)
@@ -69,27 +70,25 @@ def read_cases(path: Path) -> tuple[RecordedCall, ...]:
     return tuple(cases)
 
 
-def judge(call: str, tables: Mapping[str, Signature]) -> Resolution | Refusal:
+def judge(call: str, table: Mapping[str, Signature]) -> Resolution | Refusal:
     """What the catalogue says of ``call``; calls among its arguments are typed first."""
     name, _, inside = call.partition("(")
     assert inside.endswith(")"), call
-    return resolve(
-        tables, name, tuple(argument(text, tables) for text in _split(inside.removesuffix(")")))
-    )
+    return resolve(table, name, tuple(argument(text) for text in _split(inside.removesuffix(")"))))
 
 
-def argument(text: str, tables: Mapping[str, Signature]) -> Argument:
+def argument(text: str) -> Argument:
     """An attribute of ``STREAM``, a literal, a call, or two operands with their operator."""
-    if text in _ATTRIBUTES:
-        return Argument(_ATTRIBUTES[text], Form.ATTRIBUTE)
+    if (name := text.removeprefix("S.")) in _ATTRIBUTES:
+        return Argument(_ATTRIBUTES[name], Form.ATTRIBUTE)
     for pattern, kind in _LITERALS:
         if pattern.fullmatch(text):
             return Argument(kind, Form.CONSTANT, _value(text, kind))
     if operation := _EXPRESSION.fullmatch(text):
-        operands = [argument(operand, tables).type for operand in operation.groups()]
+        operands = [argument(operand).type for operand in operation.groups()]
         wider = max(operands, key=NUMERIC.index)
         return Argument(AttributeType.BOOL if ">" in text else wider)
-    nested = judge(text, tables)
+    nested = judge(text, FUNCTIONS)
     assert isinstance(nested, Resolution), (text, nested)
     assert nested.type is not None, text
     return Argument(nested.type)

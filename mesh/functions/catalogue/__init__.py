@@ -21,3 +21,5 @@ from mesh.functions.catalogue.model import Signature as Signature
 from mesh.functions.catalogue.resolve import describe as describe
 from mesh.functions.catalogue.resolve import nearest_name as nearest_name
 from mesh.functions.catalogue.resolve import resolve as resolve
+from mesh.functions.catalogue.streams import STREAM_FUNCTIONS as STREAM_FUNCTIONS
+from mesh.functions.catalogue.windows import WINDOWS as WINDOWS

@@ -106,6 +106,8 @@ class Kind(StrEnum):
     AGGREGATOR = "aggregator"
     WINDOW = "window"
     STREAM_FUNCTION = "stream function"
+    #: A stream function that the engine takes in plain queries and joins, but not in patterns.
+    STREAM_PROCESSOR = "stream processor"
 
 
 class Origin(StrEnum):

@@ -1,0 +1,147 @@
+"""The windows of the reference engine (Siddhi 5.1.7).
+
+Sizes and times are constants; keys, timestamps and what is sorted by are attributes.  The engine
+lets nearly every value pass: a length of -1 is accepted.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mesh.functions.catalogue.model import (
+    ATTRIBUTE,
+    BOOL,
+    CONSTANT,
+    DOUBLE,
+    INT,
+    LONG,
+    NUMBER,
+    STRING,
+    WHOLE,
+    Argument,
+    Form,
+    Kind,
+    Objection,
+    Overload,
+    Parameter,
+    Reason,
+    Signature,
+)
+from mesh.functions.catalogue.running import RUNNING_WINDOWS
+from mesh.model.types import AttributeType
+
+_ORDERS: Final = ("asc", "desc")
+
+
+def _window(name: str, *forms: tuple[Parameter, ...] | Overload) -> Signature:
+    overloads = tuple(form if isinstance(form, Overload) else Overload(form) for form in forms)
+    return Signature(name, Kind.WINDOW, overloads, runs=name in RUNNING_WINDOWS)
+
+
+def _not_negative(arguments: tuple[Argument, ...]) -> Objection | None:
+    value = arguments[0].value
+    if isinstance(value, int) and value < 0:
+        return Objection(Reason.VALUE, "can't have fewer events than none", 0)
+    return None
+
+
+def _int_start_is_constant(arguments: tuple[Argument, ...]) -> Objection | None:
+    start = arguments[2]
+    if start.type is AttributeType.INT and start.form is not Form.CONSTANT:
+        what = "takes a constant or a long as its third argument"
+        return Objection(Reason.FORM, what, 2)
+    return None
+
+
+def _latency_within_gap(arguments: tuple[Argument, ...]) -> Objection | None:
+    gap, latency = arguments[0].value, arguments[2].value
+    if isinstance(gap, int) and isinstance(latency, int) and latency > gap:
+        return Objection(Reason.VALUE, "can't wait longer for late events than its gap", 2)
+    return None
+
+
+def _sorted_by(arguments: tuple[Argument, ...]) -> Objection | None:
+    """Attributes from the second argument on, behind each an order or none."""
+    index = 1
+    while index < len(arguments):
+        if arguments[index].form is not Form.ATTRIBUTE:
+            return Objection(
+                Reason.FORM, f"takes an attribute to sort by as its argument {index + 1}", index
+            )
+        index += 1
+        if index < len(arguments) and arguments[index].type is AttributeType.STRING:
+            order = arguments[index]
+            if order.form is not Form.CONSTANT:
+                what = f"takes 'asc' or 'desc' as its argument {index + 1}"
+                hint = "A second attribute to sort by stands behind the order of the first."
+                return Objection(Reason.FORM, what, index, hint)
+            if str(order.value).lower() not in _ORDERS:
+                what = f"can't sort in the order '{order.value}'"
+                return Objection(Reason.VALUE, what, index, "It is 'asc' or 'desc'.")
+            index += 1
+    return None
+
+
+_LENGTH: Final = Parameter("window.length", INT, CONSTANT)
+_TIME: Final = Parameter("window.time", WHOLE, CONSTANT)
+_CURRENT: Final = Parameter("stream.current.event", BOOL, CONSTANT, default="false")
+_TIMESTAMP: Final = Parameter("timestamp", LONG, ATTRIBUTE)
+_KEY: Final = Parameter("attribute", STRING, ATTRIBUTE, default="all attributes")
+_COUNT: Final = Parameter("event.count", INT, CONSTANT)
+_START: Final = Parameter("start.time", WHOLE, CONSTANT, default="the first event's time")
+_FREE_START: Final = Parameter("start.time", WHOLE, default="the first event's time")
+_TIMEOUT: Final = Parameter("timeout", WHOLE, CONSTANT, default="none")
+_REPLACE: Final = Parameter("replace.with.batchtime", BOOL, CONSTANT, default="false")
+_SUPPORT: Final = Parameter("support.threshold", DOUBLE, CONSTANT)
+_ERROR: Final = Parameter("error.bound", DOUBLE, CONSTANT)
+_GAP: Final = Parameter("window.session", LONG, CONSTANT)
+_SESSION_KEY: Final = Parameter("window.key", STRING, ATTRIBUTE, default="one for all")
+_LATENCY: Final = Parameter("window.allowed.latency", LONG, CONSTANT, default="0")
+_SORTED: Final = Parameter("attribute", NUMBER | STRING, ATTRIBUTE)
+_ORDER: Final = Parameter("order", STRING, CONSTANT, choices=_ORDERS, default="asc")
+
+_ENGINE: Final = (
+    _window("batch", (), Overload((_LENGTH,), rule=_not_negative)),
+    _window("cron", (Parameter("cron.expression", STRING, CONSTANT),)),
+    _window("delay", (Parameter("window.delay", WHOLE, CONSTANT),)),
+    _window("externalTime", (_TIMESTAMP, _TIME)),
+    _window(
+        "externalTimeBatch",
+        (_TIMESTAMP, _TIME),
+        Overload((_TIMESTAMP, _TIME, _FREE_START), rule=_int_start_is_constant),
+        Overload((_TIMESTAMP, _TIME, _FREE_START, _TIMEOUT), rule=_int_start_is_constant),
+        Overload((_TIMESTAMP, _TIME, _FREE_START, _TIMEOUT, _REPLACE), rule=_int_start_is_constant),
+    ),
+    _window("frequent", (_COUNT,), (_COUNT, _KEY)),
+    _window("length", (_LENGTH,)),
+    _window("lengthBatch", (_LENGTH,), (_LENGTH, _CURRENT)),
+    # The engine documents a form without the error bound, and fails on it whatever the threshold.
+    _window("lossyFrequent", (_SUPPORT, _ERROR), (_SUPPORT, _ERROR, _KEY)),
+    _window(
+        "session",
+        (_GAP,),
+        (_GAP, _SESSION_KEY),
+        Overload((_GAP, _SESSION_KEY, _LATENCY), rule=_latency_within_gap),
+    ),
+    _window(
+        "sort",
+        (_LENGTH, _SORTED),
+        Overload(
+            (_LENGTH, _SORTED, _ORDER),
+            more=Parameter("attribute or order", NUMBER | STRING),
+            rule=_sorted_by,
+        ),
+    ),
+    _window("time", (_TIME,)),
+    _window(
+        "timeBatch",
+        (_TIME,),
+        (_TIME, _START),
+        (_TIME, _CURRENT),
+        (_TIME, _START, _CURRENT),
+    ),
+    _window("timeLength", (_TIME, _LENGTH)),
+)
+
+#: Windows by name, of ``#window.x(..)`` and of ``define window``.
+WINDOWS: Final = {signature.name: signature for signature in _ENGINE}
