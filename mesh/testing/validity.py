@@ -219,7 +219,7 @@ def _answer(case: Case, answer: Mapping[str, Any]) -> Verdict:
     for done in answer.get("ondemand", []):
         if "error" in done:
             return Verdict(False, (), (_remark(done["error"]),))
-        if done["schema"]:
+        if done["schema"] and done["query"].startswith("from"):  # others give the table's
             schemas.append(schema_line("query", _attributes(done["schema"])))
     return Verdict(True, tuple(sorted(schemas)))
 
