@@ -14,14 +14,25 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from mesh.functions.catalogue import AGGREGATORS, SCALARS, Argument, Form, Resolution, resolve
+from mesh.functions.catalogue import (
+    AGGREGATORS,
+    SCALARS,
+    Argument,
+    Form,
+    Refusal,
+    Resolution,
+    Role,
+    check_options,
+    find_extension,
+    resolve,
+)
 from mesh.model.types import NUMERIC, AttributeType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from mesh.functions.catalogue import Refusal, Signature
+    from mesh.functions.catalogue import Extension, Signature
 
 STREAM: Final = (
     "define stream S (i int, l long, f float, d double, b bool, s string, o object, "
@@ -43,6 +54,7 @@ _LITERALS: Final = (
     (re.compile(r"'[^']*'"), AttributeType.STRING),
 )
 _TIMES_MS: Final = {"sec": 1_000, "min": 60_000, "hour": 3_600_000, "day": 86_400_000}
+_OPTION: Final = re.compile(r"([\w.]+)='([^']*)'")
 _EXPRESSION: Final = re.compile(r"(\w+) [-+*>] (\w+)")
 
 
@@ -75,6 +87,22 @@ def judge(call: str, table: Mapping[str, Signature]) -> Resolution | Refusal:
     name, _, inside = call.partition("(")
     assert inside.endswith(")"), call
     return resolve(table, name, tuple(argument(text) for text in _split(inside.removesuffix(")"))))
+
+
+def kind_of(call: str) -> tuple[Role, str, dict[str, str]]:
+    """What a line of ``extensions.txt`` names: role, name and options."""
+    role = max((role for role in Role if call.startswith(f"{role} ")), key=len)
+    name, _, options = call.removeprefix(f"{role} ").partition(" ")
+    return role, name, dict(_OPTION.findall(options))
+
+
+def judge_kind(call: str) -> Extension | Refusal:
+    """What the catalogue says of a line of ``extensions.txt``, over a stream (i int, s string)."""
+    role, name, options = kind_of(call)
+    found = find_extension(role, name)
+    if isinstance(found, Refusal):
+        return found
+    return check_options(found, options, ("i", "s")) or found
 
 
 def argument(text: str) -> Argument:

@@ -9,6 +9,7 @@ from typing import Final
 
 from mesh.functions.catalogue.model import (
     ANY,
+    ATTRIBUTE,
     BOOL,
     CONSTANT,
     LONG,
@@ -158,3 +159,31 @@ _INTERNAL: Final = (
 SCALARS: Final = {signature.name: signature for signature in (*_SCALARS, *_INTERNAL)}
 #: Aggregators by name: they stand in the select part of a query, nested or in expressions too.
 AGGREGATORS: Final = {signature.name: signature for signature in _AGGREGATORS}
+
+
+def _incremental(name: str, *overloads: Overload) -> Signature:
+    return Signature(name, Kind.AGGREGATOR, overloads)
+
+
+_ATTRIBUTE_OF_NUMBERS: Final = (Parameter("attribute", NUMBER, ATTRIBUTE),)
+
+#: The aggregators of ``define aggregation``: over a plain attribute, what stands around them is an
+#: ordinary expression.
+INCREMENTAL_AGGREGATORS: Final = {
+    signature.name: signature
+    for signature in (
+        _incremental("avg", Overload(_ATTRIBUTE_OF_NUMBERS, AttributeType.DOUBLE)),
+        _incremental(
+            "count",
+            Overload((), AttributeType.LONG),
+            Overload((Parameter("attribute", ANY, ATTRIBUTE),), AttributeType.LONG),
+        ),
+        _incremental(
+            "distinctCount",
+            Overload((Parameter("attribute", ANY - OBJECT, ATTRIBUTE),), AttributeType.LONG),
+        ),
+        _incremental("max", Overload(_ATTRIBUTE_OF_NUMBERS, TypeOf(0))),
+        _incremental("min", Overload(_ATTRIBUTE_OF_NUMBERS, TypeOf(0))),
+        _incremental("sum", Overload(_ATTRIBUTE_OF_NUMBERS, _SUM)),
+    )
+}

@@ -9,7 +9,10 @@ from mesh.functions.catalogue.model import (
     ANY,
     ANY_FORM,
     CONSTANT,
+    NUMBER,
+    OBJECT,
     Argument,
+    Kind,
     Objection,
     Overload,
     Parameter,
@@ -24,7 +27,7 @@ from mesh.functions.catalogue.model import (
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 def resolve(
@@ -59,22 +62,22 @@ def resolve(
     return _refusal(signature, max(objections, key=_progress))
 
 
-def unknown(table: Mapping[str, Signature], name: str, noun: str | None = None) -> Refusal:
+def unknown(table: Mapping[str, Signature], name: str) -> Refusal:
     """The refusal of a name that ``table`` doesn't have, with the nearest one that it has."""
-    kind = noun or next((str(s.kind) for s in table.values()), "function")
-    near = nearest_name(name, table)
-    hint = f'Did you mean "{near}"?' if near else None
-    return Refusal(Reason.UNKNOWN, f'{kind} "{name}" is not defined', hint=hint)
+    kind = next((str(signature.kind) for signature in table.values()), str(Kind.SCALAR))
+    return Refusal(
+        Reason.UNKNOWN, f'{kind} "{name}" is not defined', hint=did_you_mean(name, table)
+    )
 
 
-def nearest_name(name: str, table: Mapping[str, object]) -> str | None:
-    """The name of ``table`` that ``name`` may have been meant to be."""
-    wanted = name.lower()
-    for known in table:
-        if known.lower() == wanted or known.lower().rpartition(":")[2] == wanted:
-            return known
-    close = difflib.get_close_matches(name, table, n=1, cutoff=0.6)
-    return close[0] if close else None
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """A hint at what ``name`` may have been meant to be; a missing namespace is found as well."""
+    wanted, names = name.lower(), list(known)
+    near = [
+        one for one in names if one.lower() == wanted or one.lower().rpartition(":")[2] == wanted
+    ]
+    near = near or difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return f'Did you mean "{near[0]}"?' if near else None
 
 
 def describe(signature: Signature) -> str:
@@ -181,13 +184,20 @@ def _described(overload: Overload) -> str:
 
 
 def _parameter(parameter: Parameter) -> str:
-    types = (
-        "any"
-        if parameter.types == ANY
-        else "|".join(t for t in AttributeType if t in parameter.types)
-    )
-    form = "" if parameter.forms == ANY_FORM else f" {_forms(parameter, article=False)}"
-    return f"{parameter.name} {types}{form}"
+    words = [parameter.name, _types(parameter.types)]
+    if parameter.forms != ANY_FORM:
+        words.append(_forms(parameter, article=False))
+    return " ".join(words)
+
+
+def _types(types: frozenset[AttributeType]) -> str:
+    if types == ANY:
+        return "any"
+    if types == NUMBER:
+        return "number"
+    if types == ANY - OBJECT:
+        return "scalar"
+    return "|".join(kind for kind in AttributeType if kind in types)
 
 
 def _forms(parameter: Parameter, *, article: bool = True) -> str:

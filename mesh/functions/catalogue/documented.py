@@ -1,0 +1,279 @@
+"""Functions of the Siddhi extensions that people use with the engine, which doesn't bring them.
+
+Written down from the public API documentation of siddhi-execution-string, -math, -time, -regex,
+-json, -map, -list, -unique and -reorder; the engine at hand knows none of them, so nobody could be
+asked.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mesh.functions.catalogue.model import Kind
+from mesh.functions.catalogue.notation import signatures
+
+_FUNCTIONS: Final = """
+str:charAt(input.value string, index int) -> string
+str:charFrequency(input.string string, char string) -> long
+str:coalesce(arg any, arg any same ..) -> arg
+str:concat(arg scalar, arg scalar ..) -> string
+str:contains(input.string string, search.string string) -> bool
+str:equalsIgnoreCase(arg1 string, arg2 string) -> bool
+str:fillTemplate(template string, replacement scalar, replacement scalar ..) -> string
+str:fillTemplate(template string, map object) -> string
+str:hex(input.string string) -> string
+str:length(input.string string) -> int
+str:locate(search.for string, search.in string) -> int
+str:locate(search.for string, search.in string, start int) -> int
+str:lower(input.string string) -> string
+str:regexp(input.string string, regex string) -> bool
+str:repeat(input.string string, times int) -> string
+str:replaceAll(input.string string, regex string, replacement string) -> string
+str:replaceFirst(input.string string, regex string, replacement string) -> string
+str:reverse(input.string string) -> string
+str:split(input.string string, split.string string, group.number int) -> string
+str:strcmp(arg1 string, arg2 string) -> int
+str:substr(input.string string, begin.index int) -> string
+str:substr(input.string string, begin.index int, length int) -> string
+str:substr(input.string string, regex string) -> string
+str:substr(input.string string, regex string, group.number int) -> string
+str:trim(input.string string) -> string
+str:unhex(input.string string) -> string
+str:upper(input.string string) -> string
+
+math:abs(p1 number) -> double
+math:acos(p1 float|double) -> double
+math:asin(p1 float|double) -> double
+math:atan(p1 number) -> double
+math:atan(p1 number, p2 number) -> double
+math:bin(p1 int|long) -> string
+math:cbrt(p1 number) -> double
+math:ceil(p1 float|double) -> double
+math:conv(a string, from.base int, to.base int) -> string
+math:copySign(magnitude number, sign number) -> double
+math:cos(p1 number) -> double
+math:cosh(p1 number) -> double
+math:e() -> double
+math:exp(p1 number) -> double
+math:floor(p1 number) -> double
+math:getExponent(p1 number) -> int
+math:hex(p1 number) -> string
+math:isInfinite(p1 float|double) -> bool
+math:isNan(p1 float|double) -> bool
+math:ln(p1 number) -> double
+math:log(number number, base number) -> double
+math:log10(p1 number) -> double
+math:log2(p1 number) -> double
+math:max(p1 number, p2 number) -> double
+math:min(p1 number, p2 number) -> double
+math:oct(p1 int|long) -> string
+math:parseDouble(p1 string) -> double
+math:parseFloat(p1 string) -> float
+math:parseInt(p1 string) -> int
+math:parseLong(p1 string) -> long
+math:pi() -> double
+math:power(value number, to.power number) -> double
+math:rand() -> double
+math:rand(seed int|long) -> double
+math:round(p1 float) -> int
+math:round(p1 double) -> long
+math:signum(p1 number) -> int
+math:sin(p1 number) -> double
+math:sinh(p1 number) -> double
+math:sqrt(p1 number) -> double
+math:tan(p1 number) -> double
+math:tanh(p1 number) -> double
+math:toDegrees(p1 number) -> double
+math:toRadians(p1 number) -> double
+
+time:currentDate() -> string
+time:currentTime() -> string
+time:currentTimestamp() -> string
+time:currentTimestamp(timezone string constant) -> string
+time:date(date.value string) -> string
+time:date(date.value string, date.format string) -> string
+time:dateAdd(date.value string, expr int, unit string constant) -> string
+time:dateAdd(timestamp.in.milliseconds long, expr int, unit string constant) -> string
+time:dateAdd(date.value string, expr int, unit string constant, date.format string) -> string
+time:dateDiff(date.value1 string, date.value2 string) -> int
+time:dateDiff(timestamp1 long, timestamp2 long) -> int
+time:dateDiff(date.value1 string, date.value2 string, format1 string, format2 string) -> int
+time:dateFormat(date.value string, target.format string) -> string
+time:dateFormat(timestamp.in.milliseconds long, target.format string) -> string
+time:dateFormat(date.value string, target.format string, source.format string) -> string
+time:dateSub(date.value string, expr int, unit string constant) -> string
+time:dateSub(timestamp.in.milliseconds long, expr int, unit string constant) -> string
+time:dateSub(date.value string, expr int, unit string constant, date.format string) -> string
+time:dayOfWeek(date.value string) -> string
+time:dayOfWeek(date.value string, date.format string) -> string
+time:extract(unit string constant, date.value string) -> int
+time:extract(timestamp.in.milliseconds long, unit string constant) -> int
+time:extract(unit string constant, date.value string, date.format string) -> int
+time:extract(timestamp.in.milliseconds long, unit string constant, locale string constant) -> int
+time:extract(unit string constant, date string, format string, locale string constant) -> int
+time:timestampInMilliseconds() -> long
+time:timestampInMilliseconds(date.value string) -> long
+time:timestampInMilliseconds(date.value string, date.format string) -> long
+time:timezoneConvert(date.value string, source.format string, target.timezone string) -> string
+time:timezoneConvert(date string, format string, target.zone string, source.zone string) -> string
+time:utcTimestamp() -> string
+time:utcTimestamp(date.format string) -> string
+
+regex:find(regex string, input.sequence string) -> bool
+regex:find(regex string, input.sequence string, starting.index int) -> bool
+regex:group(regex string, input.sequence string, group.id int) -> string
+regex:lookingAt(regex string, input.sequence string) -> bool
+regex:matches(regex string, input.sequence string) -> bool
+
+json:getBool(json string|object, path string) -> bool
+json:getDouble(json string|object, path string) -> double
+json:getFloat(json string|object, path string) -> float
+json:getInt(json string|object, path string) -> int
+json:getLong(json string|object, path string) -> long
+json:getObject(json string|object, path string) -> object
+json:getString(json string|object, path string) -> string
+json:isExists(json string|object, path string) -> bool
+json:setElement(json string|object, path string, json.element any) -> object
+json:setElement(json string|object, path string, json.element any, key string) -> object
+json:toObject(json string) -> object
+json:toString(json string|object) -> string
+json:toString(json string|object, allow.escape bool) -> string
+
+map:clear(map object) -> object
+map:clone(map object) -> object
+map:combineByKey(map object, map object, map object ..) -> object
+map:containsKey(map object, key scalar) -> bool
+map:containsValue(map object, value scalar) -> bool
+map:create() -> object
+map:create(key1 any, value1 any, more any ..) -> object
+map:createFromJSON(json.string string) -> object
+map:createFromXML(xml.string string) -> object
+map:get(map object, key scalar) -> object
+map:get(map object, key scalar, default.value any) -> default.value
+map:isEmpty(map object) -> bool
+map:isMap(arg any) -> bool
+map:keys(map object) -> object
+map:put(map object, key any, value any) -> object
+map:putAll(to.map object, from.map object) -> object
+map:putIfAbsent(map object, key scalar, value scalar) -> object
+map:remove(map object, key any) -> object
+map:replace(map object, key scalar, value scalar) -> object
+map:replaceAll(to.map object, from.map object) -> object
+map:size(map object) -> int
+map:toJSON(map object) -> string
+map:toXML(map object) -> string
+map:toXML(map object, root.element.name string|object) -> string
+map:values(map object) -> object
+
+list:add(list object, value any) -> object
+list:add(list object, value any, index int) -> object
+list:addAll(to.list object, from.list object) -> object
+list:addAll(to.list object, from.list object, is.distinct bool) -> object
+list:clear(list object) -> object
+list:clone(list object) -> object
+list:contains(list object, value any) -> bool
+list:containsAll(list object, given.list object) -> bool
+list:containsAny(list object, given.list object) -> bool
+list:create(value any ..) -> object
+list:get(list object, index int) -> object
+list:indexOf(list object, value any) -> int
+list:isEmpty(list object) -> bool
+list:isList(arg any) -> bool
+list:lastIndexOf(list object, value any) -> int
+list:remove(list object, value any) -> object
+list:removeAll(list object, given.list object) -> object
+list:removeByIndex(list object, index int) -> object
+list:retainAll(list object, given.list object) -> object
+list:setValue(list object, index int, value any) -> object
+list:size(list object) -> int
+list:sort(list object) -> object
+list:sort(list object, order string constant) -> object
+"""
+
+_AGGREGATORS: Final = """
+str:groupConcat(key string) -> string
+str:groupConcat(key string, separator string) -> string
+str:groupConcat(key string, separator string, distinct bool) -> string
+str:groupConcat(key string, separator string, distinct bool, order string) -> string
+math:percentile(arg number, p double) -> double
+json:group(json string|object) -> object
+json:group(json string|object, distinct bool) -> object
+json:group(json string|object, enclosing.element string) -> object
+json:group(json string|object, enclosing.element string, distinct bool) -> object
+json:groupAsObject(json string|object) -> object
+json:groupAsObject(json string|object, distinct bool) -> object
+json:groupAsObject(json string|object, enclosing.element string) -> object
+json:groupAsObject(json string|object, enclosing.element string, distinct bool) -> object
+map:collect(key scalar, value any) -> object
+map:merge(map object) -> object
+list:collect(value any) -> object
+list:collect(value any, is.distinct bool) -> object
+list:merge(list object) -> object
+list:merge(list object, is.distinct bool) -> object
+"""
+
+_STREAM_PROCESSORS: Final = """
+str:tokenize(input.string string, regex string) -> token string
+str:tokenize(input.string string, regex string, distinct bool) -> token string
+json:tokenize(json string|object, path string) -> jsonElement string
+json:tokenize(json string|object, path string, fail bool constant) -> jsonElement string
+json:tokenizeAsObject(json string|object, path string) -> jsonElement object
+json:tokenizeAsObject(json string|object, path string, fail bool constant) -> jsonElement object
+map:tokenize(map object, map object ..) -> key object, value object
+list:tokenize(list object, list object ..) -> index int, value object
+unique:deduplicate(unique.key scalar, time.interval int|long constant)
+reorder:akslack(timestamp long, correlation.field number)
+reorder:akslack(timestamp long, correlation.field number, batch.size long constant)
+reorder:akslack(timestamp long, correlation.field number, batch.size long constant,
+    timeout long constant)
+reorder:akslack(timestamp long, correlation.field number, batch.size long constant,
+    timeout long constant, max.k long constant)
+reorder:akslack(timestamp long, correlation.field number, batch.size long constant,
+    timeout long constant, max.k long constant, discard.late.arrival bool constant)
+reorder:akslack(timestamp long, correlation.field number, batch.size long constant,
+    timeout long constant, max.k long constant, discard.late.arrival bool constant,
+    error.threshold double constant, confidence.level double constant)
+reorder:kslack(timestamp long)
+reorder:kslack(timestamp long, timeout long constant)
+reorder:kslack(timestamp long, discard.late.arrival bool constant)
+reorder:kslack(timestamp long, timeout long constant, max.k long constant)
+reorder:kslack(timestamp long, timeout long constant, discard.late.arrival bool constant)
+reorder:kslack(timestamp long, timeout long constant, max.k long constant, discard bool constant)
+"""
+
+# The three without a namespace belong to later versions of the engine itself.
+_WINDOWS: Final = """
+expression(expression string)
+expressionBatch(expression string)
+expressionBatch(expression string, include.triggering.event bool)
+expressionBatch(expression string, include.triggering.event bool, stream.current.event bool)
+hopping(window.time int|long constant, hop.time int|long constant)
+unique:ever(unique.key scalar, unique.key scalar ..)
+unique:externalTimeBatch(key scalar, timestamp long, time int|long constant)
+unique:externalTimeBatch(key scalar, timestamp long, time int|long constant, start int constant)
+unique:externalTimeBatch(key scalar, timestamp long, time int|long constant, start int constant,
+    timeout int|long constant)
+unique:externalTimeBatch(key scalar, timestamp long, time int|long constant, start int constant,
+    timeout int|long constant, replace.timestamp bool constant)
+unique:first(unique.key scalar, unique.key scalar ..)
+unique:firstLengthBatch(unique.key scalar, window.length int constant)
+unique:firstTimeBatch(unique.key scalar, window.time int|long constant)
+unique:firstTimeBatch(unique.key scalar, time int|long constant, start int|long constant)
+unique:length(unique.key scalar, window.length int constant)
+unique:lengthBatch(unique.key scalar, window.length int constant)
+unique:time(unique.key scalar, window.time int|long constant)
+unique:timeBatch(unique.key scalar, window.time int|long constant)
+unique:timeBatch(unique.key scalar, window.time int|long constant, start int|long constant)
+unique:timeLengthBatch(key scalar, time int|long constant, length int constant)
+unique:timeLengthBatch(key scalar, time int|long constant, start int|long constant,
+    length int constant)
+"""
+
+#: Scalar functions and aggregators of extensions, by name.
+DOCUMENTED_FUNCTIONS: Final = signatures(_FUNCTIONS, Kind.SCALAR) | signatures(
+    _AGGREGATORS, Kind.AGGREGATOR
+)
+#: Stream processors of extensions, by name.
+DOCUMENTED_STREAM_FUNCTIONS: Final = signatures(_STREAM_PROCESSORS, Kind.STREAM_PROCESSOR)
+#: Windows of extensions and of later versions of the engine, by name.
+DOCUMENTED_WINDOWS: Final = signatures(_WINDOWS, Kind.WINDOW)

@@ -1,0 +1,179 @@
+"""The kinds of sources, sinks, mappers, stores and the like that a definition may name.
+
+The engine looks a kind up when it creates the app, by its exact name (but for script languages),
+and refuses an app whose kind it doesn't find.  What it brings along was asked of Siddhi 5.1.7; the
+rest are extensions that people use with it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from mesh.functions.catalogue.model import Origin, Reason, Refusal
+from mesh.functions.catalogue.resolve import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+
+class Role(StrEnum):
+    """What is looked up, and how messages call it."""
+
+    SOURCE = "source"
+    SINK = "sink"
+    SOURCE_MAPPER = "source mapper"
+    SINK_MAPPER = "sink mapper"
+    STORE = "store"
+    DISTRIBUTION = "distribution strategy"
+    SCRIPT = "script language"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option that an extension asks for or looks at when the app is created."""
+
+    name: str
+    is_required: bool = False
+    #: May hold ``{{attribute}}``, which is looked up in the stream.
+    is_template: bool = False
+    #: The values there are, in lower case, letters of either case; empty: any.
+    choices: tuple[str, ...] = ()
+    #: Names an attribute of the stream.
+    is_attribute: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """One kind of source, sink, mapper, store, strategy or script language."""
+
+    name: str
+    role: Role
+    origin: Origin
+    #: Options that are not listed pass unread, unless they hold ``{{attribute}}``.
+    options: tuple[Option, ...] = ()
+    #: This version executes it.
+    runs: bool = False
+
+
+_TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}")
+_PRIORITIES: Final = ("info", "debug", "warn", "fatal", "error", "off", "trace")
+_ON_ERROR: Final = Option("on.error", choices=("log", "wait", "stream"))
+
+_ENGINE: Final = (
+    Extension("inMemory", Role.SOURCE, Origin.ENGINE, (Option("topic"),)),
+    Extension(
+        "inMemory",
+        Role.SINK,
+        Origin.ENGINE,
+        (Option("topic", is_required=True, is_template=True), _ON_ERROR),
+    ),
+    Extension(
+        "log",
+        Role.SINK,
+        Origin.ENGINE,
+        (Option("priority", choices=_PRIORITIES), Option("prefix"), _ON_ERROR),
+    ),
+    # A source or a sink without @map has this one.
+    Extension("passThrough", Role.SOURCE_MAPPER, Origin.ENGINE),
+    Extension("passThrough", Role.SINK_MAPPER, Origin.ENGINE),
+    Extension("roundRobin", Role.DISTRIBUTION, Origin.ENGINE),
+    Extension("broadcast", Role.DISTRIBUTION, Origin.ENGINE),
+    Extension(
+        "partitioned",
+        Role.DISTRIBUTION,
+        Origin.ENGINE,
+        (Option("partitionKey", is_required=True, is_attribute=True),),
+    ),
+)
+_DOCUMENTED: Final = {
+    Role.SOURCE: "cdc email file grpc grpc-service http http-service jms kafka mqtt nats rabbitmq"
+    " tcp websocket",
+    Role.SINK: "email file grpc grpc-call http http-call http-service-response jms kafka"
+    " kafkaMultiDC mqtt nats prometheus rabbitmq s3 tcp websocket",
+    Role.SOURCE_MAPPER: "avro binary csv json keyvalue protobuf text xml",
+    Role.SINK_MAPPER: "avro binary csv json keyvalue protobuf text xml",
+    Role.STORE: "cassandra elasticsearch hbase mongodb rdbms redis",
+    Role.SCRIPT: "javascript python r scala",
+}
+
+
+def _table(role: Role) -> dict[str, Extension]:
+    known = {extension.name: extension for extension in _ENGINE if extension.role is role}
+    options = (_ON_ERROR,) if role is Role.SINK else ()
+    for name in _DOCUMENTED.get(role, "").split():
+        known[name] = Extension(name, role, Origin.DOCUMENTATION, options)
+    return known
+
+
+#: All that is known, by role and name; what is not of the engine has the origin DOCUMENTATION.
+EXTENSIONS: Final[Mapping[Role, Mapping[str, Extension]]] = {role: _table(role) for role in Role}
+
+
+def find_extension(role: Role, name: str) -> Extension | Refusal:
+    """Look up a kind by the name that its annotation or definition gives it.
+
+    Args:
+        role: what is looked for.
+        name: as written; the case of letters counts, but for a script language.
+
+    Returns:
+        The kind, or the refusal of a name that is not known, with the nearest that is.
+    """
+    table = EXTENSIONS[role]
+    found = table.get(name.lower() if role is Role.SCRIPT else name)
+    if found is not None:
+        return found
+    message = f'{role} "{name}" is not defined'
+    return Refusal(Reason.UNKNOWN, message, hint=did_you_mean(name, table))
+
+
+def check_options(
+    extension: Extension, given: Mapping[str, str], attributes: Collection[str]
+) -> Refusal | None:
+    """What the engine would object to in the options of an annotation, if anything.
+
+    Args:
+        extension: the kind that the annotation names.
+        given: its options, values by name, ``type`` left out.
+        attributes: the names of the stream's attributes.
+    """
+    known = {option.name: option for option in extension.options}
+    for option in extension.options:
+        if option.is_required and option.name not in given:
+            return _objection(extension, Reason.COUNT, f'needs the option "{option.name}"')
+    for name, value in given.items():
+        option = known.get(name, Option(name))
+        refusal = _check_value(extension, option, value, attributes)
+        if refusal is not None:
+            return refusal
+    return None
+
+
+def _check_value(
+    extension: Extension, option: Option, value: str, attributes: Collection[str]
+) -> Refusal | None:
+    if option.choices and value.lower() not in option.choices:
+        what = f'can\'t have "{value}" as its option "{option.name}"'
+        hint = f"It is one of {', '.join(option.choices)}."
+        return _objection(extension, Reason.VALUE, what, hint)
+    named: list[str] = _TEMPLATE.findall(value)
+    if option.is_attribute:
+        named = [value]
+    elif named and not option.is_template:
+        if extension.origin is Origin.DOCUMENTATION:
+            # Which of its options take attributes is not written down here.
+            return None
+        what = f'can\'t have an attribute in its option "{option.name}"'
+        return _objection(extension, Reason.FORM, what)
+    for name in named:
+        if name not in attributes:
+            what = f'names attribute "{name}", which the stream doesn\'t have'
+            return _objection(extension, Reason.UNKNOWN, what, did_you_mean(name, attributes))
+    return None
+
+
+def _objection(extension: Extension, reason: Reason, what: str, hint: str | None = None) -> Refusal:
+    return Refusal(reason, f'{extension.role} "{extension.name}" {what}', hint=hint)
