@@ -4,13 +4,14 @@ The marker expects the sequence of the marker before it, so of two writers that 
 place one is refused; and because batch and marker are stored together or not at all, the marker
 says what is out, whatever happened to an answer.  After any doubt it is simply read again.
 
-Batches are sent ahead of acks as ``guards`` describes.
+A batch's rows go out before the ack of the batch before it, and its marker behind that ack: the
+server takes the rows in while the ack is on its way, and the marker that makes them count expects
+what the ack says.  So the server never waits for us, and nothing is foretold.
 """
 
 from __future__ import annotations
 
 import base64
-import logging
 import os
 import time
 from collections import deque
@@ -21,7 +22,6 @@ from pyspark_nats import frames, jetstream, lanes, markers, outgoing, wire
 from pyspark_nats.arrow import concat_batches
 from pyspark_nats.connection import DisconnectedError, Reply
 from pyspark_nats.errors import ConnectorError, RefusedError, SchemaError
-from pyspark_nats.guards import Guard
 from pyspark_nats.known import known
 from pyspark_nats.lanes import Chunk, Lane, Pair
 
@@ -32,14 +32,17 @@ if TYPE_CHECKING:
     from pyspark_nats.publish import Origin
     from pyspark_nats.sink_options import SinkOptions
 
-log = logging.getLogger(__name__)
-
-#: The server takes a thousand messages an atomic batch; two of them may be a guard and the marker.
-_ROWS_MAX = 998
+#: The server takes a thousand messages an atomic batch; one of them is the marker.
+_ROWS_MAX = 999
 _BYTES_MAX = 8 << 20
 #: Left for the head and the headers of a message, below the server's ``max_payload``.
 HEAD_ROOM = 4096
 _ACK_TIMEOUT_S = 5.0
+#: Batches whose rows are at the server and whose acks are not here, at the most.  The server takes
+#: fifty a stream, from all its writers.
+_AHEAD_MAX = 3
+#: The server forgets a batch that gets nothing for ten seconds.
+_STAGED_S = 5.0
 _BATCH_INCOMPLETE = 10176
 _BATCH_TOO_LARGE = 10199
 #: Too many batches under way, in the stream or in the server; too many requests.
@@ -56,11 +59,10 @@ class AtomicPublisher:
         #: Markers as this process knows them; those left by an earlier task may be outdated.
         self._known = known(options)
         self._lanes: dict[Pair, Lane] = {}
-        self._guards: dict[str, Guard] = {}
-        #: Chunks that are not known to be out, oldest first; those on their way come first.
+        #: Chunks that are not known to be out, oldest first.
         self._pending: deque[Chunk] = deque()
-        self._is_draining = False
         self._rows_max = _ROWS_MAX
+        self._ahead = _AHEAD_MAX
 
     @property
     def _is_counted(self) -> bool:
@@ -92,7 +94,6 @@ class AtomicPublisher:
         if self._origin.batch_id is not None:
             for lane in self._lanes.values():
                 lanes.check_whole(lane, self._origin.batch_id)
-        self._remove_guards()
 
     def out(self, pair: Pair) -> int:
         """The position up to which ``pair`` is out, as the stream's leader knows it."""
@@ -118,15 +119,9 @@ class AtomicPublisher:
                 )
             self._check_stream(pair)
             marker = self._known.markers.get(pair)
-            self._lanes[pair] = Lane(pair, marker)
+            self._lanes[pair] = Lane(pair, marker, sequence=marker.sequence if marker else 0)
             self._check_marker(self._lanes[pair])
         return self._lanes[pair]
-
-    def _guard(self, stream: str) -> Guard:
-        if stream not in self._guards:
-            prefix = f"{self._options.marker_prefix}.{stream}._guard"
-            self._guards[stream] = Guard(prefix)
-        return self._guards[stream]
 
     # --- cutting
 
@@ -156,8 +151,7 @@ class AtomicPublisher:
         if self._is_counted and rows.num_rows:
             lane.digest = before.updated(rows)
         self._pending.append(Chunk(lane, rows, before, lane.digest, is_last=is_last))
-        # Those on their way, and one that is ready while they are.
-        self._settle(self._guard(lane.pair[0]).ahead + 1)
+        self._settle(self._ahead)
 
     def _room(self) -> int:
         return int(self._connection.info.get("max_payload", 1 << 20)) - HEAD_ROOM
@@ -165,106 +159,115 @@ class AtomicPublisher:
     # --- sending
 
     def _settle(self, pending_max: int) -> None:
-        """Go on until no more than ``pending_max`` chunks are pending, and all are on their way."""
-        while len(self._pending) > pending_max or any(not c.reply for c in self._pending):
+        """Go on until no more than ``pending_max`` chunks are pending, and their rows are sent."""
+        while len(self._pending) > pending_max or any(not c.batch_id for c in self._pending):
             stream = self._pending[0].lane.pair[0]
             self._ride(f'publishing to stream "{stream}"', lambda: self._step(pending_max))
 
     def _ride(self, what: str, step: Any) -> None:
-        def guarded() -> None:
+        def doubting() -> None:
             try:
                 step()
             except (DisconnectedError, OSError):
                 # What was on its way may be out or not: the markers will tell.
-                self._doubt()
+                for chunk in self._pending:
+                    self._take_back(chunk)
                 raise
 
-        under_way = any(chunk.reply for chunk in self._pending)
-        self._connection.riding(what, guarded, is_under_way=under_way)
+        under_way = any(chunk.batch_id for chunk in self._pending)
+        self._connection.riding(what, doubting, is_under_way=under_way)
 
     def _step(self, pending_max: int) -> None:
+        self._take_answers(wait=False)
         self._send_what_can_be()
-        replies = [chunk.reply for chunk in self._pending]
-        if any(replies) and (len(replies) > pending_max or not all(replies)):
-            self._take_answers()
+        is_sent = all(chunk.batch_id for chunk in self._pending)
+        if self._pending and (len(self._pending) > pending_max or not is_sent):
+            self._take_answers(wait=any(chunk.reply for chunk in self._pending))
 
     def _send_what_can_be(self) -> None:
-        if self._is_draining and any(chunk.reply for chunk in self._pending):
-            return
-        self._is_draining = False
+        """Send rows as far ahead as we go, and a marker for each lane that waits for no ack."""
+        ahead = sum(bool(chunk.batch_id) for chunk in self._pending)
+        waiting: set[Pair] = set()
         for chunk in list(self._pending):
-            if chunk.reply:
-                continue
-            under_way = [c for c in self._pending if c.reply]
-            if chunk.lane.marker is None:
-                if under_way:
+            if not chunk.batch_id:
+                if ahead >= self._ahead or not self._knows_marker(chunk):
                     return
-                unknown = {c.lane.pair: c.lane for c in self._pending if c.lane.marker is None}
-                self._read_markers(list(unknown.values()))
-            in_stream = sum(c.lane.pair[0] == chunk.lane.pair[0] for c in under_way)
-            if not self._guard(chunk.lane.pair[0]).may_send(in_stream):
-                return
-            if not lanes.take_off(chunk, self._origin.batch_id):
-                self._pending.remove(chunk)
-            elif chunk.lane.marker is None:
-                return
-            else:
-                self._send(chunk, is_ahead=in_stream > 0)
+                if not lanes.take_off(chunk, self._origin.batch_id):
+                    self._pending.remove(chunk)
+                    continue
+                if chunk.lane.marker is None:
+                    return
+                self._send_rows(chunk)
+                ahead += 1
+            if chunk.lane.pair not in waiting and not chunk.reply:
+                self._send_marker(chunk)
+            waiting.add(chunk.lane.pair)
 
-    def _send(self, chunk: Chunk, *, is_ahead: bool) -> None:
-        """Publish one atomic batch."""
-        lane, rows, options = chunk.lane, chunk.rows, self._options
-        stream, producer = lane.pair
-        before = lane.marker
-        assert before is not None
-        guard = self._guard(stream)
-        with_guard = guard.is_wanted and stream not in self._known.unguarded
-        # Short, because every message carries it.  Batches that are under way at the same time in
-        # one stream need different ones, and two with the same one would both be refused.
-        batch_id = base64.urlsafe_b64encode(os.urandom(4))[:6].decode()
-        sent = b""
+    def _knows_marker(self, chunk: Chunk) -> bool:
+        """Whether the marker is known that a chunk comes after; it is read when nothing else is."""
+        if chunk.lane.marker is None:
+            if any(c.reply for c in self._pending):
+                return False
+            unknown = {c.lane.pair: c.lane for c in self._pending if c.lane.marker is None}
+            self._read_markers(list(unknown.values()))
+        return True
+
+    def _send_rows(self, chunk: Chunk) -> None:
+        """Send a chunk's rows, which count once the marker is there."""
+        lane, rows = chunk.lane, chunk.rows
+        # Short, because every message carries it.  Two batches with the same one would both be
+        # refused, if they are under way at the same time in one stream.
+        chunk.batch_id = base64.urlsafe_b64encode(os.urandom(4))[:6].decode()
+        chunk.sent_s = time.monotonic()
+        lane.marker = chunk.marker = lanes.next_marker(chunk, self._options.epoch, self._origin)
         if rows.num_rows:
-            sent = wire.atomic_frames(rows, batch_id, options.event_time_header)
-        count = rows.num_rows + 1
-        if with_guard:
-            sent += frames.publish(
-                guard.subject,
-                b"",
-                header=frames.header_block(markers.closing(batch_id, count, 0) | guard.expected),
+            header = self._options.event_time_header
+            self._connection.send(wire.atomic_frames(rows, chunk.batch_id, header))
+
+    def _send_marker(self, chunk: Chunk) -> None:
+        """Send what ends a chunk's atomic batch."""
+        if time.monotonic() - chunk.sent_s > _STAGED_S:
+            assert chunk.lane.marker is not None
+            self._send_rows(chunk)
+        stream, producer = chunk.lane.pair
+        assert chunk.marker is not None
+        chunk.reply = self._connection.reply_subjects(1)[0]
+        self._connection.send(
+            frames.publish(
+                markers.subject(self._options.marker_prefix, stream, producer),
+                markers.payload(chunk.marker),
+                reply=chunk.reply,
+                header=markers.header(chunk.batch_id, chunk.rows.num_rows + 1, chunk.lane.sequence),
             )
-            count += 1
-        marker = lanes.next_marker(chunk, options.epoch, self._origin)
-        reply = self._connection.reply_subjects(1)[0]
-        header = markers.closing(batch_id, count, before.sequence) | {"Nats-Batch-Commit": "1"}
-        sent += frames.publish(
-            markers.subject(options.marker_prefix, stream, producer),
-            markers.payload(marker),
-            reply=reply,
-            header=frames.header_block(header),
         )
-        sequence = guard.sent(count, with_guard=with_guard)
-        chunk.reply, chunk.was_ahead, chunk.with_guard = reply, is_ahead, with_guard
-        lane.marker = chunk.marker = replace(marker, sequence=sequence or 0)
-        self._connection.send(sent)
+
+    def _take_back(self, chunk: Chunk) -> None:
+        """Have a chunk sent again, behind whatever the marker will say."""
+        if chunk.batch_id:
+            chunk.batch_id = chunk.reply = ""
+            self._forget(chunk.lane)
 
     # --- answers
 
-    def _take_answers(self) -> None:
-        """Wait for at least one answer."""
+    def _take_answers(self, *, wait: bool) -> None:
+        """Take the answers that are there, or wait for at least one."""
         deadline_s = time.monotonic() + _ACK_TIMEOUT_S
         by_reply = {chunk.reply: chunk for chunk in self._pending if chunk.reply}
+        if not by_reply:
+            return
+        if not wait and self._connection.is_readable():
+            self._connection.receive(deadline_s)
         while True:
-            found = self._connection.take_frames()
             answered = False
-            for at, subject in enumerate(found.subject.to_pylist()):
+            while (frame := self._connection.next_frame()) is not None:
+                _, subject, header, data = frame
                 chunk = by_reply.get(subject)
                 if chunk is not None:
                     answered = True
-                    self._answered(chunk, found.header[at].as_py(), found.data[at].as_py())
-            if answered:
+                    self._answered(chunk, header, data)
+            if answered or not wait:
                 return
-            if not len(found):
-                self._connection.receive(deadline_s)
+            self._connection.receive(deadline_s)
 
     def _answered(self, chunk: Chunk, header: bytes, data: bytes) -> None:
         if not data:
@@ -276,38 +279,31 @@ class AtomicPublisher:
             return
         lane = chunk.lane
         self._pending.remove(chunk)
-        is_last = not any(c.reply and c.lane.pair[0] == lane.pair[0] for c in self._pending)
-        self._guard(lane.pair[0]).stored(
-            sequence, was_ahead=chunk.was_ahead, is_last=is_last, with_guard=chunk.with_guard
-        )
-        if lane.marker is not None and lane.marker is chunk.marker:
-            lane.marker = replace(lane.marker, sequence=sequence)
-            lane.is_sure = True
-            self._known.markers[lane.pair] = lane.marker
+        assert chunk.marker is not None
+        stored = replace(chunk.marker, sequence=sequence)
+        if lane.marker is chunk.marker:
+            lane.marker = stored
+        lane.sequence, lane.is_sure = sequence, True
+        self._known.markers[lane.pair] = stored
 
     def _refused(self, chunk: Chunk, error: RefusedError) -> None:
         """Deal with a refused batch: it will be sent again, or the error is raised."""
         stream = chunk.lane.pair[0]
-        guard = self._guard(stream)
-        is_first = not self._is_draining
-        self._is_draining = True
-        chunk.reply = ""
-        self._forget(chunk.lane)
+        for other in self._pending:
+            if other.lane is chunk.lane:
+                self._take_back(other)
         if error.err_code in jetstream.WRONG_LAST_SEQUENCE:
-            # What follows a batch that was refused is refused too; that says nothing more.
-            if is_first and chunk.was_ahead:
-                guard.missed()
-            elif is_first:
-                guard.reset()
             return
-        guard.reset()
         if error.err_code == _BATCH_TOO_LARGE and self._halve(chunk):
             return
         if error.err_code in _PASSING:
+            self._ahead = 1
             raise DisconnectedError(error.message) from error
         if error.err_code == _BATCH_INCOMPLETE:
             lanes.check_subjects(self._known.streams[stream], chunk.rows, error)
-            # A part of it was lost on the way, as when the leader changes.
+            # A part of it was lost on the way, as when the leader changes, or the server had too
+            # many batches under way when it began.
+            self._ahead = 1
             raise DisconnectedError(error.message) from error
         raise error
 
@@ -328,15 +324,6 @@ class AtomicPublisher:
         self._pending.insert(at, replace(chunk, rows=first, digest=middle, is_last=False))
         return True
 
-    def _doubt(self) -> None:
-        """Nothing is known of what was on its way."""
-        for chunk in self._pending:
-            if chunk.reply:
-                chunk.reply = ""
-                self._forget(chunk.lane)
-                self._guard(chunk.lane.pair[0]).reset()
-        self._is_draining = False
-
     def _forget(self, lane: Lane) -> None:
         lane.marker, lane.is_sure = None, False
         self._known.markers.pop(lane.pair, None)
@@ -350,7 +337,7 @@ class AtomicPublisher:
         stored = jetstream.last_messages(self._connection, asked)
         for lane, message in zip(wanted, stored, strict=True):
             lane.marker = self._known.markers[lane.pair] = markers.parse(message)
-            lane.is_sure = True
+            lane.sequence, lane.is_sure = lane.marker.sequence, True
             self._check_marker(lane)
 
     def _check_marker(self, lane: Lane) -> None:
@@ -373,16 +360,3 @@ class AtomicPublisher:
             )
             lanes.check_stream(infos[stream], self._options.marker_prefix)
             self._known.streams[stream] = infos[stream]
-
-    def _remove_guards(self) -> None:
-        """Take our guards away; nobody needs them any more."""
-        for stream, guard in self._guards.items():
-            for subject in guard.used:
-                try:
-                    jetstream.purge(self._connection, stream, subject)
-                except (RefusedError, DisconnectedError, OSError) as error:
-                    # One small message is left.  Who may not purge should not leave more.
-                    log.info("guards stay: %s: %s", stream, error)
-                    self._known.unguarded.add(stream)
-            guard.used.clear()
-            guard.reset()

@@ -25,7 +25,7 @@ from pyspark_nats.servers import Pool
 from pyspark_nats.transport import DisconnectedError as DisconnectedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pyspark_nats.connection_options import ConnectionOptions
 
@@ -236,6 +236,18 @@ class Connection:
             RefusedError: the server denied a subject that we publish to or wait on.
         """
         return self._link.take_frames()
+
+    def take_acks(self, replies: Sequence[bytes]) -> list[int] | None:
+        """How many acks came on each of ``replies``; None when there is more to it: take frames."""
+        return self._link.take_acks(replies)
+
+    def next_frame(self) -> tuple[int, str, bytes, bytes] | None:
+        """The next message received as (sid, subject, header, data), None when none is whole.
+
+        Raises:
+            RefusedError: the server denied a subject that we publish to or wait on.
+        """
+        return self._link.next_frame()
 
     # --- requests
 

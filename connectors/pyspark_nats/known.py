@@ -26,8 +26,6 @@ class Known:
     markers: dict[Pair, Marker] = field(default_factory=dict)
     #: Streams that were looked at, and can be written to.
     streams: dict[str, StreamInfo] = field(default_factory=dict)
-    #: Streams whose guards could not be removed.
-    unguarded: set[str] = field(default_factory=set)
 
 
 def known(options: SinkOptions) -> Known:

@@ -32,6 +32,8 @@ class Lane:
     pair: Pair
     #: As it will be once what was sent is stored; None when it must be read.
     marker: Marker | None
+    #: Of the marker that is stored, as far as is known; 0 for none.
+    sequence: int = 0
     #: Whether this task has read or written the marker.
     is_sure: bool = False
     #: (first position, position) of the last row that came.
@@ -50,14 +52,16 @@ class Chunk:
     #: Before the rows and behind them.
     before: Digest
     digest: Digest
-    #: The subject that its ack comes on; "" when it is not on its way.
+    #: Of the atomic batch that its rows were sent in; "" when they were not.
+    batch_id: str = ""
+    #: When they were, monotonic seconds.
+    sent_s: float = 0.0
+    #: The subject that its ack comes on; "" when its marker is not on its way.
     reply: str = ""
     #: Whether the batch ends here, when positions are counted; such a chunk may have no rows.
     is_last: bool = False
     #: What its lane's marker was to be when it was sent.
     marker: Marker | None = None
-    was_ahead: bool = False
-    with_guard: bool = False
 
 
 def check_marker(pair: Pair, marker: Marker, epoch: int, ours: Origin) -> None:
@@ -156,7 +160,8 @@ def _check_out(chunk: Chunk, marker: Marker, first: int, batch_id: int) -> None:
     if is_too_much or is_too_little or out.rows < behind:
         progress.check_same(out, chunk.digest, producer)
     elif out.rows == behind:
-        progress.check_same(out, chunk.before.updated(chunk.rows.slice(0, first)), producer)
+        ours = chunk.before.updated(chunk.rows.slice(0, first)) if first else chunk.before
+        progress.check_same(out, ours, producer)
 
 
 def next_marker(chunk: Chunk, epoch: int, ours: Origin) -> Marker:

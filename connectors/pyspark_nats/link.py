@@ -12,12 +12,12 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark_nats import frames, handshake, tls
+from pyspark_nats import acks, frames, handshake, tls
 from pyspark_nats.errors import ConnectorError
 from pyspark_nats.transport import DisconnectedError, Transport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pyspark_nats.connection_options import ConnectionOptions
     from pyspark_nats.servers import Server
@@ -263,6 +263,17 @@ class Link:
                 return found
         # Part of a large message: looking through it again would take long.
         return _NO_FRAMES
+
+    def take_acks(self, replies: Sequence[bytes]) -> list[int] | None:
+        """How many acks came on each of ``replies``; None when there is more to it: take frames."""
+        found = acks.counted(self._buffer, replies)
+        if found is None:
+            return None
+        counts, size = found
+        if size:
+            del self._buffer[:size]
+            self._needed = 0
+        return counts
 
     def next_frame(self) -> tuple[int, str, bytes, bytes] | None:
         """The next message as (sid, subject, header, data), None when it is not whole yet."""

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pyspark_nats import connection_options, jetstream
+from pyspark_nats import connection_options, frames, jetstream
 from pyspark_nats.connection import Connection
 from pyspark_nats.errors import RefusedError
 from pyspark_nats.progress import Written
@@ -58,20 +58,23 @@ def payload(marker: Marker) -> bytes:
     return json.dumps(values, separators=(",", ":")).encode()
 
 
-def closing(batch_id: str, number: int, sequence: int) -> dict[str, str]:
-    """Headers of what ends an atomic batch, a guard or a marker; no older one of its subject stays.
+def header(batch_id: str, number: int, sequence: int) -> bytes:
+    """The header block of a marker, which ends an atomic batch; no older marker stays.
 
     Args:
         batch_id: the atomic batch's name.
         number: which message of the batch it is, from 1.
-        sequence: what is expected as the last one of its subject; 0 for none.
+        sequence: what is expected as the last marker's; 0 for none.
     """
-    return {
-        "Nats-Batch-Id": batch_id,
-        "Nats-Batch-Sequence": str(number),
-        "Nats-Expected-Last-Subject-Sequence": str(sequence),
-        "Nats-Rollup": "sub",
-    }
+    return frames.header_block(
+        {
+            "Nats-Batch-Id": batch_id,
+            "Nats-Batch-Sequence": str(number),
+            "Nats-Batch-Commit": "1",
+            "Nats-Expected-Last-Subject-Sequence": str(sequence),
+            "Nats-Rollup": "sub",
+        }
+    )
 
 
 def _entry(written: Written) -> list[int]:

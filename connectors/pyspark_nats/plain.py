@@ -21,12 +21,15 @@ if TYPE_CHECKING:
     from pyspark_nats.sink_options import SinkOptions
 
 #: Messages that go out at once, and share a subject for their acks.
-_CHUNK_ROWS = 2000
+_CHUNK_ROWS = 4000
 _CHUNK_BYTES = 1 << 20
 #: Messages on their way.  The server queues ten thousand a stream, for all its publishers; when
 #: that is too little, what it refuses is sent again, and the window is made smaller.
 _WINDOW_ROWS = 8000
 _ACK_TIMEOUT_S = 5.0
+#: Acks that are worth waking up for, in bytes, and how long we wait for as many.
+_GATHER_BYTES = 128 << 10
+_GATHER_S = 0.003
 #: "Too many requests": the stream's queue is full.
 _TOO_MANY_REQUESTS = 10167
 
@@ -108,26 +111,36 @@ class PlainPublisher:
         self._connection.send(wire.acked_frames(chunk.rows, chunk.reply, header))
 
     def _take_acks(self) -> None:
-        """Wait for at least one ack."""
+        """Wait for at least one ack; while many are missing, for some of them together."""
         deadline_s = time.monotonic() + _ACK_TIMEOUT_S
         by_reply = {chunk.reply: chunk for chunk in self._pending if chunk.reply}
-        while True:
-            found = self._connection.take_frames()
-            taken = False
-            for entry in found.subject.value_counts() if len(found) else ():
-                chunk = by_reply.get(entry["values"].as_py())
-                if chunk is not None:
-                    chunk.missing -= entry["counts"].as_py()
-                    taken = True
-            if taken:
-                for subject, ack in _refusals(found):
-                    if subject in by_reply:
-                        by_reply[subject].is_refused = True
-                        _check_busy(ack)
-                self._take_off()
-                return
-            if not len(found):
-                self._connection.receive(deadline_s)
+        if self._missing() > _CHUNK_ROWS:
+            self._connection.gather(_GATHER_BYTES, _GATHER_S)
+        while not self._count(by_reply):
+            self._connection.receive(deadline_s)
+        self._take_off()
+
+    def _count(self, by_reply: dict[str, _Chunk]) -> bool:
+        """Count the acks that have come; False when there is none."""
+        counts = self._connection.take_acks([reply.encode() for reply in by_reply])
+        if counts is not None:
+            for waiting, count in zip(by_reply.values(), counts, strict=True):
+                waiting.missing -= count
+            return any(counts)
+        found = self._connection.take_frames()
+        if not len(found):
+            return False
+        taken = False
+        for entry in found.subject.value_counts():
+            chunk = by_reply.get(entry["values"].as_py())
+            if chunk is not None:
+                chunk.missing -= entry["counts"].as_py()
+                taken = True
+        for subject, ack in _refusals(found):
+            if subject in by_reply:
+                by_reply[subject].is_refused = True
+                _check_busy(ack)
+        return taken
 
     def _take_off(self) -> None:
         """Forget chunks that are acked; those that the busy server refused will be sent again."""

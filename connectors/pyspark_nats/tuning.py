@@ -95,6 +95,16 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         reason="Batches of a streaming query have nothing to adapt, but are planned for it.",
         effect="45 / 71 ms with it, 49 / 78 without; a trigger takes 34 ms, not 37.",
     ),
+    Setting(
+        "spark.sql.execution.arrow.maxBytesPerBatch",
+        "2147483647",
+        reason="With any smaller limit Spark adds up the size of its Arrow batch after each row that"
+        " goes to Python, a sink or a mapInArrow. Leave it out where"
+        " spark.sql.execution.arrow.maxRecordsPerBatch rows (10,000) may not fit into memory, or"
+        ' bound a trigger with "maxBytesPerTrigger".',
+        effect="Five columns to the sink as Arrow: 3,150,000 rows a second with it, 1,330,000"
+        " without; 0.24 CPU seconds of the virtual machine a million rows, not 1.0.",
+    ),
 )
 
 JAVA_SETTINGS: Final[tuple[Setting, ...]] = (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,9 @@ from pyspark_nats.arrow import kernels
 
 if TYPE_CHECKING:
     from pyspark_nats.arrow import Array
+
+_BATCH: Final = "Nats-Batch-Id:"
+_NUMBER: Final = "Nats-Batch-Sequence:"
 
 
 def header_lines(rows: pa.RecordBatch, event_time_header: str) -> Array | None:
@@ -32,13 +36,28 @@ def header_lines(rows: pa.RecordBatch, event_time_header: str) -> Array | None:
 
 def atomic_frames(rows: pa.RecordBatch, batch_id: str, event_time_header: str) -> bytes:
     """``rows`` as the first messages of an atomic batch, ready to send."""
-    numbers = pa.array(np.arange(1, rows.num_rows + 1)).cast(pa.string())
-    batch = kernels.binary_join_element_wise(
-        f"NATS/1.0\r\nNats-Batch-Id:{batch_id}\r\nNats-Batch-Sequence:", numbers, "\r\n", ""
-    ).cast(pa.binary())
+    numbers, sizes = _numbers(rows.num_rows, len(batch_id))
+    data = rows.column("data")
     lines = header_lines(rows, event_time_header)
-    header = _joined(batch, b"\r\n") if lines is None else _joined(batch, lines, b"\r\n")
-    return _with_header(rows, header, "")
+    own = () if lines is None else (lines,)
+    if lines is not None:
+        sizes = kernels.add(sizes, kernels.binary_length(lines))
+    total = kernels.add(sizes, kernels.binary_length(data))
+    return _octets(
+        _joined(
+            b"HPUB ", rows.column("subject").cast(pa.binary()), b"  ", _text(sizes), b" ",
+            _text(total), f"\r\nNATS/1.0\r\n{_BATCH}{batch_id}\r\n{_NUMBER}".encode(), numbers,
+            b"\r\n", *own, b"\r\n", data, b"\r\n",
+        )
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=8)
+def _numbers(count: int, id_size: int) -> tuple[Array, Array]:
+    """Each message's number in its batch, as text; and the size of its header without lines."""
+    numbers = _text(pa.array(np.arange(1, count + 1)))
+    fixed = len(f"NATS/1.0\r\n{_BATCH}\r\n{_NUMBER}\r\n\r\n") + id_size
+    return numbers, kernels.add(kernels.binary_length(numbers), pa.scalar(fixed, pa.int32()))
 
 
 def acked_frames(rows: pa.RecordBatch, inbox: str, event_time_header: str) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import orjson
 from pyspark.sql import functions as F
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
+#: Messages that a batch takes, in bytes, by their average size: Arrow batches have no bound of
+#: their own (``pyspark_nats.tuning``).
+BATCH_BYTES: Final = 64 << 20
 #: Name of the observed metric that counts rows for the sink.
 ROWS_OUT = "rows_out"
 
@@ -93,6 +96,7 @@ def _stateful(
         .options(**common)
         .option("streams", orjson.dumps(partitions).decode())
         .option("maxOffsetsPerTrigger", str(rows_max))
+        .option("maxBytesPerTrigger", str(BATCH_BYTES))
         .option("rangeMarkers", "true")
         .option("wakeupPath", str(wakeup))
         .load()
@@ -111,6 +115,7 @@ def _stateless(
             .options(**common)
             .option("stream", js_stream_of(group_input, 0))
             .option("maxOffsetsPerTrigger", str(batch_rows_max))
+            .option("maxBytesPerTrigger", str(BATCH_BYTES))
             .option("subject", channel.subject())
             .option("format", "auto")
             .option("missing", "error")

@@ -1,4 +1,4 @@
-"""Batches sent ahead of acks: whoever else publishes, and whatever breaks, each row is out once."""
+"""Rows sent ahead of acks: whoever else publishes, and whatever breaks, each row is out once."""
 
 from __future__ import annotations
 
@@ -15,21 +15,10 @@ import pyarrow as pa
 import pytest
 
 from mesh.jetstream import server
-from pyspark_nats import (
-    atomic,
-    frames,
-    guards,
-    jetstream,
-    known,
-    outgoing,
-    plain,
-    publish,
-    sink_options,
-)
+from pyspark_nats import acks, atomic, frames, known, outgoing, plain, publish, sink_options, wire
 from pyspark_nats.arrow import arrow
 from pyspark_nats.connection import Connection
 from pyspark_nats.errors import StaleWriterError
-from pyspark_nats.guards import Guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,30 +80,99 @@ def numbers(broker: Any, subject: str = "ev.S") -> list[int]:
     return found
 
 
-def guards_left(broker: Any) -> int:
-    state = broker.call("STREAM.INFO.S", subjects_filter="mesh._marker.S._guard.>")["state"]
-    return len(state.get("subjects") or ())
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What went out and came back, in order: "rows", "marker", and the code of a refusal."""
+    told: list[str] = []
+    publisher = atomic.AtomicPublisher
+    send_rows, send_marker, refused = (
+        publisher._send_rows, publisher._send_marker, publisher._refused
+    )  # fmt: skip
+
+    def rows(self: Any, chunk: Any) -> None:
+        told.append("rows")
+        send_rows(self, chunk)
+
+    def marker(self: Any, chunk: Any) -> None:
+        told.append("marker")
+        send_marker(self, chunk)
+
+    def refusal(self: Any, chunk: Any, error: Any) -> None:
+        told.append(str(error.err_code))
+        refused(self, chunk, error)
+
+    monkeypatch.setattr(publisher, "_send_rows", rows)
+    monkeypatch.setattr(publisher, "_send_marker", marker)
+    monkeypatch.setattr(publisher, "_refused", refusal)
+    return told
+
+
+BATCHES = -(-ROWS // atomic._ROWS_MAX)
 
 
 @pytest.mark.nats
-def test_batches_are_sent_ahead_and_leave_nothing_but_a_marker(
-    broker: Any, publisher: Any, monkeypatch: pytest.MonkeyPatch
+def test_rows_are_sent_ahead_and_leave_nothing_but_a_marker(
+    broker: Any, publisher: Any, sent: list[str]
 ) -> None:
     broker.create("S")
-    ahead: list[int] = []
-    send = atomic.AtomicPublisher._send
-
-    def spied(self: Any, chunk: Any, *, is_ahead: bool) -> None:
-        ahead.append(is_ahead)
-        send(self, chunk, is_ahead=is_ahead)
-
-    monkeypatch.setattr(atomic.AtomicPublisher, "_send", spied)
     write(publisher(broker.url))
     assert numbers(broker) == list(range(ROWS))
-    assert sum(ahead) > 20
-    assert len(ahead) == -(-ROWS // 998)
-    assert guards_left(broker) == 0
+    assert sorted(sent) == ["marker"] * BATCHES + ["rows"] * BATCHES
+    ahead = max(sent[:at].count("rows") - sent[:at].count("marker") for at in range(len(sent)))
+    assert ahead == atomic._AHEAD_MAX - 1
+    state = broker.call("STREAM.INFO.S", subjects_filter="mesh._marker.>")["state"]
+    assert state["subjects"] == {"mesh._marker.S.p": 1}
     assert broker.marker("S", "p").position == ROWS - 1
+
+
+@pytest.mark.nats
+@pytest.mark.parametrize("count", [1, 500, 1000])
+def test_messages_between_rows_and_their_marker_change_nothing(
+    broker: Any, publisher: Any, sent: list[str], monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """A foreign batch of just our size comes in between, for one; our batches stand further on."""
+    broker.create("S", "ev.>")
+    foreign = b"".join(frames.publish("ev.else", b"") for _ in range(count))
+    send_marker = atomic.AtomicPublisher._send_marker
+
+    def shifted(self: Any, chunk: Any) -> None:
+        if len(sent) % 3 == 0:
+            self._connection.send(foreign)
+        send_marker(self, chunk)
+
+    monkeypatch.setattr(atomic.AtomicPublisher, "_send_marker", shifted)
+    write(publisher(broker.url))
+    assert numbers(broker) == list(range(ROWS))
+    assert sorted(sent) == ["marker"] * BATCHES + ["rows"] * BATCHES
+
+
+@pytest.mark.nats
+def test_rows_that_waited_too_long_for_their_marker_are_sent_again(
+    broker: Any, publisher: Any, sent: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create("S")
+    monkeypatch.setattr(atomic, "_STAGED_S", -1.0)
+    write(publisher(broker.url), 0, 20_000)
+    assert sent.count("rows") == 2 * sent.count("marker")
+    assert numbers(broker) == list(range(20_000))
+
+
+@pytest.mark.nats
+def test_rows_that_the_server_forgot_are_sent_again(
+    broker: Any, publisher: Any, sent: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create("S")
+    atomic_frames, calls = wire.atomic_frames, 0
+
+    def lost(*args: Any) -> bytes:
+        nonlocal calls
+        calls += 1
+        return b"" if calls in (1, 7, 20) else atomic_frames(*args)
+
+    monkeypatch.setattr(wire, "atomic_frames", lost)
+    write(publisher(broker.url))
+    assert sent.count("10176") == 3
+    assert numbers(broker) == list(range(ROWS))
 
 
 @pytest.mark.nats
@@ -262,14 +320,16 @@ def test_a_busy_server_slows_writing_down_and_does_not_fail_it(
     """The server says that its queue is full to some messages, which it really took."""
     broker.create("S")
     taken, busy = plain._refusals, 0
+    # Whatever is more than a plain ack is looked at closely.
+    monkeypatch.setattr(acks, "counted", lambda *_: None)
 
-    def refusals(acks: Any) -> list[tuple[str, bytes]]:
+    def refusals(found: Any) -> list[tuple[str, bytes]]:
         nonlocal busy
         busy += 1
         if busy % 5:
-            return taken(acks)
+            return taken(found)
         error = b'{"error":{"code":429,"err_code":10167,"description":"too many requests"}}'
-        return [(acks.subject[0].as_py(), error)]
+        return [(found.subject[0].as_py(), error)]
 
     monkeypatch.setattr(plain, "_refusals", refusals)
     write(publisher(broker.url, deliveryGuarantee="at-least-once"))
@@ -335,46 +395,3 @@ def test_large_empty_and_binary_payloads_and_a_thousand_subjects(
         assert broker.payloads("S", "ev.2") == [b"\r\n\0\xff"]
         state = broker.call("STREAM.INFO.S", subjects_filter="ev.>")["state"]
         assert len(state["subjects"]) == 1000
-
-
-@pytest.mark.nats
-def test_guards_that_can_not_be_removed_are_the_last(
-    broker: Any, publisher: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broker.create("S", deny_purge=False)
-
-    def refuse(*_: object) -> None:
-        raise OSError("not permitted")
-
-    monkeypatch.setattr(jetstream, "purge", refuse)
-    writer = publisher(broker.url)
-    write(writer, 0, 20_000)
-    # One for each subject that they take turns on.
-    assert guards_left(broker) == guards._TURNS
-    write(writer, 20_000, 40_000)
-    assert guards_left(broker) == guards._TURNS
-    assert numbers(broker) == list(range(40_000))
-
-
-def test_a_guard_looks_ahead_only_when_it_can_tell_the_sequence() -> None:
-    guard = Guard("m._guard")
-    assert guard.may_send(0)
-    assert [guard.is_wanted] == [False]
-    assert guard.sent(10, with_guard=False) is None
-    assert not guard.may_send(1)
-    guard.stored(10, was_ahead=False, is_last=True, with_guard=False)
-    assert [guard.is_wanted] == [True]
-    assert guard.sent(10, with_guard=True) == 20
-    assert guard.sequence == 19
-    assert guard.may_send(1)
-    assert guard.sent(10, with_guard=True) == 30
-    subject = guard.subject
-    guard.missed()
-    assert guard.subject != subject
-    assert guard.sequence == 0
-    assert not guard.may_send(1)
-    guard.stored(50, was_ahead=False, is_last=True, with_guard=False)
-    assert [guard.is_wanted] == [False]
-    for _ in range(8):
-        guard.sent(10, with_guard=False)
-    assert [guard.is_wanted] == [True]
