@@ -98,8 +98,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
         "spark.sql.execution.arrow.maxBytesPerBatch",
         "2147483647",
-        reason="With any smaller limit Spark adds up the size of its Arrow batch after each row that"
-        " goes to Python, a sink or a mapInArrow. Leave it out where"
+        reason="With any smaller limit Spark adds up the size of its Arrow batch after each row"
+        " that goes to Python, a sink or a mapInArrow. Leave it out where"
         " spark.sql.execution.arrow.maxRecordsPerBatch rows (10,000) may not fit into memory, or"
         ' bound a trigger with "maxBytesPerTrigger".',
         effect="Five columns to the sink as Arrow: 3,150,000 rows a second with it, 1,330,000"
