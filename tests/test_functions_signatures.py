@@ -184,6 +184,29 @@ def test_what_is_wrong_is_said(call: str, message: str, argument: int | None) ->
     assert (verdict.message, verdict.argument) == (message, argument)
 
 
+@pytest.mark.parametrize(
+    ("call", "fails"),
+    [
+        ("cast(i, 'bool')", True),
+        ("cast(b, 'bool')", False),
+        ("cast(o, 'bool')", False),
+        ("incrementalAggregator:getAggregationStartTime(i, 'a')", True),
+        ("incrementalAggregator:getAggregationStartTime(l, 'a')", False),
+        ("timeBatch(0)", True),
+        ("timeBatch(-5, 0, true)", True),
+        ("timeBatch(1 sec)", False),
+        ("externalTimeBatch(l, 0)", True),
+        ("externalTimeBatch(l, -5)", False),
+        ("lossyFrequent(2.0, 0.5)", True),
+        ("lossyFrequent(0.1, 0.0)", False),
+    ],
+)
+def test_what_is_accepted_and_fails_at_every_event_is_told(call: str, fails: bool) -> None:
+    verdict = judge(call, FUNCTIONS | WINDOWS)
+    assert isinstance(verdict, Resolution)
+    assert (verdict.fails is not None) == fails
+
+
 def test_of_several_forms_the_one_that_fits_furthest_is_judged() -> None:
     verdict = judge("timeBatch(1 sec, 0, 'a')", WINDOWS)
     assert isinstance(verdict, Refusal)

@@ -66,11 +66,32 @@ def _object_becomes_a_string(arguments: tuple[Argument, ...]) -> Objection | Non
     return None
 
 
+def _only_a_bool_casts_to_bool(arguments: tuple[Argument, ...]) -> str | None:
+    value, wanted = arguments
+    # An object may hold one.
+    may_be_bool = value.type in (AttributeType.BOOL, AttributeType.OBJECT)
+    if not may_be_bool and str(wanted.value).lower() == "bool":
+        return f"A value of type {value.type} can't be cast to bool; convert makes one of it."
+    return None
+
+
+def _time_is_long(arguments: tuple[Argument, ...]) -> str | None:
+    kind = arguments[0].type
+    if kind in (AttributeType.LONG, AttributeType.OBJECT):
+        return None
+    return f"The time is read as a long, not as {kind}."
+
+
 _TYPE_NAME: Final = Parameter("type", STRING, CONSTANT, choices=_TYPE_NAMES)
 
 _SCALARS: Final = (
     _scalar("UUID", Overload((), AttributeType.STRING)),
-    _scalar("cast", Overload((Parameter("value", ANY), _TYPE_NAME), TypeNamedBy(1))),
+    _scalar(
+        "cast",
+        Overload(
+            (Parameter("value", ANY), _TYPE_NAME), TypeNamedBy(1), doom=_only_a_bool_casts_to_bool
+        ),
+    ),
     _one_of_a_kind("coalesce", ANY),
     _scalar(
         "convert",
@@ -142,7 +163,11 @@ _INTERNAL: Final = (
     ),
     _scalar(
         "incrementalAggregator:getAggregationStartTime",
-        Overload((Parameter("time", ANY), Parameter("duration", STRING)), AttributeType.OBJECT),
+        Overload(
+            (Parameter("time", ANY), Parameter("duration", STRING)),
+            AttributeType.OBJECT,
+            doom=_time_is_long,
+        ),
     ),
     _scalar(
         "incrementalAggregator:startTimeEndTime",

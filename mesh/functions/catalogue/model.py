@@ -97,6 +97,8 @@ class Overload:
     adds: tuple[Attribute, ...] = ()
     #: What can't be said of one argument alone: an objection to arguments that fit otherwise.
     rule: Callable[[tuple[Argument, ...]], Objection | None] | None = None
+    #: What the engine accepts and then fails on at run time, whatever the event: a sentence why.
+    doom: Callable[[tuple[Argument, ...]], str | None] | None = None
 
 
 class Kind(StrEnum):
@@ -174,6 +176,8 @@ class Resolution:
     overload: Overload
     #: None where a call has no value.
     type: AttributeType | None
+    #: The engine creates the app and then fails at every event; a sentence that says why.
+    fails: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

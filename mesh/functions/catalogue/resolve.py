@@ -54,7 +54,8 @@ def resolve(
             continue
         objection = _object(overload, given)
         if objection is None:
-            return Resolution(signature, overload, _result(overload.result, given))
+            fails = overload.doom(given) if overload.doom is not None else None
+            return Resolution(signature, overload, _result(overload.result, given), fails)
         objections.append(objection)
     if not objections:
         what = f"takes {_counts(signature)}, not {len(given)}"

@@ -82,6 +82,24 @@ def _sorted_by(arguments: tuple[Argument, ...]) -> Objection | None:
     return None
 
 
+def _never_ends(arguments: tuple[Argument, ...]) -> str | None:
+    time = arguments[0].value
+    if isinstance(time, int) and time <= 0:
+        return "A batch that takes no time never lets the first event through."
+    return None
+
+
+def _divides_by_time(arguments: tuple[Argument, ...]) -> str | None:
+    return "A batch that takes no time has no start." if arguments[1].value == 0 else None
+
+
+def _within_bounds(arguments: tuple[Argument, ...]) -> str | None:
+    bounds = [argument.value for argument in arguments[:2]]
+    if all(isinstance(bound, float) and 0 <= bound <= 1 for bound in bounds):
+        return None
+    return "The threshold and the error bound lie between 0 and 1."
+
+
 _LENGTH: Final = Parameter("window.length", INT, CONSTANT)
 _TIME: Final = Parameter("window.time", WHOLE, CONSTANT)
 _CURRENT: Final = Parameter("stream.current.event", BOOL, CONSTANT, default="false")
@@ -107,16 +125,25 @@ _ENGINE: Final = (
     _window("externalTime", (_TIMESTAMP, _TIME)),
     _window(
         "externalTimeBatch",
-        (_TIMESTAMP, _TIME),
-        Overload((_TIMESTAMP, _TIME, _FREE_START), rule=_int_start_is_constant),
-        Overload((_TIMESTAMP, _TIME, _FREE_START, _TIMEOUT), rule=_int_start_is_constant),
-        Overload((_TIMESTAMP, _TIME, _FREE_START, _TIMEOUT, _REPLACE), rule=_int_start_is_constant),
+        Overload((_TIMESTAMP, _TIME), doom=_divides_by_time),
+        *(
+            Overload(
+                (_TIMESTAMP, _TIME, _FREE_START, *more),
+                rule=_int_start_is_constant,
+                doom=_divides_by_time,
+            )
+            for more in ((), (_TIMEOUT,), (_TIMEOUT, _REPLACE))
+        ),
     ),
     _window("frequent", (_COUNT,), (_COUNT, _KEY)),
     _window("length", (_LENGTH,)),
     _window("lengthBatch", (_LENGTH,), (_LENGTH, _CURRENT)),
     # The engine documents a form without the error bound, and fails on it whatever the threshold.
-    _window("lossyFrequent", (_SUPPORT, _ERROR), (_SUPPORT, _ERROR, _KEY)),
+    _window(
+        "lossyFrequent",
+        Overload((_SUPPORT, _ERROR), doom=_within_bounds),
+        Overload((_SUPPORT, _ERROR, _KEY), doom=_within_bounds),
+    ),
     _window(
         "session",
         (_GAP,),
@@ -135,10 +162,10 @@ _ENGINE: Final = (
     _window("time", (_TIME,)),
     _window(
         "timeBatch",
-        (_TIME,),
-        (_TIME, _START),
-        (_TIME, _CURRENT),
-        (_TIME, _START, _CURRENT),
+        *(
+            Overload((_TIME, *more), doom=_never_ends)
+            for more in ((), (_START,), (_CURRENT,), (_START, _CURRENT))
+        ),
     ),
     _window("timeLength", (_TIME, _LENGTH)),
 )
