@@ -9,7 +9,10 @@ detail and hint are full sentences.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,29 @@ def _rebuild(
     code: str, message: str, detail: str | None, hint: str | None, position: Position | None
 ) -> MeshError:
     return MeshError(code, message, detail=detail, hint=hint, position=position)
+
+
+class MeshErrors(MeshError):
+    """Several errors of one text, in its order; as an error it is the first of them."""
+
+    def __init__(self, errors: Sequence[MeshError]) -> None:
+        first = errors[0]
+        super().__init__(
+            first.code,
+            first.message,
+            detail=first.detail,
+            hint=first.hint,
+            position=first.position,
+        )
+        self.errors = tuple(errors)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (MeshErrors, (self.errors,))
+
+
+def all_errors(error: MeshError) -> tuple[MeshError, ...]:
+    """The errors that ``error`` stands for: several, or itself."""
+    return error.errors if isinstance(error, MeshErrors) else (error,)
 
 
 def not_supported(

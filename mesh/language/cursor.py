@@ -1,4 +1,8 @@
-"""The parser's hand on the text: look at the next token, take it, or say what was expected."""
+"""The parser's hand on the text: look at the next token, take it, or say what was expected.
+
+While it moves it notes how the text is laid out: which tokens are keywords, which start a line of
+their own, and which stand close to the one before.  The formatter reads these notes.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import difflib
 from typing import TYPE_CHECKING, NoReturn
 
 from mesh.errors import MeshError, Position
-from mesh.language.tokens import KEYWORDS, Token, TokenKind, tokenize
+from mesh.language.tokens import KEYWORDS, RESERVED, Token, TokenKind, tokenize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,20 +20,60 @@ class Cursor:
     """A place in a row of tokens."""
 
     def __init__(self, text: str) -> None:
-        self._tokens = tokenize(text)
+        cut = tokenize(text)
+        self.tokens = cut.tokens
+        self.comments = cut.comments
+        self.places = cut.places
         self._at = 0
+        self._last = len(cut.tokens) - 1
+        #: Indexes of the tokens that are keywords.
+        self.words: set[int] = set()
+        #: Indexes of the tokens that stand close to the one before.
+        self.close: set[int] = set()
+        #: Indexes of the tokens that start a line, and how far it is moved in.
+        self.lines: dict[int, int] = {}
+        #: Indexes of those that start a definition, query or partition, which a blank line divides.
+        self.elements: set[int] = set()
+        #: Indexes of the ``begin`` of partitions.
+        self.begins: set[int] = set()
+        #: Indexes of those that end a statement without its ``;``.
+        self.unended: set[int] = set()
+        #: How far lines are moved in here; None inside a line that isn't divided.
+        self.indent: int | None = 0
 
     def __repr__(self) -> str:
         return f"<Cursor at {self.peek().text!r} {self.position}>"
 
     @property
+    def at(self) -> int:
+        """The index of the next token."""
+        return self._at
+
+    @property
     def position(self) -> Position:
         """Where the next token stands."""
-        return self.peek().position
+        return self.place(self.peek())
+
+    def place(self, token: Token) -> Position:
+        """Where a token stands."""
+        return self.places.of(token.start, token.start + len(token.text))
+
+    def since(self, position: Position) -> Position:
+        """From ``position`` to the token taken last, if that is in the same line."""
+        last = self.place(self.tokens[self._at - 1])
+        if last.line != position.line:
+            return position
+        return Position(position.line, position.column, last.column + last.length - position.column)
 
     def peek(self, ahead: int = 0) -> Token:
         """The next token, or one behind it; ``END`` for all behind the last."""
-        return self._tokens[min(self._at + ahead, len(self._tokens) - 1)]
+        at = self._at + ahead
+        return self.tokens[at if at < self._last else self._last]
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether nothing is left."""
+        return self._at >= self._last
 
     def take(self) -> Token:
         """The next token, moving on."""
@@ -39,10 +83,16 @@ class Cursor:
         self._at += 1
         return token
 
+    def skip(self) -> None:
+        """Move on over the next token, whatever it is."""
+        self._at = min(self._at + 1, self._last)
+
+    # Looking
+
     def sees(self, symbol: str, ahead: int = 0) -> bool:
         """Whether the token is this symbol."""
         token = self.peek(ahead)
-        return token.kind is TokenKind.SYMBOL and token.text == symbol
+        return token.text == symbol and token.kind is TokenKind.SYMBOL
 
     def sees_word(self, *words: str, ahead: int = 0) -> bool:
         """Whether the token is one of these keywords (given in lower case)."""
@@ -50,19 +100,28 @@ class Cursor:
         return token.kind is TokenKind.NAME and token.text.lower() in words
 
     def sees_name(self, ahead: int = 0) -> bool:
-        """Whether the token may be a name; keywords may."""
-        return self.peek(ahead).kind in (TokenKind.NAME, TokenKind.QUOTED)
+        """Whether the token may be a name; most keywords may."""
+        token = self.peek(ahead)
+        return token.kind is TokenKind.QUOTED or (
+            token.kind is TokenKind.NAME and token.text.lower() not in RESERVED
+        )
+
+    # Taking
 
     def accept(self, symbol: str) -> bool:
         """Take the symbol if it is next."""
         found = self.sees(symbol)
         if found:
-            self.take()
+            self._at += 1
         return found
 
     def accept_word(self, *words: str) -> str | None:
         """Take one of these keywords if it is next, and say which, in lower case."""
-        return self.take().text.lower() if self.sees_word(*words) else None
+        return self._word() if self.sees_word(*words) else None
+
+    def _word(self) -> str:
+        self.words.add(self._at)
+        return self.take().text.lower()
 
     def expect(self, symbol: str, hint: str | None = None) -> Token:
         """Take the symbol, which must be next."""
@@ -74,13 +133,37 @@ class Cursor:
         """Take one of these keywords, which must be next; say which, in lower case."""
         if not self.sees_word(*words):
             self.fail(*(f"'{word}'" for word in words), words=words, hint=hint)
-        return self.take().text.lower()
+        return self._word()
 
     def expect_name(self, what: str) -> str:
         """Take a name, which must be next; ``what`` says what it is the name of."""
         if not self.sees_name():
-            self.fail(what)
+            token = self.peek()
+            hint = None
+            if token.kind is TokenKind.NAME:
+                hint = f"'{token.text}' is a keyword; as a name it stands in backquotes."
+            elif token.kind is TokenKind.STRING:
+                hint = "Quotes make a text; a name stands without them, or in backquotes."
+            self.fail(what, hint=hint)
         return str(self.take().value)
+
+    # Noting the layout
+
+    def start_line(self) -> None:
+        """Note that the next token starts a line, unless the line is one that isn't divided."""
+        if self.indent is not None:
+            self.lines[self._at] = self.indent
+
+    def start_element(self) -> None:
+        """Note that a definition, query or partition starts."""
+        self.elements.add(self._at)
+        self.start_line()
+
+    def hug(self, ahead: int = 0) -> None:
+        """Note that the next token, or one behind it, stands close to the one before it."""
+        self.close.add(self._at + ahead)
+
+    # Refusing
 
     def fail(self, *expected: str, words: Sequence[str] = (), hint: str | None = None) -> NoReturn:
         """Refuse the next token.
@@ -96,15 +179,16 @@ class Cursor:
         token = self.peek()
         if token.error is not None:
             raise token.error
-        found = "the end of the text" if token.kind is TokenKind.END else f"'{token.text}'"
-        if token.kind is TokenKind.NAME and token.text.lower() not in KEYWORDS and hint is None:
+        found = "the end of the text" if token.kind is TokenKind.END else f"'{token.text[:80]}'"
+        is_misspelt = token.kind is TokenKind.NAME and token.text.lower() not in KEYWORDS
+        if is_misspelt and hint is None and len(token.text) < 80:
             near = difflib.get_close_matches(token.text.lower(), words, n=1, cutoff=0.6)
             hint = f"Did you mean '{near[0]}'?" if near else None
         raise MeshError(
             "MESH-L104",
             f"expected {_listed(expected)}, found {found}",
             hint=hint,
-            position=token.position,
+            position=self.position,
         )
 
 

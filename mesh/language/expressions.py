@@ -4,57 +4,54 @@ From loose to tight, each joining from the left: ``or``, ``and``, ``in``, ``== !
 ``< <= > >=``, ``+ -``, ``* / %``, and before one operand ``not`` and ``-``.  So ``not a > 5`` is
 ``(not a) > 5``, and ``is null`` belongs to the name or call right before it.  A minus before
 something else than a number is ours: the reference grammar knows it before numbers only.
+
+Operators and brackets that are open stand on a stack of our own, so no nesting is too deep to read;
+trees deeper than ``DEPTH_MAX`` are refused for those who come after.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from mesh.errors import MeshError, Position, not_supported
+from mesh.errors import MeshError, Position
+from mesh.language.hints import operator_hint
 from mesh.language.numbers import INT_MAX, LONG_MAX, round_to_float
-from mesh.language.print_expressions import IN_TIGHTNESS, TIGHTNESS
+from mesh.language.print_expressions import IN_TIGHTNESS, PREFIX_TIGHTNESS, TIGHTNESS
+from mesh.language.references import parse_reference
 from mesh.language.syntax import (
     Binary,
     BinaryOperator,
     Call,
+    EventReference,
     Expression,
+    InTable,
     Literal,
     Unary,
     UnaryOperator,
     Variable,
 )
+from mesh.language.times import UNIT_WORDS, fail_at_unit, parse_time, sees_time
 from mesh.language.tokens import KEYWORDS, TokenKind
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
     from mesh.language.cursor import Cursor
 
+#: How many levels a tree may have.
+DEPTH_MAX: Final = 1000
+
 _SYMBOLS: Final = {str(operator): operator for operator in TIGHTNESS}
-
-#: Milliseconds of the units of time, in the order that a time constant has them.  A year is 365
-#: days and a month 30, as in the reference engine.
-TIME_UNITS: Final = (
-    (("year", "years"), 31_536_000_000),
-    (("month", "months"), 2_592_000_000),
-    (("week", "weeks"), 604_800_000),
-    (("day", "days"), 86_400_000),
-    (("hour", "hours"), 3_600_000),
-    (("min", "minute", "minutes"), 60_000),
-    (("sec", "second", "seconds"), 1000),
-    (("millisec", "millisecond", "milliseconds"), 1),
-)
-
-#: What an expression may hold before it is refused: Python's own stack bounds what comes after.
-_OPERATORS_MAX: Final = 300
-_DEPTH_MAX: Final = 60
-
 _NUMBERS: Final = {
     TokenKind.INT: AttributeType.INT,
     TokenKind.LONG: AttributeType.LONG,
     TokenKind.FLOAT: AttributeType.FLOAT,
     TokenKind.DOUBLE: AttributeType.DOUBLE,
 }
+#: Words behind ``not`` that show it to be the name of an attribute.
+_AFTER_NAME: Final = ("as", "and", "or", "is", "in")
+_BEFORE_OPERAND: Final = ("(", "-", "+", "#", "!")
 
 
 def parse_expression(cursor: Cursor) -> Expression:
@@ -62,237 +59,261 @@ def parse_expression(cursor: Cursor) -> Expression:
     return _Expressions(cursor).whole()
 
 
-def parse_variable(cursor: Cursor) -> Variable:
-    """A reference to an attribute: ``temp``, ``e1.temp``, ``e1[last-1].temp``."""
-    variable = _Expressions(cursor).reference()
-    if not isinstance(variable, Variable):
-        cursor.fail("an attribute")
-    return variable
+@dataclass(slots=True)
+class _Open:
+    """An operator that waits for its right operand, or a bracket for its end."""
 
-
-def sees_time(cursor: Cursor) -> bool:
-    """Whether a time constant starts at ``cursor``."""
-    return cursor.peek().kind is TokenKind.INT and _sees_unit(cursor, 1)
-
-
-def parse_time(cursor: Cursor) -> Literal:
-    """A time constant, ``1 hour 30 min``: its parts fall from years to milliseconds."""
-    start = cursor.position
-    total, next_unit = 0, 0
-    while cursor.peek().kind is TokenKind.INT and (total == 0 or _sees_unit(cursor, 1)):
-        number = _checked(int(cursor.peek().value or 0), AttributeType.INT, cursor.position)
-        cursor.take()
-        rest = TIME_UNITS[next_unit:]
-        if not cursor.sees_word(*(word for words, _ in rest for word in words)):
-            words = [word for words, _ in TIME_UNITS for word in words]
-            if cursor.sees_word(*words):
-                cursor.fail("a smaller unit of time", hint="Units fall: '1 min 5 sec'.")
-            cursor.fail("a unit of time", words=words, hint=None)
-        word = cursor.take().text.lower()
-        index = next(i for i, (words, _) in enumerate(TIME_UNITS) if word in words)
-        total += number * TIME_UNITS[index][1]
-        next_unit = index + 1
-        if next_unit == len(TIME_UNITS):
-            break
-    return Literal(total, AttributeType.LONG, is_time=True, position=start)
-
-
-def _sees_unit(cursor: Cursor, ahead: int) -> bool:
-    return cursor.sees_word(*(word for words, _ in TIME_UNITS for word in words), ahead=ahead)
+    position: Position
+    #: 0 for brackets: nothing is joined across them.
+    tightness: int
+    operator: BinaryOperator | UnaryOperator | None = None
+    #: What stands before the bracket of a call, and its arguments so far.
+    call: tuple[str | None, str] | None = None
+    arguments: list[tuple[Expression, int]] = field(default_factory=list)
 
 
 class _Expressions:
-    """One expression being read; counts what it holds."""
+    """One expression being read."""
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
-        self._operators = 0
-        self._depth = 0
+        self._open: list[_Open] = []
+        #: Operands read, each with the levels it has.
+        self._operands: list[tuple[Expression, int]] = []
 
     def whole(self) -> Expression:
-        self._depth += 1
-        if self._depth > _DEPTH_MAX:
-            self._too_large("nested too deeply", f"{_DEPTH_MAX} levels are possible.")
-        expression = self._binary(1)
-        self._depth -= 1
+        while True:
+            while self._opens():
+                pass
+            self._operands.append((self._null_check(self._operand()), 1))
+            while self._closes():
+                pass
+            if not self._continues():
+                break
+        self._join(1)
+        if self._open:
+            self._cursor.fail("an operator", "')'", hint=operator_hint(self._cursor))
+        ((expression, _),) = self._operands
         return expression
 
-    def _binary(self, loosest: int) -> Expression:
-        """Operators at least as tight as ``loosest``, joined from the left."""
-        cursor = self._cursor
-        left = self._prefixed()
-        while True:
-            if cursor.sees_word("in") and loosest <= IN_TIGHTNESS:
-                raise not_supported("'in' a table", cursor.position)
-            operator = self._operator()
-            if operator is None or TIGHTNESS[operator] < loosest:
-                return left
-            position = cursor.take().position
-            self._count()
-            right = self._binary(TIGHTNESS[operator] + 1)
-            left = Binary(operator, left, right, position=position)
+    # Before an operand
 
-    def _operator(self) -> BinaryOperator | None:
-        token = self._cursor.peek()
-        if token.kind is TokenKind.NAME and token.text.lower() in ("and", "or"):
-            return BinaryOperator(token.text.lower())
-        if token.kind is not TokenKind.SYMBOL:
-            return None
-        if token.text == "=":
-            self._cursor.fail("an operator", hint="Equality is '=='.")
-        return _SYMBOLS.get(token.text)
-
-    def _prefixed(self) -> Expression:
+    def _opens(self) -> bool:
+        """Take what may stand before an operand: a prefix, a bracket, the start of a call."""
         cursor = self._cursor
         position = cursor.position
-        if cursor.sees_word("not") and not cursor.sees(".", ahead=1):
+        if cursor.sees_word("not") and not self._is_not_a_name():
+            cursor.accept_word("not")
+            self._open.append(_Open(position, PREFIX_TIGHTNESS, UnaryOperator.NOT))
+        elif cursor.sees("-") and cursor.peek(1).kind not in _NUMBERS:
             cursor.take()
-            self._count()
-            return Unary(UnaryOperator.NOT, self._prefixed(), position=position)
-        if cursor.sees("-") or cursor.sees("+"):
-            sign = cursor.take().text
-            if cursor.peek().kind in _NUMBERS:
-                return self._number(position, negative=sign == "-")
-            if sign == "+":
-                cursor.fail("a number")
-            self._count()
-            return Unary(UnaryOperator.NEGATE, self._prefixed(), position=position)
-        return self._primary()
+            # Two of them would start a comment.
+            if not cursor.sees("-"):
+                cursor.hug()
+            self._open.append(_Open(position, PREFIX_TIGHTNESS, UnaryOperator.NEGATE))
+        elif cursor.accept("("):
+            self._open.append(_Open(position, 0))
+        elif self._sees_call() and not self._sees_empty_call():
+            namespace, name = self._call_start()
+            self._open.append(_Open(position, 0, call=(namespace, name)))
+        else:
+            return False
+        return True
 
-    def _primary(self) -> Expression:
+    def _is_not_a_name(self) -> bool:
+        """Whether ``not`` is an attribute here, as in ``not as x``."""
+        cursor = self._cursor
+        following = cursor.peek(1)
+        return (
+            cursor.sees_word(*_AFTER_NAME, ahead=1)
+            or following.kind is TokenKind.END
+            or (following.kind is TokenKind.SYMBOL and following.text not in _BEFORE_OPERAND)
+        )
+
+    def _sees_call(self) -> bool:
+        cursor = self._cursor
+        return cursor.sees_name() and (cursor.sees("(", ahead=1) or cursor.sees(":", ahead=1))
+
+    def _sees_empty_call(self) -> bool:
+        """Whether the call that starts here has no arguments, or all attributes as such."""
+        cursor = self._cursor
+        inside = 4 if cursor.sees(":", ahead=1) else 2
+        if cursor.sees("*", ahead=inside):
+            inside += 1
+        return cursor.sees(")", ahead=inside)
+
+    def _call_start(self) -> tuple[str | None, str]:
+        """Namespace and name of a call, and its bracket."""
+        cursor = self._cursor
+        namespace = None
+        name = cursor.expect_name("the name of a function")
+        if cursor.accept(":"):
+            namespace, name = name, cursor.expect_name("the name of a function")
+        cursor.hug()
+        cursor.expect("(")
+        return namespace, name
+
+    # Operands
+
+    def _operand(self) -> Expression:
         cursor = self._cursor
         token = cursor.peek()
-        if cursor.accept("("):
-            inner = self.whole()
-            cursor.expect(")")
-            if cursor.sees_word("is"):
-                cursor.fail("an operator", hint="'is null' follows a name or a call.")
-            return inner
+        start = cursor.position
         if token.kind is TokenKind.STRING:
             cursor.take()
-            return Literal(str(token.value), AttributeType.STRING, position=token.position)
+            return Literal(str(token.value), AttributeType.STRING, position=start)
         if sees_time(cursor):
             return parse_time(cursor)
         if token.kind in _NUMBERS:
-            return self._number(token.position, negative=False)
+            return self._number(start, sign=1)
+        if cursor.sees("-") or cursor.sees("+"):
+            sign = -1 if cursor.take().text == "-" else 1
+            cursor.hug()
+            if cursor.peek().kind not in _NUMBERS:
+                cursor.fail("a number")
+            return self._number(start, sign)
         if cursor.sees_word("true", "false") and not cursor.sees(".", ahead=1):
-            cursor.take()
-            value = token.text.lower() == "true"
-            return Literal(value, AttributeType.BOOL, position=token.position)
-        return self._null_check(self.reference())
+            value = cursor.expect_word("true", "false") == "true"
+            return Literal(value, AttributeType.BOOL, position=start)
+        if self._sees_call():
+            namespace, name = self._call_start()
+            takes_all = cursor.accept("*")
+            if takes_all:
+                cursor.hug(-1)
+            cursor.expect(")")
+            return Call(name, (), namespace, takes_all, position=start)
+        if cursor.sees("*"):
+            cursor.fail("an expression", hint="'*' stands alone behind 'select', or in f(*).")
+        return parse_reference(cursor, "an expression")
 
-    def _null_check(self, operand: Variable | Call) -> Expression:
+    def _null_check(self, operand: Expression) -> Expression:
         cursor = self._cursor
-        if not cursor.sees_word("is"):
+        if not cursor.sees_word("is") or not isinstance(operand, Variable | EventReference | Call):
             return operand
-        position = cursor.take().position
+        position = cursor.position
+        cursor.expect_word("is")
         cursor.expect_word("null", hint="Only 'is null' exists; write 'not x is null'.")
         return Unary(UnaryOperator.IS_NULL, operand, position=position)
 
-    def _number(self, start: Position, *, negative: bool) -> Literal:
+    def _number(self, start: Position, sign: int) -> Literal:
         token = self._cursor.take()
         kind = _NUMBERS[token.kind]
         self._refuse_unit(token.kind)
-        sign = -1 if negative else 1
+        position = self._cursor.since(start)
         if isinstance(token.value, int):
-            whole = _checked(sign * token.value, kind, token.position)
-            return Literal(whole, kind, position=start)
+            return Literal(_checked(sign * token.value, kind, position), kind, position=position)
         assert isinstance(token.value, float)
-        return Literal(
-            _checked_real(sign * token.value, kind, token.position), kind, position=start
-        )
+        return Literal(_checked_real(sign * token.value, kind, position), kind, position=position)
 
     def _refuse_unit(self, number: TokenKind) -> None:
         """A name can't follow a number; behind a whole one it may be a misspelt unit."""
         following = self._cursor.peek()
-        is_name = following.kind is TokenKind.NAME and following.text.lower() not in KEYWORDS
-        if number is TokenKind.INT and is_name:
-            words = [word for words, _ in TIME_UNITS for word in words]
-            self._cursor.fail("an operator", "a unit of time", words=words)
+        if number is not TokenKind.INT or following.kind is not TokenKind.NAME:
+            return
+        word = following.text.lower()
+        if word in UNIT_WORDS:
+            self._cursor.fail("a number", hint="Times have no sign: write '0 - 1 sec'.")
+        if word not in KEYWORDS:
+            fail_at_unit(self._cursor)
 
-    def reference(self) -> Variable | Call:
-        """An attribute or a call: all that starts with a name."""
+    # Behind an operand
+
+    def _closes(self) -> bool:
+        """Take ``in T``, or the end of a bracket; whether there was one."""
         cursor = self._cursor
-        start = cursor.position
-        if (cursor.sees("#") or cursor.sees("!")) and cursor.sees_name(1):
-            raise not_supported(
-                "inner streams (#S)" if cursor.sees("#") else "fault streams (!S)", start
-            )
-        name = cursor.expect_name("an expression")
-        if cursor.sees(":"):
-            cursor.take()
-            function = cursor.expect_name("the name of a function")
-            return self._call(function, name, start)
-        if cursor.sees("("):
-            return self._call(name, None, start)
-        index = self._index() if cursor.sees("[") else None
-        if cursor.sees("#") and cursor.sees_name(1):
-            raise not_supported("inner streams (#S)", cursor.position)
-        if index is not None and cursor.sees_word("is"):
-            raise not_supported("'is null' of an event", start)
-        if index is None and not cursor.sees("."):
-            return Variable(name, position=start)
-        cursor.expect(".")
-        last = cursor.position
-        attribute = cursor.expect_name("the name of an attribute")
-        return Variable(attribute, name, index, position=_span(start, last))
-
-    def _index(self) -> int:
-        """``[0]``, ``[last]``, ``[last-1]``."""
-        cursor = self._cursor
-        cursor.expect("[")
-        if cursor.accept_word("last"):
-            index = -1
-            if cursor.accept("-"):
-                index -= self._whole_number()
-        else:
-            index = self._whole_number()
-        cursor.expect("]")
-        return index
-
-    def _whole_number(self) -> int:
-        token = self._cursor.peek()
-        if token.kind is not TokenKind.INT:
-            self._cursor.fail("a whole number")
-        self._cursor.take()
-        assert isinstance(token.value, int)
-        return _checked(token.value, AttributeType.INT, token.position)
-
-    def _call(self, name: str, namespace: str | None, start: Position) -> Call:
-        cursor = self._cursor
-        # A name that is followed by ':' can only be a namespace, so the bracket must be there.
-        cursor.expect("(")
-        if cursor.sees("*") and cursor.sees(")", ahead=1):
-            raise not_supported("all attributes as arguments (*)", cursor.position)
-        arguments: list[Expression] = []
+        if cursor.sees_word("in"):
+            self._in_table()
+            return True
         if not cursor.sees(")"):
-            arguments.append(self.whole())
-            while cursor.accept(","):
-                arguments.append(self.whole())
-        if not cursor.sees(")"):
-            cursor.fail("','", "')'")
+            return False
+        self._join(1)
+        if not self._open:
+            return False
         cursor.take()
-        return Call(name, tuple(arguments), namespace, position=start)
+        bracket = self._open.pop()
+        if bracket.call is None:
+            if cursor.sees_word("is"):
+                cursor.fail("an operator", hint="'is null' follows a name or a call.")
+            return True
+        namespace, name = bracket.call
+        bracket.arguments.append(self._operands.pop())
+        arguments = tuple(argument for argument, _ in bracket.arguments)
+        depth = max(levels for _, levels in bracket.arguments)
+        call = Call(name, arguments, namespace, position=bracket.position)
+        self._push(self._null_check(call), depth + 1)
+        return True
 
-    def _count(self) -> None:
-        self._operators += 1
-        if self._operators > _OPERATORS_MAX:
-            self._too_large("too long", f"{_OPERATORS_MAX} operators are possible.")
+    def _in_table(self) -> None:
+        cursor = self._cursor
+        position = cursor.position
+        self._join(IN_TIGHTNESS)
+        cursor.expect_word("in")
+        if cursor.sees("("):
+            cursor.fail("the name of a table", hint="Write 'or': a == 1 or a == 2.")
+        table_position = cursor.position
+        table = cursor.expect_name("the name of a table")
+        if cursor.sees_word("is"):
+            cursor.fail("an operator", hint="'is null' follows a name or a call.")
+        operand, depth = self._operands.pop()
+        node = InTable(operand, table, position=position, table_position=table_position)
+        self._push(node, depth + 1)
 
-    def _too_large(self, how: str, detail: str) -> None:
-        raise MeshError(
-            "MESH-L105",
-            f"expression is {how}",
-            detail=detail,
-            hint="Compute parts of it in a query before this one.",
-            position=self._cursor.position,
-        )
+    def _continues(self) -> bool:
+        """Take an operator, or the comma of a call's arguments; whether there was one."""
+        cursor = self._cursor
+        operator = self._operator()
+        if operator is not None:
+            tightness = TIGHTNESS[operator]
+            self._join(tightness)
+            position = cursor.position
+            if not cursor.accept_word("and", "or"):
+                cursor.take()
+            self._open.append(_Open(position, tightness, operator))
+            return True
+        if cursor.sees(","):
+            self._join(1)
+            if self._open and self._open[-1].call is not None:
+                cursor.take()
+                self._open[-1].arguments.append(self._operands.pop())
+                return True
+        return False
 
+    def _operator(self) -> BinaryOperator | None:
+        token = self._cursor.peek()
+        if token.kind is TokenKind.SYMBOL:
+            if token.text == "=":
+                self._cursor.fail("an operator", hint="Equality is '=='.")
+            if token.text == "<" and self._cursor.sees(">", ahead=1):
+                self._cursor.fail("an operator", hint="Inequality is '!='.")
+            return _SYMBOLS.get(token.text)
+        if token.kind is TokenKind.NAME and token.text.lower() in ("and", "or"):
+            return BinaryOperator(token.text.lower())
+        return None
 
-def _span(first: Position, last: Position) -> Position:
-    if first.line != last.line:
-        return first
-    return Position(first.line, first.column, last.column + last.length - first.column)
+    def _join(self, loosest: int) -> None:
+        """Give the open operators that are at least as tight as ``loosest`` their operands."""
+        while self._open and self._open[-1].tightness >= loosest:
+            entry = self._open.pop()
+            right, depth = self._operands.pop()
+            if isinstance(entry.operator, BinaryOperator):
+                left, left_depth = self._operands.pop()
+                node: Expression = Binary(entry.operator, left, right, position=entry.position)
+                depth = max(depth, left_depth)
+            else:
+                assert entry.operator is not None
+                node = Unary(entry.operator, right, position=entry.position)
+            self._push(node, depth + 1)
+
+    def _push(self, expression: Expression, depth: int) -> None:
+        if depth > DEPTH_MAX:
+            raise MeshError(
+                "MESH-L105",
+                "expression is nested too deeply",
+                detail=f"{DEPTH_MAX} levels are possible; a chain of operators has one for each.",
+                hint="Compute parts of it in a query before this one.",
+                position=self._cursor.position,
+            )
+        self._operands.append((expression, depth))
 
 
 def _checked(value: int, kind: AttributeType, position: Position) -> int:

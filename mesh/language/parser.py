@@ -1,171 +1,300 @@
-"""SiddhiQL text to its syntax tree: the app, its annotations and its definitions.
+"""SiddhiQL text to its syntax tree: whole apps, on-demand queries, single expressions.
 
-Queries are in ``queries``, expressions in ``expressions``.  All raise at the first mistake:
-MESH-L1xx for what no SiddhiQL has, MESH-P900 for what this version doesn't have yet.
+A mistake ends its statement and not the reading: what stands behind the next ``;``, or at a word
+that can only start a statement, is read all the same, so one text may have several errors.
 """
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from mesh.errors import MeshError, not_supported
+from mesh.errors import MeshError, MeshErrors
+from mesh.language import expressions
+from mesh.language.annotations import (
+    parse_annotation,
+    parse_app_annotation,
+    sees_app_annotation,
+)
 from mesh.language.cursor import Cursor
+from mesh.language.definitions import KINDS, parse_definition
+from mesh.language.hints import element_hint
+from mesh.language.on_demand import parse_store_query
+from mesh.language.partitions import parse_partition_keys
 from mesh.language.queries import parse_query
 from mesh.language.syntax import (
     Annotation,
     App,
-    AttributeDefinition,
     Element,
+    OnDemandQuery,
+    Partition,
     Query,
-    StreamDefinition,
 )
-from mesh.language.tokens import TokenKind
-from mesh.model.types import AttributeType
 
-_DEFINITIONS = ("stream", "table", "window", "trigger", "function", "aggregation")
-_TYPES = tuple(AttributeType)
-_MISSING_SEMICOLON = "Is a ';' missing before it?"
+if TYPE_CHECKING:
+    from mesh.language.syntax import Expression
+
+_STARTS: Final = ("define", "from", "partition")
+_MISSING_SEMICOLON: Final = "Is a ';' missing before it?"
+#: More errors than anybody reads are not collected.
+_ERRORS_MAX: Final = 100
 
 
-def parse(text: str) -> App:
+def parse_app(text: str) -> App:
     """The syntax tree of a whole app.
 
     Raises:
-        MeshError: MESH-L1xx at what is not SiddhiQL, MESH-P900 at what is not supported yet.
+        MeshErrors: MESH-L1xx, one for each statement that is not SiddhiQL.
+    """
+    return parse_with_cursor(text)[0]
+
+
+def parse_with_cursor(text: str) -> tuple[App, Cursor]:
+    """The syntax tree of a whole app, and the cursor that has read it, with its notes."""
+    cursor = Cursor(text)
+    return _App(cursor).whole(), cursor
+
+
+def parse_on_demand_query(text: str) -> OnDemandQuery:
+    """The syntax tree of an on-demand query; a ``;`` may stand behind it.
+
+    Raises:
+        MeshErrors: MESH-L1xx at what is not SiddhiQL.
     """
     cursor = Cursor(text)
-    app_annotations: list[Annotation] = []
-    while _sees_app_annotation(cursor):
-        app_annotations.append(_annotation(cursor))
-    elements: list[Element] = []
-    while True:
-        has_queries = any(isinstance(e, Query) for e in elements[-1:])
-        elements.append(_element(cursor, has_queries=has_queries))
-        if cursor.peek().kind is not TokenKind.END:
-            starts_element = cursor.sees("@") or cursor.sees_word("define", "from", "partition")
-            cursor.expect(";", hint=_MISSING_SEMICOLON if starts_element else None)
-        if cursor.peek().kind is TokenKind.END:
-            return App(tuple(app_annotations), tuple(elements))
+    try:
+        query = parse_store_query(cursor)
+        cursor.accept(";")
+        _expect_end(cursor, "An on-demand query is one query.")
+    except MeshError as error:
+        raise MeshErrors((error,)) from None
+    return query
 
 
-def _element(cursor: Cursor, *, has_queries: bool) -> StreamDefinition | Query:
-    annotations: list[Annotation] = []
-    while cursor.sees("@"):
-        if _sees_app_annotation(cursor):
-            raise MeshError(
-                "MESH-L106",
-                "annotation of the app stands behind its first part",
-                hint="Move @App:.. to the top of the text.",
-                position=cursor.position,
-            )
-        annotations.append(_annotation(cursor))
-    if cursor.sees_word("define"):
-        if has_queries:
-            raise MeshError(
-                "MESH-L107",
-                "definition stands behind a query",
-                hint="Move the definitions before the first query.",
-                position=cursor.position,
-            )
-        return _definition(cursor, tuple(annotations))
-    if cursor.sees_word("from"):
-        return parse_query(cursor, tuple(annotations))
-    return _refuse_element(cursor)
+def parse_expression(text: str) -> Expression:
+    """The syntax tree of a single expression.
+
+    Raises:
+        MeshErrors: MESH-L1xx at what is not SiddhiQL.
+    """
+    cursor = Cursor(text)
+    try:
+        expression = expressions.parse_expression(cursor)
+        _expect_end(cursor, None)
+    except MeshError as error:
+        raise MeshErrors((error,)) from None
+    return expression
 
 
-def _refuse_element(cursor: Cursor) -> NoReturn:
-    if cursor.sees_word("partition"):
-        raise not_supported("partitions (partition with)", cursor.position)
-    if cursor.sees_word("select", "update", "delete"):
-        raise not_supported("on-demand queries in an app", cursor.position)
-    if cursor.sees(";"):
-        cursor.fail("a definition or a query", hint="One ';' too many.")
-    cursor.fail("'define'", "'from'", "'@'", words=("define", "from", "partition"))
+def _expect_end(cursor: Cursor, hint: str | None) -> None:
+    if not cursor.is_at_end:
+        cursor.fail("the end of the text", hint=hint)
 
 
-def _definition(cursor: Cursor, annotations: tuple[Annotation, ...]) -> StreamDefinition:
-    position = cursor.take().position
-    if not cursor.sees_word(*_DEFINITIONS):
-        cursor.fail("'stream'", words=_DEFINITIONS)
-    kind = cursor.take().text.lower()
-    if kind != "stream":
-        raise not_supported(f"{_plural(kind)} (define {kind})", position)
-    if cursor.sees("#") or cursor.sees("!"):
-        prefix = cursor.peek().text
-        raise not_supported(f"definitions of inner and fault streams ({prefix}S)", cursor.position)
-    name_position = cursor.position
-    name = cursor.expect_name("the name of the stream")
-    cursor.expect("(")
-    attributes = [_attribute(cursor)]
-    while cursor.accept(","):
-        attributes.append(_attribute(cursor))
-    if not cursor.sees(")"):
-        cursor.fail("','", "')'")
-    cursor.take()
-    return StreamDefinition(name, tuple(attributes), annotations, position=name_position)
+class _App:
+    """One app being read, and what is wrong with it so far."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+        self._errors: list[MeshError] = []
+        self._annotations: list[Annotation] = []
+        self._elements: list[Element] = []
+        self._has_queries = False
+
+    def whole(self) -> App:
+        cursor = self._cursor
+        self._app_annotations()
+        while not (self._errors and cursor.is_at_end):
+            start = cursor.at
+            try:
+                self._elements.append(self._element())
+                if cursor.is_at_end:
+                    cursor.unended.add(cursor.at - 1)
+                else:
+                    self._semicolon()
+            except MeshError as error:
+                self._errors.append(error)
+                self._recover(start)
+            if cursor.is_at_end or len(self._errors) >= _ERRORS_MAX:
+                break
+        if self._errors:
+            raise MeshErrors(tuple(self._errors))
+        return App(tuple(self._annotations), tuple(self._elements))
+
+    def _app_annotations(self) -> None:
+        cursor = self._cursor
+        if sees_app_annotation(cursor):
+            cursor.start_element()
+        while sees_app_annotation(cursor):
+            start = cursor.at
+            try:
+                self._annotations.append(parse_app_annotation(cursor))
+                if cursor.sees(";"):
+                    cursor.fail("'define'", hint="No ';' stands behind annotations.")
+            except MeshError as error:
+                self._errors.append(error)
+                self._recover(start)
+
+    def _semicolon(self) -> None:
+        """Take the ``;`` between elements; without it go on, if the next one starts here."""
+        cursor = self._cursor
+        if cursor.accept(";"):
+            return
+        if cursor.sees("@") or cursor.sees_word(*_STARTS):
+            try:
+                cursor.expect(";", hint=_MISSING_SEMICOLON)
+            except MeshError as error:
+                self._errors.append(error)
+            return
+        cursor.expect(";", hint=element_hint(cursor))
+
+    def _element(self) -> Element:
+        cursor = self._cursor
+        cursor.start_element()
+        annotations = self._element_annotations()
+        if cursor.sees_word("define"):
+            if self._has_queries:
+                raise MeshError(
+                    "MESH-L107",
+                    "definition stands behind a query",
+                    hint="Move the definitions before the first query.",
+                    position=cursor.position,
+                )
+            return parse_definition(cursor, annotations)
+        if not (self._elements or self._errors) and cursor.sees_word("from", "partition"):
+            hint = "Define the stream first that it reads: define stream S (a int);"
+            cursor.fail("'define'", hint=hint)
+        if cursor.sees_word("from"):
+            self._has_queries = True
+            return parse_query(cursor, annotations)
+        if not cursor.sees_word("partition"):
+            self._refuse_element()
+        self._has_queries = True
+        return self._partition(annotations)
+
+    def _refuse_element(self) -> NoReturn:
+        cursor = self._cursor
+        hint = element_hint(cursor)
+        if cursor.sees(";"):
+            hint = "One ';' too many."
+        elif cursor.is_at_end:
+            hint = "An app has at least one definition: define stream S (a int);"
+        cursor.fail("'define'", "'from'", "'partition'", "'@'", words=_STARTS, hint=hint)
+
+    def _element_annotations(self) -> tuple[Annotation, ...]:
+        cursor = self._cursor
+        annotations: list[Annotation] = []
+        while cursor.sees("@"):
+            if sees_app_annotation(cursor):
+                raise MeshError(
+                    "MESH-L106",
+                    "annotation of the app stands behind its first part",
+                    hint="Move @App:.. to the top of the text.",
+                    position=cursor.position,
+                )
+            annotations.append(parse_annotation(cursor))
+        return tuple(annotations)
+
+    # Partitions
+
+    def _partition(self, annotations: tuple[Annotation, ...]) -> Partition:
+        """``partition with (..) begin .. end``; a mistake in a query doesn't end it."""
+        cursor = self._cursor
+        position = cursor.position
+        cursor.start_line()
+        cursor.expect_word("partition")
+        keys = parse_partition_keys(cursor)
+        cursor.start_line()
+        cursor.expect_word("begin")
+        cursor.begins.add(cursor.at - 1)
+        cursor.indent = 1
+        queries: list[Query] = []
+        try:
+            while True:
+                start = cursor.at
+                try:
+                    queries.append(self._partition_query())
+                    if not cursor.accept(";"):
+                        self._expect_end_of_partition()
+                except MeshError as error:
+                    self._errors.append(error)
+                    self._recover(start, in_partition=True)
+                if cursor.sees_word("end") or cursor.is_at_end:
+                    break
+        finally:
+            cursor.indent = 0
+        cursor.start_line()
+        cursor.expect_word("end", hint="A partition ends with 'end'.")
+        return Partition(keys, tuple(queries), annotations, position=position)
+
+    def _partition_query(self) -> Query:
+        cursor = self._cursor
+        cursor.start_element()
+        annotations = self._element_annotations()
+        if not cursor.sees_word("from"):
+            hint = None
+            if cursor.sees_word("define"):
+                hint = "Definitions stand outside of partitions, before the queries."
+            elif cursor.sees_word("partition"):
+                hint = "A partition can't stand inside another."
+            elif cursor.sees_word("end"):
+                hint = "A partition has at least one query."
+            elif cursor.sees(";"):
+                hint = "One ';' too many."
+            cursor.fail("'from'", words=("from",), hint=hint)
+        return parse_query(cursor, annotations)
+
+    def _expect_end_of_partition(self) -> None:
+        cursor = self._cursor
+        if cursor.sees_word("end"):
+            cursor.unended.add(cursor.at - 1)
+            return
+        if cursor.sees_word("from") or cursor.sees("@"):
+            try:
+                cursor.expect(";", hint=_MISSING_SEMICOLON)
+            except MeshError as error:
+                self._errors.append(error)
+            return
+        cursor.fail("';'", "'end'", words=("end",))
+
+    # Going on after a mistake
+
+    def _recover(self, start: int, *, in_partition: bool = False) -> None:
+        """Move on to where a statement may start again: never less than one token from ``start``.
+
+        That is behind a ``;``, or at a word that starts a statement, where it starts a line too;
+        in a partition also at its ``end``.
+        """
+        cursor = self._cursor
+        if cursor.at == start and not (in_partition and cursor.sees_word("end")):
+            if cursor.accept(";"):
+                return
+            cursor.skip()
+        taken = cursor.tokens[start : cursor.at + 1]
+        is_definition = any(token.text.lower() == "define" for token in taken)
+        while not cursor.is_at_end:
+            if cursor.accept(";"):
+                return
+            if in_partition and cursor.sees_word("end"):
+                return
+            if cursor.sees_word("define") and cursor.sees_word(*KINDS, ahead=1):
+                return
+            if self._starts_line() and (
+                cursor.sees("@")
+                or cursor.sees_word("partition")
+                or (cursor.sees_word("from") and not is_definition)
+            ):
+                return
+            cursor.skip()
+
+    def _starts_line(self) -> bool:
+        """Whether the next token is the first of its line."""
+        cursor = self._cursor
+        if cursor.at == 0:
+            return True
+        before = cursor.tokens[cursor.at - 1]
+        lines = cursor.places
+        return lines.line(before.start) != lines.line(cursor.peek().start)
 
 
-def _plural(kind: str) -> str:
-    return {"window": "named windows"}.get(kind, f"{kind}s")
-
-
-def _attribute(cursor: Cursor) -> AttributeDefinition:
-    position = cursor.position
-    name = cursor.expect_name("the name of an attribute")
-    if not cursor.sees_word(*_TYPES):
-        cursor.fail("a type", words=_TYPES, hint=_type_hint(cursor.peek().text))
-    return AttributeDefinition(name, AttributeType(cursor.take().text.lower()), position=position)
-
-
-def _type_hint(found: str) -> str | None:
-    meant = {"integer": "int", "boolean": "bool", "number": "double", "text": "string"}
-    near = meant.get(found.lower())
-    return f"Did you mean '{near}'?" if near else None
-
-
-def _sees_app_annotation(cursor: Cursor) -> bool:
-    return cursor.sees("@") and cursor.sees_word("app", ahead=1) and cursor.sees(":", ahead=2)
-
-
-def _annotation(cursor: Cursor) -> Annotation:
-    """``@name``, or ``@name(key='text', 'text', @nested(..))``."""
-    position = cursor.expect("@").position
-    name = cursor.expect_name("the name of an annotation")
-    if name.lower() == "app" and cursor.accept(":"):
-        name = f"{name}:{cursor.expect_name('the name of an annotation of the app')}"
-    if not cursor.accept("("):
-        return Annotation(name, position=position)
-    elements: list[tuple[str | None, str]] = []
-    nested: list[Annotation] = []
-    while True:
-        if cursor.sees("@"):
-            nested.append(_annotation(cursor))
-        else:
-            elements.append(_annotation_element(cursor))
-        if not cursor.accept(","):
-            break
-    if not cursor.sees(")"):
-        cursor.fail("','", "')'")
-    cursor.take()
-    return Annotation(name, tuple(elements), tuple(nested), position=position)
-
-
-def _annotation_element(cursor: Cursor) -> tuple[str | None, str]:
-    if cursor.peek().kind is TokenKind.STRING:
-        text = str(cursor.take().value)
-        if not cursor.accept("="):
-            return None, text
-        return text, _text(cursor)
-    if not cursor.sees_name():
-        cursor.fail("a key", "a text in quotes", "'@'")
-    key = str(cursor.take().value)
-    while cursor.sees(".") or cursor.sees("-") or cursor.sees(":"):
-        key += cursor.take().text + cursor.expect_name("the rest of the key")
-    cursor.expect("=", hint="A text stands in quotes, and a key before '='.")
-    return key, _text(cursor)
-
-
-def _text(cursor: Cursor) -> str:
-    if cursor.peek().kind is not TokenKind.STRING:
-        cursor.fail("a text in quotes", hint="Values of annotations stand in quotes.")
-    return str(cursor.take().value)
+#: The name under which it was known first.
+parse = parse_app

@@ -47,7 +47,6 @@ PREFIX_TIGHTNESS: Final = 8
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
 _CONTROL: Final = re.compile(r"[\x00-\x1f]")
-_ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def print_expression(expression: Expression) -> str:
@@ -190,15 +189,17 @@ def print_name(name: str) -> str:
 
 
 def print_string(text: str) -> str:
-    """A string in the plainest quotes that can hold it."""
+    """A string in the plainest quotes that can hold it: there are no escapes in any.
+
+    Raises:
+        ValueError: if none can hold it, because it has three double quotes or ends with one, and
+            something else that needs the third kind.  No text of an app has such strings.
+    """
     has_control = _CONTROL.search(text) is not None
     if not has_control and "'" not in text and '"' not in text:
         return f"'{text}'"
     if not has_control and '"' not in text:
         return f'"{text}"'
-    escaped = "".join(_ESCAPES.get(char, _control(char)) for char in text)
-    return f'"""{escaped}"""'
-
-
-def _control(char: str) -> str:
-    return f"\\u{ord(char):04x}" if char < " " else char
+    if text.endswith('"') or '"""' in text:
+        raise ValueError(f"no quotes of SiddhiQL can hold {text!r}")
+    return f'"""{text}"""'

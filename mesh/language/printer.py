@@ -1,7 +1,7 @@
 """Syntax trees to text: what is printed parses to an equal tree.
 
-One clause a line, brackets only where the grammar needs them, and names in backquotes where they
-are keywords.
+Brackets stand only where the grammar needs them, and names in backquotes where they are keywords.
+How lines are laid out is said in one place only, ``layout``.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final, assert_never
 
+from mesh.language.layout import format_app
 from mesh.language.print_expressions import (
     print_expression,
     print_function,
@@ -65,6 +66,7 @@ from mesh.language.syntax import (
     WindowHandler,
     WithinRange,
 )
+from mesh.language.tokens import RESERVED
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9]*([.:-][A-Za-z_][A-Za-z_0-9]*)*\Z")
 #: How counts are written in sequences.
@@ -72,7 +74,16 @@ _COUNT_SIGNS: Final = {(0, None): "*", (1, None): "+", (0, 1): "?"}
 
 
 def print_app(app: App) -> str:
-    """An app as SiddhiQL text that parses to an equal tree."""
+    """An app as canonical SiddhiQL text that parses to an equal tree.
+
+    Raises:
+        MeshErrors: if it is no app that a text could have; no parsed one is.
+    """
+    return format_app(_plain(app))
+
+
+def _plain(app: App) -> str:
+    """The text of an app, laid out anyhow."""
     parts = []
     if app.annotations:
         parts.append("\n".join(print_annotation(a, of_app=True) for a in app.annotations))
@@ -95,7 +106,9 @@ def print_annotation(annotation: Annotation, *, of_app: bool = False) -> str:
 
 
 def _key(key: str) -> str:
-    return key if _PLAIN_KEY.match(key) else print_string(key)
+    words = re.split("[.:-]", key.lower())
+    is_plain = _PLAIN_KEY.match(key) and RESERVED.isdisjoint(words)
+    return key if is_plain else print_string(key)
 
 
 def _annotated(annotations: tuple[Annotation, ...], *lines: str) -> str:
@@ -295,10 +308,7 @@ def _count(element: CountElement, kind: StateKind) -> str:
 
 def _every(every: EveryElement, kind: StateKind) -> str:
     inner = _state_element(every.element, kind)
-    # One step alone takes brackets as well: a stream may have a name that needs them.  Sequences
-    # and absent events can't have them.
-    is_bare = kind is StateKind.SEQUENCE or isinstance(every.element, AbsentElement)
-    return f"every {inner}" if is_bare else f"every ({inner})"
+    return f"every ({inner})" if isinstance(every.element, NextElement) else f"every {inner}"
 
 
 def _anonymous(source: AnonymousInput) -> str:

@@ -1,26 +1,26 @@
-"""Queries: ``from .. select .. insert into ..``."""
+"""Queries: ``from .. select .. output .. insert into ..``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final
 
-from mesh.errors import not_supported
-from mesh.language.expressions import parse_expression, parse_variable
-from mesh.language.patterns import parse_pattern, starts_pattern
-from mesh.language.sources import parse_filters, parse_source
+from mesh.errors import MeshError
+from mesh.language.expressions import parse_expression
+from mesh.language.hints import clause_hint, operator_hint
+from mesh.language.inputs import JOIN_WORDS, parse_join, parse_stream, sees_join
+from mesh.language.outputs import parse_output, parse_rate, parse_return
+from mesh.language.references import parse_variable
+from mesh.language.states import continues_as_state, parse_state, starts_state
 from mesh.language.syntax import (
     Annotation,
+    AnonymousInput,
+    Direction,
     EventElement,
-    EventKind,
-    Expression,
-    Filter,
-    Handler,
-    InsertInto,
+    OrderBy,
     OutputAttribute,
     Query,
     QueryInput,
     Selector,
-    StreamInput,
     Variable,
     WindowHandler,
 )
@@ -28,147 +28,179 @@ from mesh.language.syntax import (
 if TYPE_CHECKING:
     from mesh.language.cursor import Cursor
 
-_JOINS = ("join", "inner", "outer", "left", "right", "full", "unidirectional")
+#: How deep queries may stand in others; those who read the tree call themselves.
+_DEPTH_MAX: Final = 100
 #: What may follow an input, for hints at misspelt words.
-_AFTER_INPUT = ("select", "insert", "within", "output", "delete", "update", "return", *_JOINS)
-_AFTER_SELECT = (
-    "group", "having", "order", "limit", "offset", "output", "insert", "delete", "update", "return"
+_AFTER_INPUT: Final = (
+    "select", "insert", "within", "output", "delete", "update", "return", "on", *JOIN_WORDS,
 )  # fmt: skip
 
 
 def parse_query(cursor: Cursor, annotations: tuple[Annotation, ...]) -> Query:
     """The query that starts at ``from``; its annotations are read already."""
-    position = cursor.take().position
+    position = cursor.position
+    cursor.start_line()
+    cursor.expect_word("from")
     source = _input(cursor)
-    selector = _selector(cursor)
-    output = _output(cursor, has_select=bool(selector.position.line))
-    return Query(source, selector, output, annotations, position=position)
+    selector = parse_selector(cursor)
+    if not selector.position.line:
+        _check_after_input(cursor)
+    rate = parse_rate(cursor)
+    output = parse_output(cursor, has_rate=rate is not None)
+    return Query(source, selector, output, annotations, rate, position=position)
+
+
+def _check_after_input(cursor: Cursor) -> None:
+    if not cursor.sees_word("insert", "output", "delete", "update", "return"):
+        cursor.fail(
+            "'select'",
+            "'insert into'",
+            words=_AFTER_INPUT,
+            hint=clause_hint(cursor) or operator_hint(cursor),
+        )
+
+
+# Inputs
 
 
 def _input(cursor: Cursor) -> QueryInput:
-    if cursor.sees_word("from") and cursor.sees_name(1):
-        raise not_supported("queries inside queries (from (from ..))", cursor.position)
-    if starts_pattern(cursor):
-        return parse_pattern(cursor)
-    position = cursor.position
-    stream = parse_source(cursor)
-    handlers = _handlers(cursor)
-    filters = tuple(handler for handler in handlers if isinstance(handler, Filter))
-    if len(filters) == len(handlers) and _continues_as_pattern(cursor):
-        return parse_pattern(cursor, EventElement(stream, None, filters, position=position))
-    if cursor.sees_word(*_JOINS) or (cursor.sees_word("as") and _is_join_alias(cursor)):
-        raise not_supported("joins", cursor.position)
-    if cursor.sees_word("as"):
-        cursor.fail("'select'", hint="Only a joined stream has an alias; leave it out.")
-    return StreamInput(stream, handlers, position=position)
+    """What stands behind ``from``: inner queries, if there are any, around an input."""
+    opened = []
+    while _sees_inner_query(cursor):
+        opened.append((cursor.position, cursor.accept("(")))
+        cursor.expect_word("from")
+        if len(opened) > _DEPTH_MAX:
+            raise MeshError(
+                "MESH-L105",
+                "queries are nested too deeply",
+                detail=f"{_DEPTH_MAX} levels are possible.",
+                position=cursor.position,
+            )
+    source = _plain_input(cursor)
+    indent, cursor.indent = cursor.indent, None
+    for position, has_bracket in reversed(opened):
+        selector = parse_selector(cursor)
+        rate = parse_rate(cursor)
+        output = parse_return(cursor)
+        if has_bracket:
+            cursor.expect(")")
+        source = AnonymousInput(source, selector, rate, output, position=position)
+    cursor.indent = indent
+    return source
 
 
-def _continues_as_pattern(cursor: Cursor) -> bool:
-    return any(cursor.sees(symbol) for symbol in ("->", ",", "<", "*", "+", "?")) or (
-        cursor.sees_word("and", "or")
+def _sees_inner_query(cursor: Cursor) -> bool:
+    if cursor.sees("("):
+        return cursor.sees_word("from", ahead=1) and (
+            cursor.sees_name(2) or cursor.sees("(", 2) or cursor.sees("#", 2) or cursor.sees("!", 2)
+        )
+    return (
+        cursor.sees_word("from")
+        and cursor.sees_name(1)
+        and not cursor.sees_word(*_AFTER_INPUT, "as", ahead=1)
     )
 
 
-def _is_join_alias(cursor: Cursor) -> bool:
-    return cursor.sees_name(1) and cursor.sees_word(*_JOINS, ahead=2)
+def _plain_input(cursor: Cursor) -> QueryInput:
+    if starts_state(cursor):
+        return parse_state(cursor)
+    source = parse_stream(cursor)
+    has_window = any(isinstance(handler, WindowHandler) for handler in source.handlers)
+    if not has_window and continues_as_state(cursor):
+        first = EventElement(source.stream, None, source.handlers, position=source.position)
+        return parse_state(cursor, first)
+    if sees_join(cursor):
+        return parse_join(cursor, source)
+    if cursor.sees_word("as"):
+        cursor.fail("'select'", hint=clause_hint(cursor))
+    if cursor.sees(","):
+        cursor.fail("'select'", hint="Two streams are joined by 'join': A join B on A.x == B.x.")
+    return source
 
 
-def _handlers(cursor: Cursor) -> tuple[Handler, ...]:
-    """Filters, with at most one window among them."""
-    handlers: list[Handler] = list(parse_filters(cursor))
-    if cursor.sees("#") and cursor.sees_word("window", ahead=1) and cursor.sees(".", ahead=2):
-        handlers.append(_window(cursor))
-        handlers.extend(parse_filters(cursor))
-        if cursor.sees("#") and cursor.sees_word("window", ahead=1):
-            cursor.fail("'select'", hint="A stream has one window; use a second query for another.")
-    if cursor.sees("#") and cursor.sees_name(1):
-        raise not_supported("stream functions (#name(..))", cursor.position)
-    return tuple(handlers)
+# Selection
 
 
-def _window(cursor: Cursor) -> WindowHandler:
-    position = cursor.take().position
-    cursor.take()
-    cursor.take()
-    namespace = None
-    name = cursor.expect_name("the name of a window")
-    if cursor.accept(":"):
-        namespace, name = name, cursor.expect_name("the name of a window")
-    cursor.expect("(")
-    arguments: list[Expression] = []
-    if not cursor.sees(")"):
-        if cursor.sees("*"):
-            raise not_supported("all attributes as arguments (*)", cursor.position)
-        arguments.append(parse_expression(cursor))
-        while cursor.accept(","):
-            arguments.append(parse_expression(cursor))
-    if not cursor.sees(")"):
-        cursor.fail("','", "')'")
-    cursor.take()
-    return WindowHandler(name, tuple(arguments), namespace, position=position)
-
-
-def _selector(cursor: Cursor) -> Selector:
+def parse_selector(cursor: Cursor) -> Selector:
+    """``select`` and what belongs to it; without ``select`` nothing does."""
     if not cursor.sees_word("select"):
         return Selector()
-    position = cursor.take().position
+    position = cursor.position
+    attributes, group_by = parse_projection(cursor)
+    having = None
+    if cursor.sees_word("having"):
+        cursor.start_line()
+        cursor.expect_word("having")
+        having = parse_expression(cursor)
+    order_by: list[OrderBy] = []
+    if cursor.sees_word("order"):
+        cursor.start_line()
+        cursor.expect_word("order")
+        cursor.expect_word("by")
+        order_by.append(_order(cursor))
+        while cursor.accept(","):
+            order_by.append(_order(cursor))
+    bounds = {}
+    for word in ("limit", "offset"):
+        if cursor.sees_word(word):
+            cursor.start_line()
+            cursor.expect_word(word)
+            bounds[word] = parse_expression(cursor)
+    return Selector(
+        attributes,
+        group_by,
+        having,
+        tuple(order_by),
+        bounds.get("limit"),
+        bounds.get("offset"),
+        position=position,
+    )
+
+
+def parse_projection(
+    cursor: Cursor,
+) -> tuple[tuple[OutputAttribute, ...], tuple[Variable, ...]]:
+    """``select a, b group by c``."""
+    cursor.start_line()
+    cursor.expect_word("select")
     attributes: list[OutputAttribute] = []
-    if not cursor.accept("*"):
+    if cursor.accept("*"):
+        if cursor.sees(","):
+            cursor.fail("'insert into'", hint="'*' stands alone: name the attributes instead.")
+    else:
         attributes.append(_output_attribute(cursor))
         while cursor.accept(","):
             attributes.append(_output_attribute(cursor))
     group_by: list[Variable] = []
-    if cursor.accept_word("group"):
+    if cursor.sees_word("group"):
+        cursor.start_line()
+        cursor.expect_word("group")
         cursor.expect_word("by")
         group_by.append(parse_variable(cursor))
         while cursor.accept(","):
             group_by.append(parse_variable(cursor))
-    having = parse_expression(cursor) if cursor.accept_word("having") else None
-    for word, what in (("order", "order by"), ("limit", "limit"), ("offset", "offset")):
-        if cursor.sees_word(word):
-            raise not_supported(what, cursor.position)
-    return Selector(tuple(attributes), tuple(group_by), having, position=position)
+    return tuple(attributes), tuple(group_by)
 
 
 def _output_attribute(cursor: Cursor) -> OutputAttribute:
     position = cursor.position
+    if cursor.sees("*"):
+        cursor.fail("an expression", hint="'*' stands alone: select *.")
+    if cursor.sees_word("distinct") and cursor.sees_name(1) and not cursor.sees_word("as", ahead=1):
+        cursor.fail("an expression", hint="There is no 'distinct'; use 'group by' or #unique.")
+    has_bracket = cursor.sees("(")
     expression = parse_expression(cursor)
     if cursor.accept_word("as"):
         alias = cursor.expect_name("the name of the output attribute")
         return OutputAttribute(expression, alias, position=position)
-    if not isinstance(expression, Variable):
-        cursor.fail(
-            "'as'", words=("as",), hint="What is computed needs a name: write 'as' and one."
-        )
+    if has_bracket or not isinstance(expression, Variable):
+        hint = operator_hint(cursor) or "What is computed needs a name: write 'as' and one."
+        cursor.fail("'as'", words=("as",), hint=hint)
     return OutputAttribute(expression, position=position)
 
 
-def _output(cursor: Cursor, *, has_select: bool) -> InsertInto:
-    if cursor.sees_word("output"):
-        raise not_supported("output rates (output .. every)", cursor.position)
-    if not cursor.sees_word("insert"):
-        _refuse_output(cursor, has_select=has_select)
-    cursor.take()
-    events = EventKind.CURRENT
-    if cursor.sees_word("all", "expired", "current") and cursor.sees_word("events", ahead=1):
-        events = EventKind(cursor.take().text.lower())
-        cursor.take()
-    elif cursor.sees_word("events") and cursor.sees_word("into", ahead=1):
-        cursor.take()
-    cursor.expect_word("into")
+def _order(cursor: Cursor) -> OrderBy:
     position = cursor.position
-    target = parse_source(cursor)
-    return InsertInto(target, events, position=position)
-
-
-def _refuse_output(cursor: Cursor, *, has_select: bool) -> NoReturn:
-    if cursor.sees_word("delete"):
-        raise not_supported("deleting from a table (delete)", cursor.position)
-    if cursor.sees_word("update"):
-        raise not_supported("updating a table (update)", cursor.position)
-    if cursor.sees_word("return"):
-        raise not_supported("queries without a target (return)", cursor.position)
-    if has_select:
-        hint = "'*' stands alone: name the attributes instead." if cursor.sees(",") else None
-        cursor.fail("'insert into'", words=_AFTER_SELECT, hint=hint)
-    cursor.fail("'select'", "'insert into'", words=_AFTER_INPUT)
+    attribute = parse_variable(cursor)
+    word = cursor.accept_word("asc", "desc")
+    return OrderBy(attribute, Direction(word) if word else Direction.ASCENDING, position=position)

@@ -1,8 +1,8 @@
 """SiddhiQL's words: a text cut into tokens, each with its place.
 
 Keywords are names here; the parser knows where a word is one.  A stretch that can't be read
-becomes one last ``BROKEN`` token that carries its error, so that a mistake earlier in the text,
-which only the parser sees, is told first.
+becomes a ``BROKEN`` token that carries its error, so that mistakes are told in the order of the
+text, and what stands behind is read all the same.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
-from mesh.errors import MeshError, Position, not_supported
+from mesh.errors import MeshError, Position
+from mesh.language.places import LINE_END, Places
+from mesh.language.substitution import VARIABLE, SubstitutedText
 
 
 class TokenKind(StrEnum):
@@ -27,22 +29,43 @@ class TokenKind(StrEnum):
     FLOAT = "float"
     DOUBLE = "double"
     SYMBOL = "symbol"
+    #: The body of a function, in its outer brackets.
+    SCRIPT = "script"
     BROKEN = "broken"
     END = "end of text"
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """One word of the text."""
 
     kind: TokenKind
     #: As written.
     text: str
-    position: Position
-    #: The name without quotes, the string's content, or the number; None for the other kinds.
+    #: Where it starts: an offset into the text.
+    start: int
+    #: The name without quotes, the string's or script's content, or the number.
     value: str | int | float | None = None
     #: What is wrong with a ``BROKEN`` one.
     error: MeshError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """``-- text`` or ``/* text */``, as written."""
+
+    text: str
+    start: int
+    #: How many tokens stand before it.
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A text cut up; the last token is ``END``."""
+
+    tokens: tuple[Token, ...]
+    comments: tuple[Comment, ...]
+    places: Places
 
 
 _KEYWORDS: Final = """
@@ -53,8 +76,12 @@ _KEYWORDS: Final = """
     hour hours min minute minutes sec second seconds millisec millisecond milliseconds false true
     string int long float double bool object aggregation aggregate per
 """
-#: Every word that the grammar uses, lower case.  All may be names; the printer quotes those.
+#: Every word that the grammar uses, lower case.  Most may be names; the printer quotes them all.
 KEYWORDS: Final = frozenset(_KEYWORDS.split())
+#: The keywords that the reference grammar doesn't take for names.
+RESERVED: Final = frozenset(
+    ("function", "trigger", "offset", "set", "at", "in", "aggregation", "aggregate", "per")
+)
 
 _DIGITS_WITH_POINT = r"(?:\d+(?:\.\d*)?|\.\d+)"
 _EXPONENT = r"(?:[eE][-+]?\d+)"
@@ -63,141 +90,203 @@ _EXPONENT = r"(?:[eE][-+]?\d+)"
 # ``1.`` alone is no number: it is ``1`` and a dot, as in the reference grammar.
 _TOKEN: Final = re.compile(
     rf"""
-    (?P<space>[ \t\r\n\x0b]+ | --[^\r\n]* | /\*.*?(?:\*/|\Z))
+    (?P<space>[ \t\r\n\x0b]+)
+  | (?P<name>[A-Za-z_][A-Za-z_0-9]*)
+  | (?P<comment>--[^\r\n]* | /\*.*?(?:\*/|\Z))
   | (?P<float>{_DIGITS_WITH_POINT}{_EXPONENT}?[fF])
   | (?P<double>{_DIGITS_WITH_POINT}(?:{_EXPONENT}?[dD]|{_EXPONENT}) | \d*\.\d+)
   | (?P<long>\d+[lL])
   | (?P<int>\d+)
-  | (?P<name>[A-Za-z_][A-Za-z_0-9]*)
   | (?P<quoted>`[^`\r\n]+`)
-  | (?P<triple>\"\"\"(?:[^"\\\r\n]|\\[btnfr"'\\]|\\[0-3]?[0-7]{{1,2}}|\\u+[0-9a-fA-F]{{4}})*\"\"\")
+  | (?P<triple>\"\"\".*?\"\"\")
   | (?P<double_quotes>(?!"{{3}})"[^\x00-\x1f"]*")
   | (?P<single_quotes>'[^\x00-\x1f'"]*')
-  | (?P<symbol>->|\.\.\.|<=|>=|==|!=|[()\[\]{{}},;:.=<>*/%+\-?@\#!])
+  | (?P<symbol>->|\.\.\.|<=|>=|==|!=|[()\[\],;:.=<>*/%+\-?@\#!])
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
-_LINE_END = re.compile(r"\r\n|\r|\n")
-_SUBSTITUTION = re.compile(r"\$\{[^}\s]*\}")
-_ESCAPE = re.compile(r"\\(?:u+([0-9a-fA-F]{4})|([0-3]?[0-7]{1,2})|(.))")
-_ESCAPED = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r"}
+# Inside a script only brackets count, but for those in double quotes and behind ``//``.
+_SCRIPT_PART: Final = re.compile(r'[^{}"/]+|"[^"]*"|//[^\r\n]*|/|[{}]')
+#: A number of more digits than any type holds is not worth its conversion, which isn't linear.
+_DIGITS_MAX: Final = 400
+
+_PLAIN_KINDS: Final = {
+    "name": TokenKind.NAME,
+    "symbol": TokenKind.SYMBOL,
+}
 
 
-def tokenize(text: str) -> tuple[Token, ...]:
-    """Cut ``text`` into tokens; the last is ``END``, or ``BROKEN`` and then ``END``."""
-    places = _Places(text)
+def tokenize(text: str) -> Tokens:
+    """Cut ``text`` into tokens and comments, in time linear in its length."""
+    places = text.places if isinstance(text, SubstitutedText) else Places(text)
     tokens: list[Token] = []
-    offset = 0
+    comments: list[Comment] = []
+    # A byte order mark means nothing, and nowhere but here.
+    offset = 1 if text.startswith("\ufeff") else 0
+    scripts_may_end = True
+    match_at = _TOKEN.match
     while offset < len(text):
-        match = _TOKEN.match(text, offset)
+        match = match_at(text, offset)
         if match is None:
-            tokens.append(_broken(text, offset, places))
-            break
-        offset = match.end()
-        if match.lastgroup != "space":
-            token = _token(match, places.of(match.start(), match.end()))
+            if text[offset] == "{" and scripts_may_end:
+                token = _script(text, offset, places)
+                # If this one has no end, looking for that of the next would read it all again.
+                scripts_may_end = token.error is None
+            else:
+                token = _broken(text, offset, places)
             tokens.append(token)
-            if token.kind is TokenKind.BROKEN:
-                break
-    end = places.of(len(text), len(text))
-    return (*tokens, Token(TokenKind.END, "", end))
+            offset += len(token.text)
+            continue
+        kind = match.lastgroup
+        assert kind is not None
+        if kind == "comment":
+            comments.append(Comment(match.group(), offset, len(tokens)))
+        elif kind != "space":
+            plain = _PLAIN_KINDS.get(kind)
+            if plain is not None:
+                word = match.group()
+                tokens.append(Token(plain, word, offset, word))
+            else:
+                tokens.append(_token(kind, match.group(), offset, places))
+        offset = match.end()
+    tokens.append(Token(TokenKind.END, "", len(text)))
+    return Tokens(tuple(tokens), tuple(comments), places)
 
 
-class _Places:
-    """Offsets to lines and columns."""
-
-    def __init__(self, text: str) -> None:
-        self._starts = [0, *(m.end() for m in _LINE_END.finditer(text))]
-        self._ends = [m.start() for m in _LINE_END.finditer(text)] + [len(text)]
-        self._line = 0
-
-    def of(self, start: int, stop: int) -> Position:
-        """The place of ``text[start:stop]``; ``start`` never falls between calls."""
-        while self._line + 1 < len(self._starts) and self._starts[self._line + 1] <= start:
-            self._line += 1
-        length = max(1, min(stop, self._ends[self._line]) - start)
-        return Position(self._line + 1, start - self._starts[self._line] + 1, length)
-
-
-def _token(match: re.Match[str], position: Position) -> Token:
-    text = match.group()
-    match match.lastgroup:
-        case "name":
-            return Token(TokenKind.NAME, text, position, text)
+def _token(kind: str, text: str, start: int, places: Places) -> Token:
+    match kind:
         case "quoted":
-            return Token(TokenKind.QUOTED, text, position, text[1:-1])
+            return Token(TokenKind.QUOTED, text, start, text[1:-1])
         case "triple":
-            return _string(text, _ESCAPE.sub(_unescape, text[3:-3]), position)
+            return _string(text, text[3:-3], start, places)
         case "double_quotes" | "single_quotes":
-            return _string(text, text[1:-1], position)
-        case "int":
-            return Token(TokenKind.INT, text, position, int(text))
-        case "long":
-            return Token(TokenKind.LONG, text, position, int(text[:-1]))
-        case "float":
-            return Token(TokenKind.FLOAT, text, position, float(text[:-1]))
-        case "double":
-            return Token(TokenKind.DOUBLE, text, position, float(text.rstrip("dD")))
+            return _string(text, text[1:-1], start, places)
         case _:
-            return Token(TokenKind.SYMBOL, text, position)
+            return _number(TokenKind(kind), text, start, places)
 
 
-def _string(text: str, value: str, position: Position) -> Token:
-    if _SUBSTITUTION.search(value):
-        return _broken_token(text, not_supported("substitution of ${..}", position))
-    return Token(TokenKind.STRING, text, position, value)
+def _string(text: str, value: str, start: int, places: Places) -> Token:
+    variable = VARIABLE.search(value) if "${" in value else None
+    if variable is None:
+        return Token(TokenKind.STRING, text, start, value)
+    offset = start + text.index(variable.group())
+    return _without_value(text, start, places.of(offset, offset + len(variable.group())))
 
 
-def _unescape(match: re.Match[str]) -> str:
-    code, octal, letter = match.groups()
-    if code is not None:
-        return chr(int(code, 16))
-    if octal is not None:
-        return chr(int(octal, 8))
-    return _ESCAPED.get(letter, letter)
+def _without_value(text: str, start: int, position: Position) -> Token:
+    """The token of a ``${NAME}`` that nothing was put in for."""
+    error = MeshError(
+        "MESH-L108",
+        "variable ${..} stands without a value",
+        hint="Give it one, or a default: ${NAME:default}.",
+        position=position,
+    )
+    return Token(TokenKind.BROKEN, text, start, error=error)
 
 
-def _broken(text: str, offset: int, places: _Places) -> Token:
-    substitution = _SUBSTITUTION.match(text, offset)
-    if substitution:
-        position = places.of(offset, substitution.end())
-        return _broken_token(substitution.group(), not_supported("substitution of ${..}", position))
-    char = text[offset]
-    rest_of_line = _LINE_END.split(text[offset:], maxsplit=1)[0]
-    if char in "'\"":
-        triple = rest_of_line.startswith('"""')
+def _number(kind: TokenKind, text: str, start: int, places: Places) -> Token:
+    if len(text) > _DIGITS_MAX:
         error = MeshError(
-            "MESH-L102",
-            "string can't be read",
-            detail="It has no end in its line, or holds what its kind of quotes doesn't allow.",
-            hint=(
-                'In """..""" write \\" for a quote, \\\\ for a backslash and \\n for a new line.'
-                if triple
-                else '\'..\' holds no quotes and ".." no double quotes; """..""" takes escapes.'
-            ),
-            position=places.of(offset, offset + len(rest_of_line)),
+            "MESH-L103",
+            f"number is too long for type {kind}",
+            position=places.of(start, start + len(text)),
         )
-        return _broken_token(rest_of_line, error)
-    if char == "`":
-        error = MeshError(
-            "MESH-L102",
-            "quoted name has no end in its line",
-            hint="A name in backquotes is closed by a backquote and isn't empty.",
-            position=places.of(offset, offset + len(rest_of_line)),
-        )
-        return _broken_token(rest_of_line, error)
+        return Token(TokenKind.BROKEN, text, start, error=error)
+    match kind:
+        case TokenKind.INT:
+            return Token(kind, text, start, int(text))
+        case TokenKind.LONG:
+            return Token(kind, text, start, int(text[:-1]))
+        case TokenKind.FLOAT:
+            return Token(kind, text, start, float(text[:-1]))
+        case _:
+            return Token(kind, text, start, float(text.rstrip("dD")))
+
+
+def _script(text: str, start: int, places: Places) -> Token:
+    """``{ .. }``, with the brackets inside it paired."""
+    depth, offset = 0, start
+    while offset < len(text):
+        match = _SCRIPT_PART.match(text, offset)
+        if match is None:
+            break
+        part = match.group()
+        offset = match.end()
+        if part == "{":
+            depth += 1
+        elif part == "}":
+            depth -= 1
+            if depth == 0:
+                script = text[start:offset]
+                return Token(TokenKind.SCRIPT, script, start, script[1:-1])
+    error = MeshError(
+        "MESH-L102",
+        "function body has no end",
+        detail="Each '{' needs its '}'; those in double quotes and behind // don't count.",
+        position=places.of(start, start + 1),
+    )
+    return Token(TokenKind.BROKEN, "{", start, error=error)
+
+
+def _broken(text: str, start: int, places: Places) -> Token:
+    """The token of what can't be read at ``start``."""
+    char = text[start]
+    variable = VARIABLE.match(text, start)
+    if variable:
+        stretch = variable.group()
+        return _without_value(stretch, start, places.of(start, start + len(stretch)))
+    if char in "'\"`":
+        return _unclosed(text, start, places)
     error = MeshError(
         "MESH-L101",
         f"character {char!r} has no meaning here",
         hint=_CHARACTER_HINTS.get(char),
-        position=places.of(offset, offset + 1),
+        position=places.of(start, start + 1),
     )
-    return _broken_token(char, error)
+    # A doubled sign is one mistake.
+    length = 2 if char in "&|" and text.startswith(char * 2, start) else 1
+    return Token(TokenKind.BROKEN, text[start : start + length], start, error=error)
+
+
+def _unclosed(text: str, start: int, places: Places) -> Token:
+    """A string or name in quotes that has no end: what follows to the end of the line."""
+    line_end = LINE_END.search(text, start)
+    stretch = text[start : line_end.start() if line_end else len(text)]
+    if text[start] == "`":
+        message = "quoted name has no end in its line"
+        detail = None
+        hint = "A name in backquotes is closed by a backquote and isn't empty."
+    elif stretch.startswith('"""'):
+        message = "string has no end"
+        detail = None
+        hint = 'A string that starts with """ ends with """.'
+    else:
+        message = "string has no end in its line, or holds what it can't"
+        detail = (
+            "'..' holds no quotes of either kind, \"..\" no double quotes; a backslash is no help."
+        )
+        hint = 'Write """..""", which holds quotes and several lines.'
+        if text[start] not in stretch[1:]:
+            detail, hint = None, f"Close it with {text[start]}."
+    # The end of the statement is most likely none of the string's.
+    shown = stretch.rstrip("; \t)]") or stretch[:1]
+    error = MeshError(
+        "MESH-L102",
+        message,
+        detail=detail,
+        hint=hint,
+        position=places.of(start, start + len(shown)),
+    )
+    return Token(TokenKind.BROKEN, shown, start, error=error)
 
 
 _CHARACTER_HINTS: Final = {
     "&": "Write 'and'.",
     "|": "Write 'or'.",
+    "^": "There is no power operator.",
+    "}": "Brackets { } stand around the body of a function only.",
+    "{": "Brackets { } stand around the body of a function only.",
+    "$": "A variable is written ${NAME}.",
     "\N{LEFT SINGLE QUOTATION MARK}": "Use the plain quotes.",
     "\N{RIGHT SINGLE QUOTATION MARK}": "Use the plain quotes.",
     "\N{LEFT DOUBLE QUOTATION MARK}": "Use the plain quotes.",
@@ -208,8 +297,3 @@ _CHARACTER_HINTS: Final = {
     "\N{LESS-THAN OR EQUAL TO}": "Write '<='.",
     "\N{NOT EQUAL TO}": "Write '!='.",
 }
-
-
-def _broken_token(text: str, error: MeshError) -> Token:
-    position = error.position or Position(1, 1)
-    return Token(TokenKind.BROKEN, text, position, error=error)

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
         StreamReference,
     )
 
+#: Those who come after call themselves for each level of an expression.
+_LEVELS_MAX = 200
+
 _ELEMENTS = {
     TableDefinition: "tables (define table)",
     WindowDefinition: "named windows (define window)",
@@ -160,18 +163,20 @@ def _refuse_kind(kind: StreamKind, node: StreamReference | Variable) -> NoReturn
 
 
 def _check_expression(root: Expression) -> None:
-    pending = [root]
+    pending = [(root, 1)]
     while pending:
-        expression = pending.pop()
+        expression, level = pending.pop()
+        if level > _LEVELS_MAX:
+            raise not_supported(f"expressions of more than {_LEVELS_MAX} levels", root.position)
         match expression:
             case Unary():
-                pending.append(expression.operand)
+                pending.append((expression.operand, level + 1))
             case Binary():
-                pending.extend((expression.right, expression.left))
+                pending += ((expression.right, level + 1), (expression.left, level + 1))
             case Call():
                 if expression.takes_all:
                     raise not_supported("all attributes as arguments (*)", expression.position)
-                pending.extend(reversed(expression.arguments))
+                pending.extend((argument, level + 1) for argument in reversed(expression.arguments))
             case InTable():
                 raise not_supported("'in' a table", expression.position)
             case EventReference():

@@ -1,0 +1,213 @@
+"""Definitions: ``define stream S (a int)`` and the other five kinds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mesh.errors import MeshError
+from mesh.language.hints import type_hint
+from mesh.language.inputs import parse_handlers, parse_window_call
+from mesh.language.queries import parse_projection
+from mesh.language.references import parse_plain_name, parse_stream_reference, parse_variable
+from mesh.language.syntax import (
+    AggregationDefinition,
+    Annotation,
+    AttributeDefinition,
+    Definition,
+    Durations,
+    EventKind,
+    FunctionDefinition,
+    Literal,
+    Selector,
+    StreamDefinition,
+    StreamInput,
+    TableDefinition,
+    TimeUnit,
+    TriggerDefinition,
+    Variable,
+    WindowDefinition,
+)
+from mesh.language.times import UNIT_WORDS, expect_time
+from mesh.language.tokens import TokenKind
+from mesh.model.types import AttributeType
+
+if TYPE_CHECKING:
+    from mesh.language.cursor import Cursor
+
+KINDS: Final = ("stream", "table", "window", "trigger", "function", "aggregation")
+_TYPES: Final = tuple(AttributeType)
+_NO_DURATIONS: Final = (TimeUnit.WEEK, TimeUnit.MILLISECOND)
+
+
+def parse_definition(cursor: Cursor, annotations: tuple[Annotation, ...]) -> Definition:
+    """The definition that starts at ``define``; its annotations are read already."""
+    cursor.start_line()
+    cursor.expect_word("define")
+    if not cursor.sees_word(*KINDS):
+        cursor.fail(*(f"'{kind}'" for kind in KINDS), words=KINDS)
+    kind = cursor.expect_word(*KINDS)
+    position = cursor.position
+    article = "an" if kind == "aggregation" else "a"
+    name = parse_plain_name(cursor, f"the name of {article} {kind}", kind)
+    match kind:
+        case "stream":
+            return StreamDefinition(name, _attributes(cursor), annotations, position=position)
+        case "table":
+            return TableDefinition(name, _attributes(cursor), annotations, position=position)
+        case "window":
+            attributes = _attributes(cursor)
+            if cursor.sees("#") or cursor.sees(";") or cursor.is_at_end:
+                cursor.fail("a window", hint="Write it without '#window.': (a int) length(5).")
+            window = parse_window_call(cursor, cursor.position)
+            events = _window_events(cursor)
+            return WindowDefinition(
+                name, attributes, window, events, annotations, position=position
+            )
+        case "trigger":
+            return TriggerDefinition(name, _schedule(cursor), annotations, position=position)
+        case "function":
+            language, result, body = _function(cursor)
+            return FunctionDefinition(name, language, result, body, annotations, position=position)
+        case _:
+            source, selector = _aggregation_query(cursor)
+            aggregate_by, every = _aggregate(cursor)
+            return AggregationDefinition(
+                name, source, selector, aggregate_by, every, annotations, position=position
+            )
+
+
+# Attributes and types
+
+
+def _attributes(cursor: Cursor) -> tuple[AttributeDefinition, ...]:
+    cursor.expect("(")
+    attributes = [_attribute(cursor)]
+    while cursor.accept(","):
+        attributes.append(_attribute(cursor))
+    if not cursor.sees(")"):
+        hint = None
+        if cursor.sees("(") or cursor.sees("["):
+            hint = "Types have no length."
+        elif cursor.sees_word("not", "null", "default", "primary"):
+            hint = "Attributes have a name and a type only; a key is @PrimaryKey('a')."
+        elif cursor.sees_name():
+            hint = "Is a ',' missing before it?"
+        cursor.fail("','", "')'", hint=hint)
+    cursor.take()
+    return tuple(attributes)
+
+
+def _attribute(cursor: Cursor) -> AttributeDefinition:
+    position = cursor.position
+    if cursor.sees(")"):
+        cursor.fail("the name of an attribute", hint="One ',' too many, or no attribute at all.")
+    name = cursor.expect_name("the name of an attribute")
+    return AttributeDefinition(name, parse_type(cursor), position=position)
+
+
+def parse_type(cursor: Cursor) -> AttributeType:
+    """A type, which must be next."""
+    if not cursor.sees_word(*_TYPES):
+        cursor.fail("a type", words=_TYPES, hint=type_hint(cursor.peek().text))
+    return AttributeType(cursor.expect_word(*_TYPES))
+
+
+# Windows and triggers
+
+
+def _window_events(cursor: Cursor) -> EventKind | None:
+    if not cursor.accept_word("output"):
+        return None
+    word = cursor.accept_word(*EventKind)
+    cursor.expect_word("events")
+    return EventKind(word) if word else EventKind.CURRENT
+
+
+def _schedule(cursor: Cursor) -> Literal:
+    cursor.expect_word("at", hint="Write at 'start', at every 5 min, or at '0 0 * * * ?'.")
+    if cursor.accept_word("every"):
+        return expect_time(cursor, "'at every 5 min'")
+    token = cursor.peek()
+    position = cursor.position
+    if token.kind is not TokenKind.STRING:
+        hint = "It stands in quotes: at 'start'." if cursor.sees_word("start") else None
+        cursor.fail("'every'", "'start' or a cron expression in quotes", hint=hint)
+    cursor.take()
+    return Literal(str(token.value), AttributeType.STRING, position=position)
+
+
+# Functions
+
+
+def _function(cursor: Cursor) -> tuple[str, AttributeType, str]:
+    """Language, return type and body."""
+    cursor.hug()
+    cursor.expect("[", hint="The language stands in square brackets: f[javascript].")
+    language = cursor.expect_name("a language")
+    cursor.expect("]")
+    cursor.expect_word("return", hint="Say what type it returns: return string { .. }.")
+    result = parse_type(cursor)
+    token = cursor.peek()
+    if token.kind is not TokenKind.SCRIPT:
+        cursor.fail("'{'", hint="The body of the function stands in { }.")
+    cursor.take()
+    return language, result, str(token.value)
+
+
+# Aggregations
+
+
+def _aggregation_query(cursor: Cursor) -> tuple[StreamInput, Selector]:
+    cursor.start_line()
+    cursor.expect_word("from")
+    position = cursor.position
+    stream = parse_stream_reference(cursor)
+    handlers = parse_handlers(cursor, with_window=False)
+    source = StreamInput(stream, handlers, position=position)
+    select_position = cursor.position
+    if not cursor.sees_word("select"):
+        cursor.fail("'select'", words=("select",))
+    attributes, group_by = parse_projection(cursor)
+    return source, Selector(attributes, group_by, position=select_position)
+
+
+def _aggregate(cursor: Cursor) -> tuple[Variable | None, Durations]:
+    cursor.start_line()
+    hint = None
+    if cursor.sees_word("having", "order", "limit", "offset", "insert", "output"):
+        hint = "An aggregation has 'select' and 'group by' only."
+    cursor.expect_word("aggregate", hint=hint)
+    by = parse_variable(cursor) if cursor.accept_word("by") else None
+    cursor.expect_word("every", hint="Say for which durations: every sec ... year.")
+    position = cursor.position
+    units = [_duration(cursor)]
+    if cursor.accept("..."):
+        units.append(_duration(cursor))
+        return by, Durations(tuple(units), is_range=True, position=position)
+    if cursor.sees(".") or cursor.sees("-"):
+        cursor.fail("','", "'...'", hint="A range has three dots: sec ... year.")
+    while cursor.accept(","):
+        units.append(_duration(cursor))
+    return by, Durations(tuple(units), position=position)
+
+
+def _duration(cursor: Cursor) -> TimeUnit:
+    if cursor.peek().kind is TokenKind.INT:
+        cursor.fail("a unit of time", hint="Durations are whole units: sec, min, hour, day, ...")
+    position = cursor.position
+    word = cursor.expect_word(*UNIT_WORDS) if _sees_unit(cursor) else None
+    if word is None:
+        cursor.fail("a unit of time", words=tuple(UNIT_WORDS))
+    unit = UNIT_WORDS[word]
+    if unit in _NO_DURATIONS:
+        raise MeshError(
+            "MESH-L104",
+            f"nothing is aggregated by the {unit}",
+            detail="Durations are sec, min, hour, day, month and year.",
+            position=position,
+        )
+    return unit
+
+
+def _sees_unit(cursor: Cursor) -> bool:
+    return cursor.sees_word(*UNIT_WORDS)

@@ -1,0 +1,96 @@
+"""What people write who know SQL, and what SiddhiQL has instead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mesh.language.tokens import TokenKind
+
+if TYPE_CHECKING:
+    from mesh.language.cursor import Cursor
+
+_TYPES_MEANT: Final = {
+    "integer": "int",
+    "smallint": "int",
+    "short": "int",
+    "byte": "int",
+    "bigint": "long",
+    "timestamp": "long",
+    "datetime": "long",
+    "date": "long",
+    "boolean": "bool",
+    "number": "double",
+    "decimal": "double",
+    "numeric": "double",
+    "real": "double",
+    "text": "string",
+    "varchar": "string",
+    "char": "string",
+    "str": "string",
+    "map": "object",
+    "list": "object",
+    "any": "object",
+}
+
+_CLAUSES_MEANT: Final = {
+    "where": "A filter stands in brackets behind the stream: from S[a > 1] select .. .",
+    "union": "Several queries may insert into one stream.",
+    "as": "Only the sides of a join have an alias; leave it out.",
+    "when": "A filter stands in brackets behind the stream: from S[a > 1] select .. .",
+    "partition": "A partition stands around its queries: partition with (a of S) begin .. end.",
+    "window": "A window is written #window.time(1 min), behind the stream.",
+    "into": "Write 'insert into'.",
+}
+
+_OPERATORS_MEANT: Final = {
+    "between": "Write a >= 1 and a <= 2.",
+    "like": "Write regex:find(..) or str:contains(..).",
+    "is": "'is null' follows a name or a call.",
+    "mod": "Write '%'.",
+    "div": "Write '/'.",
+    "xor": "Write a != b.",
+    "then": "Write ifThenElse(condition, a, b).",
+    "when": "Write ifThenElse(condition, a, b).",
+}
+
+_ELEMENTS_MEANT: Final = {
+    "create": "Write 'define stream', 'define table' and so on.",
+    "select": "A query starts with 'from': from S select a insert into T;",
+    "insert": "A query ends with 'insert into': from S select a insert into T;",
+    "stream": "Write 'define stream'.",
+    "table": "Write 'define table'.",
+    "window": "Write 'define window'.",
+    "trigger": "Write 'define trigger'.",
+    "function": "Write 'define function'.",
+    "aggregation": "Write 'define aggregation'.",
+    "delete": "An app changes a table by a query: from S delete T on T.a == a;",
+    "update": "An app changes a table by a query: from S update T set T.b = b on T.a == a;",
+    "with": "There is no 'with'; let a query insert into a stream, and read that one.",
+    "end": "One 'end' too many: no partition is open here.",
+}
+
+
+def type_hint(found: str) -> str | None:
+    """What type was meant by a word that is none."""
+    near = _TYPES_MEANT.get(found.lower())
+    return f"Did you mean '{near}'?" if near else None
+
+
+def clause_hint(cursor: Cursor) -> str | None:
+    """What is written instead of the clause that is next, if SiddhiQL has none such."""
+    return _of_next(cursor, _CLAUSES_MEANT)
+
+
+def operator_hint(cursor: Cursor) -> str | None:
+    """What is written instead of the operator that is next, if SiddhiQL has none such."""
+    return _of_next(cursor, _OPERATORS_MEANT)
+
+
+def element_hint(cursor: Cursor) -> str | None:
+    """What is written instead of the statement that starts here, if SiddhiQL has none such."""
+    return _of_next(cursor, _ELEMENTS_MEANT)
+
+
+def _of_next(cursor: Cursor, meant: dict[str, str]) -> str | None:
+    token = cursor.peek()
+    return meant.get(token.text.lower()) if token.kind is TokenKind.NAME else None

@@ -1,0 +1,201 @@
+"""Where the events of a query go, which of them, and how often."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mesh.language.expressions import parse_expression
+from mesh.language.hints import clause_hint, operator_hint
+from mesh.language.numbers import INT_MAX
+from mesh.language.references import parse_stream_reference, parse_table_reference, parse_variable
+from mesh.language.syntax import (
+    DeleteFrom,
+    EventKind,
+    Expression,
+    InsertInto,
+    Literal,
+    OutputRate,
+    QueryOutput,
+    RateKind,
+    ReturnEvents,
+    SetAssignment,
+    StreamReference,
+    UpdateOrInsert,
+    UpdateTable,
+)
+from mesh.language.times import expect_time, sees_time
+from mesh.language.tokens import TokenKind
+from mesh.model.types import AttributeType
+
+if TYPE_CHECKING:
+    from mesh.language.cursor import Cursor
+
+_EVENT_KINDS: Final = tuple(EventKind)
+_AFTER_SELECT: Final = (
+    "group", "having", "order", "limit", "offset", "output", "insert", "delete", "update", "return",
+)  # fmt: skip
+
+
+def parse_rate(cursor: Cursor) -> OutputRate | None:
+    """``output last every 5 events``, if it stands here."""
+    if not cursor.sees_word("output"):
+        return None
+    position = cursor.position
+    cursor.start_line()
+    cursor.expect_word("output")
+    word = cursor.accept_word(*RateKind)
+    kind = RateKind(word) if word else RateKind.ALL
+    cursor.expect_word("every", hint=None if word else "Write 'output every 5 events'.")
+    if sees_time(cursor) or kind is RateKind.SNAPSHOT:
+        every = expect_time(cursor, "'every 5 sec'")
+    else:
+        every = _event_count(cursor)
+    return OutputRate(kind, every, position=position)
+
+
+def _event_count(cursor: Cursor) -> Literal:
+    token = cursor.peek()
+    position = cursor.position
+    if token.kind is not TokenKind.INT:
+        cursor.fail("a number of events", "a time")
+    cursor.take()
+    assert isinstance(token.value, int)
+    if token.value > INT_MAX:
+        cursor.fail("a smaller number")
+    cursor.expect_word("events", hint=None if cursor.sees_word("event") else _RATE_HINT)
+    return Literal(token.value, AttributeType.INT, position=position)
+
+
+_RATE_HINT: Final = "Write 'every 5 events', or a time: 'every 5 sec'."
+
+
+def parse_output(cursor: Cursor, *, has_rate: bool = False) -> QueryOutput:
+    """``insert into S`` and the like, which must be next."""
+    position = cursor.position
+    if not cursor.sees_word("insert", "delete", "update", "return"):
+        _fail(cursor, has_rate=has_rate)
+    cursor.start_line()
+    match cursor.expect_word("insert", "delete", "update", "return"):
+        case "insert":
+            events = _events_of_insert(cursor)
+            cursor.expect_word("into", hint=_into_hint(cursor))
+            return InsertInto(parse_stream_reference(cursor), events, position=position)
+        case "return":
+            return ReturnEvents(_events(cursor), position=position)
+        case "delete":
+            table = _table(cursor, "delete")
+            events = _for_events(cursor)
+            return DeleteFrom(table, parse_on(cursor), events, position=position)
+        case _:
+            is_upsert = _or_insert(cursor)
+            table = _table(cursor, "update or insert into" if is_upsert else "update")
+            events = _for_events(cursor)
+            assignments = parse_assignments(cursor)
+            condition = parse_on(cursor)
+            node = UpdateOrInsert if is_upsert else UpdateTable
+            return node(table, assignments, condition, events, position=position)
+
+
+def _table(cursor: Cursor, verb: str) -> StreamReference:
+    if (
+        cursor.sees_word("from", "into")
+        and cursor.sees_name(1)
+        and not (cursor.sees_word("on", "set", "for", ahead=1))
+    ):
+        word = cursor.peek().text
+        cursor.fail("the name of a table", hint=f"Write '{verb} T', without '{word}'.")
+    return parse_table_reference(cursor, verb)
+
+
+def parse_return(cursor: Cursor) -> ReturnEvents:
+    """``return all events``, which ends an inner query."""
+    position = cursor.position
+    cursor.expect_word("return", hint="An inner query ends with 'return'.")
+    return ReturnEvents(_events(cursor), position=position)
+
+
+def _fail(cursor: Cursor, *, has_rate: bool) -> None:
+    hint = clause_hint(cursor) or operator_hint(cursor)
+    if cursor.sees_word("group", "having", "order", "limit", "offset"):
+        hint = (
+            "'output' comes behind it."
+            if has_rate
+            else "The order is: group by, having, order by, limit, offset."
+        )
+    elif cursor.sees("(") or cursor.sees("=") or cursor.peek().kind is TokenKind.STRING:
+        hint = "Is an operator or a ',' missing before it?"
+    elif cursor.sees(";") or cursor.is_at_end:
+        hint = "A query says where its events go: insert into T."
+    cursor.fail("'insert into'", words=_AFTER_SELECT, hint=hint)
+
+
+def _into_hint(cursor: Cursor) -> str | None:
+    if cursor.sees_word("overwrite", "or"):
+        return "Write 'update or insert into T on ..'."
+    return None
+
+
+def _events_of_insert(cursor: Cursor) -> EventKind:
+    """``all events`` behind ``insert``."""
+    if cursor.sees_word(*_EVENT_KINDS) and not cursor.sees_word("events", ahead=1):
+        cursor.skip()
+        cursor.fail("'events'", hint="Write 'insert all events into ..'.")
+    return _events(cursor)
+
+
+def _events(cursor: Cursor) -> EventKind:
+    word = cursor.accept_word(*_EVENT_KINDS)
+    if word:
+        cursor.expect_word("events")
+        return EventKind(word)
+    cursor.accept_word("events")
+    return EventKind.CURRENT
+
+
+def _for_events(cursor: Cursor) -> EventKind:
+    """``for all events`` behind the name of a table."""
+    if not cursor.accept_word("for"):
+        return EventKind.CURRENT
+    word = cursor.accept_word(*_EVENT_KINDS)
+    cursor.expect_word("events")
+    return EventKind(word) if word else EventKind.CURRENT
+
+
+def _or_insert(cursor: Cursor) -> bool:
+    """``or insert into`` behind ``update``; a table may be called "or"."""
+    if not (cursor.sees_word("or") and cursor.sees_word("insert", ahead=1)):
+        return False
+    cursor.expect_word("or")
+    cursor.expect_word("insert")
+    cursor.expect_word("into")
+    return True
+
+
+def parse_assignments(cursor: Cursor) -> tuple[SetAssignment, ...]:
+    """``set T.a = b, T.c = 1``, if it stands here."""
+    if not cursor.accept_word("set"):
+        return ()
+    assignments = [_assignment(cursor)]
+    while cursor.accept(","):
+        assignments.append(_assignment(cursor))
+    return tuple(assignments)
+
+
+def _assignment(cursor: Cursor) -> SetAssignment:
+    position = cursor.position
+    attribute = parse_variable(cursor, "an attribute of the table")
+    cursor.expect("=", hint="'set' assigns by one '='." if cursor.sees("==") else None)
+    return SetAssignment(attribute, parse_expression(cursor), position=position)
+
+
+def parse_on(cursor: Cursor) -> Expression:
+    """``on T.a == a``, which must be next."""
+    hint = None
+    if cursor.sees_word("where"):
+        hint = "The condition stands behind 'on'."
+    elif cursor.sees_word("for"):
+        hint = "'for .. events' stands right behind the table."
+    elif cursor.sees(";") or cursor.is_at_end:
+        hint = "Say which rows: on T.a == a; all of them are 'on true'."
+    cursor.expect_word("on", hint=hint)
+    return parse_expression(cursor)

@@ -1,0 +1,30 @@
+"""Where something stands in a text: offsets to lines and columns."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from typing import Final
+
+from mesh.errors import Position
+
+LINE_END: Final = re.compile(r"\r\n|\r|\n")
+
+
+class Places:
+    """Offsets to lines and columns."""
+
+    def __init__(self, text: str) -> None:
+        ends = [(m.start(), m.end()) for m in LINE_END.finditer(text)]
+        self._starts = [0, *(end for _, end in ends)]
+        self._ends = [*(start for start, _ in ends), len(text)]
+
+    def of(self, start: int, stop: int) -> Position:
+        """The place of ``text[start:stop]``, as far as it stands in one line."""
+        line = bisect_right(self._starts, start) - 1
+        length = max(1, min(stop, self._ends[line]) - start)
+        return Position(line + 1, start - self._starts[line] + 1, length)
+
+    def line(self, offset: int) -> int:
+        """The line of an offset, from 1."""
+        return bisect_right(self._starts, offset)

@@ -1,0 +1,133 @@
+"""References: streams by their names, attributes by theirs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mesh.errors import MeshError
+from mesh.language.numbers import INT_MAX
+from mesh.language.syntax import EventReference, StreamKind, StreamReference, Variable
+from mesh.language.tokens import TokenKind
+
+if TYPE_CHECKING:
+    from mesh.errors import Position
+    from mesh.language.cursor import Cursor
+
+
+def parse_stream_reference(cursor: Cursor, what: str = "the name of a stream") -> StreamReference:
+    """``S``, ``#S`` or ``!S``."""
+    start = cursor.position
+    kind = _kind(cursor)
+    name = cursor.expect_name(what)
+    return StreamReference(name, kind, position=cursor.since(start))
+
+
+def parse_table_reference(cursor: Cursor, verb: str) -> StreamReference:
+    """The name of a table behind ``verb``; no inner and no fault stream."""
+    reference = parse_stream_reference(cursor, "the name of a table")
+    if reference.kind is not StreamKind.PLAIN:
+        raise MeshError(
+            "MESH-L109",
+            f"'{verb}' takes a table, not '{reference}'",
+            hint="Inner streams (#S) and fault streams (!S) are no tables.",
+            position=reference.position,
+        )
+    return reference
+
+
+def parse_plain_name(cursor: Cursor, what: str, kind: str) -> str:
+    """A name that is being defined: without ``#`` and ``!``."""
+    if cursor.sees("#") or cursor.sees("!"):
+        sign = "an inner stream" if cursor.sees("#") else "a fault stream"
+        raise MeshError(
+            "MESH-L109",
+            f"{kind} can't be defined as {sign}",
+            hint="Inner streams come of queries in a partition, fault streams of @OnError."
+            if kind == "stream"
+            else f"Leave the '{cursor.peek().text}' out.",
+            position=cursor.position,
+        )
+    return cursor.expect_name(what)
+
+
+def _kind(cursor: Cursor) -> StreamKind:
+    if cursor.accept("#"):
+        cursor.hug()
+        return StreamKind.INNER
+    if cursor.accept("!"):
+        cursor.hug()
+        return StreamKind.FAULT
+    return StreamKind.PLAIN
+
+
+def parse_variable(cursor: Cursor, what: str = "an attribute") -> Variable:
+    """A reference to an attribute: ``temp``, ``e1.temp``, ``e1[last-1].temp``."""
+    reference = parse_reference(cursor, what)
+    if isinstance(reference, EventReference):
+        cursor.fail("'.'")
+    return reference
+
+
+def parse_reference(cursor: Cursor, what: str) -> Variable | EventReference:
+    """All that starts with a name but is no call; an event only where ``is`` follows."""
+    start = cursor.position
+    kind = _kind(cursor)
+    source = cursor.expect_name(what)
+    index = parse_index(cursor)
+    function, function_index = None, None
+    if cursor.sees("#") and cursor.sees_name(1):
+        cursor.hug()
+        cursor.take()
+        cursor.hug()
+        function = cursor.expect_name("the name of a stream function")
+        function_index = parse_index(cursor)
+    if cursor.sees("."):
+        cursor.take()
+        attribute = cursor.expect_name("the name of an attribute")
+        return Variable(
+            attribute, source, index, kind, function, function_index, position=cursor.since(start)
+        )
+    if kind is StreamKind.PLAIN and index is None and function is None:
+        return Variable(source, position=start)
+    if function is not None or not cursor.sees_word("is"):
+        cursor.fail("'.'", hint="An attribute's name belongs here, or 'is null'.")
+    return EventReference(source, index, kind, position=cursor.since(start))
+
+
+def parse_index(cursor: Cursor) -> int | None:
+    """``[0]``, ``[last]``, ``[last-1]``; None if none stands here."""
+    if not cursor.sees("["):
+        return None
+    cursor.hug()
+    cursor.take()
+    if cursor.accept_word("last"):
+        index = -1
+        if cursor.sees("-"):
+            cursor.hug()
+            cursor.take()
+            cursor.hug()
+            index -= parse_whole_number(cursor)
+    elif cursor.peek().kind is TokenKind.INT:
+        index = parse_whole_number(cursor)
+    else:
+        cursor.fail("a whole number", "'last'")
+    cursor.expect("]")
+    return index
+
+
+def parse_whole_number(cursor: Cursor) -> int:
+    """A number of type int, without a sign."""
+    token = cursor.peek()
+    if token.kind is not TokenKind.INT:
+        cursor.fail("a whole number")
+    position = cursor.position
+    cursor.take()
+    assert isinstance(token.value, int)
+    return checked_int(token.value, position)
+
+
+def checked_int(value: int, position: Position) -> int:
+    """``value`` if type int holds it; MESH-L103 otherwise."""
+    if -INT_MAX - 1 <= value <= INT_MAX:
+        return value
+    raise MeshError("MESH-L103", "number is too large for type int", position=position)

@@ -1,0 +1,129 @@
+"""Variables in the text of an app: ``${NAME}`` and ``${NAME:default}``, put in before it is read.
+
+They may stand anywhere but in comments, inside strings too.  The reference engine has no defaults
+and looks into comments as well.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final
+
+from mesh.errors import MeshError, MeshErrors
+from mesh.language.places import Places
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mesh.errors import Position
+
+VARIABLE: Final = re.compile(r"\$\{(\w+)(?::([^}\r\n]*))?\}")
+_COMMENT_OR_STRING: Final = re.compile(
+    r"""(--[^\r\n]*|/\*.*?(?:\*/|\Z))|\"\"\".*?\"\"\"|"[^"\r\n]*"|'[^'\r\n]*'""", re.DOTALL
+)
+
+
+class SubstitutedText(str):
+    """A text with its variables put in, which knows what stood where before.
+
+    The parser places what it finds in the text as the person wrote it.
+    """
+
+    __slots__ = ("places",)
+
+    places: Places
+
+
+class _Written(Places):
+    """Places in the text as written, by offsets into the one with the values."""
+
+    def __init__(self, text: str, values: list[tuple[int, int, int]]) -> None:
+        super().__init__(text)
+        #: Of each variable: where it starts in the text as written, its length, its value's.
+        self._values = values
+        self._starts_now = []
+        moved = 0
+        for start, length, value_length in values:
+            self._starts_now.append(start + moved)
+            moved += value_length - length
+
+    def of(self, start: int, stop: int) -> Position:
+        """The place of a stretch of the text with the values."""
+        first, _ = self._as_written(start)
+        _, last = self._as_written(max(start, stop - 1))
+        return super().of(first, last + 1)
+
+    def line(self, offset: int) -> int:
+        """The line as written of an offset."""
+        return super().line(self._as_written(offset)[0])
+
+    def _as_written(self, offset: int) -> tuple[int, int]:
+        """The offsets of the first and the last character that an offset comes from."""
+        index = bisect_right(self._starts_now, offset) - 1
+        if index < 0:
+            return offset, offset
+        start, length, value_length = self._values[index]
+        behind = offset - self._starts_now[index] - value_length
+        if behind < 0:
+            return start, start + length - 1
+        return start + length + behind, start + length + behind
+
+
+def substitute(text: str, variables: Mapping[str, str]) -> SubstitutedText:
+    """``text`` with a value for each ``${NAME}``.
+
+    Args:
+        text: the app as written.
+        variables: the values; a variable without one takes its default.
+
+    Raises:
+        MeshErrors: MESH-L108 for each variable that has neither.
+    """
+    parts: list[str] = []
+    values: list[tuple[int, int, int]] = []
+    errors: list[MeshError] = []
+    written: Places | None = None
+    end = 0
+    for match in _variables(text):
+        default: str | None = match.group(2)
+        value = variables.get(match.group(1), default)
+        if value is None:
+            written = written or Places(text)
+            errors.append(_missing(match, variables, written))
+            continue
+        parts += (text[end : match.start()], value)
+        values.append((match.start(), match.end() - match.start(), len(value)))
+        end = match.end()
+    if errors:
+        raise MeshErrors(errors)
+    result = SubstitutedText("".join((*parts, text[end:])))
+    result.places = _Written(text, values)
+    return result
+
+
+def _variables(text: str) -> list[re.Match[str]]:
+    """The variables of ``text`` that don't stand in comments."""
+    comments = [m.span() for m in _COMMENT_OR_STRING.finditer(text) if m.group(1)]
+    starts = [start for start, _ in comments]
+    found = []
+    for match in VARIABLE.finditer(text):
+        index = bisect_right(starts, match.start()) - 1
+        if index < 0 or match.start() >= comments[index][1]:
+            found.append(match)
+    return found
+
+
+def _missing(match: re.Match[str], variables: Mapping[str, str], places: Places) -> MeshError:
+    name = match.group(1)
+    near = difflib.get_close_matches(name, variables, n=1, cutoff=0.6)
+    return MeshError(
+        "MESH-L108",
+        f'variable "{name}" has no value',
+        detail=f"Variables given: {', '.join(sorted(variables)[:20])}." if variables else None,
+        hint=f'Did you mean "{near[0]}"?'
+        if near
+        else f"Give it one, or a default: ${{{name}:default}}.",
+        position=places.of(*match.span()),
+    )

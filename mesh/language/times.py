@@ -1,0 +1,95 @@
+"""Time constants: ``1 hour 30 min``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mesh.errors import MeshError
+from mesh.language.numbers import LONG_MAX
+from mesh.language.syntax import UNIT_MS, Literal, TimeUnit
+from mesh.language.tokens import KEYWORDS, TokenKind
+from mesh.model.types import AttributeType
+
+if TYPE_CHECKING:
+    from mesh.language.cursor import Cursor
+
+#: What each unit may be called.
+UNIT_WORDS: Final = {
+    "year": TimeUnit.YEAR,
+    "years": TimeUnit.YEAR,
+    "month": TimeUnit.MONTH,
+    "months": TimeUnit.MONTH,
+    "week": TimeUnit.WEEK,
+    "weeks": TimeUnit.WEEK,
+    "day": TimeUnit.DAY,
+    "days": TimeUnit.DAY,
+    "hour": TimeUnit.HOUR,
+    "hours": TimeUnit.HOUR,
+    "min": TimeUnit.MINUTE,
+    "minute": TimeUnit.MINUTE,
+    "minutes": TimeUnit.MINUTE,
+    "sec": TimeUnit.SECOND,
+    "second": TimeUnit.SECOND,
+    "seconds": TimeUnit.SECOND,
+    "millisec": TimeUnit.MILLISECOND,
+    "millisecond": TimeUnit.MILLISECOND,
+    "milliseconds": TimeUnit.MILLISECOND,
+}
+_ORDER: Final = tuple(TimeUnit)
+_MEANT: Final = {"s": "sec", "secs": "sec", "ms": "millisec", "millis": "millisec", "m": "min",
+                 "mins": "min", "h": "hour", "hr": "hour", "hrs": "hours"}  # fmt: skip
+
+
+def sees_time(cursor: Cursor) -> bool:
+    """Whether a time constant starts at ``cursor``."""
+    return cursor.peek().kind is TokenKind.INT and sees_unit(cursor, 1)
+
+
+def sees_unit(cursor: Cursor, ahead: int = 0) -> bool:
+    """Whether the token is a unit of time."""
+    token = cursor.peek(ahead)
+    return token.kind is TokenKind.NAME and token.text.lower() in UNIT_WORDS
+
+
+def expect_time(cursor: Cursor, example: str) -> Literal:
+    """A time constant, which must be next; ``example`` shows how one stands there."""
+    if not sees_time(cursor):
+        number = cursor.peek()
+        following = cursor.peek(1)
+        is_misspelt = following.kind is TokenKind.NAME and following.text.lower() not in KEYWORDS
+        if number.kind is TokenKind.INT and is_misspelt:
+            cursor.skip()
+            fail_at_unit(cursor)
+        cursor.fail("a time", hint=f"Write it with its unit: {example}.")
+    return parse_time(cursor)
+
+
+def parse_time(cursor: Cursor) -> Literal:
+    """The time constant that starts here: its units fall from years to milliseconds."""
+    start = cursor.position
+    parts: list[tuple[int, TimeUnit]] = []
+    while cursor.peek().kind is TokenKind.INT and (not parts or sees_unit(cursor, 1)):
+        number = cursor.take().value
+        assert isinstance(number, int)
+        word = cursor.peek().text.lower()
+        if parts and _ORDER.index(UNIT_WORDS[word]) <= _ORDER.index(parts[-1][1]):
+            cursor.fail("a smaller unit of time", hint="Units fall: '1 min 5 sec'.")
+        cursor.expect_word(word)
+        parts.append((number, UNIT_WORDS[word]))
+    total = sum(number * UNIT_MS[unit] for number, unit in parts)
+    position = cursor.since(start)
+    if total > LONG_MAX:
+        raise MeshError(
+            "MESH-L103",
+            "time is too long",
+            detail="Times are milliseconds of type long.",
+            position=position,
+        )
+    return Literal(total, AttributeType.LONG, is_time=True, parts=tuple(parts), position=position)
+
+
+def fail_at_unit(cursor: Cursor) -> None:
+    """Refuse what stands where a unit of time should be."""
+    meant = _MEANT.get(cursor.peek().text.lower())
+    hint = f"Did you mean '{meant}'?" if meant else None
+    cursor.fail("a unit of time", words=tuple(UNIT_WORDS), hint=hint)
