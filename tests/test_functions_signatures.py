@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import MagicMock
 
 import pytest
 from hypothesis import given
@@ -37,6 +39,9 @@ from mesh.functions.catalogue import (
 )
 from mesh.model.types import AttributeType
 from mesh.operators import aggregators
+from mesh.plan.bound import Constant, FunctionCall
+from mesh.spark import expressions
+from mesh.testing import record_signatures
 from mesh.testing.signatures import FUNCTIONS, RecordedCall, judge, judge_kind, read_cases
 
 if TYPE_CHECKING:
@@ -227,10 +232,22 @@ def test_a_script_function_takes_anything() -> None:
         assert verdict.type is AttributeType.STRING
 
 
-@pytest.mark.parametrize("signature", EVERYTHING, ids=lambda signature: signature.name)
-def test_what_runs_has_a_kernel(signature: Signature) -> None:
-    if signature.kind is Kind.SCALAR and signature.runs:
-        assert signature.bound_name in scalars.SCALARS
+@pytest.mark.parametrize("name", [*SCALARS, *DOCUMENTED_FUNCTIONS])
+def test_a_function_runs_when_both_engines_compute_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signature = (SCALARS | DOCUMENTED_FUNCTIONS)[name]
+    # Columns can't be made without a Spark session; which functions have one can be told.
+    monkeypatch.setattr(expressions, "F", MagicMock())
+    arguments = (Constant(1, AttributeType.INT),) * 3
+    call = FunctionCall(signature.bound_name, arguments, AttributeType.INT)
+    try:
+        expressions.to_column(call, MagicMock())
+    except MeshError:
+        has_column = False
+    else:
+        has_column = True
+    assert signature.runs == (has_column and signature.bound_name in scalars.SCALARS)
 
 
 @pytest.mark.parametrize("name", AGGREGATORS)
@@ -241,3 +258,30 @@ def test_an_aggregator_runs_when_it_has_a_kernel(name: str) -> None:
         assert not AGGREGATORS[name].runs
     else:
         assert AGGREGATORS[name].runs
+
+
+def test_the_recorder_writes_down_what_it_is_told(tmp_path: Path) -> None:
+    file, apps, answers = tmp_path / "scalars.txt", tmp_path / "apps", tmp_path / "answers"
+    file.write_text("# Two.\nsum(i) =>\n\nsum(s) => long\n", encoding="utf-8")
+    record_signatures.main([str(file), "--apps", str(apps)])
+    asked = [json.loads(line) for line in apps.read_text(encoding="utf-8").splitlines()]
+    assert [one["name"] for one in asked] == ["scalars:sum(i)", "scalars:sum(s)"]
+    assert asked[0]["app"].endswith("from S select sum(i) as r insert into Out;")
+
+    error = {"message": "Error on 'x' @ Line: 1. Position: 9, near 'sum(s)'. No overload"}
+    told = [
+        {"name": "scalars:sum(i)", "status": "ok", "schemas": {"Out": [["r", "long"]]}},
+        {"name": "scalars:sum(s)", "status": "creation_error", "creation_error": error},
+    ]
+    answers.write_text("\n".join(map(json.dumps, told)), encoding="utf-8")
+    record_signatures.main([str(file), "--answers", str(answers)])
+    expected = "# Two.\nsum(i) => long\n\nsum(s) => refused: No overload\n"
+    assert file.read_text(encoding="utf-8") == expected
+
+
+def test_every_recorded_case_can_be_asked_again(tmp_path: Path) -> None:
+    files = sorted(map(str, CASES.glob("*.txt")))
+    record_signatures.main([*files, "--apps", str(tmp_path / "apps")])
+    asked = (tmp_path / "apps").read_text(encoding="utf-8").splitlines()
+    documented = len(read_cases(CASES / "documented.txt"))
+    assert len(asked) == len(CALLS) + len(KINDS) - documented
