@@ -34,7 +34,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.errors import MeshError, not_supported
-from mesh.language import parser as language
+from mesh.language.parser import parse_app, parse_on_demand_query
+from mesh.language.substitution import substitute
 from mesh.plan.bind import bind
 
 if TYPE_CHECKING:
@@ -148,11 +149,11 @@ def defined_streams(app: str) -> frozenset[str]:
 
 def judge(case: Case) -> Verdict:
     """Our own verdict on a case, as one recorded of the engine looks."""
-    parse_app = getattr(language, "parse_app", None) or language.parse
     try:
-        if case.variables or case.query is not None:
-            raise not_supported("variables and on-demand queries")
-        bound = bind(parse_app(case.app))
+        bound = bind(parse_app(substitute(case.app, dict(case.variables))))
+        if case.query is not None:
+            parse_on_demand_query(case.query)
+            raise not_supported("on-demand queries")
     except MeshError as error:
         return Verdict(False, (), (f"# mesh: {error}",))
     defined = defined_streams(case.app)
@@ -219,7 +220,7 @@ def _answer(case: Case, answer: Mapping[str, Any]) -> Verdict:
     for done in answer.get("ondemand", []):
         if "error" in done:
             return Verdict(False, (), (_remark(done["error"]),))
-        if done["schema"] and done["query"].startswith("from"):  # others give the table's
+        if done["schema"] and done["query"].lower().startswith("from"):  # others give the table's
             schemas.append(schema_line("query", _attributes(done["schema"])))
     return Verdict(True, tuple(sorted(schemas)))
 
