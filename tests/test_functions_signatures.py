@@ -164,6 +164,13 @@ def test_a_name_that_is_not_known_gets_the_nearest(name: str, near: str) -> None
     assert verdict.hint == f'Did you mean "{near}"?'
 
 
+def test_a_stream_processor_is_called_a_stream_function() -> None:
+    for call in ("nope()", "log(1)"):
+        verdict = judge(call, STREAM_FUNCTIONS)
+        assert isinstance(verdict, Refusal)
+        assert verdict.message.startswith("stream function ")
+
+
 def test_a_name_like_no_other_gets_no_hint() -> None:
     verdict = resolve(FUNCTIONS, "qqqqq", ())
     assert isinstance(verdict, Refusal)
@@ -212,14 +219,43 @@ def test_what_is_accepted_and_fails_at_every_event_is_told(call: str, fails: boo
     assert (verdict.fails is not None) == fails
 
 
-def test_of_several_forms_the_one_that_fits_furthest_is_judged() -> None:
+def test_of_several_forms_the_nearest_is_judged() -> None:
     verdict = judge("timeBatch(1 sec, 0, 'a')", WINDOWS)
     assert isinstance(verdict, Refusal)
     assert verdict.argument == 2
+    # (string, bool) got through the first argument; (string, string) has the right types.
+    verdict = judge("log('loud', s)", STREAM_FUNCTIONS)
+    assert isinstance(verdict, Refusal)
+    assert verdict.argument == 0
+    assert verdict.hint == "It is one of info, debug, warn, fatal, error, off, trace."
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        ("session(5)", "Write 5L, or a time such as 5 sec."),
+        ("length(1 min)", "Write 60000, without L and without a unit of time."),
+        ("lossyFrequent(1, 0.01)", "Write 1.0."),
+        (
+            "coalesce(i, 2L)",
+            "These arguments have one type: write 1L, 1.0f or 1.0 for 1.",
+        ),
+        (
+            "coalesce(i, l)",
+            "These arguments have one type: convert(x, 'double') makes one of another.",
+        ),
+        ("length('a')", None),
+        ("length(l)", None),
+    ],
+)
+def test_a_number_of_another_type_is_shown_as_it_should_be(call: str, hint: str | None) -> None:
+    verdict = judge(call, FUNCTIONS | WINDOWS)
+    assert isinstance(verdict, Refusal)
+    assert verdict.hint == hint
 
 
 def test_a_signature_is_shown_with_all_forms() -> None:
-    assert describe(AGGREGATORS["count"]) == "count(), count(value any)"
+    assert describe(AGGREGATORS["count"]) == "count() or count(value any)"
     assert describe(SCALARS["default"]) == "default(attribute any, default any constant)"
     assert describe(WINDOWS["time"]) == "time(window.time int|long constant)"
 

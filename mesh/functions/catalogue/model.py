@@ -102,7 +102,7 @@ class Overload:
 
 
 class Kind(StrEnum):
-    """What a name is in SiddhiQL, and how messages call it."""
+    """What a name is in SiddhiQL."""
 
     SCALAR = "function"
     AGGREGATOR = "aggregator"
@@ -110,6 +110,11 @@ class Kind(StrEnum):
     STREAM_FUNCTION = "stream function"
     #: A stream function that the engine takes in plain queries and joins, but not in patterns.
     STREAM_PROCESSOR = "stream processor"
+
+    @property
+    def noun(self) -> str:
+        """How messages call it."""
+        return "stream function" if self is Kind.STREAM_PROCESSOR else str(self)
 
 
 class Origin(StrEnum):
@@ -190,3 +195,8 @@ class Refusal:
     hint: str | None = None
     #: The argument that is to blame; None: the call as a whole.
     argument: int | None = None
+
+
+def ordinal(index: int) -> str:
+    """``first`` for 0, in messages about arguments."""
+    return ("first", "second", "third")[index] if index < 3 else f"{index + 1}th"

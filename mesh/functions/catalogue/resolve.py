@@ -12,6 +12,7 @@ from mesh.functions.catalogue.model import (
     NUMBER,
     OBJECT,
     Argument,
+    Form,
     Kind,
     Objection,
     Overload,
@@ -23,6 +24,7 @@ from mesh.functions.catalogue.model import (
     Signature,
     TypeNamedBy,
     TypeOf,
+    ordinal,
 )
 from mesh.model.types import AttributeType
 
@@ -48,7 +50,8 @@ def resolve(
     if signature is None:
         return unknown(table, name)
     given = tuple(arguments)
-    objections: list[Objection] = []
+    nearest: Objection | None = None
+    furthest = (-1, -1)
     for overload in signature.overloads:
         if not _fits_count(overload, len(given)):
             continue
@@ -56,19 +59,20 @@ def resolve(
         if objection is None:
             fails = overload.doom(given) if overload.doom is not None else None
             return Resolution(signature, overload, _result(overload.result, given), fails)
-        objections.append(objection)
-    if not objections:
+        progress = _progress(overload, given, objection)
+        if progress > furthest:
+            nearest, furthest = objection, progress
+    if nearest is None:
         what = f"takes {_counts(signature)}, not {len(given)}"
-        return _refusal(signature, Objection(Reason.COUNT, what))
-    return _refusal(signature, max(objections, key=_progress))
+        nearest = Objection(Reason.COUNT, what)
+    return _refusal(signature, nearest)
 
 
 def unknown(table: Mapping[str, Signature], name: str) -> Refusal:
     """The refusal of a name that ``table`` doesn't have, with the nearest one that it has."""
-    kind = next((str(signature.kind) for signature in table.values()), str(Kind.SCALAR))
-    return Refusal(
-        Reason.UNKNOWN, f'{kind} "{name}" is not defined', hint=did_you_mean(name, table)
-    )
+    kind = next((signature.kind for signature in table.values()), Kind.SCALAR)
+    message = f'{kind.noun} "{name}" is not defined'
+    return Refusal(Reason.UNKNOWN, message, hint=did_you_mean(name, table))
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
@@ -82,10 +86,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
 
 
 def describe(signature: Signature) -> str:
-    """The forms of a call as people read them: ``sum(value int|long|float|double)``."""
-    return ", ".join(
-        f"{signature.name}({_described(overload)})" for overload in signature.overloads
-    )
+    """The forms of a call as people read them: ``count() or count(value any)``."""
+    *others, last = (f"{signature.name}({_described(o)})" for o in signature.overloads)
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _fits_count(overload: Overload, count: int) -> bool:
@@ -104,12 +107,11 @@ def _object(overload: Overload, arguments: tuple[Argument, ...]) -> Objection | 
 def _object_to(
     overload: Overload, index: int, argument: Argument, arguments: tuple[Argument, ...]
 ) -> Objection | None:
-    parameters = overload.parameters
-    parameter = parameters[index] if index < len(parameters) else overload.more
-    assert parameter is not None, "the count was checked before"
-    where = f"its {_ordinal(index)} argument"
+    parameter = _parameter_at(overload, index)
+    where = f"its {ordinal(index)} argument"
     if argument.type not in parameter.types:
-        return Objection(Reason.TYPE, f"can't have {argument.type} as {where}", index)
+        what = f"can't have {argument.type} as {where}"
+        return Objection(Reason.TYPE, what, index, _another_literal(argument, parameter))
     if argument.form not in parameter.forms:
         wanted = "a constant" if parameter.forms == CONSTANT else _forms(parameter)
         return Objection(Reason.FORM, f"takes {wanted} as {where}", index)
@@ -120,7 +122,7 @@ def _object_to(
                 Reason.MIXED,
                 f"has arguments of types {other} and {argument.type}",
                 index,
-                "Arguments that belong together have one type: write 1L, 1.0f or 1.0 for 1.",
+                _one_type(arguments),
             )
     if parameter.choices and str(argument.value).lower() not in parameter.choices:
         choices = ", ".join(parameter.choices)
@@ -129,13 +131,44 @@ def _object_to(
     return None
 
 
-#: Beyond the index of any argument.
-_WHOLE_CALL = 1 << 30
+def _parameter_at(overload: Overload, index: int) -> Parameter:
+    parameters = overload.parameters
+    parameter = parameters[index] if index < len(parameters) else overload.more
+    assert parameter is not None, "the count was checked before"
+    return parameter
 
 
-def _progress(objection: Objection) -> int:
-    """How far a form fitted; what is said of all arguments together comes last."""
-    return objection.argument if objection.argument is not None else _WHOLE_CALL
+def _another_literal(argument: Argument, parameter: Parameter) -> str | None:
+    """How a number should have been written to have the type that is asked for."""
+    if argument.form is not Form.CONSTANT or argument.type not in NUMBER:
+        return None
+    number = argument.value
+    if AttributeType.LONG in parameter.types and argument.type is AttributeType.INT:
+        return f"Write {number}L, or a time such as 5 sec."
+    if AttributeType.DOUBLE in parameter.types and isinstance(number, int | float):
+        return f"Write {float(number)}."
+    if AttributeType.INT in parameter.types and argument.type is AttributeType.LONG:
+        return f"Write {number}, without L and without a unit of time."
+    return None
+
+
+def _one_type(arguments: tuple[Argument, ...]) -> str:
+    together = "These arguments have one type"
+    if any(argument.form is Form.CONSTANT for argument in arguments):
+        return f"{together}: write 1L, 1.0f or 1.0 for 1."
+    return f"{together}: convert(x, 'double') makes one of another."
+
+
+def _progress(
+    overload: Overload, arguments: tuple[Argument, ...], objection: Objection
+) -> tuple[int, int]:
+    """How near a form comes: whether its types fit, and how many arguments it got through."""
+    types_fit = all(
+        argument.type in _parameter_at(overload, index).types
+        for index, argument in enumerate(arguments)
+    )
+    passed = objection.argument if objection.argument is not None else len(arguments)
+    return int(types_fit), passed
 
 
 def _result(result: Result | None, arguments: tuple[Argument, ...]) -> AttributeType | None:
@@ -152,7 +185,7 @@ def _result(result: Result | None, arguments: tuple[Argument, ...]) -> Attribute
 def _refusal(signature: Signature, objection: Objection) -> Refusal:
     return Refusal(
         objection.reason,
-        f'{signature.kind} "{signature.name}" {objection.what}',
+        f'{signature.kind.noun} "{signature.name}" {objection.what}',
         detail=f"It is {describe(signature)}.",
         hint=objection.hint,
         argument=objection.argument,
@@ -207,7 +240,3 @@ def _forms(parameter: Parameter, *, article: bool = True) -> str:
     if not article:
         return " or ".join(words)
     return " or ".join(f"an {word}" if word[0] in "ae" else f"a {word}" for word in words)
-
-
-def _ordinal(index: int) -> str:
-    return ("first", "second", "third")[index] if index < 3 else f"{index + 1}th"

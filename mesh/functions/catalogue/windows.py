@@ -26,6 +26,7 @@ from mesh.functions.catalogue.model import (
     Parameter,
     Reason,
     Signature,
+    ordinal,
 )
 from mesh.functions.catalogue.running import RUNNING_WINDOWS
 from mesh.model.types import AttributeType
@@ -65,14 +66,13 @@ def _sorted_by(arguments: tuple[Argument, ...]) -> Objection | None:
     index = 1
     while index < len(arguments):
         if arguments[index].form is not Form.ATTRIBUTE:
-            return Objection(
-                Reason.FORM, f"takes an attribute to sort by as its argument {index + 1}", index
-            )
+            what = f"takes an attribute to sort by as its {ordinal(index)} argument"
+            return Objection(Reason.FORM, what, index)
         index += 1
         if index < len(arguments) and arguments[index].type is AttributeType.STRING:
             order = arguments[index]
             if order.form is not Form.CONSTANT:
-                what = f"takes 'asc' or 'desc' as its argument {index + 1}"
+                what = f"takes 'asc' or 'desc' as its {ordinal(index)} argument"
                 hint = "A second attribute to sort by stands behind the order of the first."
                 return Objection(Reason.FORM, what, index, hint)
             if str(order.value).lower() not in _ORDERS:
