@@ -145,8 +145,8 @@ def _another_literal(argument: Argument, parameter: Parameter) -> str | None:
     number = argument.value
     if AttributeType.LONG in parameter.types and argument.type is AttributeType.INT:
         return f"Write {number}L, or a time such as 5 sec."
-    if AttributeType.DOUBLE in parameter.types and isinstance(number, int | float):
-        return f"Write {float(number)}."
+    if AttributeType.DOUBLE in parameter.types:
+        return f"Write {number}.0." if isinstance(number, int) else f"Write {number}."
     if AttributeType.INT in parameter.types and argument.type is AttributeType.LONG:
         return f"Write {number}, without L and without a unit of time."
     return None
