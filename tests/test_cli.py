@@ -22,7 +22,7 @@ from mesh.settings import Settings
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "temperature.siddhi"
 COMMANDS = (
-    "dev", "demo", "validate", "plan", "deploy", "undeploy", "apps", "status", "errors", "nodes",
+    "dev", "demo", "validate", "format", "plan", "deploy", "undeploy", "apps", "status", "errors", "nodes",
     "publish", "tap", "manager", "worker",
 )  # fmt: skip
 

@@ -20,6 +20,7 @@ from mesh.cli.options import (
     connect,
 )
 from mesh.cli.output import Output, pointing_at, read_source, show_json, show_table
+from mesh.cli.variables import VarOption, given_variables, variables_for
 
 if TYPE_CHECKING:
     from mesh.cli.client import Client
@@ -39,6 +40,7 @@ def deploy(
     timeout: Annotated[
         float, typer.Option(help="How long to wait until it runs, seconds; 0 doesn't wait.")
     ] = 60.0,
+    var: VarOption = None,
     server: ServerOption = None,
     user: UserOption = None,
     password: PasswordOption = None,
@@ -53,7 +55,12 @@ def deploy(
 
     Example: `mesh deploy examples/temperature.siddhi`
     """
-    text = read_source(file)
+    from mesh.language.substitution import substitute
+
+    source = read_source(file)
+    variables = variables_for(source, given_variables(var))
+    with pointing_at(file, source, output):
+        text = str(substitute(source, variables))
     with (
         connect(server, user, password, ca, insecure, context) as client,
         pointing_at(file, text, output),

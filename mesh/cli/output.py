@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import typer
 
-from mesh.errors import MeshError
+from mesh.errors import MeshError, all_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -52,21 +52,35 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 def read_source(path: Path) -> str:
     """The text of a ``.siddhi`` file, ``-`` for standard input; MESH-U120 when it can't be read."""
     try:
-        return sys.stdin.read() if str(path) == "-" else path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise MeshError("MESH-U120", f'file "{path}" can\'t be read', detail=f"{error}.") from error
+        data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        detail = f"It is no text in UTF-8: byte {error.object[error.start]:#04x} at {error.start}."
+    except (OSError, ValueError) as error:
+        detail = f"{getattr(error, 'strerror', None) or error}."
+    raise MeshError("MESH-U120", f'file "{shown_path(path)}" can\'t be read', detail=detail)
+
+
+def shown_path(path: Path) -> str:
+    """A path as text, whatever bytes its name has; ``<stdin>`` for standard input."""
+    if str(path) == "-":
+        return "<stdin>"
+    return str(path).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 @contextmanager
 def pointing_at(path: Path, text: str, output: Output = Output.TEXT) -> Iterator[None]:
-    """Show a MeshError with the line of ``text`` that it means, and end with exit code 1."""
+    """Show errors with the lines of ``text`` that they mean, and end with exit code 1."""
     try:
         yield
     except MeshError as error:
+        errors = all_errors(error)
         if output is Output.JSON:
-            show_json({"file": str(path), "error": error.to_dict()})
+            values = [one.to_dict() for one in errors]
+            show_json({"file": shown_path(path), "error": values[0], "errors": values})
         else:
-            show_error(error, text, str(path))
+            for one in errors:
+                show_error(one, text, shown_path(path))
         raise typer.Exit(1) from error
 
 

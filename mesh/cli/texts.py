@@ -1,49 +1,195 @@
-"""``mesh validate`` and ``mesh plan``: what can be said of an app without a cluster."""
+"""``mesh validate``, ``format`` and ``plan``: what can be done with a text without a cluster."""
 
 from __future__ import annotations
 
+import difflib
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 # typer reads the annotations when the command line is built.
 from mesh.cli.options import FileArgument, OutputOption  # noqa: TC001
-from mesh.cli.output import Output, pointing_at, read_source, show_json
+from mesh.cli.output import Output, pointing_at, read_source, show_error, show_json, shown_path
+from mesh.cli.variables import VarOption, given_variables, variables_for
+from mesh.errors import MeshError, all_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mesh.cli.checking import Checked
+
+FilesArgument = Annotated[
+    list[Path],
+    typer.Argument(help="SiddhiQL texts, '-' for standard input.", metavar="FILE..."),
+]
+DeployableOption = Annotated[
+    bool,
+    typer.Option(
+        "--deployable", help="Take what this version does not run yet for errors, not warnings."
+    ),
+]
+CheckOption = Annotated[
+    bool, typer.Option("--check", help="Write nothing; name the files that would change.")
+]
+DiffOption = Annotated[
+    bool, typer.Option("--diff", help="Write nothing; show what would change.")
+]  # fmt: skip
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(rich_help_panel="An app's text")(validate)
+    app.command("format", rich_help_panel="An app's text")(format_files)
     app.command(rich_help_panel="An app's text")(plan)
 
 
-def validate(file: FileArgument, output: OutputOption = Output.TEXT) -> None:
-    """Say whether an app can be deployed, and if not, where and why.
+def validate(
+    files: FilesArgument,
+    var: VarOption = None,
+    deployable: DeployableOption = False,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Say whether apps are valid, and if not, where and why: all errors of each.
 
-    Example: `mesh validate examples/temperature.siddhi`
+    What is valid SiddhiQL and does not run in this version yet is a warning; with `--deployable` it
+    is an error. Ends with exit code 1 when any file has an error.
+
+    Example: `mesh validate examples/temperature.siddhi --var THRESHOLD=30`
     """
-    from mesh.plan.build import plan as make
+    from mesh.cli.checking import Checked, check
 
-    text = read_source(file)
-    with pointing_at(file, text, output):
-        spec = make(text).spec
+    _refuse_standard_input_twice(files)
+    given = given_variables(var)
+    told: list[dict[str, Any]] = []
+    failed = 0
+    for file in files:
+        text = None
+        try:
+            text = read_source(file)
+            checked = check(text, variables_for(text, given))
+        except MeshError as error:
+            checked = Checked(None, (), (error,), ())
+        if deployable:
+            checked = checked.with_warnings_as_errors()
+        failed += not checked.is_valid
+        if output is Output.JSON:
+            told.append(_to_values(file, checked))
+        else:
+            _show_checked(file, text, checked)
     if output is Output.JSON:
-        show_json({"file": str(file), "app": spec.name, "groups": [g.name for g in spec.groups]})
-    else:
-        typer.echo(f'{file}: app "{spec.name}" is valid')
+        show_json({"valid": not failed, "files": told})
+    elif failed and len(files) > 1:
+        typer.echo(f"{failed} of {len(files)} files are not valid", err=True)
+    if failed:
+        raise typer.Exit(1)
 
 
-def plan(file: FileArgument, output: OutputOption = Output.TEXT) -> None:
+def _to_values(file: Path, checked: Checked) -> dict[str, Any]:
+    return {
+        "file": shown_path(file),
+        "valid": checked.is_valid,
+        "app": checked.app,
+        "groups": list(checked.groups),
+        "errors": [error.to_dict() for error in checked.errors],
+        "warnings": [warning.to_dict() for warning in checked.warnings],
+    }
+
+
+def _show_checked(file: Path, text: str | None, checked: Checked) -> None:
+    name = shown_path(file)
+    for error in checked.errors:
+        show_error(error, text, name)
+    for warning in checked.warnings:
+        typer.echo(f"warning: {warning.render(text, name)}", err=True)
+    if not checked.is_valid:
+        return
+    but = ", but this version does not run all of it yet" if checked.warnings else ""
+    typer.echo(f'{name}: app "{checked.app}" is valid{but}')
+
+
+def format_files(
+    files: FilesArgument, check: CheckOption = False, diff: DiffOption = False
+) -> None:
+    """Write apps in their canonical form, comments kept; `-` goes to standard output.
+
+    With `--check` or `--diff` nothing is written, and the exit code is 1 when a file would change.
+    A file that is not SiddhiQL stays as it is, and its errors are shown: exit code 1 as well.
+
+    Example: `mesh format --check examples/temperature.siddhi`
+    """
+    _refuse_standard_input_twice(files)
+    failed = False
+    for file in files:
+        name = shown_path(file)
+        text = None
+        try:
+            text = read_source(file)
+            formatted = _formatted(text)
+            if check or diff:
+                changes = formatted != text
+                failed |= changes
+                if changes and check:
+                    typer.echo(f"{name} would change", err=diff)
+                if changes and diff:
+                    sys.stdout.write(_difference(text, formatted, name))
+            elif str(file) == "-":
+                # In UTF-8, as it came.
+                sys.stdout.buffer.write(formatted.encode("utf-8"))
+                sys.stdout.buffer.flush()
+            elif formatted != text:
+                _write(file, formatted)
+                typer.echo(f"{name} formatted")
+        except MeshError as error:
+            failed = True
+            for one in all_errors(error):
+                show_error(one, text, name)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _formatted(text: str) -> str:
+    from mesh.cli.formatting import canonical
+
+    return canonical(text)
+
+
+def _difference(text: str, formatted: str, name: str) -> str:
+    lines = difflib.unified_diff(
+        text.splitlines(), formatted.splitlines(), name, f"{name} (formatted)", lineterm=""
+    )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_bytes(text.encode("utf-8"))
+    except OSError as error:
+        raise MeshError(
+            "MESH-U125",
+            f'file "{shown_path(file)}" can\'t be written',
+            detail=f"{error.strerror or error}.",
+        ) from error
+
+
+def _refuse_standard_input_twice(files: Sequence[Path]) -> None:
+    if sum(str(file) == "-" for file in files) > 1:
+        raise typer.BadParameter("'-' is given twice", param_hint="FILE...")
+
+
+def plan(file: FileArgument, var: VarOption = None, output: OutputOption = Output.TEXT) -> None:
     """Show how an app would be cut: groups, instances, channels and subjects.
 
     Example: `mesh plan examples/temperature.siddhi`
     """
+    from mesh.language.substitution import substitute
     from mesh.plan.build import plan as make
     from mesh.plan.explain import explain, to_values
 
     text = read_source(file)
     with pointing_at(file, text, output):
-        made = make(text)
+        made = make(substitute(text, variables_for(text, given_variables(var))))
     if output is Output.JSON:
         show_json(to_values(made))
     else:

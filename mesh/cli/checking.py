@@ -1,0 +1,79 @@
+"""What ``mesh validate`` says of a text: everything that is wrong with it, in its order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from mesh.errors import MeshError, all_errors
+from mesh.language.parser import parse_app
+from mesh.language.substitution import substitute
+from mesh.plan.bind import bind
+from mesh.plan.build import plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+#: SiddhiQL that is right and that this version does not run.
+NOT_RUN_YET: Final = "MESH-P900"
+#: What planning says before it looks at the names and types of an app.
+_OF_THE_NAME: Final = frozenset(("MESH-P101", "MESH-P102"))
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What there is to say of a text."""
+
+    #: None when it has none, or can't be parsed.
+    app: str | None
+    #: Names of its execution groups; empty when it can't be deployed.
+    groups: tuple[str, ...]
+    errors: tuple[MeshError, ...]
+    #: What is valid and does not run yet.
+    warnings: tuple[MeshError, ...]
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether it has no error; it may have parts that don't run yet all the same."""
+        return not self.errors
+
+    def with_warnings_as_errors(self) -> Checked:
+        """The same where what doesn't run yet counts as an error."""
+        found = sorted((*self.errors, *self.warnings), key=_place)
+        return replace(self, errors=tuple(found), warnings=())
+
+
+def check(text: str, variables: Mapping[str, str]) -> Checked:
+    """Parse, bind and plan ``text``, with ``variables`` put in."""
+    try:
+        written = substitute(text, variables)
+        app = parse_app(written)
+    except MeshError as error:
+        return _checked(None, all_errors(error))
+    try:
+        spec = plan(written).spec
+    except MeshError as error:
+        found = list(all_errors(error))
+    else:
+        return Checked(spec.name, tuple(group.name for group in spec.groups), (), ())
+    if any(error.code in _OF_THE_NAME for error in found):
+        try:
+            bind(app)
+        except MeshError as error:
+            found += all_errors(error)
+    return _checked(app.name, found)
+
+
+def _checked(app: str | None, found: Iterable[MeshError]) -> Checked:
+    in_order = sorted(found, key=_place)
+    return Checked(
+        app,
+        (),
+        tuple(error for error in in_order if error.code != NOT_RUN_YET),
+        tuple(error for error in in_order if error.code == NOT_RUN_YET),
+    )
+
+
+def _place(error: MeshError) -> tuple[int, int]:
+    at = error.position
+    return (at.line, at.column) if at else (0, 0)

@@ -1,0 +1,138 @@
+"""The canonical form of a text whose ``${NAME}`` have no values yet.
+
+A variable may stand for a name, a number, a time or a part of a string, and only its value would
+say which.  So each is taken for a name first, and where that can't stand, for a number and then for
+a time; in the canonical text it stands as it was written.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from mesh.errors import MeshError, MeshErrors, all_errors
+from mesh.language.layout import format_app
+from mesh.language.substitution import VARIABLE, substitute
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Ten digits, and an int still.
+_FIRST_NUMBER: Final = 1_100_000_000
+
+
+def canonical(text: str) -> str:
+    """The canonical form of ``text``, with its comments and its variables.
+
+    Raises:
+        MeshErrors: MESH-L1xx at what is not SiddhiQL.
+    """
+    if VARIABLE.search(text) is None:
+        return format_app(text)
+    found = _Occurrences()
+    substitute(text, found)
+    stand_ins = [
+        _StandIn(written, _forms(index, written, text))
+        for index, written in enumerate(found.written)
+    ]
+    while True:
+        filled = substitute(text, _Occurrences([stand_in.text for stand_in in stand_ins]))
+        try:
+            made = format_app(str(filled))
+        except MeshError as error:
+            found_errors = all_errors(error)
+            advanced = [_advance(stand_ins, filled, one) for one in found_errors]
+            if not any(advanced):
+                break
+        else:
+            return _restored(made, stand_ins)
+    for one in found_errors:
+        for stand_in in _near(stand_ins, filled, one):
+            stand_in.tried = 0
+    try:
+        values = [stand_in.text for stand_in in stand_ins]
+        return _restored(format_app(substitute(text, _Occurrences(values))), stand_ins)
+    except MeshError as error:
+        raise MeshErrors([_told(one, stand_ins) for one in all_errors(error)]) from None
+
+
+class _Occurrences(dict[str, str]):
+    """Values for variables, by their places in the text and not by their names.
+
+    ``substitute`` asks for each in the order of the text.
+    """
+
+    def __init__(self, values: list[str] | None = None) -> None:
+        super().__init__()
+        #: The variables asked for, as written.
+        self.written: list[str] = []
+        self._values = values
+
+    def get(self, name: str, default: str | None = None) -> str:  # type: ignore[override]
+        self.written.append(f"${{{name}}}" if default is None else f"${{{name}:{default}}}")
+        return "" if self._values is None else self._values[len(self.written) - 1]
+
+
+@dataclass(slots=True)
+class _StandIn:
+    """What stands for a variable while its text is laid out."""
+
+    variable: str
+    forms: tuple[str, ...]
+    tried: int = 0
+
+    @property
+    def text(self) -> str:
+        return self.forms[self.tried]
+
+
+def _forms(index: int, written: str, text: str) -> tuple[str, ...]:
+    """A name, a number and a time that ``text`` doesn't hold; the name as wide as the variable."""
+    name = f"_{index}_"
+    while name in text:
+        name = f"_{name}"
+    number = _FIRST_NUMBER + index
+    while str(number) in text:
+        number += 10_000_000
+    return name.ljust(len(written), "_"), str(number), f"{number} sec"
+
+
+def _advance(stand_ins: list[_StandIn], filled: str, error: MeshError) -> bool:
+    """Try the next form of the variable that ``error`` is about, if it is about one."""
+    for stand_in in _near(stand_ins, filled, error):
+        if stand_in.tried + 1 < len(stand_in.forms):
+            stand_in.tried += 1
+            return True
+    return False
+
+
+def _near(stand_ins: list[_StandIn], filled: str, error: MeshError) -> Iterator[_StandIn]:
+    """Those that stand where the error is, or right before."""
+    at = error.position
+    if at is None:
+        return
+    lines = filled.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    line = lines[at.line - 1] if at.line <= len(lines) else ""
+    marked, before = line[at.column - 1 : at.column - 1 + at.length], line[: at.column - 1]
+    for stand_in in stand_ins:
+        mark = stand_in.text.partition(" ")[0]
+        if mark in marked or before.rstrip().endswith((mark, stand_in.text)):
+            yield stand_in
+
+
+def _restored(text: str, stand_ins: list[_StandIn]) -> str:
+    variables = {stand_in.text: stand_in.variable for stand_in in stand_ins}
+    pattern = "|".join(map(re.escape, variables))
+    return re.sub(pattern, lambda match: variables[match[0]], text) if pattern else text
+
+
+def _told(error: MeshError, stand_ins: list[_StandIn]) -> MeshError:
+    """The error, speaking of the variables and not of what stood for them."""
+    return MeshError(
+        error.code,
+        _restored(error.message, stand_ins),
+        detail=error.detail,
+        hint=error.hint,
+        position=error.position,
+    )
