@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mesh.errors import MeshError, Position
+from mesh.errors import MeshError, MeshErrors, Position
 from mesh.language.parser import parse_app, parse_expression
 from mesh.language.print_expressions import print_expression
 from mesh.language.printer import print_app
@@ -21,8 +21,8 @@ def printed(text: str) -> str:
     """The text as the printer writes it, or the error as a person sees it."""
     try:
         app = parse_app(text)
-    except MeshError as error:
-        return error.render(text)
+    except MeshErrors as errors:
+        return "\n".join(error.render(text) for error in errors.errors)
     again = print_app(app)
     assert parse_app(again) == app
     return again

@@ -7,13 +7,19 @@ their own, and which stand close to the one before.  The formatter reads these n
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from mesh.errors import MeshError, Position
 from mesh.language.tokens import KEYWORDS, RESERVED, Token, TokenKind, tokenize
+from mesh.language.unreadable import unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+#: How many tokens behind the next the parser looks at, at most.
+_AHEAD_MAX: Final = 8
+_TEXT_HINT: Final = "Quotes make a text; a name stands without them, or in backquotes."
 
 
 class Cursor:
@@ -26,6 +32,8 @@ class Cursor:
         self.places = cut.places
         self._at = 0
         self._last = len(cut.tokens) - 1
+        #: What can be looked at: nobody looks further ahead than the text ends more than this.
+        self._seen = (*cut.tokens, *(cut.tokens[-1],) * _AHEAD_MAX)
         #: Indexes of the tokens that are keywords.
         self.words: set[int] = set()
         #: Indexes of the tokens that stand close to the one before.
@@ -67,8 +75,7 @@ class Cursor:
 
     def peek(self, ahead: int = 0) -> Token:
         """The next token, or one behind it; ``END`` for all behind the last."""
-        at = self._at + ahead
-        return self.tokens[at if at < self._last else self._last]
+        return self._seen[self._at + ahead]
 
     @property
     def is_at_end(self) -> bool:
@@ -78,8 +85,8 @@ class Cursor:
     def take(self) -> Token:
         """The next token, moving on."""
         token = self.peek()
-        if token.error is not None:
-            raise token.error
+        if token.kind is TokenKind.BROKEN:
+            raise unreadable(token, self.places)
         self._at += 1
         return token
 
@@ -91,17 +98,17 @@ class Cursor:
 
     def sees(self, symbol: str, ahead: int = 0) -> bool:
         """Whether the token is this symbol."""
-        token = self.peek(ahead)
+        token = self._seen[self._at + ahead]
         return token.text == symbol and token.kind is TokenKind.SYMBOL
 
     def sees_word(self, *words: str, ahead: int = 0) -> bool:
         """Whether the token is one of these keywords (given in lower case)."""
-        token = self.peek(ahead)
+        token = self._seen[self._at + ahead]
         return token.kind is TokenKind.NAME and token.text.lower() in words
 
     def sees_name(self, ahead: int = 0) -> bool:
         """Whether the token may be a name; most keywords may."""
-        token = self.peek(ahead)
+        token = self._seen[self._at + ahead]
         return token.kind is TokenKind.QUOTED or (
             token.kind is TokenKind.NAME and token.text.lower() not in RESERVED
         )
@@ -138,14 +145,17 @@ class Cursor:
     def expect_name(self, what: str) -> str:
         """Take a name, which must be next; ``what`` says what it is the name of."""
         if not self.sees_name():
-            token = self.peek()
-            hint = None
-            if token.kind is TokenKind.NAME:
-                hint = f"'{token.text}' is a keyword; as a name it stands in backquotes."
-            elif token.kind is TokenKind.STRING:
-                hint = "Quotes make a text; a name stands without them, or in backquotes."
-            self.fail(what, hint=hint)
+            self.refuse_keyword(what)
+            is_text = self.peek().kind is TokenKind.STRING
+            self.fail(what, hint=_TEXT_HINT if is_text else None)
         return str(self.take().value)
+
+    def refuse_keyword(self, what: str) -> None:
+        """Refuse a keyword where a name must be next that can't be one."""
+        token = self.peek()
+        if token.kind is TokenKind.NAME and token.text.lower() in KEYWORDS:
+            hint = f"'{token.text}' is a keyword; as a name it stands in backquotes."
+            self.fail(what, hint=hint)
 
     # Noting the layout
 
@@ -177,8 +187,8 @@ class Cursor:
             MeshError: MESH-L104, or the token's own error if it can't even be read.
         """
         token = self.peek()
-        if token.error is not None:
-            raise token.error
+        if token.kind is TokenKind.BROKEN:
+            raise unreadable(token, self.places)
         found = "the end of the text" if token.kind is TokenKind.END else f"'{token.text[:80]}'"
         is_misspelt = token.kind is TokenKind.NAME and token.text.lower() not in KEYWORDS
         if is_misspelt and hint is None and len(token.text) < 80:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 KINDS: Final = ("stream", "table", "window", "trigger", "function", "aggregation")
 _TYPES: Final = tuple(AttributeType)
+_SCHEDULES: Final = "Write at 'start', at every 5 min, or at '0 0 * * * ?'"
 _NO_DURATIONS: Final = (TimeUnit.WEEK, TimeUnit.MILLISECOND)
 
 
@@ -124,14 +125,14 @@ def _window_events(cursor: Cursor) -> EventKind | None:
 
 
 def _schedule(cursor: Cursor) -> Literal:
-    cursor.expect_word("at", hint="Write at 'start', at every 5 min, or at '0 0 * * * ?'.")
+    cursor.expect_word("at", hint=f"{_SCHEDULES}.")
     if cursor.accept_word("every"):
         return expect_time(cursor, "'at every 5 min'")
     token = cursor.peek()
     position = cursor.position
     if token.kind is not TokenKind.STRING:
-        hint = "It stands in quotes: at 'start'." if cursor.sees_word("start") else None
-        cursor.fail("'every'", "'start' or a cron expression in quotes", hint=hint)
+        hint = f"{_SCHEDULES}; the words stand in quotes." if cursor.sees_name() else None
+        cursor.fail("'every'", "a text in quotes", hint=hint)
     cursor.take()
     return Literal(str(token.value), AttributeType.STRING, position=position)
 
@@ -143,6 +144,7 @@ def _function(cursor: Cursor) -> tuple[str, AttributeType, str]:
     """Language, return type and body."""
     cursor.hug()
     cursor.expect("[", hint="The language stands in square brackets: f[javascript].")
+    cursor.refuse_keyword("a language")
     language = cursor.expect_name("a language")
     cursor.expect("]")
     cursor.expect_word("return", hint="Say what type it returns: return string { .. }.")

@@ -21,6 +21,7 @@ from mesh.language.numbers import INT_MAX, LONG_MAX, round_to_float
 from mesh.language.print_expressions import IN_TIGHTNESS, PREFIX_TIGHTNESS, TIGHTNESS
 from mesh.language.references import parse_reference
 from mesh.language.syntax import (
+    NOWHERE,
     Binary,
     BinaryOperator,
     Call,
@@ -101,19 +102,21 @@ class _Expressions:
     def _opens(self) -> bool:
         """Take what may stand before an operand: a prefix, a bracket, the start of a call."""
         cursor = self._cursor
-        position = cursor.position
         if cursor.sees_word("not") and not self._is_not_a_name():
+            position = cursor.position
             cursor.accept_word("not")
             self._open.append(_Open(position, PREFIX_TIGHTNESS, UnaryOperator.NOT))
         elif cursor.sees("-") and cursor.peek(1).kind not in _NUMBERS:
+            position = cursor.position
             cursor.take()
             # Two of them would start a comment.
             if not cursor.sees("-"):
                 cursor.hug()
             self._open.append(_Open(position, PREFIX_TIGHTNESS, UnaryOperator.NEGATE))
         elif cursor.accept("("):
-            self._open.append(_Open(position, 0))
+            self._open.append(_Open(NOWHERE, 0))
         elif self._sees_call() and not self._sees_empty_call():
+            position = cursor.position
             namespace, name = self._call_start()
             self._open.append(_Open(position, 0, call=(namespace, name)))
         else:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError
 from mesh.language.expressions import parse_expression
-from mesh.language.hints import clause_hint
+from mesh.language.hints import clause_hint, operator_hint
 from mesh.language.references import parse_stream_reference
 from mesh.language.syntax import (
     Expression,
@@ -74,7 +74,7 @@ def _filter(cursor: Cursor) -> Filter:
     cursor.take()
     condition = parse_expression(cursor)
     if not cursor.sees("]"):
-        cursor.fail("an operator", "']'")
+        cursor.fail("an operator", "']'", hint=operator_hint(cursor))
     cursor.take()
     return Filter(condition, position=position)
 
@@ -101,9 +101,8 @@ def _function(cursor: Cursor) -> StreamFunction:
     cursor.take()
     namespace, name = _name(cursor, "the name of a stream function")
     if not cursor.sees("("):
-        hint = None
-        if cursor.sees(".") and namespace is None:
-            hint = f"A window is written #window.{name}(..)." if name != "window" else None
+        is_window = namespace is None and name.lower() == "window"
+        hint = "A window is written #window.length(5)." if is_window else None
         cursor.fail("'('", hint=hint)
     arguments, takes_all = _arguments(cursor)
     return StreamFunction(name, arguments, namespace, takes_all, position=position)
@@ -160,8 +159,6 @@ def parse_join(cursor: Cursor, left: StreamInput) -> JoinInput:
         if is_left:
             cursor.fail("'on'", hint="Only one side of a join can be unidirectional.")
         is_right = bool(cursor.accept_word("unidirectional"))
-    if cursor.sees_word(*JOIN_WORDS):
-        cursor.fail("'on'", hint="A query joins two; join the third in a query of its own.")
     on = parse_expression(cursor) if cursor.accept_word("on") else None
     within, per = parse_time_range(cursor)
     trigger = JoinSide.LEFT if is_left else JoinSide.RIGHT if is_right else JoinSide.BOTH

@@ -27,6 +27,7 @@ from mesh.language.syntax import (
     Element,
     OnDemandQuery,
     Partition,
+    PartitionKey,
     Query,
 )
 
@@ -117,7 +118,7 @@ class _App:
             if cursor.is_at_end or len(self._errors) >= _ERRORS_MAX:
                 break
         if self._errors:
-            raise MeshErrors(tuple(self._errors))
+            raise MeshErrors(self._errors[:_ERRORS_MAX])
         return App(tuple(self._annotations), tuple(self._elements))
 
     def _app_annotations(self) -> None:
@@ -202,7 +203,7 @@ class _App:
         position = cursor.position
         cursor.start_line()
         cursor.expect_word("partition")
-        keys = parse_partition_keys(cursor)
+        keys = self._partition_keys()
         cursor.start_line()
         cursor.expect_word("begin")
         cursor.begins.add(cursor.at - 1)
@@ -218,13 +219,27 @@ class _App:
                 except MeshError as error:
                     self._errors.append(error)
                     self._recover(start, in_partition=True)
-                if cursor.sees_word("end") or cursor.is_at_end:
+                is_hopeless = len(self._errors) >= _ERRORS_MAX
+                if cursor.sees_word("end") or cursor.is_at_end or is_hopeless:
                     break
         finally:
             cursor.indent = 0
         cursor.start_line()
         cursor.expect_word("end", hint="A partition ends with 'end'.")
         return Partition(keys, tuple(queries), annotations, position=position)
+
+    def _partition_keys(self) -> tuple[PartitionKey, ...]:
+        """What stands before ``begin``; a mistake in it doesn't end the partition."""
+        cursor = self._cursor
+        try:
+            return parse_partition_keys(cursor)
+        except MeshError as error:
+            while not (cursor.is_at_end or cursor.sees(";") or cursor.sees_word("begin")):
+                cursor.skip()
+            if not cursor.sees_word("begin"):
+                raise
+            self._errors.append(error)
+            return ()
 
     def _partition_query(self) -> Query:
         cursor = self._cursor
@@ -271,18 +286,15 @@ class _App:
             cursor.skip()
         taken = cursor.tokens[start : cursor.at + 1]
         is_definition = any(token.text.lower() == "define" for token in taken)
+        borders = ("partition",) if is_definition else ("partition", "from")
         while not cursor.is_at_end:
             if cursor.accept(";"):
                 return
-            if in_partition and cursor.sees_word("end"):
+            if cursor.sees_word("end") and in_partition:
                 return
             if cursor.sees_word("define") and cursor.sees_word(*KINDS, ahead=1):
                 return
-            if self._starts_line() and (
-                cursor.sees("@")
-                or cursor.sees_word("partition")
-                or (cursor.sees_word("from") and not is_definition)
-            ):
+            if (cursor.sees("@") or cursor.sees_word(*borders)) and self._starts_line():
                 return
             cursor.skip()
 

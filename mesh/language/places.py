@@ -18,10 +18,16 @@ class Places:
         ends = [(m.start(), m.end()) for m in LINE_END.finditer(text)]
         self._starts = [0, *(end for _, end in ends)]
         self._ends = [*(start for start, _ in ends), len(text)]
+        # An end for the last line, behind all offsets.
+        self._starts.append(len(text) + 1)
+        #: Where the last question was about; the next one mostly is as well.
+        self._line = 0
 
     def of(self, start: int, stop: int) -> Position:
         """The place of ``text[start:stop]``, as far as it stands in one line."""
-        line = bisect_right(self._starts, start) - 1
+        line = self._line
+        if not self._starts[line] <= start < self._starts[line + 1]:
+            self._line = line = bisect_right(self._starts, start) - 1
         length = max(1, min(stop, self._ends[line]) - start)
         return Position(line + 1, start - self._starts[line] + 1, length)
 

@@ -52,12 +52,10 @@ def parse_query(cursor: Cursor, annotations: tuple[Annotation, ...]) -> Query:
 
 def _check_after_input(cursor: Cursor) -> None:
     if not cursor.sees_word("insert", "output", "delete", "update", "return"):
-        cursor.fail(
-            "'select'",
-            "'insert into'",
-            words=_AFTER_INPUT,
-            hint=clause_hint(cursor) or operator_hint(cursor),
-        )
+        hint = clause_hint(cursor) or operator_hint(cursor)
+        if cursor.sees_word(*JOIN_WORDS):
+            hint = "A query joins two streams; join the third in a query of its own."
+        cursor.fail("'select'", "'insert into'", words=_AFTER_INPUT, hint=hint)
 
 
 # Inputs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError
 from mesh.language.numbers import INT_MAX
@@ -12,6 +12,9 @@ from mesh.language.tokens import TokenKind
 if TYPE_CHECKING:
     from mesh.errors import Position
     from mesh.language.cursor import Cursor
+
+#: What the reference grammar gives no keyword as a name, without backquotes.
+_NAMED_WITHOUT_KEYWORDS: Final = ("trigger", "function", "aggregation")
 
 
 def parse_stream_reference(cursor: Cursor, what: str = "the name of a stream") -> StreamReference:
@@ -47,6 +50,8 @@ def parse_plain_name(cursor: Cursor, what: str, kind: str) -> str:
             else f"Leave the '{cursor.peek().text}' out.",
             position=cursor.position,
         )
+    if kind in _NAMED_WITHOUT_KEYWORDS:
+        cursor.refuse_keyword(what)
     return cursor.expect_name(what)
 
 

@@ -1,8 +1,8 @@
 """SiddhiQL's words: a text cut into tokens, each with its place.
 
 Keywords are names here; the parser knows where a word is one.  A stretch that can't be read
-becomes a ``BROKEN`` token that carries its error, so that mistakes are told in the order of the
-text, and what stands behind is read all the same.
+becomes a ``BROKEN`` token, so that mistakes are told in the order of the text, and what stands
+behind is read all the same; ``unreadable`` says what is wrong with it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from mesh.errors import MeshError, Position
 from mesh.language.places import LINE_END, Places
 from mesh.language.substitution import VARIABLE, SubstitutedText
 
@@ -45,8 +44,6 @@ class Token(NamedTuple):
     start: int
     #: The name without quotes, the string's or script's content, or the number.
     value: str | int | float | None = None
-    #: What is wrong with a ``BROKEN`` one.
-    error: MeshError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +105,7 @@ _TOKEN: Final = re.compile(
 # Inside a script only brackets count, but for those in double quotes and behind ``//``.
 _SCRIPT_PART: Final = re.compile(r'[^{}"/]+|"[^"]*"|//[^\r\n]*|/|[{}]')
 #: A number of more digits than any type holds is not worth its conversion, which isn't linear.
-_DIGITS_MAX: Final = 400
+DIGITS_MAX: Final = 400
 
 _PLAIN_KINDS: Final = {
     "name": TokenKind.NAME,
@@ -128,12 +125,12 @@ def tokenize(text: str) -> Tokens:
     while offset < len(text):
         match = match_at(text, offset)
         if match is None:
+            token = None
             if text[offset] == "{" and scripts_may_end:
-                token = _script(text, offset, places)
+                token = _script(text, offset)
                 # If this one has no end, looking for that of the next would read it all again.
-                scripts_may_end = token.error is None
-            else:
-                token = _broken(text, offset, places)
+                scripts_may_end = token is not None
+            token = token or Token(TokenKind.BROKEN, _unreadable(text, offset), offset)
             tokens.append(token)
             offset += len(token.text)
             continue
@@ -147,51 +144,33 @@ def tokenize(text: str) -> Tokens:
                 word = match.group()
                 tokens.append(Token(plain, word, offset, word))
             else:
-                tokens.append(_token(kind, match.group(), offset, places))
+                tokens.append(_token(kind, match.group(), offset))
         offset = match.end()
     tokens.append(Token(TokenKind.END, "", len(text)))
     return Tokens(tuple(tokens), tuple(comments), places)
 
 
-def _token(kind: str, text: str, start: int, places: Places) -> Token:
+def _token(kind: str, text: str, start: int) -> Token:
     match kind:
         case "quoted":
             return Token(TokenKind.QUOTED, text, start, text[1:-1])
         case "triple":
-            return _string(text, text[3:-3], start, places)
+            return _string(text, text[3:-3], start)
         case "double_quotes" | "single_quotes":
-            return _string(text, text[1:-1], start, places)
+            return _string(text, text[1:-1], start)
         case _:
-            return _number(TokenKind(kind), text, start, places)
+            return _number(TokenKind(kind), text, start)
 
 
-def _string(text: str, value: str, start: int, places: Places) -> Token:
-    variable = VARIABLE.search(value) if "${" in value else None
-    if variable is None:
-        return Token(TokenKind.STRING, text, start, value)
-    offset = start + text.index(variable.group())
-    return _without_value(text, start, places.of(offset, offset + len(variable.group())))
+def _string(text: str, value: str, start: int) -> Token:
+    if "${" in value and VARIABLE.search(value):
+        return Token(TokenKind.BROKEN, text, start)
+    return Token(TokenKind.STRING, text, start, value)
 
 
-def _without_value(text: str, start: int, position: Position) -> Token:
-    """The token of a ``${NAME}`` that nothing was put in for."""
-    error = MeshError(
-        "MESH-L108",
-        "variable ${..} stands without a value",
-        hint="Give it one, or a default: ${NAME:default}.",
-        position=position,
-    )
-    return Token(TokenKind.BROKEN, text, start, error=error)
-
-
-def _number(kind: TokenKind, text: str, start: int, places: Places) -> Token:
-    if len(text) > _DIGITS_MAX:
-        error = MeshError(
-            "MESH-L103",
-            f"number is too long for type {kind}",
-            position=places.of(start, start + len(text)),
-        )
-        return Token(TokenKind.BROKEN, text, start, error=error)
+def _number(kind: TokenKind, text: str, start: int) -> Token:
+    if len(text) > DIGITS_MAX:
+        return Token(TokenKind.BROKEN, text, start)
     match kind:
         case TokenKind.INT:
             return Token(kind, text, start, int(text))
@@ -203,13 +182,14 @@ def _number(kind: TokenKind, text: str, start: int, places: Places) -> Token:
             return Token(kind, text, start, float(text.rstrip("dD")))
 
 
-def _script(text: str, start: int, places: Places) -> Token:
-    """``{ .. }``, with the brackets inside it paired."""
+def _script(text: str, start: int) -> Token | None:
+    """``{ .. }``, with the brackets inside it paired; None if it has no end."""
     depth, offset = 0, start
     while offset < len(text):
         match = _SCRIPT_PART.match(text, offset)
         if match is None:
-            break
+            # A double quote that is never closed.
+            return None
         part = match.group()
         offset = match.end()
         if part == "{":
@@ -219,81 +199,21 @@ def _script(text: str, start: int, places: Places) -> Token:
             if depth == 0:
                 script = text[start:offset]
                 return Token(TokenKind.SCRIPT, script, start, script[1:-1])
-    error = MeshError(
-        "MESH-L102",
-        "function body has no end",
-        detail="Each '{' needs its '}'; those in double quotes and behind // don't count.",
-        position=places.of(start, start + 1),
-    )
-    return Token(TokenKind.BROKEN, "{", start, error=error)
+    return None
 
 
-def _broken(text: str, start: int, places: Places) -> Token:
-    """The token of what can't be read at ``start``."""
+def _unreadable(text: str, start: int) -> str:
+    """What belongs together of what can't be read at ``start``."""
     char = text[start]
     variable = VARIABLE.match(text, start)
     if variable:
-        stretch = variable.group()
-        return _without_value(stretch, start, places.of(start, start + len(stretch)))
+        return variable.group()
     if char in "'\"`":
-        return _unclosed(text, start, places)
-    error = MeshError(
-        "MESH-L101",
-        f"character {char!r} has no meaning here",
-        hint=_CHARACTER_HINTS.get(char),
-        position=places.of(start, start + 1),
-    )
-    # A doubled sign is one mistake.
-    length = 2 if char in "&|" and text.startswith(char * 2, start) else 1
-    return Token(TokenKind.BROKEN, text[start : start + length], start, error=error)
-
-
-def _unclosed(text: str, start: int, places: Places) -> Token:
-    """A string or name in quotes that has no end: what follows to the end of the line."""
-    line_end = LINE_END.search(text, start)
-    stretch = text[start : line_end.start() if line_end else len(text)]
-    if text[start] == "`":
-        message = "quoted name has no end in its line"
-        detail = None
-        hint = "A name in backquotes is closed by a backquote and isn't empty."
-    elif stretch.startswith('"""'):
-        message = "string has no end"
-        detail = None
-        hint = 'A string that starts with """ ends with """.'
-    else:
-        message = "string has no end in its line, or holds what it can't"
-        detail = (
-            "'..' holds no quotes of either kind, \"..\" no double quotes; a backslash is no help."
-        )
-        hint = 'Write """..""", which holds quotes and several lines.'
-        if text[start] not in stretch[1:]:
-            detail, hint = None, f"Close it with {text[start]}."
-    # The end of the statement is most likely none of the string's.
-    shown = stretch.rstrip("; \t)]") or stretch[:1]
-    error = MeshError(
-        "MESH-L102",
-        message,
-        detail=detail,
-        hint=hint,
-        position=places.of(start, start + len(shown)),
-    )
-    return Token(TokenKind.BROKEN, shown, start, error=error)
-
-
-_CHARACTER_HINTS: Final = {
-    "&": "Write 'and'.",
-    "|": "Write 'or'.",
-    "^": "There is no power operator.",
-    "}": "Brackets { } stand around the body of a function only.",
-    "{": "Brackets { } stand around the body of a function only.",
-    "$": "A variable is written ${NAME}.",
-    "\N{LEFT SINGLE QUOTATION MARK}": "Use the plain quotes.",
-    "\N{RIGHT SINGLE QUOTATION MARK}": "Use the plain quotes.",
-    "\N{LEFT DOUBLE QUOTATION MARK}": "Use the plain quotes.",
-    "\N{RIGHT DOUBLE QUOTATION MARK}": "Use the plain quotes.",
-    "\N{NO-BREAK SPACE}": "This is a no-break space; use a plain one.",
-    "\N{RIGHTWARDS ARROW}": "Write '->'.",
-    "\N{GREATER-THAN OR EQUAL TO}": "Write '>='.",
-    "\N{LESS-THAN OR EQUAL TO}": "Write '<='.",
-    "\N{NOT EQUAL TO}": "Write '!='.",
-}
+        line_end = LINE_END.search(text, start)
+        stretch = text[start : line_end.start() if line_end else len(text)]
+        # The end of the statement is most likely none of the string's.
+        return stretch.rstrip("; \t)]") or char
+    stop = start + 1
+    while stop < len(text) and text[stop] == char:
+        stop += 1
+    return text[start:stop]

@@ -1,0 +1,105 @@
+"""Texts that nobody would write: read or refused in time linear in their length, never a crash."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mesh.errors import MeshErrors
+from mesh.language.parser import parse_app, parse_expression, parse_on_demand_query
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mesh.errors import MeshError
+
+_FILTER = "define stream S (a int); from S["
+_FROM = "define stream S (a int); from "
+#: What stands first, and what is repeated behind it.
+_ENDLESS = {
+    "brackets": (_FILTER, "("),
+    "calls": (_FILTER, "f("),
+    "nots": (_FILTER, "not "),
+    "minuses": (_FILTER, "- "),
+    "operators": (_FILTER, "a + "),
+    "ands": (_FILTER, "a and "),
+    "tables": (_FILTER + "a", " in T"),
+    "everies": (_FROM, "every ("),
+    "arrows": (_FROM, "S -> "),
+    "commas": (_FROM, "S, "),
+    "inner queries": (_FROM, "(from "),
+    "joins": (_FROM, "S join "),
+    "annotations": ("", "@x("),
+    "signs": ("", "@"),
+    "keys": ("@x(", "a."),
+    "definitions": ("", "define stream S (a int); "),
+    "definitions without types": ("", "define stream S (a itn);\n"),
+    "partitions": ("define stream S (a int); ", "partition with (a of S) begin "),
+    "broken queries": (_FROM + "S; partition with (a of S) begin ", "from S selct a;\n"),
+    "single quotes": ("", "'"),
+    "double quotes": ("", '"'),
+    "triple quotes": ("", '""" '),
+    "backquotes": ("", "` "),
+    "quotes and lines": ("", "'\n"),
+    "braces": ("", "{"),
+    "braces and quotes": ("", '{"'),
+    "comments": ("", "/*"),
+    "slashes": ("", "/"),
+    "dashes": ("", "- -- "),
+    "digits": (_FILTER, "1"),
+    "dots": (_FILTER, "1."),
+    "variables": ("", "${"),
+    "more variables": ("", "${A} "),
+    "nothing": ("", "\x00"),
+    "nothing and something": ("", "\x00a"),
+    "letters": ("", "a"),
+    "semicolons": ("", ";"),
+    "lines": ("", "\r"),
+}
+
+
+def refused(parse: Callable[[str], object], text: str) -> tuple[MeshError, ...]:
+    """What is wrong with ``text``; nothing, if it is read."""
+    try:
+        parse(text)
+    except MeshErrors as errors:
+        return errors.errors
+    return ()
+
+
+@pytest.mark.parametrize("name", _ENDLESS)
+def test_what_goes_on_without_end_is_refused_or_read(name: str) -> None:
+    start, repeated = _ENDLESS[name]
+    text = start + repeated * (100_000 // len(repeated))
+    errors = refused(parse_app, text)
+    assert len(errors) <= 100
+    for error in errors:
+        assert error.position is not None
+        assert len(error.message) < 400
+
+
+@pytest.mark.parametrize("cut", range(0, 260, 7))
+def test_a_text_cut_anywhere_is_read_or_refused(cut: int) -> None:
+    text = """@App:name('A') @x(a='b', @y('c')) define stream S (a int, b string); /* c */
+    define function f[js] return int { "}" }; partition with (a > 5 as 'x' of S) begin
+    from every e1=S[not (a is null)]<2:3> -> not S for 1 min within 5 sec
+    select `a`, e1[last-1].b as c, -1.5e3f as d output last every 5 events insert into #T; end"""
+    assert len(text) > 260
+    assert refused(parse_app, text) == ()
+    refused(parse_app, text[:cut])
+
+
+@pytest.mark.parametrize("text", ["", " ", ";", "\x00", "from", "select", "from T on", "${A}"])
+def test_queries_and_expressions_are_refused_as_politely(text: str) -> None:
+    for parse in (parse_on_demand_query, parse_expression, parse_app):
+        for error in refused(parse, text):
+            assert error.position is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["nothing", "letters", "digits", "comments", "lines"])
+def test_five_megabytes_are_read_or_refused(name: str) -> None:
+    start, repeated = _ENDLESS[name]
+    with pytest.raises(MeshErrors):
+        parse_app(start + repeated * (5_000_000 // len(repeated)))
