@@ -58,8 +58,9 @@ def _json(bench: Bench, size: int) -> list[Figure]:
     own = JSON_ROWS // PARTITIONS
     jobs = [plain.CountBytes(bench.server.port, name, own) for name in streams]
     query = _NATS_PY_ROWS, _NATS_PY_FETCH
-    # Spark compiles while it runs: what counts is the speed of a query that stays.
-    for _ in range(2):
+    # Spark compiles while it runs, for some three million rows: what counts is the speed of a
+    # query that stays.
+    for _ in range(4):
         read(bench, streams, size, "json", JSON_ROWS, BATCH_ROWS)
     limits: list[float] = []
     ours: list[Read] = []
