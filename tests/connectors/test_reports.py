@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 import pytest
@@ -44,7 +45,7 @@ def test_reports_of_the_newest_batch_are_added_up(broker: Any) -> None:
             (address, reports.Fetched(3, 30, 5.0)),
             (address, reports.Fetched(4, 40, 2.5)),
         ):
-            task.riding("reporting", lambda w=where, f=fetched: reports.send(task, w, f))
+            task.riding("reporting", partial(reports.send, task, where, fetched))
         while inbox.collect().messages < 7:
             pass
     assert inbox.collect() == reports.Fetched(7, 70, 5.0)
