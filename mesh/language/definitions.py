@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 KINDS: Final = ("stream", "table", "window", "trigger", "function", "aggregation")
 _TYPES: Final = tuple(AttributeType)
+_WITHOUT_ANNOTATIONS: Final = ("trigger", "function")
 _SCHEDULES: Final = "Write at 'start', at every 5 min, or at '0 0 * * * ?'"
 _NO_DURATIONS: Final = (TimeUnit.WEEK, TimeUnit.MILLISECOND)
 
@@ -47,6 +48,13 @@ def parse_definition(cursor: Cursor, annotations: tuple[Annotation, ...]) -> Def
     if not cursor.sees_word(*KINDS):
         cursor.fail(*(f"'{kind}'" for kind in KINDS), words=KINDS)
     kind = cursor.expect_word(*KINDS)
+    if annotations and kind in _WITHOUT_ANNOTATIONS:
+        raise MeshError(
+            "MESH-L104",
+            f"annotation stands before a {kind}",
+            hint=f"A {kind} has none; leave it out.",
+            position=annotations[0].position,
+        )
     position = cursor.position
     article = "an" if kind == "aggregation" else "a"
     name = parse_plain_name(cursor, f"the name of {article} {kind}", kind)
@@ -65,10 +73,10 @@ def parse_definition(cursor: Cursor, annotations: tuple[Annotation, ...]) -> Def
                 name, attributes, window, events, annotations, position=position
             )
         case "trigger":
-            return TriggerDefinition(name, _schedule(cursor), annotations, position=position)
+            return TriggerDefinition(name, _schedule(cursor), position=position)
         case "function":
             language, result, body = _function(cursor)
-            return FunctionDefinition(name, language, result, body, annotations, position=position)
+            return FunctionDefinition(name, language, result, body, position=position)
         case _:
             source, selector = _aggregation_query(cursor)
             aggregate_by, every = _aggregate(cursor)

@@ -137,12 +137,10 @@ def print_element(element: Element) -> str:
             )
         case TriggerDefinition():
             every = "every " if element.is_periodic else ""
-            text = (
-                f"define trigger {print_name(element.name)} "
-                f"at {every}{print_literal(element.schedule)}"
-            )
+            schedule = print_literal(element.schedule)
+            return f"define trigger {print_name(element.name)} at {every}{schedule}"
         case FunctionDefinition():
-            text = (
+            return (
                 f"define function {print_name(element.name)}[{print_name(element.language)}] "
                 f"return {element.return_type} {{{element.body}}}"
             )

@@ -84,7 +84,11 @@ def _sees_before_stream(cursor: Cursor, word: str) -> bool:
     if not cursor.sees_word(*_CLAUSES, ahead=1):
         return True
     # A stream may be called by a clause's word; then one more follows.
-    return cursor.sees("=", ahead=2) or (word == "not" and cursor.sees_word("for", "and", ahead=2))
+    return (
+        cursor.sees("=", ahead=2)
+        or cursor.sees_word(cursor.peek(1).text.lower(), ahead=2)
+        or (word == "not" and cursor.sees_word("for", "and", ahead=2))
+    )
 
 
 @dataclass(slots=True)
@@ -190,14 +194,23 @@ class _States:
         if group.is_every:
             self._add(EveryElement(element, position=group.position))
         elif isinstance(element, NextElement):
-            self._groups[-1].elements.extend(element.elements)
+            for inner in element.elements:
+                self._add(inner)
         else:
             self._add(element)
         if any(self._cursor.sees(sign) for sign in ("<", "+", "*", "?")):
             self._cursor.fail("'->'", hint="Only one event is counted, not those in brackets.")
 
     def _add(self, element: StateElement) -> None:
-        self._groups[-1].elements.append(element)
+        elements = self._groups[-1].elements
+        if elements and _is_absent(element) and _is_absent(elements[-1]):
+            raise MeshError(
+                "MESH-L104",
+                "one absent event follows another",
+                hint="Join them by 'and': not S for 5 sec and not U for 5 sec.",
+                position=element.position,
+            )
+        elements.append(element)
 
     def _check_kind(self) -> None:
         if self.kind is StateKind.SEQUENCE and self._pattern_only is not None:
@@ -325,6 +338,11 @@ class _States:
         if (waiting is None and not is_bound) or not has_left_time:
             cursor.fail("'for'", hint="Say how long: not S for 10 sec.")
         return AbsentElement(event, waiting, position=position)
+
+
+def _is_absent(element: StateElement) -> bool:
+    inner = element.element if isinstance(element, EveryElement) else element
+    return isinstance(inner, AbsentElement)
 
 
 def _has_absence(element: StateElement) -> bool:

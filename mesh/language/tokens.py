@@ -102,6 +102,7 @@ _TOKEN: Final = re.compile(
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
+_SCRIPT_BRACKET: Final = re.compile(r"[^{}]+|[{}]")
 # Inside a script only brackets count, but for those in double quotes and behind ``//``.
 _SCRIPT_PART: Final = re.compile(r'[^{}"/]+|"[^"]*"|//[^\r\n]*|/|[{}]')
 #: A number of more digits than any type holds is not worth its conversion, which isn't linear.
@@ -183,12 +184,19 @@ def _number(kind: TokenKind, text: str, start: int) -> Token:
 
 
 def _script(text: str, start: int) -> Token | None:
-    """``{ .. }``, with the brackets inside it paired; None if it has no end."""
+    """``{ .. }``, with the brackets inside it paired; None if it has no end.
+
+    Double quotes and ``//`` may be no string and no comment, as in ``{ http://x }``: if brackets
+    don't pair with those hidden that they hold, all are counted.
+    """
+    return _paired(text, start, _SCRIPT_PART) or _paired(text, start, _SCRIPT_BRACKET)
+
+
+def _paired(text: str, start: int, pattern: re.Pattern[str]) -> Token | None:
     depth, offset = 0, start
     while offset < len(text):
-        match = _SCRIPT_PART.match(text, offset)
+        match = pattern.match(text, offset)
         if match is None:
-            # A double quote that is never closed.
             return None
         part = match.group()
         offset = match.end()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import string
 from typing import TypeVar
 
@@ -285,30 +286,41 @@ _units: st.SearchStrategy[StateElement] = _shown_short(
 )
 
 
+def _is_possible(elements: tuple[StateElement, ...]) -> bool:
+    """Whether no absent event follows another."""
+    bare = [e.element if isinstance(e, EveryElement) else e for e in elements]
+    return not any(
+        isinstance(a, AbsentElement) and isinstance(b, AbsentElement)
+        for a, b in itertools.pairwise(bare)
+    )
+
+
 def _chain(elements: tuple[StateElement, ...]) -> StateElement:
     return elements[0] if len(elements) == 1 else NextElement(elements)
 
 
-_repeated = _some(_units, 1, 3).map(_chain).map(EveryElement)
+_repeated = _some(_units, 1, 3).filter(_is_possible).map(_chain).map(EveryElement)
 patterns = _shown_short(
     st.builds(
         StateInput,
         st.just(StateKind.PATTERN),
-        _some(st.one_of(_units, _repeated), 1, 4).map(_chain),
+        _some(st.one_of(_units, _repeated), 1, 4).filter(_is_possible).map(_chain),
         _maybe(times),
     )
 )
 
 
-def _sequence(first: StateElement, rest: tuple[StateElement, ...]) -> StateElement:
-    return NextElement((first, *rest))
+def _sequence(first: StateElement, rest: tuple[StateElement, ...]) -> tuple[StateElement, ...]:
+    return (first, *rest)
 
 
 sequences = _shown_short(
     st.builds(
         StateInput,
         st.just(StateKind.SEQUENCE),
-        st.builds(_sequence, st.one_of(_units, _units.map(EveryElement)), _some(_units, 1, 3)),
+        st.builds(_sequence, st.one_of(_units, _units.map(EveryElement)), _some(_units, 1, 3))
+        .filter(_is_possible)
+        .map(NextElement),
         _maybe(times),
     )
 )
@@ -403,7 +415,6 @@ definitions: st.SearchStrategy[Definition] = _shown_short(
             TriggerDefinition,
             names,
             st.one_of(times, st.builds(Literal, texts, st.just(AttributeType.STRING))),
-            annotation_lists,
         ),
         st.builds(
             FunctionDefinition,
@@ -411,7 +422,6 @@ definitions: st.SearchStrategy[Definition] = _shown_short(
             names,
             st.sampled_from(AttributeType),
             _bodies,
-            annotation_lists,
         ),
         st.builds(
             AggregationDefinition,

@@ -62,12 +62,11 @@ class WindowDefinition:
 
 @dataclass(frozen=True, slots=True)
 class TriggerDefinition:
-    """``define trigger T at 'start'``, ``at every 5 min``, ``at '0 0 * * * ?'``."""
+    """``define trigger T at 'start'``, ``at every 5 min``; it has no annotations."""
 
     name: str
     #: A time constant behind ``every``; or a text, ``start`` or a cron expression.
     schedule: Literal
-    annotations: tuple[Annotation, ...] = ()
     position: Position = at()
 
     @property
@@ -78,14 +77,13 @@ class TriggerDefinition:
 
 @dataclass(frozen=True, slots=True)
 class FunctionDefinition:
-    """``define function f[javascript] return string { .. }``."""
+    """``define function f[javascript] return string { .. }``; it has no annotations."""
 
     name: str
     language: str
     return_type: AttributeType
     #: What stands between the outer brackets.
     body: str
-    annotations: tuple[Annotation, ...] = ()
     position: Position = at()
 
 
