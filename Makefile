@@ -11,7 +11,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint lock conf clean bench-connector
+.PHONY: help demo test lint lock conf docs clean bench-connector
 
 help:
 	@echo 'make demo    start a small cluster, run examples/temperature.siddhi on real data, show what comes out'
@@ -19,6 +19,7 @@ help:
 	@echo 'make lint    the same without the tests'
 	@echo 'make bench-connector   how fast the Spark connector is; CHECK=1 to fail on a missed target, ONLY=reading,writing'
 	@echo 'make conf    write conf/mesh.yaml anew from the settings in the code'
+	@echo 'make docs    write docs/errors.md and what else is made from the code and the tests anew'
 	@echo 'make lock    resolve requirements.lock anew (needs uv)'
 	@echo 'make clean   remove the virtual environment, caches and the data of mesh dev'
 	@echo 'PYTHON=python3.12 make ...   chooses the Python that makes the virtual environment'
@@ -40,6 +41,9 @@ bench-connector: $(STAMP)
 
 conf: $(STAMP)
 	$(BIN)/python -m mesh.settings > conf/mesh.yaml
+
+docs: $(STAMP)
+	$(BIN)/python -m mesh.documents
 
 lock:
 	@command -v uv >/dev/null || { echo 'make lock needs uv: https://docs.astral.sh/uv/' >&2; exit 1; }

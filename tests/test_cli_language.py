@@ -22,7 +22,7 @@ from mesh.language.layout import format_app
 from mesh.language.substitution import substitute
 
 if TYPE_CHECKING:
-    from click.testing import Result
+    from typer.testing import Result
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "temperature.siddhi"
 DEFINED = "define stream S (a int, b string);"

@@ -9,6 +9,7 @@ import pytest
 import typer.main
 
 from mesh.cli.commands import app
+from mesh.documents import documents
 from mesh.settings import Settings, to_yaml
 
 ROOT = Path(__file__).parent.parent
@@ -50,6 +51,13 @@ def test_settings_in_the_documents_exist() -> None:
         pattern = r"`(nats|channels|manager|worker|spark|log)\.([a-z_]+)\b"
         for section, name in re.findall(pattern, document.read_text()):
             assert f"\n  {name}: " in conf, f"{section}.{name} in {document.name}"
+
+
+def test_what_is_made_from_the_code_is_current(rewrite: bool) -> None:
+    for path, text in documents(ROOT).items():
+        if rewrite:
+            path.write_text(text, encoding="utf-8")
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: run make docs"
 
 
 def test_the_example_of_the_readme_can_be_deployed() -> None:

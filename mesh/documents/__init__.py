@@ -1,0 +1,24 @@
+"""The documents that are made from the code and from the tests' cases, so that they can't drift.
+
+    python -m mesh.documents
+
+writes them anew in a checkout; a test compares them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mesh.documents import codes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def documents(root: Path) -> dict[Path, str]:
+    """What belongs into which file of the checkout at ``root``."""
+    shown = codes.shown(root)
+    return {
+        root / "mesh" / "codes" / "shown.json": codes.shown_json(shown),
+        root / "docs" / "errors.md": codes.errors_document(shown),
+    }
