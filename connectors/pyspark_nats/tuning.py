@@ -13,12 +13,13 @@ some were measured in a session that had run for minutes, others in a fresh one,
 
 What made no difference, so that nobody need try it again: whole-stage code generation on or off,
 the number of old batches and of progress reports that are kept, asynchronous purging of logs, fair
-or first-come scheduling, Arrow batches of 10,000 or 65,536 rows, the serial collector or G1 for
-short batches, and the way in which Java starts processes.  Asynchronous progress tracking is quicker, but may cut
-batches differently after a restart, so the connector does not recommend it.  A Python daemon that
-imports everything before it forks workers brings a quarter of a second, and only for the first
-query after a minute in which none had a batch: Spark ends idle workers after a minute, and the next
-start then takes 1.9 s instead of 0.6 s, for processes that import pyarrow one after the other.
+or first-come scheduling, Arrow batches of 10,000 or 65,536 rows, Arrow's checks of bounds, the
+collector for short batches, and the way in which Java starts processes.  Asynchronous progress
+tracking is quicker, but may cut batches differently after a restart, so the connector does not
+recommend it.  A Python daemon that imports everything before it forks workers brings a quarter of a
+second, and only for the first query after a minute in which none had a batch: Spark ends idle
+workers after a minute, and the next start then takes 1.9 s instead of 0.6 s, for processes that
+import pyarrow one after the other.
 """
 
 from __future__ import annotations
