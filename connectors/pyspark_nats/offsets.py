@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from pyspark_nats import jetstream
+from pyspark_nats import jetstream, ranges
 from pyspark_nats.ranges import Backlog, admitted
 from pyspark_nats.source_options import AtTime, Place
 from pyspark_nats.waiting import Look, Waiter
@@ -240,5 +240,4 @@ def _is_ahead(end: Mapping[str, int], start: Mapping[str, int] | None) -> bool:
 
 
 def _is_another(one: Mapping[str, int], other: Mapping[str, int]) -> bool:
-    made = one.get("created_ms", 0), other.get("created_ms", 0)
-    return 0 not in made and made[0] != made[1]
+    return ranges.is_another(one.get("created_ms", 0), other.get("created_ms", 0))

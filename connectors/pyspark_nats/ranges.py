@@ -185,7 +185,7 @@ _MADE_AGAIN = "the stream was deleted and made again"
 
 def loss(wanted: StreamRange, state: StreamState) -> Loss | None:
     """What is missing of ``wanted``.  Gaps inside a stream are normal and no loss."""
-    if _is_of_another(wanted.end_created_ms, state):
+    if is_another(wanted.end_created_ms, state.created_ms):
         return Loss(wanted.stream, wanted.start + 1, wanted.end, _MADE_AGAIN)
     if _start_is_of_another(wanted, state):
         return Loss(wanted.stream, 1, wanted.start, _MADE_AGAIN)
@@ -204,7 +204,7 @@ def loss(wanted: StreamRange, state: StreamState) -> Loss | None:
 
 def without_loss(wanted: StreamRange, state: StreamState) -> StreamRange:
     """The part of ``wanted`` that is still there, for readers that accept loss."""
-    if _is_of_another(wanted.end_created_ms, state):
+    if is_another(wanted.end_created_ms, state.created_ms):
         # Not one message of the range is left; the next one begins with the new stream.
         return replace(wanted, end=wanted.start)
     if (
@@ -219,13 +219,14 @@ def without_loss(wanted: StreamRange, state: StreamState) -> StreamRange:
     return replace(wanted, start=start, end=end)
 
 
-def _is_of_another(created_ms: int, state: StreamState) -> bool:
-    return created_ms != 0 and created_ms != state.created_ms
+def is_another(created_ms: int, other_ms: int) -> bool:
+    """Whether two times of creation are those of two streams; 0 is a time that was not noted."""
+    return 0 not in (created_ms, other_ms) and created_ms != other_ms
 
 
 def _start_is_of_another(wanted: StreamRange, state: StreamState) -> bool:
     if wanted.start_created_ms:
-        return wanted.start > 0 and _is_of_another(wanted.start_created_ms, state)
+        return wanted.start > 0 and is_another(wanted.start_created_ms, state.created_ms)
     # An offset that does not name its stream is older than the stream if its time is.
     return wanted.start > 0 and not state.is_copy and 0 < wanted.start_ms < state.created_ms
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark_nats import jetstream
+from pyspark_nats import jetstream, ranges
 from pyspark_nats.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -185,5 +185,5 @@ class Waiter:
 def _has_news(before: Mapping[str, int] | None, info: StreamInfo) -> bool:
     if before is None:
         return info.last > 0
-    made_ms = before.get("created_ms", 0)
-    return info.last != before["sequence"] or made_ms not in (0, info.created_ms)
+    is_another = ranges.is_another(before.get("created_ms", 0), info.created_ms)
+    return is_another or info.last != before["sequence"]

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh import java
-from pyspark_nats import connection_options, frames, jetstream, markers
+from pyspark_nats import (
+    connection_options,
+    frames,
+    jetstream,
+    known,
+    markers,
+    publish,
+    sink_options,
+)
 from pyspark_nats.connection import Connection
 
 if TYPE_CHECKING:
@@ -111,6 +119,23 @@ def broker(nats_server: server.NatsServer) -> Iterator[Broker]:
     made = connect(nats_server)
     yield made
     made.connection.close()
+
+
+@pytest.fixture
+def publisher() -> Iterator[Callable[..., publish.Publisher]]:
+    """``publisher(url, epoch)``: a writer that knows nothing of what another one has learnt."""
+    opened: list[Connection] = []
+
+    def make(url: str, epoch: int = 1, **given: str) -> publish.Publisher:
+        options = sink_options.sink_options({"servers": url, "epoch": str(epoch), **given})
+        # What a process knows of markers is kept for its next task; these are other processes.
+        known._local.__dict__.clear()
+        opened.append(Connection(options.connection))
+        return publish.Publisher(opened[-1], options)
+
+    yield make
+    for connection in opened:
+        connection.close()
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from mesh.jetstream import server
-from pyspark_nats import known, markers, outgoing, publish, sink_options
+from pyspark_nats import markers, outgoing, publish, sink_options
 from pyspark_nats.connection import Connection
 from pyspark_nats.errors import (
     FENCED,
@@ -38,23 +38,6 @@ def rows(first: int, count: int, producer: str = "p") -> pa.RecordBatch:
 
 
 Make = Callable[..., publish.Publisher]
-
-
-@pytest.fixture
-def publisher() -> Iterator[Make]:
-    """``publisher(url, epoch)``: a writer that knows nothing of what another one has learnt."""
-    opened: list[Connection] = []
-
-    def make(url: str, epoch: int = 1, **given: str) -> publish.Publisher:
-        read = sink_options.sink_options({"servers": url, "epoch": str(epoch), **given})
-        # What a process knows of markers is kept for its next task; these are other processes.
-        known._local.__dict__.clear()
-        opened.append(Connection(read.connection))
-        return publish.Publisher(opened[-1], read)
-
-    yield make
-    for connection in opened:
-        connection.close()
 
 
 def expected(count: int) -> list[bytes]:

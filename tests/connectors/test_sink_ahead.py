@@ -15,13 +15,13 @@ import pyarrow as pa
 import pytest
 
 from mesh.jetstream import server
-from pyspark_nats import acks, atomic, frames, known, outgoing, plain, publish, sink_options, wire
+from pyspark_nats import acks, atomic, frames, outgoing, plain, publish, sink_options, wire
 from pyspark_nats.arrow import arrow
 from pyspark_nats.connection import Connection
 from pyspark_nats.errors import StaleWriterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    pass
 
 ROWS = 60_000
 STEP = 10_000
@@ -33,22 +33,6 @@ def rows(first: int, count: int) -> pa.RecordBatch:
         arrow.record_batch({"data": data}),
         stream="S", subject="ev.S", producer="p", first_position=first,
     )  # fmt: skip
-
-
-@pytest.fixture
-def publisher() -> Iterator[Callable[..., publish.Publisher]]:
-    """``publisher(url, epoch)``: a writer that knows nothing of what another one has learnt."""
-    opened: list[Connection] = []
-
-    def make(url: str, epoch: int = 1, **given: str) -> publish.Publisher:
-        options = sink_options.sink_options({"servers": url, "epoch": str(epoch), **given})
-        known._local.__dict__.clear()
-        opened.append(Connection(options.connection))
-        return publish.Publisher(opened[-1], options)
-
-    yield make
-    for connection in opened:
-        connection.close()
 
 
 def write(publisher: publish.Publisher, first: int = 0, last: int = ROWS) -> None:
