@@ -137,8 +137,9 @@ def _verdict(lines: Sequence[str], text: str) -> Verdict:
         raise ValueError(f"neither accepted nor refused:\n{text}")
     return Verdict(
         accepted=lines[0] == "accepted",
-        schemas=tuple(line for line in lines[1:] if not line.startswith("#")),
-        remarks=tuple(line for line in lines[1:] if line.startswith("#")),
+        # An inner stream's name starts with '#' too.
+        schemas=tuple(line for line in lines[1:] if not line.startswith("# ")),
+        remarks=tuple(line for line in lines[1:] if line.startswith("# ")),
     )
 
 
