@@ -11,13 +11,14 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint lock conf docs clean bench-connector
+.PHONY: help demo test lint lock conf docs clean bench-connector bench-language
 
 help:
 	@echo 'make demo    start a small cluster, run examples/temperature.siddhi on real data, show what comes out'
 	@echo 'make test    lint, types, import rules and all tests'
 	@echo 'make lint    the same without the tests'
 	@echo 'make bench-connector   how fast the Spark connector is; CHECK=1 to fail on a missed target, ONLY=reading,writing'
+	@echo 'make bench-language    how fast SiddhiQL is read and laid out; CHECK=1 to fail on a missed target'
 	@echo 'make conf    write conf/mesh.yaml anew from the settings in the code'
 	@echo 'make docs    write docs/errors.md and what else is made from the code and the tests anew'
 	@echo 'make lock    resolve requirements.lock anew (needs uv)'
@@ -38,6 +39,9 @@ lint: $(STAMP)
 
 bench-connector: $(STAMP)
 	@$(BIN)/python -m bench.connector $(if $(CHECK),--check) $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
+bench-language: $(STAMP)
+	@$(BIN)/python -m bench.language $(if $(CHECK),--check) $(ARGS)
 
 conf: $(STAMP)
 	$(BIN)/python -m mesh.settings > conf/mesh.yaml

@@ -198,5 +198,8 @@ def _has_line_end(text: str) -> bool:
 
 
 def _trimmed(comment: str) -> str:
-    """A comment without the blanks at the end of a line comment."""
-    return comment.rstrip() if comment.startswith("--") else comment
+    """A line comment without the blanks at its end; one that goes on to the text's end, ended."""
+    if comment.startswith("--"):
+        return comment.rstrip()
+    has_end = comment.endswith("*/") and len(comment) >= len("/**/")
+    return comment if has_end else f"{comment.rstrip()} */"
