@@ -1,0 +1,180 @@
+"""What of the language is parsed, typed and run, found out by trying an example of each element.
+
+Parsed: ``mesh.language`` reads it.  Typed: names and types are found, too.  Runs: an app with it
+can be deployed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING, Final
+
+from mesh.errors import MeshError
+from mesh.functions.catalogue import Argument, Form, Kind, Resolution, resolve
+from mesh.language.parser import parse_app, parse_on_demand_query
+from mesh.language.substitution import substitute
+from mesh.model.types import AttributeType
+from mesh.plan.bind import bind
+from mesh.plan.build import plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from mesh.functions.catalogue import Overload, Parameter, Signature
+
+_NAME: Final = "@App:name('A')\n"
+_QUERY: Final = "query: "
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """How far an example comes."""
+
+    parsed: bool = False
+    typed: bool = False
+    runs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """An element of the language with an example of it."""
+
+    name: str
+    written: str
+    remark: str
+    app: str
+    #: An on-demand query, where the element is one.
+    query: str | None = None
+
+
+def elements() -> dict[str, tuple[Element, ...]]:
+    """The elements by their groups, as ``elements.txt`` lists them."""
+    text = resources.files(__package__).joinpath("elements.txt").read_text(encoding="utf-8")
+    groups: dict[str, list[Element]] = {}
+    for block in text.strip("\n").split("\n\n"):
+        if block.startswith("= "):
+            group = groups.setdefault(block.removeprefix("= "), [])
+        elif not block.startswith("#"):
+            group.append(_element(block))
+    return {name: tuple(group) for name, group in groups.items()}
+
+
+def _element(block: str) -> Element:
+    head, _, example = block.partition("\n")
+    name, written, remark = (*head.split(" | "), "")[:3]
+    app, has_query, query = example.partition(f"\n{_QUERY}")
+    return Element(name, written, remark, app, query if has_query else None)
+
+
+def try_element(element: Element) -> Support:
+    """How far the element's example comes."""
+    return try_app(element.app, element.query)
+
+
+def try_app(app: str, query: str | None = None) -> Support:
+    """How far an app comes, or an on-demand query to it."""
+    if not app.startswith("@App:name"):
+        app = _NAME + app
+    try:
+        text = substitute(app, {})
+        tree = parse_app(text)
+        if query is not None:
+            parse_on_demand_query(query)
+    except MeshError:
+        return Support()
+    try:
+        bind(tree)
+        if query is not None:
+            # Nobody binds them yet, and nobody answers them.
+            return Support(parsed=True)
+    except MeshError:
+        return Support(parsed=True)
+    try:
+        plan(text)
+    except MeshError:
+        return Support(parsed=True, typed=True)
+    return Support(parsed=True, typed=True, runs=True)
+
+
+# Functions, aggregators, windows, stream functions: a call that is right, made from the signature
+
+_ATTRIBUTES: Final = {
+    AttributeType.INT: "i",
+    AttributeType.LONG: "l",
+    AttributeType.DOUBLE: "d",
+    AttributeType.FLOAT: "f",
+    AttributeType.STRING: "s",
+    AttributeType.BOOL: "b",
+    AttributeType.OBJECT: "o",
+}
+_CONSTANTS: Final[dict[AttributeType, tuple[str, int | float | bool | str]]] = {
+    AttributeType.INT: ("1", 1),
+    AttributeType.LONG: ("1L", 1),
+    AttributeType.DOUBLE: ("0.5", 0.5),
+    AttributeType.FLOAT: ("0.5f", 0.5),
+    AttributeType.STRING: ("'x'", "x"),
+    AttributeType.BOOL: ("true", True),
+}
+
+
+def try_call(signature: Signature) -> Support:
+    """How far an app comes that makes the plainest call of ``signature`` there is."""
+    written = _example_call(signature)
+    assert written is not None, f"no call of {signature.name} is right"
+    call, types = written
+    attributes = ", ".join(f"{_ATTRIBUTES[one]} {one}" for one in dict.fromkeys(types))
+    definition = f"define stream S ({attributes or 'i int'});\n"
+    match signature.kind:
+        case Kind.SCALAR | Kind.AGGREGATOR:
+            query = f"from S select {call} as x insert into Out;"
+        case Kind.WINDOW:
+            query = f"from S#window.{call} select * insert into Out;"
+        case Kind.STREAM_FUNCTION | Kind.STREAM_PROCESSOR:
+            query = f"from S#{call} select * insert into Out;"
+    return try_app(definition + query)
+
+
+def _example_call(signature: Signature) -> tuple[str, Sequence[AttributeType]] | None:
+    """A call that the catalogue accepts, and the types of the attributes in it."""
+    for overload in signature.overloads:
+        for start in range(len(_ATTRIBUTES)):
+            written = [_example_argument(p, start, overload) for p in overload.parameters]
+            arguments = [argument for _, argument in written]
+            found = resolve({signature.name: signature}, signature.name, arguments)
+            if isinstance(found, Resolution) and found.fails is None:
+                used = [a.type for a in arguments if a.form is Form.ATTRIBUTE]
+                return f"{signature.name}({', '.join(text for text, _ in written)})", used
+    return None
+
+
+def _example_argument(parameter: Parameter, start: int, overload: Overload) -> tuple[str, Argument]:
+    """An argument as written; of the types that fit, the ``start``-th is taken."""
+    same_as = parameter.same_as
+    typed = parameter if same_as is None else overload.parameters[same_as]
+    fitting = [one for one in _ATTRIBUTES if one in typed.types]
+    chosen = fitting[start % len(fitting)]
+    if Form.ATTRIBUTE in parameter.forms and not parameter.choices:
+        return _ATTRIBUTES[chosen], Argument(chosen, Form.ATTRIBUTE)
+    if parameter.choices:
+        choice = parameter.choices[0]
+        return f"'{choice}'", Argument(AttributeType.STRING, Form.CONSTANT, choice)
+    text, value = _CONSTANTS[chosen]
+    return text, Argument(chosen, Form.CONSTANT, value)
+
+
+def namespaces(signatures: dict[str, Signature]) -> Iterator[tuple[str, list[Signature]]]:
+    """The signatures by the namespaces of their names, in the order of the first of each."""
+    spaces = dict.fromkeys(name.rpartition(":")[0] for name in signatures)
+    for space in spaces:
+        yield space, [s for n, s in signatures.items() if n.rpartition(":")[0] == space]
+
+
+def all_supports(signatures: Sequence[Signature]) -> tuple[int, int, int]:
+    """Of how many calls each stage takes."""
+    tried = [try_call(signature) for signature in signatures]
+    return (
+        sum(s.parsed for s in tried),
+        sum(s.typed for s in tried),
+        sum(s.runs for s in tried),
+    )
