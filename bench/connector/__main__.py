@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bench.connector.harness import Figure
 
 #: In the order in which they are run: what needs a quiet machine most comes first.
-MEASUREMENTS: Final = ("reading", "arrow_reading", "writing", "latency", "starts", "idle")
+MEASUREMENTS: Final = ("reading", "arrow_reading", "writing", "piping", "latency", "starts", "idle")
 
 
 class InterruptedRunError(BaseException):

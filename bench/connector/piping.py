@@ -1,0 +1,81 @@
+"""A whole query: JSON events from two streams, typed, and out to a third exactly once.
+
+The rate is that of the steady batches, as for reading.  There is no target: reading and writing
+share the processor with the server, which does both.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Final
+
+from bench.connector import events, reading
+from bench.connector.harness import figure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.connector.harness import Bench, Figure
+
+ROWS: Final = 1_000_000
+_SIZE: Final = 70
+_TURNS: Final = 3
+_TIMEOUT_S: Final = 60
+
+
+def measure(bench: Bench) -> list[Figure]:
+    """From NATS to NATS, typed on the way."""
+    streams = reading.filled(bench, "PIPE", _SIZE, ROWS)
+    told = [_piped(bench, streams, f"PIPED_{turn}") for turn in range(_TURNS + 1)][1:]
+    for name in streams:
+        bench.delete_stream(name)
+    return [
+        figure(
+            "NATS to NATS, exactly once, JSON 70 B", [rate for rate, _ in told], "rows/s",
+            note=told[-1][1],
+        )
+    ]  # fmt: skip
+
+
+def _piped(bench: Bench, streams: Sequence[str], target: str) -> tuple[float, str]:
+    """Rows a second of the steady batches, and the processor time of the whole query.
+
+    Raises:
+        AssertionError: the target does not hold each row once.
+    """
+    bench.create_stream(target, f"bench.{target}")
+    given = {"servers": bench.url, "format": "json"}
+    source = (
+        bench.spark.readStream.format("nats")
+        .options(**given)
+        .option("stream", ",".join(streams))
+        .option("metadata", "_stream,_sequence")
+        .option("maxOffsetsPerTrigger", reading.BATCH_ROWS)
+        .schema(f"{events.SCHEMAS[_SIZE]}, _stream string, _sequence long")
+        .load()
+    )
+    before = bench.cpu()
+    query = (
+        source.writeStream.format("nats")
+        .options(**given)
+        .option("stream", target)
+        .option("subject", f"bench.{target}")
+        .option("checkpointLocation", str(bench.directory / f"checkpoint-{time.monotonic_ns()}"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        if not query.awaitTermination(_TIMEOUT_S):
+            raise TimeoutError(f"piping {ROWS} rows took over {_TIMEOUT_S} s")
+    finally:
+        query.stop()
+    used = bench.cpu().since(before)
+    # A marker for each of the streams that rows came from.
+    assert bench.messages(target) == ROWS + len(streams)
+    bench.delete_stream(target)
+    told = [json.loads(progress.json) for progress in query.recentProgress]
+    steady = [one for one in told if one["numInputRows"]][1:]
+    rows = sum(int(one["numInputRows"]) for one in steady)
+    took_s = sum(one["durationMs"]["triggerExecution"] for one in steady) / 1000
+    return rows / took_s, used.per_million(ROWS)
