@@ -6,8 +6,6 @@ share the processor with the server, which does both.
 
 from __future__ import annotations
 
-import json
-import time
 from typing import TYPE_CHECKING, Final
 
 from bench.connector import events, reading
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
 ROWS: Final = 1_000_000
 _SIZE: Final = 70
 _TURNS: Final = 3
-_TIMEOUT_S: Final = 60
 
 
 def measure(bench: Bench) -> list[Figure]:
@@ -56,26 +53,15 @@ def _piped(bench: Bench, streams: Sequence[str], target: str) -> tuple[float, st
         .load()
     )
     before = bench.cpu()
-    query = (
+    batches = reading.run_to_the_end(
+        bench,
         source.writeStream.format("nats")
         .options(**given)
         .option("stream", target)
-        .option("subject", f"bench.{target}")
-        .option("checkpointLocation", str(bench.directory / f"checkpoint-{time.monotonic_ns()}"))
-        .trigger(availableNow=True)
-        .start()
+        .option("subject", f"bench.{target}"),
     )
-    try:
-        if not query.awaitTermination(_TIMEOUT_S):
-            raise TimeoutError(f"piping {ROWS} rows took over {_TIMEOUT_S} s")
-    finally:
-        query.stop()
     used = bench.cpu().since(before)
     # A marker for each of the streams that rows came from.
     assert bench.messages(target) == ROWS + len(streams)
     bench.delete_stream(target)
-    told = [json.loads(progress.json) for progress in query.recentProgress]
-    steady = [one for one in told if one["numInputRows"]][1:]
-    rows = sum(int(one["numInputRows"]) for one in steady)
-    took_s = sum(one["durationMs"]["triggerExecution"] for one in steady) / 1000
-    return rows / took_s, used.per_million(ROWS)
+    return reading.steady_rate(batches), used.per_million(ROWS)

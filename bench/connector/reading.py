@@ -18,6 +18,8 @@ from bench.connector.harness import figure
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
     from bench.connector.harness import Bench, Figure
 
 JSON_ROWS: Final = 1_000_000
@@ -133,29 +135,37 @@ def read(
         .load()
     )
     before, started_s = bench.cpu(), time.monotonic()
+    batches = run_to_the_end(bench, source.writeStream.format("noop"))
+    took_s, used = time.monotonic() - started_s, bench.cpu().since(before)
+    assert [count for count, _ in batches] == [batch_rows] * (rows // batch_rows), batches
+    return Read(
+        steady=steady_rate(batches),
+        whole=rows / took_s,
+        batch_count=len(batches),
+        cpu=used.per_million(rows),
+    )
+
+
+def run_to_the_end(bench: Bench, writer: DataStreamWriter) -> list[tuple[int, float]]:
+    """Run a query over all that there is; the rows of each batch, and the seconds it took."""
     query = (
-        source.writeStream.format("noop")
-        .option("checkpointLocation", str(bench.directory / f"checkpoint-{time.monotonic_ns()}"))
+        writer.option("checkpointLocation", str(bench.directory / f"query-{time.monotonic_ns()}"))
         .trigger(availableNow=True)
         .start()
     )
     try:
         if not query.awaitTermination(_QUERY_TIMEOUT_S):
-            raise TimeoutError(f"reading {rows} rows took over {_QUERY_TIMEOUT_S} s")
+            raise TimeoutError(f"a query took over {_QUERY_TIMEOUT_S} s")
     finally:
         query.stop()
-    took_s, used = time.monotonic() - started_s, bench.cpu().since(before)
     told = [json.loads(progress.json) for progress in query.recentProgress]
-    batches = [
+    return [
         (int(one["numInputRows"]), one["durationMs"]["triggerExecution"] / 1000)
         for one in told
         if one["numInputRows"]
     ]
-    assert [count for count, _ in batches] == [batch_rows] * (rows // batch_rows), batches
-    steady = batches[1:]
-    return Read(
-        steady=sum(count for count, _ in steady) / sum(taken_s for _, taken_s in steady),
-        whole=rows / took_s,
-        batch_count=len(batches),
-        cpu=used.per_million(rows),
-    )
+
+
+def steady_rate(batches: Sequence[tuple[int, float]]) -> float:
+    """Rows a second of all batches but the first."""
+    return sum(rows for rows, _ in batches[1:]) / sum(taken_s for _, taken_s in batches[1:])
