@@ -36,7 +36,8 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.errors import MeshError, not_supported
 from mesh.language.parser import parse_app, parse_on_demand_query
 from mesh.language.substitution import substitute
-from mesh.plan.bind import bind
+from mesh.plan.bind import bind, bind_on_demand
+from mesh.plan.bound import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -153,8 +154,7 @@ def judge(case: Case) -> Verdict:
     try:
         bound = bind(parse_app(substitute(case.app, dict(case.variables))))
         if case.query is not None:
-            parse_on_demand_query(case.query)
-            raise not_supported("on-demand queries")
+            asked = bind_on_demand(parse_on_demand_query(case.query), bound)
     except MeshError as error:
         return Verdict(False, (), (f"# mesh: {error}",))
     defined = defined_streams(case.app)
@@ -163,6 +163,9 @@ def judge(case: Case) -> Verdict:
         for stream in bound.streams
         if stream.name not in defined
     ]
+    if case.query is not None and isinstance(asked.action, Answer):
+        answered = ((a.name, str(a.type)) for a in asked.action.target.attributes)
+        schemas.append(schema_line("query", answered))
     return Verdict(True, tuple(sorted(schemas)))
 
 
