@@ -51,7 +51,7 @@ def starts_state(cursor: Cursor) -> bool:
 def continues_as_state(cursor: Cursor) -> bool:
     """Whether what was read as a stream with filters is the first event of a pattern."""
     return any(cursor.sees(s) for s in ("->", ",", "<", "*", "+", "?")) or (
-        cursor.sees_word("and", "or")
+        cursor.sees_word("and", "or", "within")
     )
 
 
@@ -186,10 +186,9 @@ class _States:
         self._cursor.take()
         group = self._groups.pop()
         element = group.chain
-        is_chain = isinstance(element, NextElement)
         is_first = len(self._groups) == 1 and not self._groups[0].elements
-        if is_first and (is_chain or not _has_absence(element)):
-            # Sequences have brackets behind their first event only, or around an absent one.
+        if is_first and not _has_absence(element):
+            # Sequences start with brackets only if an event in them is absent.
             self._pattern_only = self._pattern_only or group.position
         if group.is_every:
             self._add(EveryElement(element, position=group.position))
@@ -346,6 +345,8 @@ def _is_absent(element: StateElement) -> bool:
 
 
 def _has_absence(element: StateElement) -> bool:
+    if isinstance(element, NextElement):
+        return any(_has_absence(inner) for inner in element.elements)
     if isinstance(element, LogicalElement):
         return isinstance(element.left, AbsentElement) or isinstance(element.right, AbsentElement)
     return isinstance(element, AbsentElement)
