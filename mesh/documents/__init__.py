@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mesh.documents import codes, language
+from mesh.documents import codes, grammar, language
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,4 +22,5 @@ def documents(root: Path) -> dict[Path, str]:
         root / "mesh" / "codes" / "shown.json": codes.shown_json(shown),
         root / "docs" / "errors.md": codes.errors_document(shown),
         root / "docs" / "siddhiql.md": language.language_document(root),
+        root / "examples" / "editor" / "siddhiql.tmLanguage.json": grammar.grammar_json(),
     }
