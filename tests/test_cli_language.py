@@ -31,7 +31,7 @@ MISSPELT_TWICE = (
     f"@App:name('A') {DEFINED}\nfrom S selct a insert into T;\nfrom S select a insrt into T;"
 )
 #: Valid, and does not run yet; take another app once it does.
-NOT_RUN = f"@App:name('A') {DEFINED}\nfrom S select a insert into !S;\n"
+NOT_RUN = f"@App:name('A') {DEFINED}\nfrom S select a insert into #T;\n"
 
 
 def run(*arguments: object, given: str | bytes | None = None) -> Result:

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 APP = """
 @App:name('Two')
-define stream In (a int);
-@dist(execGroup='one', parallel='2') from In[a > 1] select a insert into Big;
-@dist(execGroup='two') from In[a < 1] select a insert into Small;
+define stream Events (a int);
+@dist(execGroup='one', parallel='2') from Events[a > 1] select a insert into Big;
+@dist(execGroup='two') from Events[a < 1] select a insert into Small;
 """
 FAKE_SESSION = Path(__file__).parent / "fake_session.py"
 

@@ -21,7 +21,9 @@ from mesh.plan.bound import (
     BoundExpression,
     Column,
     Constant,
+    EventIsNull,
     FunctionCall,
+    TableCheck,
     UnaryExpression,
 )
 
@@ -116,6 +118,8 @@ def compile_expression(expression: BoundExpression) -> Evaluator:
             return lambda frame: function([part(frame) for part in parts], type)
         case AggregateCall():
             raise AssertionError("the selector replaces aggregates before it compiles")
+        case TableCheck() | EventIsNull():
+            raise AssertionError("the planner refuses these")
 
 
 def _unary(operator: UnaryOperator, operand: Evaluator) -> Evaluator:
@@ -149,9 +153,9 @@ def columns_of(expression: BoundExpression) -> Iterator[Column]:
     match expression:
         case Column():
             yield expression
-        case Constant():
+        case Constant() | EventIsNull():
             pass
-        case UnaryExpression():
+        case UnaryExpression() | TableCheck():
             yield from columns_of(expression.operand)
         case BinaryExpression():
             yield from columns_of(expression.left)

@@ -10,7 +10,7 @@ from mesh.operators.expressions import Frame, compile_filter
 from mesh.operators.patterns import Pattern
 from mesh.operators.selector import Selector
 from mesh.operators.windows import TimeWindow
-from mesh.plan.bound import BoundPattern, BoundStream
+from mesh.plan.bound import BoundPattern, BoundStream, Constant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -93,11 +93,13 @@ def start(query: BoundQuery, timer_path: int) -> RunningQuery:
     """The operators of ``query``, with nothing in them yet."""
     if isinstance(query.input, BoundPattern):
         return PatternQuery(query, query.input)
+    assert isinstance(query.input, BoundStream), "the planner refuses joins"
     return StreamQuery(query, query.input, timer_path)
 
 
 def _window_ms(window: Window) -> int:
-    length = window.arguments[0].value if window.arguments else None
+    first = window.arguments[0] if window.arguments else None
+    length = first.value if isinstance(first, Constant) else None
     if window.name != "time" or len(window.arguments) != 1 or not isinstance(length, int):
         raise MeshError(
             "MESH-O102",

@@ -1,54 +1,234 @@
-"""Annotations that would change what an app does, and are not supported yet, are refused.
+"""Annotations that the engine reads when it creates an app, checked as it checks them.
 
-Others that the reference engine has for its own threads and reports (``@Async``,
-``@App:statistics``) mean nothing here and pass, as unknown ones do there.
+Others pass, on whatever they stand.  Names and keys are compared without case.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
-from mesh.errors import MeshError, not_supported
+from mesh.errors import MeshError
+from mesh.language.parser import parse_expression
+from mesh.language.syntax import Literal, TimeUnit, Variable, find
+from mesh.plan.connections import check_sink, check_source, check_store
+from mesh.plan.scopes import nearest, unknown_attribute
 
 if TYPE_CHECKING:
-    from mesh.language.syntax import Annotation, App
+    from collections.abc import Iterable
 
-_REFUSED_OF_APP = ("app:playback", "app:guarantee")
-_REFUSED_OF_STREAM = ("source", "sink", "store", "map")
+    from mesh.language.syntax import (
+        AggregationDefinition,
+        Annotation,
+        StreamDefinition,
+        TableDefinition,
+    )
+    from mesh.model.types import StreamSchema
+    from mesh.plan.problems import Problems
+
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}\Z")
+_ASYNC_NUMBERS: Final = ("buffer.size", "workers", "batch.size.max")
+_PLAYBACK: Final = ("idle.time", "increment")
+_ON_ERROR: Final = ("log", "stream")
+_DAY_MS: Final = 86_400_000
+#: What an aggregation must keep at least of its values by a duration.
+_KEPT_MS_MIN: Final = {
+    TimeUnit.SECOND: 120_000,
+    TimeUnit.MINUTE: 120 * 60_000,
+    TimeUnit.HOUR: 25 * 3_600_000,
+    TimeUnit.DAY: 32 * _DAY_MS,
+    TimeUnit.MONTH: 13 * 30 * _DAY_MS,
+}
 
 
-def check_annotations(app: App) -> None:
-    """Refuse the annotations of ``app`` that are not supported yet."""
-    for annotation in app.annotations:
-        _check_app_annotation(annotation)
-    for stream in app.streams:
-        for annotation in stream.annotations:
-            _check_stream_annotation(annotation)
+def named(annotation: Annotation, name: str) -> bool:
+    """Whether it is called ``name``, which is in lower case."""
+    return annotation.name.lower() == name
 
 
-def _check_app_annotation(annotation: Annotation) -> None:
-    name = annotation.name.lower()
-    if name in _REFUSED_OF_APP:
-        raise not_supported(f"@{annotation.name}", annotation.position)
-    creation = name == "app:transportchannelcreationenabled"
-    if creation and (annotation.get() or "").lower() != "true":
-        raise not_supported(f"@{annotation.name}('false')", annotation.position)
+def check_app(annotations: Iterable[Annotation], problems: Problems) -> None:
+    """Those of the app itself; MESH-L223 for what the engine refuses."""
+    names = 0
+    for annotation in annotations:
+        names += named(annotation, "app:name")
+        if named(annotation, "app:name") and names > 1:
+            problems.add(_wrong(annotation, "@App:name is given twice"))
+        elif named(annotation, "app:async"):
+            hint = "Write @Async before the definition of a stream."
+            problems.add(_wrong(annotation, "@Async is for streams, not for an app", hint))
+        elif named(annotation, "app:playback"):
+            problems.attempt(_check_playback, annotation)
+        elif named(annotation, "app:statistics"):
+            problems.attempt(_number, annotation, "interval")
 
 
-def _check_stream_annotation(annotation: Annotation) -> None:
-    name = annotation.name.lower()
-    if name in _REFUSED_OF_STREAM:
-        raise not_supported(
-            f"@{annotation.name}",
-            annotation.position,
-            hint="Publish events to the stream's subject, and subscribe to it.",
-        )
-    if name == "onerror" and (annotation.get("action") or "LOG").upper() != "LOG":
-        raise not_supported("@OnError with another action than LOG", annotation.position)
-    if name == "dist":
-        raise MeshError(
-            "MESH-P201",
-            "@dist stands on a stream",
-            hint="Put it before the query's 'from'.",
-            position=annotation.position,
-        )
+def _check_playback(annotation: Annotation) -> None:
+    given = {key.lower(): text for key, text in annotation.elements if key is not None}
+    for key in given:
+        if key not in _PLAYBACK:
+            raise _wrong(
+                annotation,
+                f'@App:playback has no element "{key}"',
+                nearest(key, _PLAYBACK) or "It has idle.time and increment.",
+            )
+    if len(given) == 1:
+        missing = next(key for key in _PLAYBACK if key not in given)
+        raise _wrong(annotation, f'@App:playback needs the element "{missing}" as well')
+    for key in given:
+        _time(annotation, key)
+
+
+def check_stream(annotation: Annotation, definition: StreamDefinition) -> None:
+    """One of a stream's; MESH-L223 or MESH-L224 for what the engine refuses."""
+    if named(annotation, "async"):
+        for key in _ASYNC_NUMBERS:
+            value = _number(annotation, key)
+            if value is not None and value <= 0:
+                raise _wrong(annotation, f'"{key}" of @Async must be more than 0, not {value}')
+    elif named(annotation, "onerror"):
+        action = annotation.get("action")
+        if action is None:
+            hint = "Write @OnError(action='LOG') or @OnError(action='STREAM')."
+            raise _wrong(annotation, "@OnError has no action", hint)
+        if action.lower() not in _ON_ERROR:
+            hint = nearest(action, ("LOG", "STREAM")) or "It is LOG or STREAM."
+            raise _wrong(annotation, f'@OnError has no action "{action}"', hint)
+    elif named(annotation, "source"):
+        check_source(annotation, definition.attributes)
+    elif named(annotation, "sink"):
+        check_sink(annotation, definition.attributes)
+
+
+def has_fault_stream(annotations: Iterable[Annotation]) -> bool:
+    """Whether ``@OnError(action='STREAM')`` is among them."""
+    found = find(tuple(annotations), "OnError")
+    return found is not None and (found.get("action") or "").lower() == "stream"
+
+
+# Tables
+
+
+def check_table(definition: TableDefinition, schema: StreamSchema, problems: Problems) -> None:
+    """Those of a table; MESH-L202, L223 or L224 for what the engine refuses."""
+    keys = [a for a in definition.annotations if named(a, "primarykey")]
+    for annotation in keys[1:]:
+        problems.add(_wrong(annotation, "@PrimaryKey is given twice"))
+    has_store = any(named(a, "store") for a in definition.annotations)
+    indexed: set[str] = set()
+    for annotation in definition.annotations:
+        if annotation in keys[:1]:
+            problems.attempt(_attributes, annotation, schema)
+        elif named(annotation, "store"):
+            problems.attempt(check_store, annotation)
+        elif named(annotation, "index"):
+            problems.attempt(_check_index, annotation, schema, indexed, has_store)
+
+
+def _check_index(
+    annotation: Annotation, schema: StreamSchema, indexed: set[str], has_store: bool
+) -> None:
+    names = _attributes(annotation, schema)
+    if has_store:
+        return
+    if len(names) != 1:
+        hint = "Write @Index('a') @Index('b')."
+        raise _wrong(annotation, f"@Index takes one attribute, not {len(names)}", hint)
+    if names[0] in indexed:
+        raise _wrong(annotation, f'attribute "{names[0]}" has an index already')
+    indexed.add(names[0])
+
+
+def _attributes(annotation: Annotation, schema: StreamSchema) -> tuple[str, ...]:
+    names = _texts(annotation)
+    for name in names:
+        if schema.get(name) is None:
+            variable = Variable(name, position=annotation.position)
+            raise unknown_attribute(variable, schema.attributes, f'table "{schema.name}"')
+    return names
+
+
+def _texts(annotation: Annotation) -> tuple[str, ...]:
+    return tuple(text for _, text in annotation.elements)
+
+
+def primary_key(annotations: tuple[Annotation, ...]) -> tuple[str, ...]:
+    """The attributes of a table's ``@PrimaryKey``, each once."""
+    found = find(annotations, "PrimaryKey")
+    return tuple(dict.fromkeys(_texts(found))) if found is not None else ()
+
+
+def indexes(annotations: Iterable[Annotation]) -> tuple[str, ...]:
+    """The attributes of a table's ``@Index``."""
+    return tuple(text for a in annotations if named(a, "index") for text in _texts(a))
+
+
+# Aggregations and partitions
+
+
+def check_aggregation(annotation: Annotation, definition: AggregationDefinition) -> None:
+    """One of an aggregation's; MESH-L223 or MESH-L224 for what the engine refuses."""
+    if named(annotation, "store"):
+        check_store(annotation)
+    if not named(annotation, "purge") or (annotation.get("enable") or "").lower() == "false":
+        return
+    _time(annotation, "interval")
+    kept = find(annotation.annotations, "retentionPeriod")
+    if kept is None:
+        return
+    for key, text in kept.elements:
+        if text.lower() == "all":
+            continue
+        period_ms = _milliseconds(kept, str(key), text)
+        unit = _unit(str(key))
+        if unit is not None and period_ms < _KEPT_MS_MIN.get(unit, 0):
+            raise _wrong(
+                kept,
+                f'values by {unit} can\'t be purged after "{text}"',
+                f"They are kept for {_KEPT_MS_MIN[unit] // 1000} sec at least.",
+            )
+
+
+def _unit(key: str) -> TimeUnit | None:
+    return next((unit for unit in _KEPT_MS_MIN if key.lower().startswith(unit)), None)
+
+
+def check_partition(annotation: Annotation) -> None:
+    """One of a partition's; MESH-L223 for what the engine refuses."""
+    if not named(annotation, "purge"):
+        return
+    if annotation.get("idle.period") is None:
+        hint = "Write @purge(enable='true', interval='10 sec', idle.period='1 hour')."
+        raise _wrong(annotation, '@purge has no element "idle.period"', hint)
+    for key in ("interval", "idle.period"):
+        _time(annotation, key)
+
+
+def _time(annotation: Annotation, key: str) -> None:
+    text = annotation.get(key)
+    if text is not None:
+        _milliseconds(annotation, key, text)
+
+
+def _milliseconds(annotation: Annotation, key: str, text: str) -> int:
+    try:
+        time = parse_expression(text)
+    except MeshError:
+        time = None
+    if not (isinstance(time, Literal) and time.is_time and isinstance(time.value, int)):
+        message = f'"{text}" is no time, as "{key}" of @{annotation.name}'
+        raise _wrong(annotation, message, "Write 10 sec, or 1 hour 30 min.")
+    return time.value
+
+
+def _number(annotation: Annotation, key: str) -> int | None:
+    text = annotation.get(key)
+    if text is None:
+        return None
+    if not _NUMBER.match(text):
+        message = f'"{text}" is no whole number, as "{key}" of @{annotation.name}'
+        raise _wrong(annotation, message)
+    return int(text)
+
+
+def _wrong(annotation: Annotation, message: str, hint: str | None = None) -> MeshError:
+    return MeshError("MESH-L223", message, hint=hint, position=annotation.position)

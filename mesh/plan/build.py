@@ -20,6 +20,7 @@ from mesh.model.app import AppSpec, GroupKind, GroupSpec
 from mesh.plan.bind import bind
 from mesh.plan.channels import PARTITIONS, Partitioner, Wiring, wire
 from mesh.plan.groups import Group, app_name, cut
+from mesh.plan.supported import check_supported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,6 +51,7 @@ def plan(app: str | App, *, partitions: int = PARTITIONS) -> AppPlan:
     text, tree = (app, parse(app)) if isinstance(app, str) else (print_app(app), app)
     name = app_name(tree)
     bound = bind(tree)
+    check_supported(bound)
     if not tree.queries:
         raise MeshError(
             "MESH-P103",

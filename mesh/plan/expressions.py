@@ -1,20 +1,26 @@
 """Expressions bound: names to columns, operators and calls to types, as the reference engine types.
 
-One rule is stricter than the reference engine's: it lets arithmetic over bool pass and fails at the
-first event; here it is refused.
+Trees may be deep, so they are walked with a stack of our own.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, assert_never
 
-from mesh.errors import MeshError, Position, not_supported
-from mesh.functions.signatures import (
-    KNOWN_ELSEWHERE,
-    NAMESPACES_ELSEWHERE,
-    SIGNATURES,
-    Parameter,
+from mesh.errors import MeshError, Position
+from mesh.functions.catalogue import (
+    AGGREGATORS,
+    DOCUMENTED_FUNCTIONS,
+    SCALARS,
+    Argument,
+    Form,
+    Kind,
+    Reason,
+    Refusal,
+    Resolution,
     Signature,
+    resolve,
 )
 from mesh.language.syntax import (
     Binary,
@@ -33,116 +39,250 @@ from mesh.plan.bound import (
     AggregateCall,
     BinaryExpression,
     BoundExpression,
+    Column,
     Constant,
+    EventIsNull,
     FunctionCall,
+    TableCheck,
     UnaryExpression,
-    has_aggregate,
 )
-from mesh.plan.scopes import nearest
+from mesh.plan.scopes import TableScope
 
 if TYPE_CHECKING:
-    from mesh.plan.scopes import Scope
+    from collections.abc import Callable, Mapping, Sequence
 
-_LOGIC = (BinaryOperator.AND, BinaryOperator.OR)
-_EQUALITY = (BinaryOperator.EQUAL, BinaryOperator.NOT_EQUAL)
-_ORDER = (
+    from mesh.plan.scopes import Scope, Source
+
+FUNCTIONS: Final[Mapping[str, Signature]] = SCALARS | AGGREGATORS | DOCUMENTED_FUNCTIONS
+
+_LOGIC: Final = (BinaryOperator.AND, BinaryOperator.OR)
+_EQUALITY: Final = (BinaryOperator.EQUAL, BinaryOperator.NOT_EQUAL)
+_ORDER: Final = (
     BinaryOperator.LESS,
     BinaryOperator.LESS_OR_EQUAL,
     BinaryOperator.GREATER,
     BinaryOperator.GREATER_OR_EQUAL,
 )
+_COMPARED: Final = (AttributeType.STRING, AttributeType.BOOL)
 
 
-def bind_condition(expression: Expression, scope: Scope, where: str) -> BoundExpression:
-    """A condition: bool, and without aggregators; ``where`` says whose, for errors."""
-    bound = bind_expression(expression, scope)
-    if has_aggregate(bound):
-        raise not_supported(
-            f"an aggregator in {where}",
-            expression.position,
-            hint="Compute it in 'select', and test it in 'having' by its name.",
-        )
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What can be called and asked in the expressions of an app."""
+
+    #: Looks a table up for ``in``; MESH-L217 without one of that name.
+    table: Callable[[InTable], Source]
+    functions: Mapping[str, Signature]
+    #: The names among ``functions`` that the app defines.
+    scripts: frozenset[str] = frozenset()
+
+
+def bind_condition(
+    expression: Expression, scope: Scope, vocabulary: Vocabulary, where: str
+) -> BoundExpression:
+    """A condition; ``where`` says whose, for errors."""
+    bound = bind_expression(expression, scope, vocabulary)
     _require_bool(bound, expression, where)
     return bound
 
 
-def bind_expression(expression: Expression, scope: Scope) -> BoundExpression:
-    """``expression`` with every name looked up in ``scope`` and every type known."""
-    match expression:
-        case Literal():
-            return Constant(expression.value, expression.type)
-        case Variable():
-            return scope.column(expression)
-        case Unary():
-            return _unary(expression, scope)
-        case Binary():
-            return _binary(expression, scope)
-        case Call():
-            return _call(expression, scope)
-        case EventReference() | InTable():
-            raise not_supported("'is null' of an event, and 'in' a table", expression.position)
-        case _:
-            assert_never(expression)
-
-
-def _unary(expression: Unary, scope: Scope) -> BoundExpression:
-    operand = expression.operand
-    match expression.operator:
-        case UnaryOperator.IS_NULL:
-            if _is_event(operand, scope):
-                raise not_supported("'is null' of an event", operand.position)
-            kind = AttributeType.BOOL
-            bound = bind_expression(operand, scope)
-        case UnaryOperator.NOT:
-            kind = AttributeType.BOOL
-            bound = bind_expression(operand, scope)
-            _require_bool(bound, operand, "'not'")
-        case UnaryOperator.NEGATE:
-            bound = bind_expression(operand, scope)
-            kind = type_of(bound)
-            if not kind.is_numeric:
-                raise _mismatch(f"'-' takes a number, not {kind}", expression.position)
-        case _:
-            assert_never(expression.operator)
-    return UnaryExpression(expression.operator, bound, kind)
-
-
-def _is_event(operand: Expression, scope: Scope) -> bool:
-    return isinstance(operand, Variable) and operand.source is None and scope.is_event(operand.name)
-
-
-def _binary(expression: Binary, scope: Scope) -> BoundExpression:
-    operator = expression.operator
-    left, right = bind_expression(expression.left, scope), bind_expression(expression.right, scope)
-    left_type, right_type = type_of(left), type_of(right)
-    kind = AttributeType.BOOL
-    if operator in _LOGIC:
-        _require_bool(left, expression.left, f"'{operator}'")
-        _require_bool(right, expression.right, f"'{operator}'")
-    elif operator in _EQUALITY:
-        both_numeric = left_type.is_numeric and right_type.is_numeric
-        if not both_numeric and left_type is not right_type:
-            raise _mismatch(f"{left_type} can't be compared with {right_type}", expression.position)
-    elif not (left_type.is_numeric and right_type.is_numeric):
-        detail = "It takes numbers."
-        hint = None
-        if operator is BinaryOperator.ADD and AttributeType.STRING in (left_type, right_type):
-            detail = "Strings can't be joined with '+'."
-        raise _mismatch(
-            f"'{operator}' can't have {left_type} and {right_type}",
-            expression.position,
-            detail=detail,
-            hint=hint,
+def bind_test(
+    expression: Expression, scope: Scope, vocabulary: Vocabulary, where: str
+) -> BoundExpression:
+    """A condition where the engine takes no bare name, constant or aggregator for one."""
+    bound = bind_condition(expression, scope, vocabulary, where)
+    if isinstance(bound, Column | Constant | AggregateCall):
+        raise MeshError(
+            "MESH-L208",
+            f"{where} takes a condition, not a bare name, constant or aggregator",
+            hint="Compare it: a == true.",
+            position=expression.position,
         )
-    elif operator not in _ORDER:
-        kind = max(left_type, right_type, key=NUMERIC.index)
-    return BinaryExpression(operator, left, right, kind)
+    return bound
+
+
+def bind_expression(root: Expression, scope: Scope, vocabulary: Vocabulary) -> BoundExpression:
+    """``root`` with every name looked up in ``scope`` and every type known.
+
+    Raises:
+        MeshError: MESH-L202 to L208, L217 and L218 at the first part that doesn't fit.
+    """
+    done: list[BoundExpression] = []
+    # What is to be bound; and, behind its parts, what is to be put together of them.
+    pending: list[tuple[Expression, Scope, int | None]] = [(root, scope, None)]
+    while pending:
+        expression, place, count = pending.pop()
+        if count is not None:
+            parts = done[len(done) - count :]
+            del done[len(done) - count :]
+            done.append(_together(expression, parts, place, vocabulary))
+            continue
+        leaf = _leaf(expression, place)
+        if leaf is not None:
+            done.append(leaf)
+            continue
+        operands, inner = _operands(expression, place, vocabulary)
+        pending.append((expression, place, len(operands)))
+        pending.extend((operand, inner, None) for operand in reversed(operands))
+    (bound,) = done
+    return bound
 
 
 def type_of(expression: BoundExpression) -> AttributeType:
     """The expression's type; the language has no bare null, so there is one."""
     assert expression.type is not None
     return expression.type
+
+
+def argument(expression: Expression, bound: BoundExpression) -> Argument:
+    """What the catalogue has to know of an argument."""
+    if isinstance(expression, Literal):
+        return Argument(expression.type, Form.CONSTANT, expression.value)
+    form = Form.ATTRIBUTE if isinstance(expression, Variable) else Form.EXPRESSION
+    return Argument(type_of(bound), form)
+
+
+def refused(
+    refusal: Refusal, code: str, position: Position, arguments: Sequence[Expression]
+) -> MeshError:
+    """The catalogue's refusal as an error, at the argument that is to blame if there is one."""
+    if refusal.argument is not None and refusal.argument < len(arguments):
+        position = arguments[refusal.argument].position
+    return MeshError(
+        code, refusal.message, detail=refusal.detail, hint=refusal.hint, position=position
+    )
+
+
+def _leaf(expression: Expression, scope: Scope) -> BoundExpression | None:
+    match expression:
+        case Literal():
+            return Constant(expression.value, expression.type, position=expression.position)
+        case Variable():
+            _refuse_function_prefix(expression)
+            return scope.column(expression)
+        case EventReference(source, index, kind):
+            event = scope.event(source, kind, index)
+            if event is None:
+                name = Variable(source, kind=kind, position=expression.position)
+                raise _unknown_event(name)
+            return _placed(event, expression.position)
+        case Unary(UnaryOperator.IS_NULL, Variable(name, source=None) as operand):
+            if scope.has(name):
+                return None
+            event = scope.event(name, operand.kind, None)
+            return _placed(event, expression.position) if event is not None else None
+        case Unary(UnaryOperator.IS_NULL, EventReference() as operand):
+            return _leaf(operand, scope)
+        case _:
+            return None
+
+
+def _placed(event: EventIsNull, position: Position) -> EventIsNull:
+    return EventIsNull(event.name, event.step, event.index, position=position)
+
+
+def _unknown_event(variable: Variable) -> MeshError:
+    return MeshError(
+        "MESH-L203",
+        f'"{variable.kind}{variable.name}" is not known here',
+        position=variable.position,
+    )
+
+
+def _refuse_function_prefix(variable: Variable) -> None:
+    if variable.function is not None:
+        raise MeshError(
+            "MESH-L203",
+            f'"{variable.source}#{variable.function}" is not known here',
+            hint="What a stream function adds is called by its name alone.",
+            position=variable.position,
+        )
+
+
+def _operands(
+    expression: Expression, scope: Scope, vocabulary: Vocabulary
+) -> tuple[tuple[Expression, ...], Scope]:
+    """What has to be bound before ``expression``, and in which scope."""
+    match expression:
+        case Unary():
+            return (expression.operand,), scope
+        case Binary():
+            return (expression.left, expression.right), scope
+        case Call():
+            return expression.arguments, scope
+        case InTable():
+            table = vocabulary.table(expression)
+            if not scope.takes_tables():
+                raise MeshError(
+                    "MESH-L218",
+                    "'in' in the filter of an event",
+                    detail="The reference engine fails on it.",
+                    hint="Insert the events that meet it into a stream of their own before.",
+                    position=expression.position,
+                )
+            return (expression.operand,), TableScope(table, scope.inside())
+        case Literal() | Variable() | EventReference():
+            raise AssertionError("these have no parts")
+        case _:
+            assert_never(expression)
+
+
+def _together(
+    expression: Expression, parts: list[BoundExpression], scope: Scope, vocabulary: Vocabulary
+) -> BoundExpression:
+    match expression:
+        case Unary():
+            return _unary(expression, parts[0])
+        case Binary():
+            return _binary(expression, parts[0], parts[1])
+        case InTable():
+            return TableCheck(expression.table, parts[0], position=expression.position)
+        case Call():
+            return _call(expression, parts, scope, vocabulary)
+        case _:
+            raise AssertionError("these have no parts")
+
+
+def _unary(expression: Unary, operand: BoundExpression) -> BoundExpression:
+    operator, kind = expression.operator, AttributeType.BOOL
+    if operator is UnaryOperator.NOT:
+        _require_bool(operand, expression.operand, "'not'")
+    elif operator is UnaryOperator.NEGATE:
+        kind = type_of(operand)
+        if not kind.is_numeric:
+            raise _mismatch(f"'-' takes a number, not {kind}", expression.position)
+    return UnaryExpression(operator, operand, kind, position=expression.position)
+
+
+def _binary(expression: Binary, left: BoundExpression, right: BoundExpression) -> BinaryExpression:
+    operator, kind = expression.operator, AttributeType.BOOL
+    left_type, right_type = type_of(left), type_of(right)
+    if operator in _LOGIC:
+        _require_bool(left, expression.left, f"'{operator}'")
+        _require_bool(right, expression.right, f"'{operator}'")
+    elif operator in _EQUALITY:
+        both_numeric = left_type.is_numeric and right_type.is_numeric
+        if not both_numeric and (left_type is not right_type or left_type not in _COMPARED):
+            raise _mismatch(f"{left_type} can't be compared with {right_type}", expression.position)
+    elif operator in _ORDER:
+        if not (left_type.is_numeric and right_type.is_numeric):
+            message = f"'{operator}' can't have {left_type} and {right_type}"
+            raise _mismatch(message, expression.position, detail="It takes numbers.")
+    else:
+        kind = _arithmetic(expression, left_type, right_type)
+    return BinaryExpression(operator, left, right, kind, position=expression.position)
+
+
+def _arithmetic(expression: Binary, left: AttributeType, right: AttributeType) -> AttributeType:
+    """The widest number's type; what is no number beside it counts for nothing."""
+    numbers = [kind for kind in (left, right) if kind.is_numeric]
+    if not numbers:
+        detail = "It takes numbers."
+        if expression.operator is BinaryOperator.ADD and AttributeType.STRING in (left, right):
+            detail = "Strings can't be joined with '+'."
+        message = f"'{expression.operator}' can't have {left} and {right}"
+        raise _mismatch(message, expression.position, detail=detail)
+    return max(numbers, key=NUMERIC.index)
 
 
 def _require_bool(bound: BoundExpression, expression: Expression, where: str) -> None:
@@ -157,108 +297,39 @@ def _require_bool(bound: BoundExpression, expression: Expression, where: str) ->
         )
 
 
-def _mismatch(
-    message: str, position: Position, *, detail: str | None = None, hint: str | None = None
-) -> MeshError:
-    return MeshError("MESH-L207", message, detail=detail, hint=hint, position=position)
+def _mismatch(message: str, position: Position, *, detail: str | None = None) -> MeshError:
+    return MeshError("MESH-L207", message, detail=detail, position=position)
 
 
-def _call(call: Call, scope: Scope) -> BoundExpression:
+def _call(
+    call: Call, parts: list[BoundExpression], scope: Scope, vocabulary: Vocabulary
+) -> BoundExpression:
     name = f"{call.namespace}:{call.name}" if call.namespace else call.name
-    signature = SIGNATURES.get(name)
-    if signature is None:
-        raise _unknown_function(name, call)
-    arguments = tuple(bind_expression(argument, scope) for argument in call.arguments)
-    if signature.is_aggregator and any(has_aggregate(a) for a in arguments):
-        raise not_supported("an aggregator inside another", call.position)
-    _check_arguments(signature, arguments, call)
-    result = signature.result
-    if not isinstance(result, AttributeType):
-        index, by_type = result
-        result = by_type[type_of(arguments[index])]
-    node = AggregateCall if signature.is_aggregator else FunctionCall
-    return node(signature.bound_name, arguments, result)
+    if call.takes_all:
+        columns = scope.spread(call.position)
+        parts = list(columns)
+        given = [Argument(column.type, Form.ATTRIBUTE) for column in columns]
+    else:
+        given = [argument(one, bound) for one, bound in zip(call.arguments, parts, strict=True)]
+    found = resolve(vocabulary.functions, name, given)
+    if isinstance(found, Refusal):
+        code = "MESH-L205" if found.reason is Reason.UNKNOWN else "MESH-L206"
+        raise refused(found, code, call.position, call.arguments)
+    return _resolved(found, tuple(parts), call, name in vocabulary.scripts)
 
 
-def _unknown_function(name: str, call: Call) -> MeshError:
-    if name in KNOWN_ELSEWHERE or call.namespace in NAMESPACES_ELSEWHERE:
-        return not_supported(f"function {name}", call.position)
-    return MeshError(
-        "MESH-L205",
-        f'function "{name}" is not defined',
-        hint=nearest(name, (*SIGNATURES, *KNOWN_ELSEWHERE)),
+def _resolved(
+    found: Resolution, arguments: tuple[BoundExpression, ...], call: Call, is_script: bool
+) -> BoundExpression:
+    assert found.type is not None, "functions and aggregators have a value"
+    signature = found.signature
+    if signature.kind is Kind.AGGREGATOR:
+        return AggregateCall(signature.bound_name, arguments, found.type, position=call.position)
+    return FunctionCall(
+        signature.name if is_script else signature.bound_name,
+        arguments,
+        found.type,
+        is_script,
+        fails=found.fails,
         position=call.position,
     )
-
-
-def _check_arguments(
-    signature: Signature, arguments: tuple[BoundExpression, ...], call: Call
-) -> None:
-    most = None if signature.repeats else len(signature.parameters)
-    if len(arguments) < signature.required or (most is not None and len(arguments) > most):
-        raise _argument_error(
-            signature, f"takes {_how_many(signature)}, not {len(arguments)}", call.position
-        )
-    last = len(signature.parameters) - 1
-    for index, argument in enumerate(arguments):
-        parameter = signature.parameters[min(index, last)]
-        position = call.arguments[index].position
-        kind = type_of(argument)
-        if kind not in parameter.types:
-            raise _argument_error(
-                signature, f"can't have {kind} as its {_ordinal(index)} argument", position
-            )
-        wanted = parameter.same_as
-        if wanted is not None and kind is not type_of(arguments[wanted]):
-            raise _argument_error(
-                signature,
-                f"has arguments of types {type_of(arguments[wanted])} and {kind}",
-                position,
-            )
-        if parameter.is_constant and not isinstance(argument, Constant):
-            raise _argument_error(
-                signature, f"takes a constant as its {_ordinal(index)} argument", position
-            )
-
-
-def _argument_error(signature: Signature, what: str, position: Position) -> MeshError:
-    return MeshError(
-        "MESH-L206",
-        f'function "{signature.name}" {what}',
-        detail=f"It is {_shown(signature)}.",
-        hint="Arguments that belong together have one type: write 1L, 1.0f or 1.0 for 1."
-        if "arguments of types" in what
-        else None,
-        position=position,
-    )
-
-
-def _shown(signature: Signature) -> str:
-    """``sum(value int|long|float|double)``."""
-    parts = [
-        _parameter(p) if i < signature.required else f"[{_parameter(p)}]"
-        for i, p in enumerate(signature.parameters)
-    ]
-    more = ", .." if signature.repeats else ""
-    return f"{signature.name}({', '.join(parts)}{more})"
-
-
-def _parameter(parameter: Parameter) -> str:
-    takes_all = parameter.types >= set(AttributeType) - {AttributeType.OBJECT}
-    types = "any" if takes_all else "|".join(t for t in AttributeType if t in parameter.types)
-    return f"{parameter.name} {types}" + (" constant" if parameter.is_constant else "")
-
-
-def _how_many(signature: Signature) -> str:
-    least, most = signature.required, len(signature.parameters)
-    if signature.repeats:
-        return f"at least {_counted(least)}"
-    return _counted(most) if least == most else f"{least} to {_counted(most)}"
-
-
-def _counted(count: int) -> str:
-    return "1 argument" if count == 1 else f"{count} arguments"
-
-
-def _ordinal(index: int) -> str:
-    return ("first", "second", "third")[index] if index < 3 else f"{index + 1}th"

@@ -16,7 +16,7 @@ from mesh.errors import MeshError, Position, not_supported
 from mesh.language.syntax import Annotation, App, Query, find
 from mesh.model import names
 from mesh.model.app import Strategy
-from mesh.plan.bound import BoundApp, BoundPattern, BoundQuery, has_aggregate
+from mesh.plan.bound import BoundApp, BoundPattern, BoundQuery, BoundStream, has_aggregate
 from mesh.plan.scopes import nearest
 
 if TYPE_CHECKING:
@@ -204,6 +204,7 @@ def _key(group: Group, tree: Query, query: BoundQuery) -> tuple[str, ...]:
             hint=hint,
             position=tree.input.position,
         )
+    assert isinstance(query.input, BoundStream), "the planner refuses joins"
     if query.input.window is not None:
         raise MeshError(
             "MESH-P207",

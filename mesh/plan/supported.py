@@ -1,190 +1,337 @@
-"""What the language has and the runtime has not: refused here, each with its place."""
+"""What the language has and the runtime has not: refused here, each with its place.
+
+What runs is listed, and all else is refused, so that nothing new in the language slips past.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
 
-from mesh.errors import not_supported
-from mesh.language.syntax import (
-    AggregationDefinition,
-    Binary,
-    Call,
-    EventElement,
-    EventReference,
-    EveryElement,
-    Filter,
-    FunctionDefinition,
-    InsertInto,
-    InTable,
-    NextElement,
-    Partition,
-    StateInput,
-    StateKind,
-    StreamDefinition,
-    StreamFunction,
-    StreamInput,
-    StreamKind,
-    TableDefinition,
-    TriggerDefinition,
-    Unary,
-    Variable,
-    WindowDefinition,
+from mesh.errors import MeshError, not_supported
+from mesh.functions.catalogue import AGGREGATORS, SCALARS, WINDOWS
+from mesh.language.syntax import BinaryOperator, EventKind, StateKind
+from mesh.model.types import AttributeType
+from mesh.plan.bound import (
+    AggregateCall,
+    BinaryExpression,
+    BoundFilter,
+    BoundPattern,
+    BoundStream,
+    Column,
+    Constant,
+    EventIsNull,
+    Every,
+    FunctionCall,
+    Insert,
+    Next,
+    OneEvent,
+    SourceKind,
+    TableCheck,
+    UnaryExpression,
+    Window,
+    operands,
 )
 
 if TYPE_CHECKING:
-    from mesh.language.syntax import (
-        App,
-        Element,
-        Expression,
-        Handler,
-        Query,
-        QueryInput,
-        StateElement,
-        StreamReference,
+    from mesh.errors import Position
+    from mesh.language.syntax import Annotation
+    from mesh.plan.bound import (
+        BoundApp,
+        BoundElement,
+        BoundExpression,
+        BoundHandler,
+        BoundQuery,
     )
 
 #: Those who come after call themselves for each level of an expression.
-_LEVELS_MAX = 200
+_LEVELS_MAX: Final = 200
+_FUNCTIONS: Final = frozenset(s.bound_name for s in SCALARS.values() if s.runs)
+_AGGREGATORS: Final = frozenset(s.bound_name for s in AGGREGATORS.values() if s.runs)
+_WINDOWS: Final = frozenset(s.name for s in WINDOWS.values() if s.runs)
+_ARITHMETIC: Final = frozenset(
+    {
+        BinaryOperator.ADD,
+        BinaryOperator.SUBTRACT,
+        BinaryOperator.MULTIPLY,
+        BinaryOperator.DIVIDE,
+        BinaryOperator.MODULO,
+    }
+)
+_STREAM_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
+_CONNECTIONS: Final = ("source", "sink", "store", "map")
+_APP_ANNOTATIONS: Final = ("app:playback", "app:guarantee")
 
-_ELEMENTS = {
-    TableDefinition: "tables (define table)",
-    WindowDefinition: "named windows (define window)",
-    TriggerDefinition: "triggers (define trigger)",
-    FunctionDefinition: "functions (define function)",
-    AggregationDefinition: "aggregations (define aggregation)",
-    Partition: "partitions (partition with)",
-}
 
-
-def check_supported(app: App) -> None:
+def check_supported(app: BoundApp) -> None:
     """Refuse what of ``app`` does not run yet.
 
     Raises:
-        MeshError: MESH-P900 at the first such part.
+        MeshError: MESH-P900 at the first such part; MESH-P201 for ``@dist`` on a stream; MESH-P214
+            for the name of a stream that can't stand in a subject.
     """
-    for element in app.elements:
-        _check_element(element)
+    _check_definitions(app)
+    for annotation in app.annotations:
+        _check_app_annotation(annotation)
+    for _, annotation in app.stream_annotations:
+        _check_stream_annotation(annotation)
+    for query in app.queries:
+        _check_query(query)
+    for partition in app.partitions:
+        raise not_supported("partitions (partition with)", partition.position)
+    positions = dict(app.stream_positions)
+    for stream in app.streams:
+        _check_stream_name(stream.name, positions.get(stream.name))
+        for attribute in stream.attributes:
+            if attribute.type is AttributeType.OBJECT:
+                raise not_supported("attributes of type object", positions.get(stream.name))
 
 
-def pattern_steps(source: StateInput) -> tuple[EventElement, ...]:
-    """The events of a pattern that runs: ``every A -> B [-> C ..]``."""
-    _, *rest = elements = _chain(source.element)
-    if not isinstance(elements[0], EveryElement):
-        if any(isinstance(element, EveryElement) for element in rest):
+def _check_definitions(app: BoundApp) -> None:
+    for table in app.tables:
+        raise not_supported("tables (define table)", table.position)
+    for window in app.windows:
+        raise not_supported("named windows (define window)", window.position)
+    for trigger in app.triggers:
+        raise not_supported("triggers (define trigger)", trigger.position)
+    for script in app.scripts:
+        raise not_supported("functions (define function)", script.position)
+    for aggregation in app.aggregations:
+        raise not_supported("aggregations (define aggregation)", aggregation.position)
+
+
+def _check_stream_name(name: str, position: Position | None) -> None:
+    if name.startswith("#"):
+        raise not_supported("inner streams (#S)", position)
+    if name.startswith("!"):
+        raise not_supported("fault streams (!S)", position)
+    if not _STREAM_NAME.match(name):
+        raise MeshError(
+            "MESH-P214",
+            f'stream name "{name}" can\'t stand in a subject',
+            hint="Use letters, digits and '_', and no digit first.",
+            position=position,
+        )
+
+
+# Annotations.  Those that the engine has for its own threads and reports (``@Async``,
+# ``@App:statistics``) mean nothing here and pass, as unknown ones do there.
+
+
+def _check_app_annotation(annotation: Annotation) -> None:
+    name = annotation.name.lower()
+    if name in _APP_ANNOTATIONS:
+        raise not_supported(f"@{annotation.name}", annotation.position)
+    creation = name == "app:transportchannelcreationenabled"
+    if creation and (annotation.get() or "").lower() != "true":
+        raise not_supported(f"@{annotation.name}('false')", annotation.position)
+
+
+def _check_stream_annotation(annotation: Annotation) -> None:
+    name = annotation.name.lower()
+    if name in _CONNECTIONS:
+        raise not_supported(
+            f"@{annotation.name}",
+            annotation.position,
+            hint="Publish events to the stream's subject, and subscribe to it.",
+        )
+    if name == "onerror" and (annotation.get("action") or "LOG").upper() != "LOG":
+        raise not_supported("@OnError with another action than LOG", annotation.position)
+    if name == "dist":
+        raise MeshError(
+            "MESH-P201",
+            "@dist stands on a stream",
+            hint="Put it before the query's 'from'.",
+            position=annotation.position,
+        )
+
+
+# Queries
+
+
+def _check_query(query: BoundQuery) -> None:
+    source = query.input
+    match source:
+        case BoundStream():
+            _check_stream(source)
+        case BoundPattern():
+            _check_pattern(source)
+        case _:
+            raise not_supported("joins", source.position)
+    for output in query.outputs:
+        _check_expression(output.expression, nests=False)
+    for column in query.group_by:
+        _check_expression(column)
+    if query.having is not None:
+        _check_condition(query.having, "'having'")
+    if query.order_by:
+        raise not_supported("order by", query.order_by[0].position)
+    if query.limit is not None:
+        raise not_supported("limit", query.position)
+    if query.offset is not None:
+        raise not_supported("offset", query.position)
+    if query.rate is not None:
+        raise not_supported("output rates (output .. every)", query.rate.position)
+    action = query.action
+    if not isinstance(action, Insert):
+        raise not_supported("other outputs than 'insert into'", action.position)
+    if action.kind is not SourceKind.STREAM:
+        raise not_supported(f"'insert into' {_article(action.kind)}", action.position)
+    has_window = isinstance(source, BoundStream) and source.window is not None
+    if query.events is EventKind.EXPIRED and not has_window:
+        raise not_supported(
+            "expired events of a query without a window",
+            action.position,
+            hint="Events expire by leaving a window, so nothing would ever come out: add one, "
+            "or leave 'expired events' out.",
+        )
+
+
+def _article(kind: SourceKind) -> str:
+    return f"{'an' if kind[0] in 'ai' else 'a'} {kind}"
+
+
+def _check_stream(source: BoundStream) -> None:
+    if source.kind is not SourceKind.STREAM:
+        raise not_supported(f"reading {_article(source.kind)}", source.position)
+    for handler in source.handlers:
+        _check_handler(handler)
+
+
+def _check_handler(handler: BoundHandler) -> None:
+    match handler:
+        case BoundFilter():
+            _check_condition(handler.condition, "a filter")
+        case Window():
+            _check_window(handler)
+        case _:
+            raise not_supported("stream functions (#name(..))", handler.position)
+
+
+def _check_window(window: Window) -> None:
+    if window.name not in _WINDOWS:
+        raise not_supported(f"windows of kind {window.name}", window.position)
+    (length,) = window.arguments
+    if not isinstance(length, Constant) or not isinstance(length.value, int) or length.value < 0:
+        raise not_supported(
+            "a window of a time shorter than nothing",
+            length.position,
+            hint="Write #window.time(2 min), or milliseconds: #window.time(120000).",
+        )
+
+
+def _check_pattern(source: BoundPattern) -> None:
+    if source.kind is StateKind.SEQUENCE:
+        raise not_supported("sequences (A, B)", source.position)
+    _check_chain(source)
+    names: set[str] = set()
+    for step in source.steps:
+        if step.kind is not SourceKind.STREAM:
+            raise not_supported(f"reading {_article(step.kind)}", step.position)
+        for handler in step.handlers:
+            _check_handler(handler)
+        if step.name in names and step.name != step.schema.name:
+            raise not_supported(f'"{step.name}" as the name of two events', step.position)
+        names.add(step.name)
+
+
+def _check_chain(source: BoundPattern) -> None:
+    """Refuse all but ``every A -> B [-> C ..]``."""
+    chain = _elements(source.element)
+    first, *rest = chain
+    if not isinstance(first, Every):
+        if any(isinstance(element, Every) for element in rest):
             raise not_supported("'every' over other events than the first", source.position)
         raise not_supported(
             "patterns without 'every'", source.position, hint="Write every (..) -> .. ."
         )
-    first, *more = _chain(elements[0].element)
-    steps = [first, *more, *rest]
-    for step in steps:
-        if isinstance(step, EveryElement):
-            raise not_supported("more than one 'every' in a pattern", step.position)
-        if not isinstance(step, EventElement):
-            raise not_supported("counts, absence, 'and' and 'or' of events", step.position)
-    if more:
+    repeated = _elements(first.element)
+    for element in (*repeated, *rest):
+        if isinstance(element, Every):
+            raise not_supported("more than one 'every' in a pattern", element.position)
+        if not isinstance(element, OneEvent):
+            raise not_supported("counts, absence, 'and' and 'or' of events", element.position)
+    if len(repeated) > 1:
         raise not_supported("'every' over other events than the first", source.position)
     if not rest:
-        assert isinstance(first, EventElement)
         raise not_supported(
             "patterns of one event",
             source.position,
-            hint=f"A plain query does the same: from {first.stream}[..] select .. .",
+            hint=f"A plain query does the same: from {source.steps[0].schema.name}[..] select ..",
         )
-    return tuple(step for step in steps if isinstance(step, EventElement))
+    numbers = [e.step for e in (*repeated, *rest) if isinstance(e, OneEvent)]
+    assert all(a + 1 == b for a, b in pairwise(numbers)), "events of a chain are numbered in order"
 
 
-def _chain(element: StateElement) -> tuple[StateElement, ...]:
-    return element.elements if isinstance(element, NextElement) else (element,)
+def _elements(element: BoundElement) -> tuple[BoundElement, ...]:
+    return element.elements if isinstance(element, Next) else (element,)
 
 
-def _check_element(element: Element) -> None:
-    if isinstance(element, StreamDefinition):
-        return
-    what = _ELEMENTS.get(type(element))
-    if what is not None:
-        raise not_supported(what, element.position)
-    _check_query(element)  # type: ignore[arg-type]  # the others are in the table
+# Expressions
 
 
-def _check_query(query: Query) -> None:
-    _check_input(query.input)
-    selector = query.selector
-    for attribute in selector.attributes:
-        _check_expression(attribute.expression)
-    if selector.having is not None:
-        _check_expression(selector.having)
-    if selector.order_by:
-        raise not_supported("order by", selector.order_by[0].position)
-    if selector.limit is not None:
-        raise not_supported("limit", selector.limit.position)
-    if selector.offset is not None:
-        raise not_supported("offset", selector.offset.position)
-    if query.rate is not None:
-        raise not_supported("output rates (output .. every)", query.rate.position)
-    if not isinstance(query.output, InsertInto):
-        raise not_supported("other outputs than 'insert into'", query.output.position)
-    _check_reference(query.output.stream)
-
-
-def _check_input(source: QueryInput) -> None:
-    match source:
-        case StreamInput():
-            _check_reference(source.stream)
-            _check_handlers(source.handlers)
-        case StateInput():
-            if source.kind is StateKind.SEQUENCE:
-                raise not_supported("sequences (A, B)", source.position)
-            for step in pattern_steps(source):
-                _check_reference(step.stream)
-                _check_handlers(step.handlers)
-        case _:
-            raise not_supported("joins, and queries inside queries", source.position)
-
-
-def _check_handlers(handlers: tuple[Handler, ...]) -> None:
-    for handler in handlers:
-        if isinstance(handler, StreamFunction):
-            raise not_supported("stream functions (#name(..))", handler.position)
-        if isinstance(handler, Filter):
-            _check_expression(handler.condition)
-        elif handler.takes_all:
-            raise not_supported("all attributes as arguments (*)", handler.position)
-
-
-def _check_reference(stream: StreamReference) -> None:
-    if stream.kind is not StreamKind.PLAIN:
-        _refuse_kind(stream.kind, stream)
-
-
-def _refuse_kind(kind: StreamKind, node: StreamReference | Variable) -> NoReturn:
-    what = "inner streams (#S)" if kind is StreamKind.INNER else "fault streams (!S)"
-    raise not_supported(what, node.position)
-
-
-def _check_expression(root: Expression) -> None:
-    pending = [(root, 1)]
+def _check_condition(condition: BoundExpression, where: str) -> None:
+    _check_expression(condition)
+    pending = [condition]
     while pending:
-        expression, level = pending.pop()
+        part = pending.pop()
+        if isinstance(part, AggregateCall):
+            raise not_supported(
+                f"an aggregator in {where}",
+                part.position,
+                hint="Compute it in 'select', and test it in 'having' by its name.",
+            )
+        pending.extend(operands(part))
+
+
+def _check_expression(root: BoundExpression, *, nests: bool = True) -> None:
+    """Refuse what can't be computed; aggregators inside one another unless they are told apart."""
+    pending = [(root, 1, False)]
+    while pending:
+        part, level, inside = pending.pop()
         if level > _LEVELS_MAX:
             raise not_supported(f"expressions of more than {_LEVELS_MAX} levels", root.position)
-        match expression:
-            case Unary():
-                pending.append((expression.operand, level + 1))
-            case Binary():
-                pending += ((expression.right, level + 1), (expression.left, level + 1))
-            case Call():
-                if expression.takes_all:
-                    raise not_supported("all attributes as arguments (*)", expression.position)
-                pending.extend((argument, level + 1) for argument in reversed(expression.arguments))
-            case InTable():
-                raise not_supported("'in' a table", expression.position)
-            case EventReference():
-                raise not_supported("'is null' of an event", expression.position)
-            case Variable():
-                if expression.kind is not StreamKind.PLAIN:
-                    _refuse_kind(expression.kind, expression)
-                if expression.function is not None:
-                    raise not_supported("attributes of stream functions", expression.position)
-            case _:
-                pass
+        _check_part(part)
+        is_aggregate = isinstance(part, AggregateCall)
+        if is_aggregate and inside and not nests:
+            raise not_supported("an aggregator inside another", part.position)
+        below = [(o, level + 1, inside or is_aggregate) for o in operands(part)]
+        pending.extend(reversed(below))
+
+
+def _check_part(part: BoundExpression) -> None:
+    match part:
+        case Constant() | UnaryExpression():
+            pass
+        case Column():
+            if part.type is AttributeType.OBJECT:
+                raise not_supported("attributes of type object", part.position)
+            if part.index is not None:
+                raise not_supported("an index of an event that there is one of", part.position)
+        case BinaryExpression():
+            _check_arithmetic(part)
+        case FunctionCall():
+            if part.is_script or part.function not in _FUNCTIONS:
+                raise not_supported(f"function {part.function}", part.position)
+            if part.fails is not None:
+                raise not_supported("a call that always fails", part.position, hint=part.fails)
+        case AggregateCall():
+            if part.function not in _AGGREGATORS:
+                raise not_supported(f"aggregator {part.function}", part.position)
+        case TableCheck():
+            raise not_supported("'in' a table", part.position)
+        case EventIsNull():
+            raise not_supported("'is null' of an event", part.position)
+
+
+def _check_arithmetic(part: BinaryExpression) -> None:
+    if part.operator not in _ARITHMETIC:
+        return
+    for operand in (part.left, part.right):
+        if operand.type is None or not operand.type.is_numeric:
+            raise not_supported(
+                f"'{part.operator}' with {operand.type}",
+                part.position,
+                hint="The reference engine takes it, and then fails at every event.",
+            )

@@ -22,7 +22,9 @@ from mesh.plan.bound import (
     BoundExpression,
     Column,
     Constant,
+    EventIsNull,
     FunctionCall,
+    TableCheck,
     UnaryExpression,
 )
 
@@ -65,6 +67,8 @@ def to_column(expression: BoundExpression, lookup: Callable[[Column], SparkColum
             return _call(name, columns, kind)
         case AggregateCall():
             raise AssertionError("a stateless query has no aggregate")
+        case TableCheck() | EventIsNull():
+            raise AssertionError("the planner refuses these")
 
 
 def _binary(expression: BinaryExpression, lookup: Callable[[Column], SparkColumn]) -> SparkColumn:

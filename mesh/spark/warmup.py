@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 _TEXT: Final = """
 @App:name('{name}')
-define stream In (k int, v double, s string);
+define stream Events (k int, v double, s string);
 @dist(execGroup='stateful')
-from In#window.time(1 sec) select k, avg(v) as mean group by k insert into Means;
+from Events#window.time(1 sec) select k, avg(v) as mean group by k insert into Means;
 @dist(execGroup='stateless')
-from In[k >= 0 and v > 1] select k, v, s insert into Large;
+from Events[k >= 0 and v > 1] select k, v, s insert into Large;
 """
 #: The one event it is given.
 EVENT: Final = b'{"k": 1, "v": 2.0, "s": "x"}'

@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.errors import MeshError, not_supported
+from mesh.errors import MeshError
 from mesh.language.parser import parse_app, parse_on_demand_query
 from mesh.language.substitution import substitute
 from mesh.plan.bind import bind, bind_on_demand

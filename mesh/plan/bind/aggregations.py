@@ -1,0 +1,143 @@
+"""``define aggregation``, and the ``within`` and ``per`` of those who ask one."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from mesh.errors import MeshError, Position
+from mesh.functions.catalogue import DOCUMENTED_FUNCTIONS, INCREMENTAL_AGGREGATORS, SCALARS
+from mesh.language.syntax import TimeUnit
+from mesh.model.types import Attribute, AttributeType, StreamSchema
+from mesh.plan.bound import BoundWithin, Constant
+from mesh.plan.expressions import bind_expression, type_of
+from mesh.plan.scopes import nearest
+
+if TYPE_CHECKING:
+    from mesh.language.syntax import Durations, Expression, WithinRange
+    from mesh.plan.bind.names import Names
+    from mesh.plan.bound import BoundExpression, Column
+    from mesh.plan.scopes import Scope
+
+#: What an aggregation is kept by, from short to long.
+DURATIONS: Final = (
+    TimeUnit.SECOND,
+    TimeUnit.MINUTE,
+    TimeUnit.HOUR,
+    TimeUnit.DAY,
+    TimeUnit.MONTH,
+    TimeUnit.YEAR,
+)
+#: What may be called in the select clause of an aggregation.
+AGGREGATION_FUNCTIONS: Final = SCALARS | INCREMENTAL_AGGREGATORS | DOCUMENTED_FUNCTIONS
+TIMESTAMP: Final = Attribute("AGG_TIMESTAMP", AttributeType.LONG)
+
+_PER: Final = re.compile(
+    r"(sec|seconds?|min|minutes?|hours?|days?|months?|years?)\Z", re.IGNORECASE
+)
+_TIMES: Final = (AttributeType.STRING, AttributeType.LONG)
+
+
+def durations(written: Durations) -> tuple[TimeUnit, ...]:
+    """The durations of an aggregation from short to long; MESH-L225 if there are none such."""
+    for unit in written.units:
+        if unit not in DURATIONS:
+            raise MeshError(
+                "MESH-L225",
+                f"aggregation by {unit}",
+                hint=f"It may be by {', '.join(DURATIONS)}.",
+                position=written.position,
+            )
+    places = [DURATIONS.index(unit) for unit in written.units]
+    if not written.is_range:
+        return tuple(DURATIONS[place] for place in sorted(set(places)))
+    first, last = places
+    if first > last:
+        raise MeshError(
+            "MESH-L225",
+            f"durations from {written.units[0]} to {written.units[1]}",
+            hint=f"They go from short to long: {written.units[1]}...{written.units[0]}.",
+            position=written.position,
+        )
+    return DURATIONS[first : last + 1]
+
+
+def check_time(column: Column, position: Position) -> None:
+    """Refuse an ``aggregate by`` that is no time; MESH-L225."""
+    if column.type not in _TIMES:
+        raise MeshError(
+            "MESH-L225",
+            f"'aggregate by' takes a long or a string, not {column.type}",
+            hint="A long is milliseconds; a string is like '2019-10-07 10:00:00'.",
+            position=position,
+        )
+
+
+def found_schema(name: str, outputs: StreamSchema) -> StreamSchema:
+    """What a query finds in an aggregation: the time, and its outputs."""
+    others = tuple(a for a in outputs.attributes if a.name != TIMESTAMP.name)
+    return StreamSchema(name, (TIMESTAMP, *others))
+
+
+def bind_within(
+    written: WithinRange | None, scope: Scope, names: Names, position: Position
+) -> BoundWithin:
+    """The span of time that is asked for; MESH-L226 if there is none or it is no time."""
+    if written is None:
+        raise _missing("within", position)
+    start = bind_expression(written.start, scope, names.vocabulary)
+    if written.end is None:
+        if start.type is not AttributeType.STRING:
+            raise _no_time(
+                f"'within' of one value takes a string, not {start.type}",
+                written.start,
+                "Write '2019-10-** **:**:**'; or two values, the start and the end.",
+            )
+        return BoundWithin(start)
+    end = bind_expression(written.end, scope, names.vocabulary)
+    for bound, expression in ((start, written.start), (end, written.end)):
+        if type_of(bound) not in _TIMES:
+            raise _no_time(
+                f"'within' takes strings and longs, not {bound.type}",
+                expression,
+                "A long is milliseconds, written 1569888000000L.",
+            )
+    return BoundWithin(start, end)
+
+
+def bind_per(
+    written: Expression | None, scope: Scope, names: Names, position: Position
+) -> BoundExpression:
+    """The duration that is asked for; MESH-L226 if there is none or it is no duration."""
+    if written is None:
+        raise _missing("per", position)
+    per = bind_expression(written, scope, names.vocabulary)
+    if per.type is not AttributeType.STRING:
+        raise _no_time(f"'per' takes a string, not {per.type}", written, "Write per 'days'.")
+    if isinstance(per, Constant) and duration_of(str(per.value)) is None:
+        known = ("seconds", "minutes", "hours", "days", "months", "years")
+        near = nearest(str(per.value), known)
+        raise _no_time(
+            f"'per' knows no '{per.value}'", written, near or f"It is one of {', '.join(known)}."
+        )
+    return per
+
+
+def duration_of(text: str) -> TimeUnit | None:
+    """The duration that a text names, ``day``, ``DAYS``; None if it names none."""
+    if not _PER.match(text):
+        return None
+    return next(unit for unit in DURATIONS if text.lower().startswith(unit))
+
+
+def _missing(what: str, position: Position) -> MeshError:
+    return MeshError(
+        "MESH-L226",
+        f"an aggregation is asked without '{what}'",
+        hint="Write within '2019-10-** **:**:**' per 'days'.",
+        position=position,
+    )
+
+
+def _no_time(message: str, expression: Expression, hint: str) -> MeshError:
+    return MeshError("MESH-L226", message, hint=hint, position=expression.position)

@@ -1,0 +1,386 @@
+"""Definitions, bound: what names they give, and whether two of them go together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, assert_never
+
+from mesh.errors import MeshError, Position
+from mesh.functions.catalogue import Refusal, Role, find_extension
+from mesh.language.syntax import (
+    AggregationDefinition,
+    EventKind,
+    FunctionDefinition,
+    StreamDefinition,
+    TableDefinition,
+    TriggerDefinition,
+    WindowDefinition,
+    WindowHandler,
+)
+from mesh.model.types import Attribute, AttributeType, StreamSchema
+from mesh.plan.annotations import (
+    check_aggregation,
+    check_stream,
+    check_table,
+    has_fault_stream,
+    indexes,
+    primary_key,
+)
+from mesh.plan.bind.aggregations import (
+    AGGREGATION_FUNCTIONS,
+    check_time,
+    durations,
+    found_schema,
+)
+from mesh.plan.bind.inputs import bind_stream, bind_window
+from mesh.plan.bind.names import Known, timestamps
+from mesh.plan.bind.selection import bind_selection
+from mesh.plan.bound import (
+    BoundAggregation,
+    BoundNamedWindow,
+    BoundScript,
+    BoundTable,
+    BoundTrigger,
+    SourceKind,
+)
+from mesh.plan.expressions import Vocabulary
+from mesh.plan.problems import NotKnown
+from mesh.plan.scopes import InputScope, Source, by_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from mesh.language.syntax import Annotation, AttributeDefinition, Definition
+    from mesh.plan.bind.names import Names
+    from mesh.plan.problems import Problems
+
+
+@dataclass(slots=True)
+class Defined:
+    """What definitions gave, by kind; streams are in ``Names``."""
+
+    tables: list[BoundTable] = field(default_factory=list)
+    windows: list[BoundNamedWindow] = field(default_factory=list)
+    triggers: list[BoundTrigger] = field(default_factory=list)
+    scripts: list[BoundScript] = field(default_factory=list)
+    aggregations: list[BoundAggregation] = field(default_factory=list)
+    stream_annotations: list[tuple[str, Annotation]] = field(default_factory=list)
+
+
+def bind_definitions(
+    definitions: Iterable[Definition], names: Names, problems: Problems
+) -> Defined:
+    """Note the names of ``definitions``, and look up those that stand in them."""
+    written = tuple(definitions)
+    first: dict[tuple[type, str], Definition] = {}
+    fresh = [d for d in written if _is_fresh(d, first, problems)]
+    for definition in fresh:
+        problems.attempt(_declare, definition, names, problems)
+    names.add_scripts((d.name, d.return_type) for d in fresh if isinstance(d, FunctionDefinition))
+    _refuse_clashes(fresh, names, problems)
+    defined = Defined()
+    for definition in fresh:
+        problems.attempt(_complete, definition, defined, names, problems)
+    return defined
+
+
+def _is_fresh(
+    definition: Definition, first: dict[tuple[type, str], Definition], problems: Problems
+) -> bool:
+    """Whether it is the first of its kind and name; one that differs from the first is noted."""
+    before = first.setdefault((type(definition), definition.name), definition)
+    if before is definition:
+        return True
+    may_repeat = isinstance(definition, StreamDefinition | TableDefinition)
+    if not (may_repeat and definition == before):
+        kind = _kind(definition)
+        differs = ", differently" if may_repeat else ""
+        problems.add(
+            MeshError(
+                "MESH-L209",
+                f'{kind} "{definition.name}" is defined twice{differs}',
+                detail=f"First it is defined in line {before.position.line}.",
+                hint="Leave one of them out, or give it another name.",
+                position=definition.position,
+            )
+        )
+    return False
+
+
+def _kind(definition: Definition) -> str:
+    match definition:
+        case StreamDefinition():
+            return "stream"
+        case TableDefinition():
+            return "table"
+        case WindowDefinition():
+            return "window"
+        case TriggerDefinition():
+            return "trigger"
+        case FunctionDefinition():
+            return "function"
+        case AggregationDefinition():
+            return "aggregation"
+        case _:
+            assert_never(definition)
+
+
+def _declare(definition: Definition, names: Names, problems: Problems) -> None:
+    """Note the name that ``definition`` gives; aggregations follow when streams are known."""
+    name, at = definition.name, definition.position
+    match definition:
+        case StreamDefinition():
+            schema = _schema(name, definition.attributes, "stream", problems)
+            names.streams[name] = Known(SourceKind.STREAM, schema, at)
+            if has_fault_stream(definition.annotations):
+                fault = problems.attempt(_fault, schema, at) if schema is not None else None
+                names.streams[f"!{name}"] = Known(SourceKind.FAULT, fault, at)
+        case TableDefinition():
+            schema = _schema(name, definition.attributes, "table", problems)
+            names.tables[name] = Known(SourceKind.TABLE, schema, at)
+        case WindowDefinition():
+            schema = _schema(name, definition.attributes, "window", problems)
+            names.windows[name] = Known(SourceKind.WINDOW, schema, at)
+        case TriggerDefinition():
+            if name not in names.streams:
+                names.streams[name] = Known(SourceKind.TRIGGER, timestamps(name), at)
+        case AggregationDefinition():
+            names.aggregations[name] = Known(SourceKind.AGGREGATION, None, at)
+        case FunctionDefinition():
+            pass
+        case _:
+            assert_never(definition)
+
+
+def _schema(
+    name: str, attributes: Iterable[AttributeDefinition], kind: str, problems: Problems
+) -> StreamSchema | None:
+    found: dict[str, Attribute] = {}
+    is_right = True
+    for attribute in attributes:
+        if attribute.name in found:
+            is_right = False
+            problems.add(
+                MeshError(
+                    "MESH-L210",
+                    f'attribute "{attribute.name}" is defined twice in {kind} "{name}"',
+                    position=attribute.position,
+                )
+            )
+        found[attribute.name] = Attribute(attribute.name, attribute.type)
+    return StreamSchema(name, tuple(found.values())) if is_right else None
+
+
+def _fault(schema: StreamSchema, position: Position) -> StreamSchema:
+    if schema.get("_error") is not None:
+        raise MeshError(
+            "MESH-L210",
+            f'fault stream "!{schema.name}" would have attribute "_error" twice',
+            detail="It has the stream's attributes and _error, an object.",
+            position=position,
+        )
+    error = Attribute("_error", AttributeType.OBJECT)
+    return StreamSchema(f"!{schema.name}", (*schema.attributes, error))
+
+
+def _refuse_clashes(definitions: list[Definition], names: Names, problems: Problems) -> None:
+    """Refuse one name for things of two kinds, unless the engine takes them for one."""
+    first: dict[str, list[Definition]] = {}
+    for definition in definitions:
+        if isinstance(definition, FunctionDefinition):
+            continue
+        others = first.setdefault(definition.name, [])
+        clash = next((o for o in others if not _go_together(o, definition, names)), None)
+        if clash is not None:
+            kind, other = _kind(definition), _kind(clash)
+            problems.add(
+                MeshError(
+                    "MESH-L209",
+                    f'{kind} "{definition.name}" has the name of a {other}',
+                    detail=f"The {other} is defined in line {clash.position.line}.",
+                    hint="Give one of them another name.",
+                    position=definition.position,
+                )
+            )
+        others.append(definition)
+
+
+def _go_together(one: Definition, other: Definition, names: Names) -> bool:
+    streamlike = (StreamDefinition, WindowDefinition, TriggerDefinition)
+    if not (isinstance(one, streamlike) and isinstance(other, streamlike)):
+        return False
+    return _attributes(one) == _attributes(other)
+
+
+def _attributes(
+    definition: StreamDefinition | WindowDefinition | TriggerDefinition,
+) -> tuple[tuple[str, AttributeType], ...]:
+    if isinstance(definition, TriggerDefinition):
+        return tuple((a.name, a.type) for a in timestamps(definition.name).attributes)
+    return tuple((a.name, a.type) for a in definition.attributes)
+
+
+def _complete(definition: Definition, defined: Defined, names: Names, problems: Problems) -> None:
+    """Look up what stands in ``definition``, and keep it as bound."""
+    match definition:
+        case StreamDefinition():
+            _each(definition.annotations, problems, lambda a: check_stream(a, definition))
+            defined.stream_annotations += [(definition.name, a) for a in definition.annotations]
+        case TableDefinition():
+            schema = _known(names.tables[definition.name])
+            check_table(definition, schema, problems)
+            defined.tables.append(
+                BoundTable(
+                    schema,
+                    primary_key(definition.annotations),
+                    indexes(definition.annotations),
+                    definition.annotations,
+                    position=definition.position,
+                )
+            )
+        case WindowDefinition():
+            _complete_window(definition, defined, names)
+        case TriggerDefinition():
+            _complete_trigger(definition, defined)
+        case FunctionDefinition():
+            _complete_script(definition, defined)
+        case AggregationDefinition():
+            _complete_aggregation(definition, defined, names, problems)
+        case _:
+            assert_never(definition)
+
+
+def _each(
+    annotations: Iterable[Annotation], problems: Problems, check: Callable[[Annotation], None]
+) -> None:
+    for annotation in annotations:
+        problems.attempt(check, annotation)
+
+
+def _known(known: Known) -> StreamSchema:
+    if known.schema is None:
+        raise NotKnown
+    return known.schema
+
+
+def _complete_window(definition: WindowDefinition, defined: Defined, names: Names) -> None:
+    schema = _known(names.windows[definition.name])
+    source = Source(schema.name, by_name(schema.attributes))
+    window = bind_window(definition.window, InputScope((source,), names.is_known), names)
+    defined.windows.append(
+        BoundNamedWindow(
+            schema,
+            window,
+            definition.events if definition.events is not None else EventKind.ALL,
+            definition.annotations,
+            position=definition.position,
+        )
+    )
+
+
+def _complete_trigger(definition: TriggerDefinition, defined: Defined) -> None:
+    value = definition.schedule.value
+    defined.triggers.append(
+        BoundTrigger(
+            timestamps(definition.name),
+            value if isinstance(value, int) else None,
+            value if isinstance(value, str) else None,
+            position=definition.position,
+        )
+    )
+
+
+def _complete_script(definition: FunctionDefinition, defined: Defined) -> None:
+    language = find_extension(Role.SCRIPT, definition.language)
+    if isinstance(language, Refusal):
+        raise MeshError(
+            "MESH-L224",
+            language.message,
+            detail=language.detail,
+            hint=language.hint,
+            position=definition.position,
+        )
+    defined.scripts.append(
+        BoundScript(
+            definition.name,
+            language.name,
+            definition.return_type,
+            definition.body,
+            position=definition.position,
+        )
+    )
+
+
+def _complete_aggregation(
+    definition: AggregationDefinition, defined: Defined, names: Names, problems: Problems
+) -> None:
+    failures = problems.failures
+    _each(definition.annotations, problems, lambda a: check_aggregation(a, definition))
+    every = problems.attempt(durations, definition.every)
+    problems.attempt(_check_input, definition, names)
+    found = (
+        bind_stream(definition.input, names, problems) if not failed(problems, failures) else None
+    )
+    if found is None or every is None:
+        return
+    source, scope = found
+    vocabulary = Vocabulary(
+        names.vocabulary.table,
+        AGGREGATION_FUNCTIONS
+        | {name: names.vocabulary.functions[name] for name in names.vocabulary.scripts},
+        names.vocabulary.scripts,
+    )
+    by = definition.aggregate_by
+    time = problems.attempt(scope.column, by) if by is not None else None
+    if time is not None and by is not None:
+        problems.attempt(check_time, time, by.position)
+    selection = bind_selection(
+        definition.selector,
+        scope,
+        vocabulary,
+        problems,
+        output=definition.name,
+        reads_input=False,
+        position=definition.position,
+    )
+    if selection is None or failed(problems, failures):
+        return
+    schema = found_schema(definition.name, selection.schema(definition.name))
+    names.aggregations[definition.name] = Known(SourceKind.AGGREGATION, schema, definition.position)
+    defined.aggregations.append(
+        BoundAggregation(
+            schema,
+            source,
+            selection.outputs,
+            selection.group_by,
+            time,
+            every,
+            definition.annotations,
+            position=definition.position,
+        )
+    )
+
+
+def failed(problems: Problems, before: int) -> bool:
+    """Whether something has gone wrong since there were ``before`` failures."""
+    return problems.failures != before
+
+
+def _check_input(definition: AggregationDefinition, names: Names) -> None:
+    for handler in definition.input.handlers:
+        if isinstance(handler, WindowHandler):
+            raise MeshError(
+                "MESH-L225",
+                "a window in the input of an aggregation",
+                detail="An aggregation keeps its values by time already.",
+                hint="Leave the window out.",
+                position=handler.position,
+            )
+    found = names.find(str(definition.input.stream))
+    if found is not None and found.kind not in (SourceKind.STREAM, SourceKind.TRIGGER):
+        raise MeshError(
+            "MESH-L219",
+            f'aggregation over {found.kind} "{definition.input.stream}"',
+            hint="Aggregations are over streams and triggers.",
+            position=definition.input.stream.position,
+        )

@@ -1,0 +1,326 @@
+"""What queries read, bound: one stream with its handlers, or two of them joined."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from mesh.errors import MeshError
+from mesh.functions.catalogue import (
+    DOCUMENTED_STREAM_FUNCTIONS,
+    DOCUMENTED_WINDOWS,
+    STREAM_FUNCTIONS,
+    WINDOWS,
+    Argument,
+    Form,
+    Kind,
+    Reason,
+    Refusal,
+    resolve,
+)
+from mesh.language.syntax import (
+    Filter,
+    JoinInput,
+    StreamFunction,
+    StreamInput,
+    WindowHandler,
+)
+from mesh.model.types import Attribute, AttributeType
+from mesh.plan.bind.aggregations import bind_per, bind_within
+from mesh.plan.bind.names import EVENTS, JOINED
+from mesh.plan.bound import (
+    BoundFilter,
+    BoundHandler,
+    BoundJoin,
+    BoundStream,
+    BoundStreamFunction,
+    Column,
+    Constant,
+    SourceKind,
+    Window,
+    walk,
+)
+from mesh.plan.expressions import argument, bind_condition, bind_expression, refused
+from mesh.plan.scopes import InputScope, Source, by_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh.functions.catalogue import Resolution, Signature
+    from mesh.language.syntax import Expression, Handler
+    from mesh.plan.bind.names import Names
+    from mesh.plan.bound import BoundExpression
+    from mesh.plan.problems import Problems
+    from mesh.plan.scopes import Scope
+
+_STREAM_FUNCTIONS: Final = STREAM_FUNCTIONS | DOCUMENTED_STREAM_FUNCTIONS
+_WINDOWS: Final = WINDOWS | DOCUMENTED_WINDOWS
+_STATIC: Final = (SourceKind.TABLE, SourceKind.AGGREGATION)
+#: What the engine adds to the stream that an aggregation is joined with: the span asked for.
+_SPAN: Final = (Attribute("_START", AttributeType.LONG), Attribute("_END", AttributeType.LONG))
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """A source behind its handlers, and those."""
+
+    source: Source
+    handlers: tuple[BoundHandler, ...]
+
+
+def bind_stream(
+    written: StreamInput, names: Names, problems: Problems
+) -> tuple[BoundStream, InputScope] | None:
+    """A query's only input, and the scope of its select clause; None if it can't be told."""
+    bound = problems.attempt(names.readable, written.stream, EVENTS)
+    if bound is None:
+        return None
+    kind, schema = bound
+    source = Source(schema.name, by_name(schema.attributes), written.alias)
+    handled = problems.attempt(bind_handlers, written.handlers, source, names, problems)
+    if handled is None:
+        return None
+    if kind is SourceKind.WINDOW:
+        problems.attempt(_refuse_second_window, written)
+    stream = BoundStream(
+        schema, handled.handlers, kind, written.alias, position=written.stream.position
+    )
+    return stream, InputScope((handled.source,), names.is_known)
+
+
+def bind_handlers(
+    written: Sequence[Handler],
+    source: Source,
+    names: Names,
+    problems: Problems,
+    around: tuple[Source, ...] | None = None,
+) -> Handled:
+    """The handlers of ``source``, in order.
+
+    Args:
+        written: filters, stream functions, at most one window.
+        source: what they stand behind.
+        names: what the app knows.
+        problems: takes what is wrong with filters and windows, which nothing else rests on.
+        around: in a pattern, all its events; None elsewhere.
+
+    Raises:
+        MeshError: MESH-L205, L206 or L210 for a stream function.
+    """
+    handlers: list[BoundHandler] = []
+    for handler in written:
+        if around is None:
+            scope = InputScope((source,), names.is_known)
+        else:
+            events = (*around[: source.step], source, *around[source.step + 1 :])
+            scope = InputScope(events, names.is_known, source.step)
+        match handler:
+            case Filter():
+                made: BoundHandler | None = problems.attempt(_filter, handler, scope, names)
+            case WindowHandler():
+                made = problems.attempt(bind_window, handler, scope, names)
+            case StreamFunction():
+                made = _stream_function(handler, scope, names, in_pattern=around is not None)
+                source = _with(source, made, handler)
+        if made is not None:
+            handlers.append(made)
+    return Handled(source, tuple(handlers))
+
+
+def bind_window(handler: WindowHandler, scope: Scope, names: Names) -> Window:
+    """A window; MESH-L213 if there is none such, or its arguments don't fit."""
+    found, arguments = _resolve(_WINDOWS, handler, scope, names, "MESH-L213")
+    # What the catalogue takes here is a constant or an attribute.
+    fitting = tuple(a for a in arguments if isinstance(a, Constant | Column))
+    return Window(found.signature.name, fitting, found.fails, position=handler.position)
+
+
+def _filter(handler: Filter, scope: Scope, names: Names) -> BoundFilter:
+    return BoundFilter(bind_condition(handler.condition, scope, names.vocabulary, "a filter"))
+
+
+def _stream_function(
+    handler: StreamFunction, scope: Scope, names: Names, *, in_pattern: bool
+) -> BoundStreamFunction:
+    found, arguments = _resolve(_STREAM_FUNCTIONS, handler, scope, names, "MESH-L206")
+    if in_pattern and found.signature.kind is Kind.STREAM_PROCESSOR:
+        raise MeshError(
+            "MESH-L206",
+            f'{found.signature.kind} "{found.signature.name}" can\'t stand in a pattern',
+            hint="Put it into a query before, that inserts into a stream of its own.",
+            position=handler.position,
+        )
+    return BoundStreamFunction(
+        found.signature.name, arguments, found.overload.adds, position=handler.position
+    )
+
+
+def _with(source: Source, function: BoundStreamFunction, handler: StreamFunction) -> Source:
+    for attribute in function.adds:
+        if attribute.name in source.attributes:
+            raise MeshError(
+                "MESH-L210",
+                f'"{function.name}" adds attribute "{attribute.name}", which is there already',
+                hint="Give the one that is there another name in a query before.",
+                position=handler.position,
+            )
+    return replace(source, attributes={**source.attributes, **by_name(function.adds)})
+
+
+def _resolve(
+    table: Mapping[str, Signature],
+    handler: StreamFunction | WindowHandler,
+    scope: Scope,
+    names: Names,
+    code: str,
+) -> tuple[Resolution, tuple[BoundExpression, ...]]:
+    name = f"{handler.namespace}:{handler.name}" if handler.namespace else handler.name
+    written: tuple[Expression, ...] = handler.arguments
+    if handler.takes_all:
+        bound: tuple[BoundExpression, ...] = scope.spread(handler.position)
+        given = [Argument(c.type, Form.ATTRIBUTE) for c in scope.spread(handler.position)]
+    else:
+        bound = tuple(bind_expression(one, scope, names.vocabulary) for one in written)
+        given = [argument(one, made) for one, made in zip(written, bound, strict=True)]
+    found = resolve(table, name, given)
+    if isinstance(found, Refusal):
+        is_function = isinstance(handler, StreamFunction)
+        if is_function and found.reason is Reason.UNKNOWN:
+            code = "MESH-L205"
+        raise refused(found, code, handler.position, written)
+    return found, bound
+
+
+def _refuse_second_window(written: StreamInput) -> None:
+    for handler in written.handlers:
+        if isinstance(handler, WindowHandler):
+            raise MeshError(
+                "MESH-L213",
+                f'window "{written.stream}" can\'t have another window behind it',
+                detail="It is a named window, with a window of its own.",
+                position=handler.position,
+            )
+
+
+# Joins
+
+
+def bind_join(
+    written: JoinInput, names: Names, problems: Problems
+) -> tuple[BoundJoin, InputScope] | None:
+    """A join, and the scope of its select clause; None if it can't be told."""
+    left = problems.attempt(_side, written.left, 0, names, problems)
+    right = problems.attempt(_side, written.right, 1, names, problems)
+    if left is None or right is None:
+        return None
+    sides = [left[0], right[0]]
+    problems.attempt(_check_sides, written, sides)
+    scope = InputScope(_joined(left, right), names.is_known)
+    on = None
+    if written.on is not None:
+        condition = written.on
+        # The engine takes any expression here, not only conditions.
+        on = problems.attempt(bind_expression, condition, scope, names.vocabulary)
+        if on is not None:
+            problems.attempt(_check_condition, written, sides, on)
+    within = per = None
+    asked = next((side for side in sides if side.kind is SourceKind.AGGREGATION), None)
+    if asked is not None:
+        aggregation = asked.position
+        within = problems.attempt(bind_within, written.within, scope, names, aggregation)
+        per = problems.attempt(bind_per, written.per, scope, names, aggregation)
+    elif written.within is not None or written.per is not None:
+        problems.attempt(_refuse_per, written)
+    join = BoundJoin(
+        left[0],
+        right[0],
+        written.kind,
+        written.trigger,
+        on,
+        within,
+        per,
+        position=written.position,
+    )
+    return join, scope
+
+
+def _side(
+    written: StreamInput, step: int, names: Names, problems: Problems
+) -> tuple[BoundStream, Source]:
+    kind, schema = names.readable(written.stream, JOINED)
+    # Filters know the stream's own name, not the alias.
+    source = Source(schema.name, by_name(schema.attributes), step=step)
+    own = replace(source, step=0)
+    handled = bind_handlers(written.handlers, own, names, problems)
+    if kind is SourceKind.WINDOW:
+        _refuse_second_window(written)
+    side = BoundStream(
+        schema, handled.handlers, kind, written.alias, position=written.stream.position
+    )
+    return side, replace(handled.source, step=step, alias=written.alias)
+
+
+def _joined(
+    left: tuple[BoundStream, Source], right: tuple[BoundStream, Source]
+) -> tuple[Source, Source]:
+    """Both sides; on the left one are the ends of the span that is asked of an aggregation."""
+    first, second = left[1], right[1]
+    if SourceKind.AGGREGATION in (left[0].kind, right[0].kind):
+        first = replace(first, attributes={**first.attributes, **by_name(_SPAN)})
+    return first, second
+
+
+def _check_sides(written: JoinInput, sides: Sequence[BoundStream]) -> None:
+    left, right = sides
+    if left.kind in _STATIC and right.kind in _STATIC:
+        raise MeshError(
+            "MESH-L221",
+            f'join of {left.kind} "{left.schema.name}" with {right.kind} "{right.schema.name}"',
+            detail="Neither has events that would set it off.",
+            hint="Join each with a stream, or ask on demand.",
+            position=written.left.stream.position,
+        )
+    if left.kind is SourceKind.AGGREGATION and left.alias is not None:
+        raise MeshError(
+            "MESH-L221",
+            "aggregation with an alias on the left side of a join",
+            detail="The reference engine mixes up its names.",
+            hint="Put the aggregation on the right side.",
+            position=written.left.stream.position,
+        )
+    for side, tree in zip(sides, (written.left, written.right), strict=True):
+        is_stream = side.kind not in (*_STATIC, SourceKind.WINDOW)
+        if is_stream and tree.handlers and side.window is None:
+            raise MeshError(
+                "MESH-L221",
+                f'side "{side.schema.name}" of the join has a filter and no window',
+                hint="Add one behind it: #window.length(1).",
+                position=tree.handlers[0].position,
+            )
+
+
+def _check_condition(
+    written: JoinInput, sides: Sequence[BoundStream], on: BoundExpression | None
+) -> None:
+    """Refuse what the engine fails on: an aggregation on the left compared with the right."""
+    if on is None or sides[0].kind is not SourceKind.AGGREGATION:
+        return
+    steps = {part.step for part in walk(on) if isinstance(part, Column)}
+    if steps >= {0, 1}:
+        raise MeshError(
+            "MESH-L221",
+            "aggregation on the left side of a join compared with the right side",
+            detail="The reference engine doesn't find the names of the right side then.",
+            hint="Put the aggregation on the right side.",
+            position=written.left.stream.position,
+        )
+
+
+def _refuse_per(written: JoinInput) -> None:
+    at = written.within.position if written.within is not None else written.position
+    raise MeshError(
+        "MESH-L226",
+        "'within' and 'per' in a join without an aggregation",
+        hint="They say which rows of an aggregation are meant.",
+        position=at,
+    )

@@ -1,0 +1,168 @@
+"""What an app knows by name: streams, tables, windows, triggers, aggregations, inner streams."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from mesh.errors import MeshError, Position
+from mesh.functions.catalogue import script_function
+from mesh.language.syntax import StreamKind
+from mesh.model.types import Attribute, AttributeType, StreamSchema
+from mesh.plan.bound import SourceKind
+from mesh.plan.expressions import FUNCTIONS, Vocabulary
+from mesh.plan.problems import NotKnown
+from mesh.plan.scopes import Source, nearest, table_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mesh.language.syntax import InTable, StreamReference
+
+_STREAMS: Final = (SourceKind.STREAM, SourceKind.TRIGGER, SourceKind.FAULT, SourceKind.INNER)
+#: What a query over one stream and a pattern may read.
+EVENTS: Final = frozenset({*_STREAMS, SourceKind.WINDOW})
+#: What a side of a join may be.
+JOINED: Final = EVENTS | {SourceKind.TABLE, SourceKind.AGGREGATION}
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A name with what it stands for; without a schema something is wrong with it, and told."""
+
+    kind: SourceKind
+    schema: StreamSchema | None
+    position: Position
+
+
+class Names:
+    """The names of an app, as far as it has been read."""
+
+    def __init__(self) -> None:
+        #: Streams, triggers and fault streams (``!S``); so in the order in which they are known.
+        self.streams: dict[str, Known] = {}
+        self.windows: dict[str, Known] = {}
+        self.tables: dict[str, Known] = {}
+        self.aggregations: dict[str, Known] = {}
+        #: Those of the partition at hand, ``#S``.
+        self.inner: dict[str, Known] = {}
+        self.vocabulary = Vocabulary(self._table, FUNCTIONS)
+
+    def add_scripts(self, defined: Iterable[tuple[str, AttributeType]]) -> None:
+        """Let expressions call the functions that the app defines: their names and types."""
+        scripts = {name: script_function(name, kind) for name, kind in defined}
+        self.vocabulary = Vocabulary(self._table, {**FUNCTIONS, **scripts}, frozenset(scripts))
+
+    def find(self, name: str) -> Known | None:
+        """What ``name``, with its mark, stands for."""
+        for kept in (self.streams, self.windows, self.tables, self.aggregations, self.inner):
+            if name in kept:
+                return kept[name]
+        return None
+
+    def is_known(self, name: str) -> bool:
+        """Whether ``name`` is that of anything, whatever its mark says."""
+        return self.find(name) is not None or self.find(name.lstrip("#")) is not None
+
+    def readable(
+        self, reference: StreamReference, allowed: frozenset[SourceKind]
+    ) -> tuple[SourceKind, StreamSchema]:
+        """What a query reads by ``reference``.
+
+        Raises:
+            MeshError: MESH-L201 if there is no such thing, MESH-L219 if it can't be read there.
+            NotKnown: what defines it is wrong, and that has been told.
+        """
+        found = self.find(str(reference))
+        if found is None:
+            raise self._not_defined(reference)
+        if found.kind not in allowed:
+            hint = f"Join it: from S join {reference.name} on .. ."
+            if found.kind is SourceKind.AGGREGATION:
+                hint = f"Join it: from S join {reference.name} on .. within .. per .. ."
+            raise MeshError(
+                "MESH-L219",
+                f'{found.kind} "{reference}" has no events to read',
+                hint=hint,
+                position=reference.position,
+            )
+        if found.schema is None:
+            raise NotKnown
+        return found.kind, found.schema
+
+    def _not_defined(self, reference: StreamReference) -> MeshError:
+        known = [*self.streams, *self.windows, *self.inner]
+        hint = nearest(str(reference), known)
+        if hint is None and reference.kind is StreamKind.FAULT:
+            hint = "A fault stream comes of @OnError(action='STREAM') on the stream's definition."
+        elif hint is None:
+            hint = "Define it, or move the query that inserts into it before this one."
+        kind = "inner stream" if reference.kind is StreamKind.INNER else "stream"
+        if reference.kind is StreamKind.FAULT:
+            kind = "fault stream"
+        return MeshError(
+            "MESH-L201",
+            f'{kind} "{reference}" is not defined',
+            detail=f"Streams known here: {shortened(known)}." if known else None,
+            hint=hint,
+            position=reference.position,
+        )
+
+    def table(self, name: str, position: Position) -> StreamSchema:
+        """A table that a query changes or asks; MESH-L217 without one of that name."""
+        found = self.tables.get(name)
+        if found is None:
+            other = self.find(name)
+            message = f'table "{name}" is not defined'
+            raise MeshError(
+                "MESH-L217",
+                f'"{name}" is no table, it is a {other.kind}' if other else message,
+                detail=f"Tables: {shortened(self.tables)}." if self.tables else None,
+                hint=nearest(name, self.tables),
+                position=position,
+            )
+        if found.schema is None:
+            raise NotKnown
+        return found.schema
+
+    def _table(self, expression: InTable) -> Source:
+        schema = self.table(expression.table, expression.table_position)
+        return table_source(schema.name, schema.attributes)
+
+    def target(self, reference: StreamReference) -> Known | None:
+        """What is inserted into by ``reference``, if it is there already."""
+        if reference.kind is StreamKind.INNER:
+            return self.inner.get(str(reference))
+        if reference.kind is StreamKind.FAULT:
+            # The engine compares with the stream itself.
+            return self.streams.get(reference.name)
+        name = reference.name
+        return self.streams.get(name) or self.windows.get(name) or self.tables.get(name)
+
+    def infer(self, reference: StreamReference, schema: StreamSchema | None) -> None:
+        """Note the stream that a query makes; ``schema`` is None if the query is wrong."""
+        if self.target(reference) is not None:
+            return
+        if reference.kind is StreamKind.INNER:
+            self.inner[str(reference)] = Known(SourceKind.INNER, schema, reference.position)
+        else:
+            known = Known(SourceKind.STREAM, schema, reference.position)
+            self.streams[reference.name] = known
+
+
+def shown(schema: StreamSchema) -> str:
+    """``(a int, b string)``."""
+    return f"({', '.join(f'{a.name} {a.type}' for a in schema.attributes)})"
+
+
+def shortened(names: Iterable[str]) -> str:
+    """Names for a message; of many the first."""
+    most = 20
+    listed = list(names)
+    more = ", .." if len(listed) > most else ""
+    return f"{', '.join(listed[:most])}{more}"
+
+
+def timestamps(name: str) -> StreamSchema:
+    """The schema of a trigger."""
+    return StreamSchema(name, (Attribute("triggered_time", AttributeType.LONG),))

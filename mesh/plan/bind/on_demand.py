@@ -1,0 +1,201 @@
+"""On-demand queries, bound against an app: they ask or change its tables, windows, aggregations."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from mesh.errors import MeshError, Position
+from mesh.language.syntax import InsertInto, ReturnEvents
+from mesh.plan.bind.aggregations import bind_per, bind_within, duration_of
+from mesh.plan.bind.names import Known, Names, shortened
+from mesh.plan.bind.outputs import bind_action
+from mesh.plan.bind.selection import Selection, bind_selection
+from mesh.plan.bound import (
+    Answer,
+    BoundOnDemandQuery,
+    BoundStore,
+    Constant,
+    SourceKind,
+)
+from mesh.plan.expressions import bind_expression
+from mesh.plan.problems import Problems
+from mesh.plan.scopes import InputScope, Source, by_name, nearest
+
+if TYPE_CHECKING:
+    from mesh.language.syntax import OnDemandQuery, StoreInput
+    from mesh.model.types import StreamSchema
+    from mesh.plan.bound import Action, BoundAggregation, BoundApp, BoundExpression
+
+_NO_PLACE: Final = Position(1, 1)
+_ANSWER: Final = "query"
+#: ``2019-10-** **:**:**``: a year, then parts that may be stars from some part on.
+_SPAN: Final = re.compile(
+    r"\d{4}-(?:\*\*-\*\* \*\*:\*\*:\*\*|\d\d-(?:\*\* \*\*:\*\*:\*\*|\d\d (?:\*\*:\*\*:\*\*"
+    r"|\d\d:(?:\*\*:\*\*|\d\d:(?:\*\*|\d\d)))))(?: ?[+-]\d\d:\d\d)?\s*\Z"
+)
+
+
+def bind_on_demand(query: OnDemandQuery, app: BoundApp) -> BoundOnDemandQuery:
+    """Resolve every name and type of ``query``.
+
+    Args:
+        query: as parsed.
+        app: the app that it asks.
+
+    Raises:
+        MeshError: MESH-L2xx for what is not defined or doesn't fit; ``MeshErrors`` for several.
+    """
+    problems, names = Problems(), _names(app)
+    bound = _bind(query, app, names, problems)
+    problems.raise_any()
+    assert bound is not None, "what could not be bound has been told"
+    return bound
+
+
+def _names(app: BoundApp) -> Names:
+    names = Names()
+    for stream in app.streams:
+        names.streams[stream.name] = Known(SourceKind.STREAM, stream, _NO_PLACE)
+    for table in app.tables:
+        names.tables[table.schema.name] = Known(SourceKind.TABLE, table.schema, table.position)
+    for window in app.windows:
+        schema = window.schema
+        names.windows[schema.name] = Known(SourceKind.WINDOW, schema, window.position)
+    for one in app.aggregations:
+        known = Known(SourceKind.AGGREGATION, one.schema, one.position)
+        names.aggregations[one.schema.name] = known
+    names.add_scripts((script.name, script.type) for script in app.scripts)
+    return names
+
+
+def _bind(
+    query: OnDemandQuery, app: BoundApp, names: Names, problems: Problems
+) -> BoundOnDemandQuery | None:
+    source = Source("", {})
+    asked: tuple[SourceKind, StreamSchema] | None = None
+    if query.input is not None:
+        written = query.input
+        asked = problems.attempt(_readable, written, names)
+        if asked is None:
+            return None
+        source = Source(asked[1].name, by_name(asked[1].attributes))
+    scope = InputScope((source,), names.is_known)
+    store = None
+    if query.input is not None and asked is not None:
+        store = _store(query.input, asked, app, scope, names, problems)
+    selects = bool(query.selector.attributes) or query.input is not None
+    output = query.output
+    target = _ANSWER if isinstance(output, ReturnEvents) else ""
+    if isinstance(output, InsertInto):
+        target = output.stream.name
+    selection: Selection | None = Selection((), (), None, (), None, None)
+    if selects:
+        selection = bind_selection(
+            query.selector,
+            scope,
+            names.vocabulary,
+            problems,
+            output=target,
+            reads_input=True,
+            position=query.position,
+        )
+    if selection is None:
+        return None
+    produced = selection.schema(target)
+    action = problems.attempt(_action, query, produced, names)
+    if action is None:
+        return None
+    return BoundOnDemandQuery(
+        store,
+        selection.outputs,
+        selection.group_by,
+        selection.having,
+        action,
+        selection.order_by,
+        selection.limit,
+        selection.offset,
+    )
+
+
+def _action(query: OnDemandQuery, produced: StreamSchema, names: Names) -> Action:
+    output = query.output
+    if isinstance(output, ReturnEvents):
+        return Answer(produced, position=output.position)
+    if isinstance(output, InsertInto):
+        names.table(output.stream.name, output.stream.position)
+    return bind_action(output, produced, names, bare_is_table=True)
+
+
+def _readable(written: StoreInput, names: Names) -> tuple[SourceKind, StreamSchema]:
+    name = written.store.name
+    stores = {**names.windows, **names.tables, **names.aggregations}
+    found = stores.get(name)
+    if found is None or found.schema is None:
+        other = names.find(name)
+        message = f'"{name}" is no table, window or aggregation'
+        raise MeshError(
+            "MESH-L217",
+            f"{message}, it is a {other.kind}" if other is not None else message,
+            detail=f"There are {shortened(stores)}." if stores else "The app has none of them.",
+            hint=nearest(name, stores),
+            position=written.store.position,
+        )
+    return found.kind, found.schema
+
+
+def _store(
+    written: StoreInput,
+    asked: tuple[SourceKind, StreamSchema],
+    app: BoundApp,
+    scope: InputScope,
+    names: Names,
+    problems: Problems,
+) -> BoundStore:
+    kind, schema = asked
+    on = within = per = None
+    if written.on is not None:
+        condition = written.on
+        on = problems.attempt(bind_expression, condition, scope, names.vocabulary)
+    at = written.store.position
+    if kind is SourceKind.AGGREGATION:
+        found = next(one for one in app.aggregations if one.schema.name == schema.name)
+        within = problems.attempt(bind_within, written.within, scope, names, at)
+        per = problems.attempt(bind_per, written.per, scope, names, at)
+        if within is not None and within.end is None:
+            problems.attempt(_check_span, within.start)
+        if per is not None:
+            problems.attempt(_check_kept, per, found)
+    elif written.within is not None or written.per is not None:
+        problems.add(
+            MeshError(
+                "MESH-L226",
+                f"'within' and 'per' of a {kind}",
+                hint="They say which rows of an aggregation are meant; use 'on' here.",
+                position=written.within.position if written.within is not None else at,
+            )
+        )
+    return BoundStore(schema, kind, on, within, per, position=at)
+
+
+def _check_span(span: BoundExpression) -> None:
+    if isinstance(span, Constant) and not _SPAN.match(str(span.value)):
+        raise MeshError(
+            "MESH-L226",
+            f"'within' can't read '{span.value}'",
+            hint="Write '2019-10-** **:**:**': a year, and stars for all of a part.",
+            position=span.position,
+        )
+
+
+def _check_kept(per: BoundExpression, aggregation: BoundAggregation) -> None:
+    if not isinstance(per, Constant):
+        return
+    duration = duration_of(str(per.value))
+    if duration not in aggregation.durations:
+        raise MeshError(
+            "MESH-L226",
+            f'aggregation "{aggregation.schema.name}" is not kept by {duration}',
+            detail=f"It is kept by {', '.join(aggregation.durations)}.",
+            position=per.position,
+        )

@@ -1,0 +1,158 @@
+"""What becomes of a query's output, bound: inserted into a stream, or changing a table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never
+
+from mesh.errors import MeshError
+from mesh.language.syntax import (
+    DeleteFrom,
+    InsertInto,
+    ReturnEvents,
+    StreamKind,
+    UpdateOrInsert,
+    UpdateTable,
+    Variable,
+)
+from mesh.plan.bind.names import shown
+from mesh.plan.bound import Assignment, Delete, Insert, SourceKind, Update
+from mesh.plan.expressions import bind_expression
+from mesh.plan.problems import NotKnown
+from mesh.plan.scopes import RowScope, nearest, output_source, table_source, unknown_attribute
+
+if TYPE_CHECKING:
+    from mesh.language.syntax import QueryOutput, SetAssignment, StreamReference
+    from mesh.model.types import StreamSchema
+    from mesh.plan.bind.names import Names
+    from mesh.plan.bound import Action
+
+
+def bind_action(
+    written: QueryOutput, produced: StreamSchema, names: Names, *, bare_is_table: bool = False
+) -> Action:
+    """What becomes of ``produced``, the query's output.
+
+    ``bare_is_table`` says whether the table's attributes need no prefix.
+
+    Raises:
+        MeshError: MESH-L209 where the output doesn't fit, MESH-L217 without such a table, and what
+            conditions over the table's rows may raise.
+        NotKnown: what is written to is wrong itself.
+    """
+    match written:
+        case InsertInto():
+            return _insert(written.stream, produced, names)
+        case DeleteFrom():
+            table = names.table(written.table.name, written.table.position)
+            scope = _rows(table, produced, names, bare_is_table)
+            on = bind_expression(written.on, scope, names.vocabulary)
+            return Delete(table, on, position=written.table.position)
+        case UpdateTable() | UpdateOrInsert():
+            return _update(written, produced, names, bare_is_table)
+        case ReturnEvents():
+            raise MeshError(
+                "MESH-L222",
+                "'return' in a query of an app",
+                detail="Nobody is there to take what it returns.",
+                hint="Write insert into a stream.",
+                position=written.position,
+            )
+        case _:
+            assert_never(written)
+
+
+def _insert(reference: StreamReference, produced: StreamSchema, names: Names) -> Insert:
+    known = names.target(reference)
+    at = reference.position
+    if known is not None and known.schema is None:
+        raise NotKnown
+    kind = known.kind if known is not None else SourceKind.STREAM
+    if reference.kind is not StreamKind.PLAIN:
+        kind = SourceKind.INNER if reference.kind is StreamKind.INNER else SourceKind.FAULT
+    if known is None or known.schema is None:
+        return Insert(replace(produced, name=_written_name(reference)), kind, position=at)
+    if known.schema.attributes != produced.attributes:
+        raise _unfit(produced, known.schema, known.kind, reference)
+    return Insert(known.schema, kind, position=at)
+
+
+def _written_name(reference: StreamReference) -> str:
+    # What is inserted into !S comes out of S.
+    return reference.name if reference.kind is StreamKind.FAULT else str(reference)
+
+
+def _unfit(
+    produced: StreamSchema, target: StreamSchema, kind: SourceKind, reference: StreamReference
+) -> MeshError:
+    return MeshError(
+        "MESH-L209",
+        f'output does not fit {kind} "{target.name}"',
+        detail=f"It is {shown(produced)}, and the {kind} is {shown(target)}.",
+        hint="Names, types and order must be equal; 'as' gives names.",
+        position=reference.position,
+    )
+
+
+def _rows(
+    table: StreamSchema, produced: StreamSchema, names: Names, bare_is_table: bool
+) -> RowScope:
+    return RowScope(
+        table_source(table.name, table.attributes),
+        output_source("", produced.attributes),
+        names.is_known,
+        bare_is_table,
+    )
+
+
+def _update(
+    written: UpdateTable | UpdateOrInsert,
+    produced: StreamSchema,
+    names: Names,
+    bare_is_table: bool,
+) -> Update:
+    reference = written.table
+    table = names.table(reference.name, reference.position)
+    inserts = isinstance(written, UpdateOrInsert)
+    if inserts and produced.attributes != table.attributes:
+        raise _unfit(produced, table, SourceKind.TABLE, reference)
+    if not inserts and not written.assignments:
+        _check_subset(produced, table, reference)
+    scope = _rows(table, produced, names, bare_is_table)
+    assignments = tuple(_assignment(a, table, scope, names) for a in written.assignments)
+    on = bind_expression(written.on, scope, names.vocabulary)
+    return Update(table, assignments, on, inserts, position=reference.position)
+
+
+def _check_subset(produced: StreamSchema, table: StreamSchema, reference: StreamReference) -> None:
+    """Without ``set`` every output goes to the table's attribute of its name and type."""
+    for attribute in produced.attributes:
+        own = table.get(attribute.name)
+        if own == attribute:
+            continue
+        if own is None:
+            message = f'table "{table.name}" has no attribute "{attribute.name}"'
+            hint = nearest(attribute.name, table.names)
+        else:
+            kinds = f'is {attribute.type}, and {own.type} in table "{table.name}"'
+            message, hint = f'"{attribute.name}" {kinds}', None
+        raise MeshError(
+            "MESH-L209",
+            message,
+            detail=f"Without 'set' outputs go to attributes of their names: {shown(table)}.",
+            hint=hint or "Write set T.a = .. for what is to change.",
+            position=reference.position,
+        )
+
+
+def _assignment(
+    written: SetAssignment, table: StreamSchema, scope: RowScope, names: Names
+) -> Assignment:
+    # The engine looks at the name alone, whatever stands before it.
+    target = written.attribute
+    if table.get(target.name) is None:
+        name = Variable(target.name, position=target.position)
+        raise unknown_attribute(name, table.attributes, f'table "{table.name}"')
+    attribute = scope.table.column(Variable(target.name, position=target.position))
+    value = bind_expression(written.value, scope, names.vocabulary)
+    return Assignment(attribute, value)

@@ -1,0 +1,79 @@
+"""Partitions, bound: what streams are divided by, and the queries inside with their streams."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from mesh.errors import MeshError
+from mesh.language.syntax import RangePartition, ValuePartition
+from mesh.plan.annotations import check_partition
+from mesh.plan.bind.names import EVENTS
+from mesh.plan.bind.queries import bind_query
+from mesh.plan.bound import BoundKey, BoundPartition, BoundRange
+from mesh.plan.expressions import bind_expression, bind_test
+from mesh.plan.scopes import InputScope, Source, by_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mesh.language.syntax import Partition, PartitionKey
+    from mesh.plan.bind.names import Names
+    from mesh.plan.problems import Problems
+
+
+def bind_partition(
+    written: Partition, query_names: Sequence[str], names: Names, problems: Problems
+) -> BoundPartition | None:
+    """A partition; None if something in it is wrong, which is noted."""
+    failures = problems.failures
+    for annotation in written.annotations:
+        problems.attempt(check_partition, annotation)
+    keys: dict[str, BoundKey | None] = {}
+    for key in written.keys:
+        if key.stream.name in keys:
+            problems.add(_given_twice(key))
+            continue
+        keys[key.stream.name] = problems.attempt(_key, key, names, problems)
+    outside, names.inner = names.inner, {}
+    queries = [
+        bind_query(query, name, names, problems)
+        for query, name in zip(written.queries, query_names, strict=True)
+    ]
+    inner, names.inner = names.inner, outside
+    if problems.failures != failures:
+        return None
+    return BoundPartition(
+        tuple(key for key in keys.values() if key is not None),
+        tuple(query for query in queries if query is not None),
+        tuple(known.schema for known in inner.values() if known.schema is not None),
+        written.annotations,
+        position=written.position,
+    )
+
+
+def _key(key: PartitionKey, names: Names, problems: Problems) -> BoundKey | None:
+    _, schema = names.readable(key.stream, EVENTS)
+    scope = InputScope((Source(schema.name, by_name(schema.attributes)),), names.is_known)
+    match key:
+        case ValuePartition():
+            return BoundKey(schema.name, bind_expression(key.expression, scope, names.vocabulary))
+        case RangePartition():
+            ranges = []
+            for one in key.ranges:
+                condition = problems.attempt(
+                    bind_test, one.condition, scope, names.vocabulary, "a partition's range"
+                )
+                if condition is not None:
+                    ranges.append(BoundRange(condition, one.label))
+            return BoundKey(schema.name, None, tuple(ranges))
+        case _:
+            assert_never(key)
+
+
+def _given_twice(key: PartitionKey) -> MeshError:
+    return MeshError(
+        "MESH-L227",
+        f'stream "{key.stream}" is divided twice in one partition',
+        hint="Give one expression for it, or write another partition.",
+        position=key.stream.position,
+    )

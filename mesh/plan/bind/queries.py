@@ -1,0 +1,106 @@
+"""One query of an app, bound."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from mesh.errors import MeshError
+from mesh.language.syntax import AnonymousInput, InsertInto, JoinInput, StateInput, StreamInput
+from mesh.plan.bind.inputs import bind_join, bind_stream
+from mesh.plan.bind.outputs import bind_action
+from mesh.plan.bind.selection import bind_selection
+from mesh.plan.bind.states import bind_pattern
+from mesh.plan.bound import BoundQuery, BoundRate, BoundStream
+
+if TYPE_CHECKING:
+    from mesh.language.syntax import OutputRate, Query, QueryInput
+    from mesh.plan.bind.names import Names
+    from mesh.plan.bound import BoundJoin, BoundPattern
+    from mesh.plan.problems import Problems
+    from mesh.plan.scopes import InputScope
+
+
+def bind_query(query: Query, name: str, names: Names, problems: Problems) -> BoundQuery | None:
+    """A query with every name looked up; None if something in it is wrong, which is noted.
+
+    The stream that it makes is known from here on; of a query that is wrong it is known that it is
+    there, and what reads it is passed over.
+    """
+    failures = problems.failures
+    bound = _bind(query, name, names, problems)
+    is_right = bound is not None and problems.failures == failures
+    if isinstance(query.output, InsertInto):
+        names.infer(query.output.stream, bound.target if bound is not None else None)
+    return bound if is_right else None
+
+
+def _bind(query: Query, name: str, names: Names, problems: Problems) -> BoundQuery | None:
+    found = _input(query.input, names, problems)
+    if found is None:
+        return None
+    source, scope = found
+    written = query.output
+    output = str(written.stream) if isinstance(written, InsertInto) else ""
+    at = written.stream.position if isinstance(written, InsertInto) else written.position
+    selection = bind_selection(
+        query.selector,
+        scope,
+        names.vocabulary,
+        problems,
+        output=output,
+        reads_input=not isinstance(source, BoundStream),
+        position=at,
+    )
+    if selection is None:
+        return None
+    produced = selection.schema(output)
+    action = problems.attempt(bind_action, written, produced, names)
+    if action is None:
+        return None
+    return BoundQuery(
+        name=name,
+        input=source,
+        outputs=selection.outputs,
+        group_by=selection.group_by,
+        having=selection.having,
+        action=action,
+        events=written.events,
+        order_by=selection.order_by,
+        limit=selection.limit,
+        offset=selection.offset,
+        rate=_rate(query.rate),
+        annotations=query.annotations,
+        position=query.position,
+    )
+
+
+def _input(
+    written: QueryInput, names: Names, problems: Problems
+) -> tuple[BoundStream | BoundJoin | BoundPattern, InputScope] | None:
+    match written:
+        case StreamInput():
+            return bind_stream(written, names, problems)
+        case JoinInput():
+            return bind_join(written, names, problems)
+        case StateInput():
+            return bind_pattern(written, names, problems)
+        case AnonymousInput():
+            problems.add(
+                MeshError(
+                    "MESH-L222",
+                    "a query inside a query",
+                    detail="The reference engine reads it and then doesn't find it.",
+                    hint="Let the inner query insert into a stream, and read that one.",
+                    position=written.position,
+                )
+            )
+            return None
+        case _:
+            assert_never(written)
+
+
+def _rate(rate: OutputRate | None) -> BoundRate | None:
+    if rate is None:
+        return None
+    assert isinstance(rate.every.value, int), "the parser takes whole numbers and times only"
+    return BoundRate(rate.kind, rate.every.value, rate.is_by_time, position=rate.position)

@@ -1,0 +1,148 @@
+"""``select .. group by .. having .. order by .. limit .. offset``, bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mesh.errors import MeshError
+from mesh.language.syntax import Literal, Variable
+from mesh.model.types import Attribute, AttributeType, StreamSchema
+from mesh.plan.bound import BoundOrder, BoundOutput
+from mesh.plan.expressions import bind_expression, bind_test, type_of
+from mesh.plan.scopes import InputScope, OutputScope, output_source
+
+if TYPE_CHECKING:
+    from mesh.errors import Position
+    from mesh.language.syntax import Expression, OutputAttribute, Selector
+    from mesh.plan.bound import BoundExpression, Column
+    from mesh.plan.expressions import Vocabulary
+    from mesh.plan.problems import Problems
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What comes out of a query, and which of it."""
+
+    outputs: tuple[BoundOutput, ...]
+    group_by: tuple[Column, ...]
+    having: BoundExpression | None
+    order_by: tuple[BoundOrder, ...]
+    limit: int | None
+    offset: int | None
+
+    def schema(self, name: str) -> StreamSchema:
+        """What comes out, as a stream called ``name``."""
+        return StreamSchema(
+            name, tuple(Attribute(o.name, type_of(o.expression)) for o in self.outputs)
+        )
+
+
+def bind_selection(
+    selector: Selector,
+    scope: InputScope,
+    vocabulary: Vocabulary,
+    problems: Problems,
+    *,
+    output: str,
+    reads_input: bool,
+    position: Position,
+) -> Selection | None:
+    """A selector; None if what comes out can't be told.
+
+    Args:
+        selector: as written.
+        scope: what the query reads.
+        vocabulary: what can be called.
+        problems: takes what is wrong.
+        output: the name of what it writes, with its mark, by which ``having`` may call it.
+        reads_input: whether ``having`` and ``order by`` know the input as well.
+        position: where ``*`` would stand if nothing is selected by name.
+    """
+    if selector.attributes:
+        outputs = _outputs(selector.attributes, scope, vocabulary, problems)
+    else:
+        at = selector.position if selector.position.line else position
+        columns = problems.attempt(scope.spread, at)
+        outputs = None if columns is None else tuple(BoundOutput(c.name, c) for c in columns)
+    group_by = [problems.attempt(scope.column, variable) for variable in selector.group_by]
+    limit = problems.attempt(_constant, selector.limit, "limit")
+    offset = problems.attempt(_constant, selector.offset, "offset")
+    if outputs is None:
+        return None
+    attributes = [Attribute(o.name, type_of(o.expression)) for o in outputs]
+    behind = OutputScope(output_source(output, attributes), scope, reads_input)
+    having = None
+    if selector.having is not None:
+        condition = selector.having
+        having = problems.attempt(bind_test, condition, behind, vocabulary, "'having'")
+    order_by = []
+    for order in selector.order_by:
+        column = problems.attempt(behind.column, order.attribute)
+        if column is not None:
+            order_by.append(BoundOrder(column, order.direction, position=order.position))
+    return Selection(
+        outputs,
+        tuple(column for column in group_by if column is not None),
+        having,
+        tuple(order_by),
+        limit,
+        offset,
+    )
+
+
+def _outputs(
+    written: tuple[OutputAttribute, ...],
+    scope: InputScope,
+    vocabulary: Vocabulary,
+    problems: Problems,
+) -> tuple[BoundOutput, ...] | None:
+    outputs: list[BoundOutput] = []
+    seen: set[str] = set()
+    is_whole = True
+    for attribute in written:
+        name = attribute.alias if attribute.alias is not None else _own_name(attribute.expression)
+        if name in seen:
+            problems.add(given_twice(name, attribute))
+            is_whole = False
+            continue
+        seen.add(name)
+        expression = problems.attempt(bind_expression, attribute.expression, scope, vocabulary)
+        if expression is None:
+            is_whole = False
+        else:
+            outputs.append(BoundOutput(name, expression))
+    return tuple(outputs) if is_whole else None
+
+
+def given_twice(name: str, attribute: OutputAttribute) -> MeshError:
+    """MESH-L210 for an output attribute."""
+    return MeshError(
+        "MESH-L210",
+        f'output attribute "{name}" is given twice',
+        hint="Give one of them another name with 'as'.",
+        position=attribute.position,
+    )
+
+
+def _own_name(expression: Expression) -> str:
+    assert isinstance(expression, Variable), "the parser asks for a name of what is computed"
+    return expression.name
+
+
+def _constant(expression: Expression | None, what: str) -> int | None:
+    if expression is None:
+        return None
+    if (
+        not isinstance(expression, Literal)
+        or expression.type not in (AttributeType.INT, AttributeType.LONG)
+        or not isinstance(expression.value, int)
+    ):
+        raise _limit_error(f"'{what}' takes a whole number, written out", expression)
+    if expression.value < 0:
+        raise _limit_error(f"'{what}' can't be negative", expression)
+    return expression.value
+
+
+def _limit_error(message: str, expression: Expression) -> MeshError:
+    return MeshError("MESH-L211", message, position=expression.position)

@@ -1,0 +1,152 @@
+"""Patterns and sequences, bound: their events in order, and how they belong together.
+
+Events are numbered in the order in which the engine sees to them: that of the text, but of ``and``
+and ``or`` the right one first.  A filter knows the events before its own in that order, and
+``select *`` puts them out in it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from mesh.language.syntax import (
+    AbsentElement,
+    CountElement,
+    EventElement,
+    EveryElement,
+    LogicalElement,
+    NextElement,
+)
+from mesh.plan.bind.inputs import bind_handlers
+from mesh.plan.bind.names import EVENTS
+from mesh.plan.bound import (
+    BothEvents,
+    BoundElement,
+    BoundFilter,
+    BoundPattern,
+    BoundStep,
+    BoundStreamFunction,
+    Every,
+    Next,
+    NoEvent,
+    OneEvent,
+    SomeEvents,
+)
+from mesh.plan.scopes import InputScope, Source, by_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mesh.language.syntax import Literal, StateElement, StateInput
+    from mesh.model.types import StreamSchema
+    from mesh.plan.bind.names import Names
+    from mesh.plan.bound import SourceKind
+    from mesh.plan.problems import Problems
+
+
+def bind_pattern(
+    written: StateInput, names: Names, problems: Problems
+) -> tuple[BoundPattern, InputScope] | None:
+    """A pattern or sequence, and the scope of its select clause; None if it can't be told."""
+    found = list(_events(written.element))
+    read = [problems.attempt(names.readable, event.stream, EVENTS) for event, _ in found]
+    sources: list[Source] = []
+    for number, ((event, is_counted), source) in enumerate(zip(found, read, strict=True)):
+        if source is None:
+            return None
+        schema = source[1]
+        attributes = by_name(schema.attributes)
+        sources.append(Source(schema.name, attributes, event.reference, number, is_counted))
+    steps: list[BoundStep] = []
+    for number, ((event, _), source) in enumerate(zip(found, read, strict=True)):
+        assert source is not None, "a pattern of unknown events was left above"
+        made = problems.attempt(_step, event, source, number, sources, names, problems)
+        if made is None:
+            return None
+        steps.append(made)
+    numbers = {id(event): number for number, (event, _) in enumerate(found)}
+    pattern = BoundPattern(
+        tuple(steps),
+        _milliseconds(written.within),
+        written.kind,
+        _element(written.element, numbers),
+        position=written.position,
+    )
+    return pattern, InputScope(tuple(sources), names.is_known)
+
+
+def _events(root: StateElement) -> Iterator[tuple[EventElement, bool]]:
+    """Every event, in the order of its number, and whether it is counted."""
+    pending: list[tuple[StateElement, bool]] = [(root, False)]
+    while pending:
+        element, is_counted = pending.pop()
+        match element:
+            case EventElement():
+                yield element, is_counted
+            case CountElement():
+                yield element.event, True
+            case AbsentElement():
+                yield element.event, False
+            case LogicalElement():
+                pending += ((element.left, False), (element.right, False))
+            case EveryElement():
+                pending.append((element.element, False))
+            case NextElement():
+                pending.extend((part, False) for part in reversed(element.elements))
+            case _:
+                assert_never(element)
+
+
+def _step(
+    event: EventElement,
+    read: tuple[SourceKind, StreamSchema],
+    number: int,
+    sources: list[Source],
+    names: Names,
+    problems: Problems,
+) -> BoundStep:
+    """One event; what its stream functions add is put into ``sources``."""
+    kind, schema = read
+    handled = bind_handlers(event.handlers, sources[number], names, problems, tuple(sources))
+    sources[number] = handled.source
+    handlers = tuple(
+        h for h in handled.handlers if isinstance(h, BoundFilter | BoundStreamFunction)
+    )
+    return BoundStep(schema, handlers, event.name, kind, position=event.position)
+
+
+def _element(element: StateElement, numbers: dict[int, int]) -> BoundElement:
+    """The tree of the pattern over numbers; its depth is bounded by the parser."""
+    at = element.position
+    match element:
+        case EventElement():
+            return OneEvent(numbers[id(element)], position=at)
+        case CountElement():
+            number = numbers[id(element.event)]
+            return SomeEvents(number, element.least, element.most, position=at)
+        case AbsentElement():
+            return _side(element, numbers)
+        case LogicalElement():
+            sides = (_side(element.left, numbers), _side(element.right, numbers))
+            return BothEvents(element.operator, *sides, position=at)
+        case EveryElement():
+            return Every(_element(element.element, numbers), position=at)
+        case NextElement():
+            parts = tuple(_element(part, numbers) for part in element.elements)
+            return Next(parts, position=at)
+        case _:
+            assert_never(element)
+
+
+def _side(side: EventElement | AbsentElement, numbers: dict[int, int]) -> OneEvent | NoEvent:
+    if isinstance(side, EventElement):
+        return OneEvent(numbers[id(side)], position=side.position)
+    waiting = _milliseconds(side.waiting)
+    return NoEvent(numbers[id(side.event)], waiting, position=side.position)
+
+
+def _milliseconds(time: Literal | None) -> int | None:
+    if time is None:
+        return None
+    assert isinstance(time.value, int), "the parser takes time constants only"
+    return time.value

@@ -1,0 +1,135 @@
+"""Bound apps: what is defined, what is inferred, queries and partitions."""
+
+# ``at()`` makes a field, it is no value that instances would share.
+# ruff: noqa: RUF009
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mesh.language.syntax.basics import at
+
+if TYPE_CHECKING:
+    from mesh.errors import Position
+    from mesh.language.syntax import Annotation, EventKind, TimeUnit
+    from mesh.model.types import AttributeType, StreamSchema
+    from mesh.plan.bound.expressions import BoundExpression, Column
+    from mesh.plan.bound.inputs import BoundStream, Window
+    from mesh.plan.bound.queries import BoundOutput, BoundQuery
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTable:
+    """``define table``, kept in memory unless an annotation names a store."""
+
+    schema: StreamSchema
+    primary_key: tuple[str, ...] = ()
+    #: Attributes that have an index of their own.
+    indexes: tuple[str, ...] = ()
+    annotations: tuple[Annotation, ...] = ()
+    position: Position = at()
+
+
+@dataclass(frozen=True, slots=True)
+class BoundNamedWindow:
+    """``define window``."""
+
+    schema: StreamSchema
+    window: Window
+    events: EventKind
+    annotations: tuple[Annotation, ...] = ()
+    position: Position = at()
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTrigger:
+    """``define trigger``: every so many milliseconds, or by a text: ``start`` or cron."""
+
+    schema: StreamSchema
+    every_ms: int | None
+    schedule: str | None
+    position: Position = at()
+
+
+@dataclass(frozen=True, slots=True)
+class BoundScript:
+    """``define function``."""
+
+    name: str
+    language: str
+    type: AttributeType
+    body: str
+    position: Position = at()
+
+
+@dataclass(frozen=True, slots=True)
+class BoundAggregation:
+    """``define aggregation``; its schema is what a query finds, the time first."""
+
+    schema: StreamSchema
+    input: BoundStream
+    outputs: tuple[BoundOutput, ...]
+    group_by: tuple[Column, ...]
+    #: None: when the event came.
+    aggregate_by: Column | None
+    #: From short to long, each once.
+    durations: tuple[TimeUnit, ...]
+    annotations: tuple[Annotation, ...] = ()
+    position: Position = at()
+
+
+@dataclass(frozen=True, slots=True)
+class BoundRange:
+    """``temp > 40 as 'hot'``."""
+
+    condition: BoundExpression
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class BoundKey:
+    """What a stream is divided by: the value of an expression, or the first range that fits."""
+
+    stream: str
+    value: BoundExpression | None
+    ranges: tuple[BoundRange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BoundPartition:
+    """``partition with (..) begin .. end``."""
+
+    keys: tuple[BoundKey, ...]
+    queries: tuple[BoundQuery, ...]
+    #: ``#S``, with the attributes that the first query gives them.
+    inner_streams: tuple[StreamSchema, ...] = ()
+    annotations: tuple[Annotation, ...] = ()
+    position: Position = at()
+
+
+@dataclass(frozen=True, slots=True)
+class BoundApp:
+    """All streams, defined, of triggers, of faults and inferred; and what works on them."""
+
+    name: str
+    streams: tuple[StreamSchema, ...]
+    #: Those outside of partitions, in the order written; so with the others.
+    queries: tuple[BoundQuery, ...]
+    tables: tuple[BoundTable, ...] = ()
+    windows: tuple[BoundNamedWindow, ...] = ()
+    triggers: tuple[BoundTrigger, ...] = ()
+    scripts: tuple[BoundScript, ...] = ()
+    aggregations: tuple[BoundAggregation, ...] = ()
+    partitions: tuple[BoundPartition, ...] = ()
+    annotations: tuple[Annotation, ...] = ()
+    #: (stream, annotation of its definition): its sources, sinks and what else is said of it.
+    stream_annotations: tuple[tuple[str, Annotation], ...] = ()
+    #: (stream, where it is named first).
+    stream_positions: tuple[tuple[str, Position], ...] = field(
+        default=(), compare=False, repr=False
+    )
+
+    def stream(self, name: str) -> StreamSchema:
+        """The stream called ``name``; it exists."""
+        return next(s for s in self.streams if s.name == name)

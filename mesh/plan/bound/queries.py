@@ -1,0 +1,170 @@
+"""Bound queries: every name resolved, every type known, ready to be compiled to operators.
+
+A bound query reads rows and writes rows.  Rows of a query with one input stream have that stream's
+attributes; rows of a join or pattern have a column for each (step, attribute) it uses.
+"""
+
+# ``at()`` makes a field, it is no value that instances would share.
+# ruff: noqa: RUF009
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mesh.language.syntax import Direction, EventKind, RateKind
+from mesh.language.syntax.basics import at
+from mesh.plan.bound.expressions import BoundExpression, Column, has_aggregate
+from mesh.plan.bound.inputs import BoundJoin, BoundPattern, BoundStore, BoundStream, SourceKind
+
+if TYPE_CHECKING:
+    from mesh.errors import Position
+    from mesh.language.syntax import Annotation
+    from mesh.model.types import StreamSchema
+
+
+@dataclass(frozen=True, slots=True)
+class BoundOutput:
+    """One output attribute and what computes it."""
+
+    name: str
+    expression: BoundExpression
+
+
+@dataclass(frozen=True, slots=True)
+class BoundOrder:
+    """``order by temp desc``: a column of the output, or of the input of a join or pattern."""
+
+    column: Column
+    direction: Direction
+    position: Position = at()
+
+
+@dataclass(frozen=True, slots=True)
+class BoundRate:
+    """``output last every 5 events``: a number of events, or milliseconds."""
+
+    kind: RateKind
+    every: int
+    is_by_time: bool
+    position: Position = at()
+
+
+# What becomes of the output
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """Into a stream, a table, a named window or an inner stream, with its attributes."""
+
+    target: StreamSchema
+    kind: SourceKind = SourceKind.STREAM
+    position: Position = at()
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """The rows of a table that meet ``on``, whose columns are the output's and the table's."""
+
+    target: StreamSchema
+    on: BoundExpression
+    position: Position = at()
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """``T.a = b + 1``: the table's attribute and its new value."""
+
+    attribute: Column
+    value: BoundExpression
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """The rows of a table that meet ``on``; without assignments all outputs by their names."""
+
+    target: StreamSchema
+    assignments: tuple[Assignment, ...]
+    on: BoundExpression
+    #: ``update or insert``: the output becomes a row where none meets ``on``.
+    inserts: bool = False
+    position: Position = at()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The output is what the on-demand query answers."""
+
+    target: StreamSchema
+    position: Position = at()
+
+
+Action = Insert | Delete | Update | Answer
+
+
+@dataclass(frozen=True, slots=True)
+class BoundQuery:
+    """A query with nothing left to look up."""
+
+    #: ``@info(name)``, or ``query-{position in the app or partition, from 1}``.
+    name: str
+    input: BoundStream | BoundJoin | BoundPattern
+    outputs: tuple[BoundOutput, ...]
+    group_by: tuple[Column, ...]
+    #: Over output attributes: ``Column`` with ``OUTPUT_STEP``; in joins and patterns inputs too.
+    having: BoundExpression | None
+    action: Action
+    #: Which events go on.
+    events: EventKind
+    order_by: tuple[BoundOrder, ...] = ()
+    limit: int | None = None
+    offset: int | None = None
+    rate: BoundRate | None = None
+    annotations: tuple[Annotation, ...] = field(default=(), compare=False, repr=False)
+    position: Position = at()
+
+    @property
+    def target(self) -> StreamSchema:
+        """The stream or table that it writes, with its attributes."""
+        return self.action.target
+
+    @property
+    def inputs(self) -> tuple[tuple[str, SourceKind], ...]:
+        """What it reads and of what kind, in the order of the text."""
+        match self.input:
+            case BoundStream():
+                sources: tuple[BoundStream, ...] = (self.input,)
+            case BoundJoin():
+                sources = (self.input.left, self.input.right)
+            case BoundPattern():
+                return tuple((step.schema.name, step.kind) for step in self.input.steps)
+        return tuple((source.schema.name, source.kind) for source in sources)
+
+    @property
+    def input_streams(self) -> tuple[str, ...]:
+        """What it reads, each once, in the order of first mention."""
+        return tuple(dict.fromkeys(name for name, _ in self.inputs))
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether each output depends on one input event alone."""
+        return (
+            isinstance(self.input, BoundStream)
+            and self.input.window is None
+            and not any(has_aggregate(output.expression) for output in self.outputs)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BoundOnDemandQuery:
+    """A query that is asked once, of a table, a named window or an aggregation."""
+
+    #: None: ``select`` of constants, or a change of a table without ``select``.
+    store: BoundStore | None
+    outputs: tuple[BoundOutput, ...]
+    group_by: tuple[Column, ...]
+    having: BoundExpression | None
+    action: Action
+    order_by: tuple[BoundOrder, ...] = ()
+    limit: int | None = None
+    offset: int | None = None

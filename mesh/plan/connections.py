@@ -1,0 +1,136 @@
+"""``@source``, ``@sink`` and ``@store``: kinds, options, mappers and destinations, checked."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from mesh.errors import MeshError
+from mesh.functions.catalogue import Extension, Refusal, Role, check_options, find_extension
+from mesh.language.syntax import find
+from mesh.plan.scopes import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mesh.language.syntax import Annotation, AttributeDefinition
+
+_TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}")
+
+
+def check_source(source: Annotation, attributes: Sequence[AttributeDefinition]) -> None:
+    """Refuse what the engine refuses of a ``@source``; MESH-L223 or MESH-L224."""
+    extension = _extension(source, Role.SOURCE)
+    _check_options(source, extension, _options(source), attributes)
+    mapper = _mapper(source, Role.SOURCE_MAPPER)
+    mapped = find(mapper.annotations, "attributes") if mapper is not None else None
+    if mapper is not None and mapped is not None:
+        _check_mapped(mapper, mapped, attributes)
+
+
+def _check_mapped(
+    mapper: Annotation, mapped: Annotation, attributes: Sequence[AttributeDefinition]
+) -> None:
+    keys = [key for key, _ in mapped.elements]
+    if None in keys and any(key is not None for key in keys):
+        raise _wrong(mapped, "@attributes has elements with and without names")
+    names = [attribute.name for attribute in attributes]
+    if None in keys:
+        if len(keys) != len(names):
+            raise _wrong(mapped, f"@attributes has {len(keys)} elements, the stream {len(names)}")
+        return
+    missing = next((name for name in names if name not in keys), None)
+    if missing is not None:
+        odd = next((key for key in keys if key is not None and key not in names), None)
+        hint = nearest(odd, names) if odd is not None else None
+        raise _wrong(mapped, f'@attributes says nothing of attribute "{missing}"', hint)
+
+
+def check_sink(sink: Annotation, attributes: Sequence[AttributeDefinition]) -> None:
+    """Refuse what the engine refuses of a ``@sink``; MESH-L223 or MESH-L224."""
+    extension = _extension(sink, Role.SINK)
+    mapper = _mapper(sink, Role.SINK_MAPPER)
+    if mapper is not None:
+        _check_payload(mapper, attributes)
+    options = _options(sink)
+    distribution = find(sink.annotations, "distribution")
+    if distribution is None:
+        _check_options(sink, extension, options, attributes)
+        return
+    strategy = _extension(distribution, Role.DISTRIBUTION, key="strategy")
+    given = _options(distribution, but="strategy")
+    _check_options(distribution, strategy, given, attributes)
+    destinations = [a for a in distribution.annotations if a.name.lower() == "destination"]
+    if not destinations:
+        hint = "Write @destination(..) in it for each."
+        raise _wrong(distribution, "@distribution has no destination", hint)
+    for destination in destinations:
+        _check_options(destination, extension, options | _options(destination), attributes)
+
+
+def check_store(store: Annotation) -> None:
+    """Refuse a ``@store`` of a kind that is not known; MESH-L223 or MESH-L224."""
+    _extension(store, Role.STORE)
+
+
+def _extension(annotation: Annotation, role: Role, key: str = "type") -> Extension:
+    name = annotation.get(key)
+    if name is None:
+        raise _wrong(
+            annotation,
+            f'@{annotation.name} has no element "{key}"',
+            f"Write @{annotation.name}({key}='..').",
+        )
+    found = find_extension(role, name)
+    if isinstance(found, Refusal):
+        raise _refused(annotation, found)
+    return found
+
+
+def _mapper(annotation: Annotation, role: Role) -> Annotation | None:
+    mappers = [a for a in annotation.annotations if a.name.lower() == "map"]
+    if len(mappers) > 1:
+        raise _wrong(mappers[1], "@map is given twice")
+    if not mappers:
+        return None
+    _extension(mappers[0], role)
+    return mappers[0]
+
+
+def _check_payload(mapper: Annotation, attributes: Iterable[AttributeDefinition]) -> None:
+    names = [attribute.name for attribute in attributes]
+    payload = find(mapper.annotations, "payload")
+    for _, text in payload.elements if payload is not None else ():
+        for name in _TEMPLATE.findall(text):
+            if name not in names:
+                message = f'@payload names attribute "{name}", which the stream doesn\'t have'
+                raise _wrong(payload or mapper, message, nearest(name, names))
+
+
+def _options(annotation: Annotation, but: str = "type") -> dict[str, str]:
+    return {key: text for key, text in annotation.elements if key is not None and key != but}
+
+
+def _check_options(
+    annotation: Annotation,
+    extension: Extension,
+    options: dict[str, str],
+    attributes: Iterable[AttributeDefinition],
+) -> None:
+    refusal = check_options(extension, options, [attribute.name for attribute in attributes])
+    if refusal is not None:
+        raise _refused(annotation, refusal)
+
+
+def _refused(annotation: Annotation, refusal: Refusal) -> MeshError:
+    return MeshError(
+        "MESH-L224",
+        refusal.message,
+        detail=refusal.detail,
+        hint=refusal.hint,
+        position=annotation.position,
+    )
+
+
+def _wrong(annotation: Annotation, message: str, hint: str | None = None) -> MeshError:
+    return MeshError("MESH-L223", message, hint=hint, position=annotation.position)

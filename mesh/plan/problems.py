@@ -1,0 +1,59 @@
+"""Several errors from one run, and none that only follows from another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from mesh.errors import MeshError, MeshErrors, all_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Value = TypeVar("Value")
+Arguments = ParamSpec("Arguments")
+
+
+class NotKnown(Exception):
+    """Something rests on what is wrong itself, and has been told; nothing more is to be said."""
+
+
+class Problems:
+    """The errors found so far."""
+
+    def __init__(self) -> None:
+        self._errors: list[MeshError] = []
+        #: How often something could not be made, told or not.
+        self.failures = 0
+
+    def attempt(
+        self, make: Callable[Arguments, Value], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Value | None:
+        """What ``make`` gives for the arguments; None if it fails, which is noted."""
+        try:
+            return make(*args, **kwargs)
+        except NotKnown:
+            self.failures += 1
+        except MeshError as error:
+            self.add(error)
+        return None
+
+    def add(self, error: MeshError) -> None:
+        """Note an error."""
+        self.failures += 1
+        self._errors.extend(all_errors(error))
+
+    def raise_any(self) -> None:
+        """Raise what was found, in the order of the text.
+
+        Raises:
+            MeshError: the only one, or several as ``MeshErrors``.
+        """
+        if not self._errors:
+            return
+        ordered = sorted(self._errors, key=_place)
+        raise ordered[0] if len(ordered) == 1 else MeshErrors(ordered)
+
+
+def _place(error: MeshError) -> tuple[int, int]:
+    at = error.position
+    return (at.line, at.column) if at is not None else (0, 0)
