@@ -52,6 +52,8 @@ _NUMBERS: Final = {
 }
 #: Words behind ``not`` that show it to be the name of an attribute.
 _AFTER_NAME: Final = ("as", "and", "or", "is", "in")
+#: Operators that are aggregators where a bracket follows, as in ``not and(b)``.
+_AGGREGATORS: Final = ("and", "or")
 _BEFORE_OPERAND: Final = ("(", "-", "+", "#", "!")
 
 
@@ -127,6 +129,8 @@ class _Expressions:
         """Whether ``not`` is an attribute here, as in ``not as x``."""
         cursor = self._cursor
         following = cursor.peek(1)
+        if cursor.sees_word(*_AGGREGATORS, ahead=1) and cursor.sees("(", ahead=2):
+            return False
         return (
             cursor.sees_word(*_AFTER_NAME, ahead=1)
             or following.kind is TokenKind.END

@@ -12,6 +12,7 @@ from mesh.errors import MeshError
 from mesh.language.parser import parse_expression
 from mesh.language.syntax import Literal, TimeUnit, Variable, find
 from mesh.plan.connections import check_sink, check_source, check_store
+from mesh.plan.durations import DURATIONS, duration_of
 from mesh.plan.scopes import nearest, unknown_attribute
 
 if TYPE_CHECKING:
@@ -111,8 +112,7 @@ def has_fault_stream(annotations: Iterable[Annotation]) -> bool:
 def check_table(definition: TableDefinition, schema: StreamSchema, problems: Problems) -> None:
     """Those of a table; MESH-L202, L223 or L224 for what the engine refuses."""
     keys = [a for a in definition.annotations if named(a, "primarykey")]
-    for annotation in keys[1:]:
-        problems.add(_wrong(annotation, "@PrimaryKey is given twice"))
+    refuse_second(definition.annotations, ("PrimaryKey", "Store"), problems)
     has_store = any(named(a, "store") for a in definition.annotations)
     indexed: set[str] = set()
     for annotation in definition.annotations:
@@ -169,18 +169,18 @@ def check_aggregation(annotation: Annotation, definition: AggregationDefinition)
     """One of an aggregation's; MESH-L223 or MESH-L224 for what the engine refuses."""
     if named(annotation, "store"):
         check_store(annotation)
-    if not named(annotation, "purge") or (annotation.get("enable") or "").lower() == "false":
+    if not named(annotation, "purge") or not _is_on(annotation):
         return
     _time(annotation, "interval")
     kept = find(annotation.annotations, "retentionPeriod")
     if kept is None:
         return
     for key, text in kept.elements:
+        unit = _kept_by(kept, key, definition)
         if text.lower() == "all":
             continue
         period_ms = _milliseconds(kept, str(key), text)
-        unit = _unit(str(key))
-        if unit is not None and period_ms < _KEPT_MS_MIN.get(unit, 0):
+        if period_ms < _KEPT_MS_MIN.get(unit, 0):
             raise _wrong(
                 kept,
                 f'values by {unit} can\'t be purged after "{text}"',
@@ -188,17 +188,51 @@ def check_aggregation(annotation: Annotation, definition: AggregationDefinition)
             )
 
 
-def _unit(key: str) -> TimeUnit | None:
-    return next((unit for unit in _KEPT_MS_MIN if key.lower().startswith(unit)), None)
+def _kept_by(kept: Annotation, key: str | None, definition: AggregationDefinition) -> TimeUnit:
+    """The duration that ``key`` names, by which the aggregation has to be kept."""
+    unit = duration_of(key) if key is not None else None
+    if unit is None:
+        said = f'names no duration with "{key}"' if key is not None else "has a time without a name"
+        hint = nearest(key or "", [f"{one}" for one in DURATIONS])
+        raise _wrong(kept, f"@retentionPeriod {said}", hint or "Write sec='2 min', day='1 year'.")
+    every = definition.every
+    places = [DURATIONS.index(one) for one in every.units if one in DURATIONS]
+    place = DURATIONS.index(unit)
+    is_kept = min(places) <= place <= max(places) if every.is_range else place in places
+    if places and not is_kept:
+        raise _wrong(kept, f'aggregation "{definition.name}" is not kept by {unit}')
+    return unit
+
+
+def _is_on(annotation: Annotation) -> bool:
+    """Whether ``enable`` says so, or says nothing."""
+    text = annotation.get("enable")
+    if text is None:
+        return True
+    if text.lower() not in ("true", "false"):
+        message = f'"enable" of @{annotation.name} is true or false, not "{text}"'
+        raise _wrong(annotation, message)
+    return text.lower() == "true"
+
+
+def refuse_second(
+    annotations: Iterable[Annotation], names: Iterable[str], problems: Problems
+) -> None:
+    """Note each annotation that stands there twice; ``names`` are those that may not."""
+    for name in names:
+        for annotation in [a for a in annotations if named(a, name.lower())][1:]:
+            problems.add(_wrong(annotation, f"@{name} is given twice"))
 
 
 def check_partition(annotation: Annotation) -> None:
     """One of a partition's; MESH-L223 for what the engine refuses."""
     if not named(annotation, "purge"):
         return
-    if annotation.get("idle.period") is None:
-        hint = "Write @purge(enable='true', interval='10 sec', idle.period='1 hour')."
-        raise _wrong(annotation, '@purge has no element "idle.period"', hint)
+    for key in ("enable", "idle.period"):
+        if annotation.get(key) is None:
+            hint = "Write @purge(enable='true', interval='10 sec', idle.period='1 hour')."
+            raise _wrong(annotation, f'@purge has no element "{key}"', hint)
+    _is_on(annotation)
     for key in ("interval", "idle.period"):
         _time(annotation, key)
 

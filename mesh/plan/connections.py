@@ -99,7 +99,15 @@ def _mapper(annotation: Annotation, role: Role) -> Annotation | None:
 
 def _check_payload(mapper: Annotation, attributes: Iterable[AttributeDefinition]) -> None:
     names = [attribute.name for attribute in attributes]
-    payload = find(mapper.annotations, "payload")
+    payloads = [a for a in mapper.annotations if a.name.lower() == "payload"]
+    if len(payloads) > 1:
+        raise _wrong(payloads[1], "@payload is given twice")
+    payload = payloads[0] if payloads else None
+    keys = [key for key, _ in payload.elements] if payload is not None else []
+    if payload is not None and len(set(keys)) < len(keys):
+        twice = next(key for key in keys if keys.count(key) > 1)
+        message = "values without names" if twice is None else f'values for "{twice}"'
+        raise _wrong(payload, f"@payload has two {message}")
     for _, text in payload.elements if payload is not None else ():
         for name in _TEMPLATE.findall(text):
             if name not in names:

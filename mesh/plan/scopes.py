@@ -107,12 +107,22 @@ class InputScope:
     #: Whether an app knows a stream, table, window .. of that name.
     is_known: Callable[[str], bool]
     own: int | None = None
+    #: The source whose attribute a name without a prefix is, where others have it too.
+    preferred: int | None = None
+    #: Whether a counted event's attribute has its own type without an index as well.
+    is_behind_select: bool = False
 
     @property
     def _seen(self) -> tuple[Source, ...]:
         if self.own is None:
             return self.sources
         return self.sources[: self.own + 1]
+
+    def answers(self, variable: Variable) -> bool:
+        """Whether the prefix of ``variable`` says something; that of no inner stream doesn't."""
+        return variable.kind is not StreamKind.INNER or any(
+            s.answers(str(variable.source), variable.kind) for s in self._seen
+        )
 
     def column(self, variable: Variable) -> Column:
         """An attribute of an input."""
@@ -126,7 +136,8 @@ class InputScope:
             raise self._unknown_source(variable)
         if len(found) > 1 and variable.kind is StreamKind.INNER:
             raise _ambiguous(variable, [s.name for s in found])
-        return found[0].column(variable, in_filter=self.own is not None)
+        is_exact = self.own is not None or self.is_behind_select
+        return found[0].column(variable, in_filter=is_exact)
 
     def _unqualified(self, variable: Variable) -> Column:
         if self.own is not None:
@@ -134,6 +145,8 @@ class InputScope:
         if len(self.sources) == 1:
             return self.sources[0].column(variable)
         found = [s for s in self.sources if variable.name in s.attributes]
+        if len(found) > 1 and self.preferred is not None:
+            found = [s for s in found if s.step == self.preferred] or found
         if not found:
             attributes = [a for s in self.sources for a in s.attributes.values()]
             raise unknown_attribute(variable, attributes, "what the query reads")
@@ -175,12 +188,45 @@ class InputScope:
         return tuple(columns)
 
     def inside(self) -> Scope:
-        """The same place."""
-        return self
+        """Here; but a name without a prefix is that of the first input, and of no other."""
+        return FirstScope(self)
 
     def takes_tables(self) -> bool:
         """Not in the filter of an event."""
         return self.own is None
+
+
+@dataclass(frozen=True, slots=True)
+class FirstScope:
+    """Inside of ``in``: names without a prefix are those of the first input only."""
+
+    around: InputScope
+
+    def column(self, variable: Variable) -> Column:
+        """An attribute of the first input, or with its prefix that of another."""
+        if variable.source is None or not self.around.answers(variable):
+            return self.around.sources[0].column(variable)
+        return self.around.column(variable)
+
+    def has(self, name: str) -> bool:
+        """Whether the first input has it."""
+        return name in self.around.sources[0].attributes
+
+    def event(self, name: str, kind: StreamKind, index: int | None) -> EventIsNull | None:
+        """As around."""
+        return self.around.event(name, kind, index)
+
+    def spread(self, position: Position) -> tuple[Column, ...]:
+        """As around."""
+        return self.around.spread(position)
+
+    def inside(self) -> Scope:
+        """The same place."""
+        return self
+
+    def takes_tables(self) -> bool:
+        """As around."""
+        return self.around.takes_tables()
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +244,7 @@ class OutputScope:
         """An output attribute; or an input's."""
         if self.reads_input:
             if variable.source is not None or variable.name not in self.output.attributes:
-                return self.input.column(variable)
+                return replace(self.input, is_behind_select=True).column(variable)
         elif variable.source is not None and not (
             self.output.answers(variable.source, variable.kind) or variable.kind is StreamKind.INNER
         ):
@@ -220,7 +266,7 @@ class OutputScope:
 
     def inside(self) -> Scope:
         """The input: the output means nothing inside of ``in``."""
-        return self.input
+        return self.input.inside()
 
     def takes_tables(self) -> bool:
         """It does."""
@@ -241,7 +287,8 @@ class RowScope:
 
     def column(self, variable: Variable) -> Column:
         """An attribute of the table or of the output."""
-        if variable.source is not None:
+        # The engine passes over a mark of inner streams, and the name behind it.
+        if variable.source is not None and variable.kind is not StreamKind.INNER:
             if not self.table.answers(variable.source, variable.kind):
                 hint = f'The table\'s attributes have "{self.table.name}." before them, '
                 raise unknown_source(variable, [self.table.name], f"{hint}the query's none.")

@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
-import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError, Position
-from mesh.functions.catalogue import DOCUMENTED_FUNCTIONS, INCREMENTAL_AGGREGATORS, SCALARS
-from mesh.language.syntax import TimeUnit
+from mesh.functions.catalogue import (
+    DOCUMENTED_FUNCTIONS,
+    INCREMENTAL_AGGREGATORS,
+    SCALARS,
+    Kind,
+)
+from mesh.language.syntax import Call, StreamKind, Variable
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.plan.bound import BoundWithin, Constant
+from mesh.plan.durations import DURATIONS, duration_of
 from mesh.plan.expressions import bind_expression, type_of
-from mesh.plan.scopes import nearest
+from mesh.plan.scopes import nearest, unknown_source
 
 if TYPE_CHECKING:
-    from mesh.language.syntax import Durations, Expression, WithinRange
+    from mesh.language.syntax import Durations, Expression, Selector, TimeUnit, WithinRange
     from mesh.plan.bind.names import Names
     from mesh.plan.bound import BoundExpression, Column
+    from mesh.plan.expressions import Vocabulary
     from mesh.plan.scopes import Scope
 
-#: What an aggregation is kept by, from short to long.
-DURATIONS: Final = (
-    TimeUnit.SECOND,
-    TimeUnit.MINUTE,
-    TimeUnit.HOUR,
-    TimeUnit.DAY,
-    TimeUnit.MONTH,
-    TimeUnit.YEAR,
-)
 #: What may be called in the select clause of an aggregation.
 AGGREGATION_FUNCTIONS: Final = SCALARS | INCREMENTAL_AGGREGATORS | DOCUMENTED_FUNCTIONS
 TIMESTAMP: Final = Attribute("AGG_TIMESTAMP", AttributeType.LONG)
 
-_PER: Final = re.compile(
-    r"(sec|seconds?|min|minutes?|hours?|days?|months?|years?)\Z", re.IGNORECASE
-)
 _TIMES: Final = (AttributeType.STRING, AttributeType.LONG)
 
 
@@ -71,6 +66,33 @@ def check_time(column: Column, position: Position) -> None:
             hint="A long is milliseconds; a string is like '2019-10-07 10:00:00'.",
             position=position,
         )
+
+
+def refuse_prefix(variable: Variable) -> None:
+    """Refuse ``group by S.a``, as the engine does; MESH-L203."""
+    if variable.source is not None and variable.kind is not StreamKind.INNER:
+        raise unknown_source(variable, [], f"Write group by {variable.name}.")
+
+
+def without_prefixes(selector: Selector, vocabulary: Vocabulary) -> Selector:
+    """The selector as the engine reads it: it passes over ``S.`` in ``select sum(S.a) as x``."""
+    attributes = tuple(
+        replace(one, expression=_bare(one.expression, vocabulary)) for one in selector.attributes
+    )
+    return replace(selector, attributes=attributes)
+
+
+def _bare(expression: Expression, vocabulary: Vocabulary) -> Expression:
+    if not isinstance(expression, Call) or expression.namespace is not None:
+        return expression
+    signature = vocabulary.functions.get(expression.name)
+    if signature is None or signature.kind is not Kind.AGGREGATOR:
+        return expression
+    arguments = tuple(
+        Variable(one.name, position=one.position) if isinstance(one, Variable) else one
+        for one in expression.arguments
+    )
+    return replace(expression, arguments=arguments)
 
 
 def found_schema(name: str, outputs: StreamSchema) -> StreamSchema:
@@ -121,13 +143,6 @@ def bind_per(
             f"'per' knows no '{per.value}'", written, near or f"It is one of {', '.join(known)}."
         )
     return per
-
-
-def duration_of(text: str) -> TimeUnit | None:
-    """The duration that a text names, ``day``, ``DAYS``; None if it names none."""
-    if not _PER.match(text):
-        return None
-    return next(unit for unit in DURATIONS if text.lower().startswith(unit))
 
 
 def _missing(what: str, position: Position) -> MeshError:

@@ -25,12 +25,15 @@ from mesh.plan.annotations import (
     has_fault_stream,
     indexes,
     primary_key,
+    refuse_second,
 )
 from mesh.plan.bind.aggregations import (
     AGGREGATION_FUNCTIONS,
     check_time,
     durations,
     found_schema,
+    refuse_prefix,
+    without_prefixes,
 )
 from mesh.plan.bind.inputs import bind_stream, bind_window
 from mesh.plan.bind.names import Known, timestamps
@@ -224,6 +227,7 @@ def _complete(definition: Definition, defined: Defined, names: Names, problems: 
     """Look up what stands in ``definition``, and keep it as bound."""
     match definition:
         case StreamDefinition():
+            refuse_second(definition.annotations, ("OnError", "Async"), problems)
             _each(definition.annotations, problems, lambda a: check_stream(a, definition))
             defined.stream_annotations += [(definition.name, a) for a in definition.annotations]
         case TableDefinition():
@@ -334,8 +338,10 @@ def _complete_aggregation(
     time = problems.attempt(scope.column, by) if by is not None else None
     if time is not None and by is not None:
         problems.attempt(check_time, time, by.position)
+    for variable in definition.selector.group_by:
+        problems.attempt(refuse_prefix, variable)
     selection = bind_selection(
-        definition.selector,
+        without_prefixes(definition.selector, vocabulary),
         scope,
         vocabulary,
         problems,

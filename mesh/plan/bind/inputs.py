@@ -220,7 +220,7 @@ def bind_join(
     if written.on is not None:
         condition = written.on
         # The engine takes any expression here, not only conditions.
-        on = problems.attempt(bind_expression, condition, scope, names.vocabulary)
+        on = problems.attempt(bind_expression, condition, _for_on(scope, sides), names.vocabulary)
         if on is not None:
             problems.attempt(_check_condition, written, sides, on)
     within = per = None
@@ -268,6 +268,12 @@ def _joined(
     if SourceKind.AGGREGATION in (left[0].kind, right[0].kind):
         first = replace(first, attributes={**first.attributes, **by_name(_SPAN)})
     return first, second
+
+
+def _for_on(scope: InputScope, sides: Sequence[BoundStream]) -> InputScope:
+    """Beside an aggregation, a name that both sides have is the stream's in the condition."""
+    streams = [n for n, side in enumerate(sides) if side.kind is not SourceKind.AGGREGATION]
+    return replace(scope, preferred=streams[0]) if len(streams) == 1 else scope
 
 
 def _check_sides(written: JoinInput, sides: Sequence[BoundStream]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError, Position
 from mesh.language.syntax import InsertInto, ReturnEvents
-from mesh.plan.bind.aggregations import bind_per, bind_within, duration_of
+from mesh.plan.bind.aggregations import bind_per, bind_within
 from mesh.plan.bind.names import Known, Names, shortened
 from mesh.plan.bind.outputs import bind_action
 from mesh.plan.bind.selection import Selection, bind_selection
@@ -18,6 +18,7 @@ from mesh.plan.bound import (
     Constant,
     SourceKind,
 )
+from mesh.plan.durations import duration_of
 from mesh.plan.expressions import bind_expression
 from mesh.plan.problems import Problems
 from mesh.plan.scopes import InputScope, Source, by_name, nearest
@@ -124,7 +125,7 @@ def _action(query: OnDemandQuery, produced: StreamSchema, names: Names) -> Actio
         return Answer(produced, position=output.position)
     if isinstance(output, InsertInto):
         names.table(output.stream.name, output.stream.position)
-    return bind_action(output, produced, names, bare_is_table=True)
+    return bind_action(output, produced, names, bare_is_table=not query.selector.attributes)
 
 
 def _readable(written: StoreInput, names: Names) -> tuple[SourceKind, StreamSchema]:

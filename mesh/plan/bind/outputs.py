@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from mesh.errors import MeshError
@@ -71,15 +70,10 @@ def _insert(reference: StreamReference, produced: StreamSchema, names: Names) ->
     if reference.kind is not StreamKind.PLAIN:
         kind = SourceKind.INNER if reference.kind is StreamKind.INNER else SourceKind.FAULT
     if known is None or known.schema is None:
-        return Insert(replace(produced, name=_written_name(reference)), kind, position=at)
+        return Insert(produced, kind, position=at)
     if known.schema.attributes != produced.attributes:
         raise _unfit(produced, known.schema, known.kind, reference)
     return Insert(known.schema, kind, position=at)
-
-
-def _written_name(reference: StreamReference) -> str:
-    # What is inserted into !S comes out of S.
-    return reference.name if reference.kind is StreamKind.FAULT else str(reference)
 
 
 def _unfit(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from mesh.errors import MeshError
 from mesh.language.syntax import RangePartition, ValuePartition
-from mesh.plan.annotations import check_partition
+from mesh.plan.annotations import check_partition, refuse_second
 from mesh.plan.bind.names import EVENTS
 from mesh.plan.bind.queries import bind_query
 from mesh.plan.bound import BoundKey, BoundPartition, BoundRange
@@ -26,6 +26,7 @@ def bind_partition(
 ) -> BoundPartition | None:
     """A partition; None if something in it is wrong, which is noted."""
     failures = problems.failures
+    refuse_second(written.annotations, ("purge",), problems)
     for annotation in written.annotations:
         problems.attempt(check_partition, annotation)
     keys: dict[str, BoundKey | None] = {}

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from mesh.errors import MeshError
-from mesh.language.syntax import AnonymousInput, InsertInto, JoinInput, StateInput, StreamInput
+from mesh.language.syntax import (
+    AnonymousInput,
+    InsertInto,
+    JoinInput,
+    StateInput,
+    StreamInput,
+    StreamKind,
+)
 from mesh.plan.bind.inputs import bind_join, bind_stream
 from mesh.plan.bind.outputs import bind_action
 from mesh.plan.bind.selection import bind_selection
@@ -13,7 +20,7 @@ from mesh.plan.bind.states import bind_pattern
 from mesh.plan.bound import BoundQuery, BoundRate, BoundStream
 
 if TYPE_CHECKING:
-    from mesh.language.syntax import OutputRate, Query, QueryInput
+    from mesh.language.syntax import OutputRate, Query, QueryInput, StreamReference
     from mesh.plan.bind.names import Names
     from mesh.plan.bound import BoundJoin, BoundPattern
     from mesh.plan.problems import Problems
@@ -40,7 +47,7 @@ def _bind(query: Query, name: str, names: Names, problems: Problems) -> BoundQue
         return None
     source, scope = found
     written = query.output
-    output = str(written.stream) if isinstance(written, InsertInto) else ""
+    output = _output_name(written.stream) if isinstance(written, InsertInto) else ""
     at = written.stream.position if isinstance(written, InsertInto) else written.position
     selection = bind_selection(
         query.selector,
@@ -72,6 +79,11 @@ def _bind(query: Query, name: str, names: Names, problems: Problems) -> BoundQue
         annotations=query.annotations,
         position=query.position,
     )
+
+
+def _output_name(stream: StreamReference) -> str:
+    """What ``having`` calls the output; that into ``!S`` as the one into ``S``."""
+    return stream.name if stream.kind is StreamKind.FAULT else str(stream)
 
 
 def _input(

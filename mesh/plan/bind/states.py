@@ -1,8 +1,8 @@
 """Patterns and sequences, bound: their events in order, and how they belong together.
 
 Events are numbered in the order in which the engine sees to them: that of the text, but of ``and``
-and ``or`` the right one first.  A filter knows the events before its own in that order, and
-``select *`` puts them out in it.
+and ``or`` the right one first, and one that is absent behind one that is not.  A filter knows the
+events before its own in that order, and ``select *`` puts them out in it.
 """
 
 from __future__ import annotations
@@ -88,13 +88,19 @@ def _events(root: StateElement) -> Iterator[tuple[EventElement, bool]]:
             case AbsentElement():
                 yield element.event, False
             case LogicalElement():
-                pending += ((element.left, False), (element.right, False))
+                pending += ((side, False) for side in _last_first(element))
             case EveryElement():
                 pending.append((element.element, False))
             case NextElement():
                 pending.extend((part, False) for part in reversed(element.elements))
             case _:
                 assert_never(element)
+
+
+def _last_first(pair: LogicalElement) -> tuple[EventElement | AbsentElement, ...]:
+    if isinstance(pair.right, AbsentElement) and isinstance(pair.left, EventElement):
+        return pair.right, pair.left
+    return pair.left, pair.right
 
 
 def _step(
