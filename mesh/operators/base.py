@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Longs = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Kinds = npt.NDArray[np.int8]
 
 # The type stubs lack it.
 _Concat = Callable[[list[pa.RecordBatch]], pa.RecordBatch]
@@ -31,6 +32,12 @@ _concat: _Concat = getattr(pa, "concat_batches")  # noqa: B009
 
 #: The ``path`` of what a timer of the operator itself caused; the executor puts in the real one.
 OWN_TIMER = -1
+
+
+#: ``Events.kind``: enters; leaves a window; sets the aggregates of its instance back to nothing.
+CURRENT, EXPIRED, RESET = 0, 1, 2
+#: ``Events.instance`` outside of partitions.
+WHOLE = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +48,12 @@ class Events:
     ``clock_ms``: int64[n], the time it was when the event came; never falls, and may be later than
     the event's own time.
     ``order``, ``path``: int64[n], the place in the total order of what caused it (see above).
-    ``expired``: bool[n], whether it leaves a window rather than enters.
+    ``chunk``: int64[n], tells apart what one operator puts out under one (order, clock, path) in
+    several pieces, in order; 0 where it does not.  Events alike in all four are one chunk, which
+    the reference engine hands on at once: what it sends as an array, what a batch window lets go.
+    ``kind``: int8[n], ``CURRENT``, ``EXPIRED`` or ``RESET``; what is in the row of a ``RESET``
+    means nothing.
+    ``instance``: int64[n], of a partition the number of the key; ``WHOLE`` outside.
     ``rows``: the attributes.
     """
 
@@ -49,21 +61,48 @@ class Events:
     clock_ms: Longs
     order: Longs
     path: Longs
-    expired: Bools
+    chunk: Longs
+    kind: Kinds
+    instance: Longs
     rows: pa.RecordBatch
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
 
+    @property
+    def expired(self) -> Bools:
+        """bool[n], whether it leaves a window rather than enters."""
+        return np.equal(self.kind, EXPIRED)
+
     def take(self, indices: Longs) -> Events:
         """The events at ``indices``."""
+        return self.at(indices).with_rows(self.rows.take(indices))
+
+    def at(self, indices: Longs) -> Events:
+        """The events at ``indices``, all but their attributes: ``rows`` stay as they are."""
         return Events(
             self.time_ms[indices],
             self.clock_ms[indices],
             self.order[indices],
             self.path[indices],
-            self.expired[indices],
-            self.rows.take(indices),
+            self.chunk[indices],
+            self.kind[indices],
+            self.instance[indices],
+            self.rows,
+        )
+
+    def slice(self, start: int, stop: int) -> Events:
+        """The events from ``start`` to below ``stop``, without a copy."""
+        cut = slice(start, stop)
+        return Events(
+            self.time_ms[cut],
+            self.clock_ms[cut],
+            self.order[cut],
+            self.path[cut],
+            self.chunk[cut],
+            self.kind[cut],
+            self.instance[cut],
+            self.rows.slice(start, stop - start),
         )
 
     def where(self, mask: Bools) -> Events:
@@ -78,9 +117,8 @@ class Events:
 def no_events(schema: pa.Schema) -> Events:
     """A run of length 0."""
     none = np.empty(0, dtype=np.int64)
-    return Events(
-        none, none, none, none, np.empty(0, dtype=np.bool_), pa.RecordBatch.from_pylist([], schema)
-    )
+    rows = pa.RecordBatch.from_pylist([], schema)
+    return Events(none, none, none, none, none, np.empty(0, dtype=np.int8), none, rows)
 
 
 def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -88,25 +126,33 @@ def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else _concat(list(batches))
 
 
-def merge(runs: Sequence[Events], schema: pa.Schema) -> Events:
-    """Runs of events with one schema, as one run in the total order."""
+def join(runs: Sequence[Events], schema: pa.Schema) -> Events:
+    """Runs of events with one schema, one behind the other."""
     runs = [run for run in runs if len(run)]
     if not runs:
         return no_events(schema)
     if len(runs) == 1:
         return runs[0]
-    order = np.concatenate([run.order for run in runs])
-    clock_ms = np.concatenate([run.clock_ms for run in runs])
-    path = np.concatenate([run.path for run in runs])
-    together = Events(
+    return Events(
         np.concatenate([run.time_ms for run in runs]),
-        clock_ms,
-        order,
-        path,
-        np.concatenate([run.expired for run in runs]),
+        np.concatenate([run.clock_ms for run in runs]),
+        np.concatenate([run.order for run in runs]),
+        np.concatenate([run.path for run in runs]),
+        np.concatenate([run.chunk for run in runs]),
+        np.concatenate([run.kind for run in runs]),
+        np.concatenate([run.instance for run in runs]),
         concat([run.rows for run in runs]),
     )
-    return together.take(np.lexsort((path, clock_ms, order)))
+
+
+def merge(runs: Sequence[Events], schema: pa.Schema) -> Events:
+    """Runs of events with one schema, as one run in the total order."""
+    runs = [run for run in runs if len(run)]
+    together = join(runs, schema)
+    if len(runs) < 2:
+        return together
+    keys = (together.chunk, together.path, together.clock_ms, together.order)
+    return together.take(np.lexsort(keys))
 
 
 @dataclass(frozen=True, slots=True)

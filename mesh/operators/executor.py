@@ -13,7 +13,18 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.errors import MeshError
-from mesh.operators.base import OWN_TIMER, Events, Longs, State, Timeline, concat, part, prefixed
+from mesh.operators.base import (
+    CURRENT,
+    OWN_TIMER,
+    WHOLE,
+    Events,
+    Longs,
+    State,
+    Timeline,
+    concat,
+    part,
+    prefixed,
+)
 from mesh.operators.inputs import Inputs
 from mesh.operators.paths import Paths
 from mesh.operators.queries import start
@@ -108,7 +119,9 @@ class Executor:
                 clocks_ms[part_.index],
                 2 * (self._events + part_.index) + 1,
                 np.full(len(part_.index), self._paths.roots[part_.stream], dtype=np.int64),
-                np.zeros(len(part_.index), dtype=np.bool_),
+                np.zeros(len(part_.index), dtype=np.int64),
+                np.full(len(part_.index), CURRENT, dtype=np.int8),
+                np.full(len(part_.index), WHOLE, dtype=np.int64),
                 part_.rows,
             )
             flowing.setdefault(part_.stream, []).append(events)
@@ -147,8 +160,9 @@ class Executor:
         order = np.concatenate([events.order for _, events in leaving])
         clock_ms = np.concatenate([events.clock_ms for _, events in leaving])
         path = np.concatenate([events.path for _, events in leaving])
+        chunk = np.concatenate([events.chunk for _, events in leaving])
         place = np.empty(len(order), dtype=np.int64)
-        place[np.lexsort((path, clock_ms, order))] = np.arange(1, len(order) + 1)
+        place[np.lexsort((chunk, path, clock_ms, order))] = np.arange(1, len(order) + 1)
         place += self.outputs_count
         self.outputs_count += len(order)
 

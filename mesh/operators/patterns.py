@@ -21,7 +21,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import Events, Longs, State, concat, no_events, part, prefixed
+from mesh.operators.base import (
+    CURRENT,
+    WHOLE,
+    Events,
+    Longs,
+    State,
+    join,
+    no_events,
+    part,
+    prefixed,
+)
 from mesh.operators.expressions import Frame, columns_of, compile_filter
 from mesh.operators.matching import StepMatcher
 from mesh.operators.pending import Pending, PendingStore
@@ -128,20 +138,13 @@ class Pattern:
                     clock_ms[last],
                     order[last],
                     path[last],
-                    np.zeros(len(last), dtype=np.bool_),
+                    np.zeros(len(last), dtype=np.int64),
+                    np.full(len(last), CURRENT, dtype=np.int8),
+                    np.full(len(last), WHOLE, dtype=np.int64),
                     done,
                 )
             )
-        if len(results) == 1:
-            return results[0]
-        return Events(
-            np.concatenate([r.time_ms for r in results]),
-            np.concatenate([r.clock_ms for r in results]),
-            np.concatenate([r.order for r in results]),
-            np.concatenate([r.path for r in results]),
-            np.concatenate([r.expired for r in results]),
-            concat([r.rows for r in results]),
-        )
+        return join(results, self.schema)
 
     def _runs(self, time_ms: Longs) -> list[tuple[int, int]]:
         """Cuts a batch whose events are so late that ``within`` looks backwards too."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from mesh.language.syntax import EventKind
 from mesh.operators.aggregates import Batch
 from mesh.operators.aggregators import Aggregators
-from mesh.operators.base import State
+from mesh.operators.base import CURRENT, State
 from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.groups import Groups
 from mesh.operators.segments import Segments
@@ -72,7 +72,7 @@ class Selector:
         going: np.ndarray[tuple[int], np.dtype[np.bool_]]
         match self._kind:
             case EventKind.CURRENT:
-                going = ~events.expired
+                going = events.kind == CURRENT
             case EventKind.EXPIRED:
                 going = events.expired
             case EventKind.ALL:
@@ -86,7 +86,7 @@ class Selector:
             schema=self._schema,
         )
         result = events.with_rows(rows).where(going)
-        return replace(result, expired=np.zeros(len(result), dtype=np.bool_))
+        return replace(result, kind=np.full(len(result), CURRENT, dtype=np.int8))
 
     def _aggregate(self, aggregators: Aggregators, frame: Frame, events: Events) -> None:
         count = len(events)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import OWN_TIMER, Events, Longs, State, Timeline, concat
+from mesh.operators.base import EXPIRED, OWN_TIMER, WHOLE, Events, Longs, State, Timeline, concat
 
 #: Rows up to which small chunks are put together.
 CHUNK_ROWS = 4096
@@ -186,7 +186,9 @@ class TimeWindow:
             woven(time_ms, events.clock_ms),
             woven(order, events.order),
             woven(path, events.path),
-            woven(np.True_, events.expired),
+            np.zeros(gone + count, dtype=np.int64),
+            woven(np.int8(EXPIRED), events.kind),
+            np.full(gone + count, WHOLE, dtype=np.int64),
             every.take(source),
         )
 
