@@ -54,6 +54,12 @@ _NUMBERS: Final = {
 _AFTER_NAME: Final = ("as", "and", "or", "is", "in")
 #: Operators that are aggregators where a bracket follows, as in ``not and(b)``.
 _AGGREGATORS: Final = ("and", "or")
+#: Clauses that follow an attribute, by their first two words.
+_CLAUSES: Final = {
+    "insert": ("into", "all", "current", "expired", "events"),
+    "group": ("by",),
+    "order": ("by",),
+}
 _BEFORE_OPERAND: Final = ("(", "-", "+", "#", "!")
 
 
@@ -131,6 +137,9 @@ class _Expressions:
         following = cursor.peek(1)
         if cursor.sees_word(*_AGGREGATORS, ahead=1) and cursor.sees("(", ahead=2):
             return False
+        for first, seconds in _CLAUSES.items():
+            if cursor.sees_word(first, ahead=1) and cursor.sees_word(*seconds, ahead=2):
+                return True
         return (
             cursor.sees_word(*_AFTER_NAME, ahead=1)
             or following.kind is TokenKind.END

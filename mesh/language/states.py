@@ -116,6 +116,10 @@ class _States:
         #: Where the first thing stood that only patterns or only sequences have.
         self._pattern_only: Position | None = None
         self._sequence_only: Position | None = None
+        #: Where brackets stood around the first event: sequences have them only if an event in
+        #: them is absent.
+        self._first_brackets: Position | None = None
+        self._has_absence = False
 
     @property
     def kind(self) -> StateKind:
@@ -187,9 +191,8 @@ class _States:
         group = self._groups.pop()
         element = group.chain
         is_first = len(self._groups) == 1 and not self._groups[0].elements
-        if is_first and not _has_absence(element):
-            # Sequences start with brackets only if an event in them is absent.
-            self._pattern_only = self._pattern_only or group.position
+        if is_first:
+            self._first_brackets = self._first_brackets or group.position
         if group.is_every:
             self._add(EveryElement(element, position=group.position))
         elif isinstance(element, NextElement):
@@ -212,6 +215,8 @@ class _States:
         elements.append(element)
 
     def _check_kind(self) -> None:
+        if not self._has_absence:
+            self._pattern_only = self._pattern_only or self._first_brackets
         if self.kind is StateKind.SEQUENCE and self._pattern_only is not None:
             raise MeshError(
                 "MESH-L104",
@@ -295,6 +300,7 @@ class _States:
         return number
 
     def _absent(self) -> AbsentElement:
+        self._has_absence = True
         cursor = self._cursor
         position = cursor.position
         cursor.expect_word("not")
@@ -327,6 +333,7 @@ class _States:
         self, left: EventElement | AbsentElement, operator: LogicalOperator
     ) -> AbsentElement:
         """``.. and not S``, whose time may be left out if the other side is a plain event."""
+        self._has_absence = True
         cursor = self._cursor
         position = cursor.position
         cursor.expect_word("not")
@@ -342,11 +349,3 @@ class _States:
 def _is_absent(element: StateElement) -> bool:
     inner = element.element if isinstance(element, EveryElement) else element
     return isinstance(inner, AbsentElement)
-
-
-def _has_absence(element: StateElement) -> bool:
-    if isinstance(element, NextElement):
-        return any(_has_absence(inner) for inner in element.elements)
-    if isinstance(element, LogicalElement):
-        return isinstance(element.left, AbsentElement) or isinstance(element.right, AbsentElement)
-    return isinstance(element, AbsentElement)

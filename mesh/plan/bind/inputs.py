@@ -271,9 +271,9 @@ def _joined(
 
 
 def _for_on(scope: InputScope, sides: Sequence[BoundStream]) -> InputScope:
-    """Beside an aggregation, a name that both sides have is the stream's in the condition."""
-    streams = [n for n, side in enumerate(sides) if side.kind is not SourceKind.AGGREGATION]
-    return replace(scope, preferred=streams[0]) if len(streams) == 1 else scope
+    """Beside an aggregation, a name that both sides have is the left one's in the condition."""
+    has_aggregation = any(side.kind is SourceKind.AGGREGATION for side in sides)
+    return replace(scope, preferred=0) if has_aggregation else scope
 
 
 def _check_sides(written: JoinInput, sides: Sequence[BoundStream]) -> None:
