@@ -9,19 +9,17 @@ import signal
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from mesh.jetstream import server
-from pyspark_nats import acks, atomic, frames, outgoing, plain, publish, sink_options, wire
+from pyspark_nats import acks, atomic, fetch, frames, outgoing, plain, publish, sink_options, wire
 from pyspark_nats.arrow import arrow
 from pyspark_nats.connection import Connection
 from pyspark_nats.errors import StaleWriterError
-
-if TYPE_CHECKING:
-    pass
+from pyspark_nats.ranges import Blocks, StreamRange
 
 ROWS = 60_000
 STEP = 10_000
@@ -379,3 +377,28 @@ def test_large_empty_and_binary_payloads_and_a_thousand_subjects(
         assert broker.payloads("S", "ev.2") == [b"\r\n\0\xff"]
         state = broker.call("STREAM.INFO.S", subjects_filter="ev.>")["state"]
         assert len(state["subjects"]) == 1000
+
+
+@pytest.mark.nats
+def test_a_hundred_thousand_subjects_are_written_and_read_by_a_wildcard(
+    broker: Any, publisher: Any
+) -> None:
+    count = 100_000
+    broker.create("S", "ev.>")
+    numbers_ = range(count)
+    batch = arrow.record_batch(
+        {
+            "data": pa.array([b"%d" % n for n in numbers_], pa.binary()),
+            "subject": pa.array([f"ev.{n % 10}.{n}" for n in numbers_]),
+        }
+    )
+    done = outgoing.completed(batch, stream="S", subject="", producer="p", first_position=0)
+    publisher(broker.url).write(done)
+    for wanted, expected in (("ev.7.*", range(7, count, 10)), ("ev.*.99999", (99_999,))):
+        found = StreamRange("S", 0, broker.info("S").last, 0, 0, subjects=(wanted,))
+        read = [
+            payload
+            for part in fetch.read_range(broker.connection, found, Blocks())
+            for payload in part.data.to_pylist()
+        ]
+        assert read == [b"%d" % n for n in expected]
