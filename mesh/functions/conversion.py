@@ -1,8 +1,7 @@
 """``convert(x, 'type')``: between types as the reference engine does it.
 
 Text is read and written with Java's rules.  That is done once for each distinct value, in Python:
-Arrow knows neither Java's number formats nor its parsers.  A double is written with the fewest
-digits that read back as the same double; Java before 19 sometimes writes more.
+Arrow knows neither Java's number formats nor its parsers.
 """
 
 from __future__ import annotations
@@ -15,6 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mesh.functions import kernels
+from mesh.functions.objects import object_text
+from mesh.functions.texts import java_text as java_text
 from mesh.functions.vectors import Vector, dtype_of
 from mesh.model.types import AttributeType
 
@@ -63,6 +64,9 @@ def _from_text(vector: Vector, type: AttributeType) -> Vector:
 def _to_text(vector: Vector) -> Vector:
     if vector.type is AttributeType.STRING:
         return vector
+    if vector.type is AttributeType.OBJECT:
+        texts = [None if value is None else object_text(value) for value in vector.values]
+        return Vector(AttributeType.STRING, pa.array(texts, pa.string()))
     array = vector.to_arrow(len(vector))
     if vector.type is AttributeType.FLOAT:
         text = _each(array, lambda x: java_text(np.float32(x)), pa.string())
@@ -102,16 +106,3 @@ def _parse_real(text: str) -> float | None:
     except OverflowError:
         value = float("inf")
     return -value if sign == "-" else value
-
-
-def java_text(value: np.float32 | np.float64) -> str:
-    """A number as Java writes it: plain from 0.001 to below ten million, else ``1.5E-7``."""
-    if np.isnan(value):
-        return "NaN"
-    if np.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    size = abs(float(value))
-    if size == 0 or 1e-3 <= size < 1e7:
-        return np.format_float_positional(value, unique=True, trim="0")
-    mantissa, exponent = np.format_float_scientific(value, unique=True, trim="0").split("e")
-    return f"{mantissa}E{int(exponent)}"

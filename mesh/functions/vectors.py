@@ -1,4 +1,4 @@
-"""A column of values as the kernels see it: NumPy for numbers and bools, Arrow for strings.
+"""A column of values as the kernels see it: in NumPy, and strings in Arrow.
 
 NumPy's integers wrap like Java's and its doubles are IEEE's, so kernels over them have the
 reference engine's results bit for bit.  Nulls stand beside the values as a mask.  A constant is a
@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mesh.functions.objects import from_binary, object_array, to_binary
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
@@ -37,8 +38,9 @@ class Vector:
     """Values of one type, length n, or length 1 for a constant.
 
     ``values``: a NumPy array of the type's width; for strings an Arrow string array, which carries
-    its own nulls.  ``nulls``: bool, True where there is no value, or None when none is missing
-    (always None for strings).  The value under a null is any.
+    its own nulls; for objects a NumPy array of Python values as ``mesh.functions.objects`` has
+    them, None for null.  ``nulls``: bool, True where there is no value, or None when none is
+    missing (always None for strings and objects).  The value under a null is any.
     """
 
     type: AttributeType
@@ -53,6 +55,9 @@ class Vector:
         """True where there is no value, one for each value."""
         if self.type is AttributeType.STRING:
             return np.asarray(self.values.is_null().to_numpy(zero_copy_only=False))
+        if self.type is AttributeType.OBJECT:
+            missing = (value is None for value in self.values)
+            return np.fromiter(missing, dtype=np.bool_, count=len(self.values))
         if self.nulls is None:
             return np.zeros(len(self.values), dtype=np.bool_)
         return self.nulls
@@ -72,7 +77,9 @@ class Vector:
         if len(self) != length:
             self = self.spread(length)
         array: pa.Array[Any] = self.values
-        if self.type is not AttributeType.STRING:
+        if self.type is AttributeType.OBJECT:
+            array = to_binary(self.values)
+        elif self.type is not AttributeType.STRING:
             array = pa.array(self.values, mask=self.nulls)
         return array if array.type == wanted else array.cast(wanted, safe=False)
 
@@ -101,6 +108,8 @@ def from_arrow(array: pa.Array[Any] | pa.ChunkedArray[Any], type: AttributeType)
         array = array.cast(type.arrow, safe=False)
     if type is AttributeType.STRING:
         return Vector(type, array)
+    if type is AttributeType.OBJECT:
+        return Vector(type, from_binary(array))
     if array.null_count == 0:
         return Vector(type, array.to_numpy(zero_copy_only=False))
     nulls = array.is_null().to_numpy(zero_copy_only=False)
@@ -112,6 +121,8 @@ def constant(value: str | int | float | bool | None, type: AttributeType | None)
     """One value that broadcasts; a bare ``null`` is a bool without a value."""
     if type is AttributeType.STRING:
         return Vector(type, pa.array([value], pa.string()))
+    if type is AttributeType.OBJECT:
+        return Vector(type, object_array([value]))
     kind = type or AttributeType.BOOL
     values = np.array([0 if value is None else value]).astype(dtype_of(kind))
     return Vector(kind, values, np.ones(1, dtype=np.bool_) if value is None else None)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class AttributeType(StrEnum):
     """SiddhiQL's attribute types.
 
-    ``object`` can be named in a definition but has no Arrow type: it never crosses the wire.
+    A column of objects is binary in Arrow: each packed as ``mesh.functions.objects`` does.
     """
 
     STRING = "string"
@@ -33,7 +33,7 @@ class AttributeType(StrEnum):
 
     @property
     def arrow(self) -> pa.DataType:
-        """The Arrow type of a column of it; KeyError for ``object``."""
+        """The Arrow type of a column of it."""
         return _ARROW[self]
 
 
@@ -47,6 +47,7 @@ _ARROW: dict[AttributeType, pa.DataType] = {
     AttributeType.FLOAT: pa.float32(),
     AttributeType.DOUBLE: pa.float64(),
     AttributeType.BOOL: pa.bool_(),
+    AttributeType.OBJECT: pa.binary(),
 }
 
 

@@ -1,0 +1,144 @@
+"""The reference engine's own functions that look at a value's class or at the event.
+
+``cast`` gives a value of the type that it names: numbers are converted as Java's casts do,
+'string' takes any value's text, and what can't be had fails the row.  (The engine's own ``cast``
+hands the value on as it is, whatever it is, and fails where it is used.)  A null stays null, but is
+false as a bool.
+
+Source: observed on Siddhi 5.1.7; tests/cases/functions/engine.jsonl.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mesh.functions import kernels
+from mesh.functions.conversion import convert
+from mesh.functions.objects import ValueSet, java_class
+from mesh.functions.rows import Function, Rows, each_row, fail, from_values, object_values
+from mesh.functions.vectors import Vector
+from mesh.model.types import AttributeType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_WORDS = {
+    "boolean": AttributeType.BOOL,
+    "double": AttributeType.DOUBLE,
+    "float": AttributeType.FLOAT,
+    "integer": AttributeType.INT,
+    "long": AttributeType.LONG,
+    "string": AttributeType.STRING,
+}
+_CLASSES = {
+    AttributeType.BOOL: "java.lang.Boolean",
+    AttributeType.DOUBLE: "java.lang.Double",
+    AttributeType.FLOAT: "java.lang.Float",
+    AttributeType.INT: "java.lang.Integer",
+    AttributeType.LONG: "java.lang.Long",
+    AttributeType.STRING: "java.lang.String",
+}
+
+
+def _cast(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
+    value = arguments[0]
+    if value.type is AttributeType.OBJECT:
+        return _cast_objects(value, type, rows)
+    if type is AttributeType.STRING:
+        return convert(value, type)
+    if value.type is type:
+        return value if type is not AttributeType.BOOL else _no_null(value)
+    if value.type.is_numeric and type.is_numeric:
+        return kernels.cast(value, type)
+    fail(rows, ~value.null_mask, _not_that(_CLASSES[value.type], type))
+    return from_values([None] * len(value), type)
+
+
+def _cast_objects(value: Vector, type: AttributeType, rows: Rows) -> Vector:
+    if type is AttributeType.STRING:
+        return convert(value, type)
+    found: list[Any] = []
+    failed: dict[str, list[int]] = {}
+    for row, one in enumerate(value.values):
+        is_number = isinstance(one, int | float | np.generic) and not isinstance(one, bool)
+        if one is None or (type is AttributeType.BOOL and isinstance(one, bool)):
+            found.append(one)
+        elif type.is_numeric and is_number:
+            found.append(cast_number(one, type))
+        else:
+            found.append(None)
+            failed.setdefault(java_class(one), []).append(row)
+    for name, numbers in failed.items():
+        where = np.zeros(len(value), dtype=np.bool_)
+        where[numbers] = True
+        fail(rows, where, _not_that(name, type))
+    result = from_values(found, type)
+    return result if type is not AttributeType.BOOL else _no_null(result)
+
+
+def cast_number(value: Any, type: AttributeType) -> Any:
+    """One number of an object as a number of ``type``, as a Java cast does."""
+    source = AttributeType.DOUBLE if isinstance(value, float | np.floating) else AttributeType.LONG
+    if source is AttributeType.LONG and type in (AttributeType.INT, AttributeType.LONG):
+        bits = 32 if type is AttributeType.INT else 64
+        return (int(value) + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
+    plain = float(value) if source is AttributeType.DOUBLE else int(value)
+    if source is AttributeType.LONG:
+        return float(plain)
+    vector = Vector(source, np.array([plain]))
+    return kernels.cast(vector, type).values[0].item()
+
+
+def _no_null(value: Vector) -> Vector:
+    return Vector(AttributeType.BOOL, kernels.truth(value))
+
+
+def _not_that(name: str, type: AttributeType) -> str:
+    return f"{name} can't be cast to {type}"
+
+
+def _instance_of(type: AttributeType) -> Function:
+    def apply(arguments: Sequence[Vector], _: AttributeType, rows: Rows) -> Vector:
+        (value,) = arguments
+        if value.type is AttributeType.OBJECT:
+            wanted = _CLASSES[type]
+            found = [one is not None and java_class(one) == wanted for one in value.values]
+            return from_values(found, AttributeType.BOOL)
+        is_it = ~value.null_mask if value.type is type else np.zeros(len(value), dtype=np.bool_)
+        return Vector(AttributeType.BOOL, is_it)
+
+    return apply
+
+
+def _create_set(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
+    # A set of null is a set with one member.
+    return from_values([ValueSet((one,)) for one in object_values(arguments[0])], type)
+
+
+def _size_of_set(value: Any) -> int:
+    if value is None:
+        return 0
+    if not isinstance(value, ValueSet):
+        raise ValueError(f"sizeOfSet takes a set, not {java_class(value)}")
+    return len(value)
+
+
+def _now(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
+    # The event's clock rather than the machine's: a replay gives the same.
+    return Vector(AttributeType.LONG, rows.clock_ms)
+
+
+def _event_timestamp(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
+    return Vector(AttributeType.LONG, rows.time_ms)
+
+
+FUNCTIONS: dict[str, Function] = {
+    "cast": _cast,
+    "createset": _create_set,
+    "currenttimemillis": _now,
+    "eventtimestamp": _event_timestamp,
+    "sizeofset": each_row(_size_of_set, takes_null=True),
+    **{f"instanceof{word}": _instance_of(type) for word, type in _WORDS.items()},
+}

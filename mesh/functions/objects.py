@@ -1,0 +1,260 @@
+"""Values of type ``object``: what they are in Python, in Arrow, as text, and when two are equal.
+
+| in the reference engine (Java) | here |
+| --- | --- |
+| Integer, Long, Float, Double | ``np.int32``, ``int``, ``np.float32``, ``float`` |
+| String, Boolean, null | ``str``, ``bool``, ``None`` |
+| List, Map | ``list``, ``dict`` |
+| Set | ``ValueSet`` |
+| anything else, an exception for one | ``Opaque``: its class and its text |
+
+They are values: no function changes one, it makes another.  In Arrow a column of them is binary,
+each packed with MessagePack; what MessagePack doesn't tell apart has extension types.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgpack  # type: ignore[import-untyped]  # it has no stubs
+import numpy as np
+import pyarrow as pa
+
+from mesh.functions.texts import java_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    Objects = np.ndarray[Any, np.dtype[np.object_]]
+
+#: Java's Integer and Float; the stubs would have parameters for them.
+INTEGER: Final[type[Any]] = np.int32
+FLOAT: Final[type[Any]] = np.float32
+
+_INTEGER: Final = 1
+_FLOAT: Final = 2
+_SET: Final = 3
+_OPAQUE: Final = 4
+_BIG: Final = 5
+
+
+def identity(value: Any) -> Any:
+    """Something hashable that is equal for two values when Java's ``equals`` says they are.
+
+    An Integer and a Long are never equal; NaN is equal to itself, and 0.0 is not to -0.0.
+    """
+    if isinstance(value, bool | INTEGER):
+        return (type(value), bool(value) if isinstance(value, bool) else int(value))
+    if isinstance(value, float | FLOAT):
+        number = float(value)
+        shown = "NaN" if math.isnan(number) else (number, math.copysign(1.0, number))
+        return (FLOAT if isinstance(value, FLOAT) else float, shown)
+    match value:
+        case None | str():
+            return value
+        case int():
+            return (int, value)
+        case list():
+            return (list, tuple(identity(one) for one in value))
+        case dict():
+            return (dict, frozenset((identity(k), identity(v)) for k, v in value.items()))
+        case ValueSet():
+            return (ValueSet, frozenset(value.identities()))
+        case _:
+            return (type(value), str(value))
+
+
+class ValueSet:
+    """A set of values, told apart as Java does, in the order in which they came."""
+
+    __slots__ = ("_members",)
+
+    def __init__(self, values: Iterable[Any] = ()) -> None:
+        self._members: dict[Any, Any] = {identity(value): value for value in values}
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._members.values())
+
+    def __contains__(self, value: object) -> bool:
+        return identity(value) in self._members
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ValueSet) and self._members.keys() == other._members.keys()
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._members))
+
+    def __repr__(self) -> str:
+        return f"ValueSet({list(self)!r})"
+
+    def identities(self) -> Iterable[Any]:
+        """The members as ``identity`` has them."""
+        return self._members.keys()
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """An object of which only the class and the text are known."""
+
+    kind: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def java_class(value: Any) -> str:
+    """The name of the Java class that the reference engine has for ``value``."""
+    if isinstance(value, INTEGER):
+        return "java.lang.Integer"
+    if isinstance(value, FLOAT):
+        return "java.lang.Float"
+    match value:
+        case bool():
+            return "java.lang.Boolean"
+        case str():
+            return "java.lang.String"
+        case int():
+            return "java.lang.Long"
+        case float():
+            return "java.lang.Double"
+        case list():
+            return "java.util.ArrayList"
+        case dict():
+            return "java.util.HashMap"
+        case ValueSet():
+            return "java.util.HashSet"
+        case Opaque():
+            return value.kind
+        case _:
+            return type(value).__name__
+
+
+def object_text(value: Any) -> str:
+    """``value`` as Java's ``String.valueOf`` writes it."""
+    if isinstance(value, float | FLOAT):
+        return java_text(value)
+    match value:
+        case None:
+            return "null"
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case list() | ValueSet():
+            return f"[{', '.join(object_text(one) for one in value)}]"
+        case dict():
+            inside = (f"{object_text(k)}={object_text(v)}" for k, v in value.items())
+            return f"{{{', '.join(inside)}}}"
+        case _:
+            return str(value)
+
+
+def python_value(value: Any) -> Any:
+    """``value`` as JSON has it and as Python code expects it: plain numbers, sets as lists."""
+    match value:
+        case np.generic():
+            return value.item()
+        case list() | ValueSet():
+            return [python_value(one) for one in value]
+        case dict():
+            return {
+                k if isinstance(k, str) else object_text(k): python_value(v)
+                for k, v in value.items()
+            }
+        case Opaque():
+            return value.text
+        case _:
+            return value
+
+
+def from_python(value: Any) -> Any:
+    """What Python code or JSON made, as an object: whole numbers that fit are Integers."""
+    if value is None or isinstance(value, bool | str | float | ValueSet | Opaque | INTEGER | FLOAT):
+        return value
+    match value:
+        case int():
+            return INTEGER(value) if -(2**31) <= value < 2**31 else value
+        case np.generic():
+            return from_python(value.item())
+        case list() | tuple():
+            return [from_python(one) for one in value]
+        case set() | frozenset():
+            return ValueSet(from_python(one) for one in value)
+        case dict():
+            return {from_python(k): from_python(v) for k, v in value.items()}
+        case _:
+            return Opaque(type(value).__name__, str(value))
+
+
+def pack(value: Any) -> bytes:
+    """One object as bytes; see ``unpack``."""
+    packed: bytes = msgpack.packb(value, default=_extension, strict_types=True)
+    return packed
+
+
+def unpack(data: bytes) -> Any:
+    """The object that ``pack`` made ``data`` of."""
+    return msgpack.unpackb(data, ext_hook=_from_extension, strict_map_key=False)
+
+
+def _extension(value: Any) -> Any:
+    if isinstance(value, INTEGER):
+        return msgpack.ExtType(_INTEGER, struct.pack("<i", value))
+    if isinstance(value, FLOAT):
+        return msgpack.ExtType(_FLOAT, struct.pack("<f", value))
+    match value:
+        case np.generic():
+            return value.item()
+        case ValueSet():
+            return msgpack.ExtType(_SET, pack(list(value)))
+        case Opaque():
+            return msgpack.ExtType(_OPAQUE, pack([value.kind, value.text]))
+        case int():
+            # Beyond 64 bits, as JSON may have them.
+            return msgpack.ExtType(_BIG, str(value).encode())
+        case tuple():
+            return list(value)
+        case _:
+            return _extension(Opaque(type(value).__name__, str(value)))
+
+
+def _from_extension(code: int, data: bytes) -> Any:
+    match code:
+        case 1:
+            return np.int32(struct.unpack("<i", data)[0])
+        case 2:
+            return np.float32(struct.unpack("<f", data)[0])
+        case 3:
+            return ValueSet(unpack(data))
+        case 4:
+            return Opaque(*unpack(data))
+        case 5:
+            return int(data)
+        case _:
+            return msgpack.ExtType(code, data)
+
+
+def object_array(values: Iterable[Any]) -> Objects:
+    """Values as a NumPy array of objects; lists stay single values."""
+    items = list(values)
+    array = np.empty(len(items), dtype=np.object_)
+    for index, item in enumerate(items):
+        array[index] = item
+    return array
+
+
+def to_binary(values: Iterable[Any]) -> pa.Array[Any]:
+    """Objects as an Arrow array; a null object is null."""
+    return pa.array([None if v is None else pack(v) for v in values], pa.binary())
+
+
+def from_binary(array: pa.Array[Any]) -> Objects:
+    """The objects of an Arrow array that ``to_binary`` made."""
+    return object_array(None if data is None else unpack(data) for data in array.to_pylist())

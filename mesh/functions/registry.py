@@ -1,0 +1,27 @@
+"""All scalar functions by their full lower-case names, but ``UUID``: it takes its place as well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mesh.functions import engine, scalars
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mesh.functions.rows import Function, PureFunction, Rows
+    from mesh.functions.vectors import Vector
+    from mesh.model.types import AttributeType
+
+
+def _asking_nothing(function: PureFunction) -> Function:
+    def apply(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
+        return function(arguments, type)
+
+    return apply
+
+
+FUNCTIONS: dict[str, Function] = {
+    **{name: _asking_nothing(function) for name, function in scalars.SCALARS.items()},
+    **engine.FUNCTIONS,
+}

@@ -1,0 +1,131 @@
+"""What a function may ask of the rows that it is evaluated for, besides its arguments.
+
+A row on which a function fails has no value, and the others have: the function notes why, goes on,
+and whoever evaluates the expression decides what becomes of the row (``@OnError``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.functions.objects import object_array
+from mesh.functions.vectors import Indices, Mask, Vector, common_length, dtype_of
+from mesh.model.types import AttributeType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Rows(Protocol):
+    """n events; ``failures`` says of each row that failed, by its number, why."""
+
+    failures: dict[int, str]
+
+    @property
+    def length(self) -> int:
+        """How many there are, n."""
+        ...
+
+    @property
+    def time_ms(self) -> Indices:
+        """int64[n], the events' own times."""
+        ...
+
+    @property
+    def clock_ms(self) -> Indices:
+        """int64[n], the times it was when the events came."""
+        ...
+
+    @property
+    def numbers(self) -> Indices:
+        """int64[n], a number for each event that no other event and no other try has."""
+        ...
+
+
+#: A function as it is computed: arguments of length n or 1, the result's type, the rows.
+Function = Callable[[Sequence[Vector], AttributeType, Rows], Vector]
+#: One that can't fail and depends on its arguments alone.
+PureFunction = Callable[[Sequence[Vector], AttributeType], Vector]
+
+
+def fail(rows: Rows, where: Mask, message: str) -> None:
+    """Note that the rows fail where ``where`` (of length n, or 1 for all) holds."""
+    found = np.broadcast_to(where, rows.length) if len(where) == 1 else where
+    for row in np.flatnonzero(found).tolist():
+        rows.failures.setdefault(row, message)
+
+
+def python_values(vector: Vector) -> list[Any]:
+    """The values as Python has them, None for null; an int's as ``int``, a float's as ``float``."""
+    if vector.type is AttributeType.STRING:
+        return list(vector.values.to_pylist())
+    if vector.type is AttributeType.OBJECT:
+        return list(vector.values)
+    found: list[Any] = vector.values.tolist()
+    if vector.nulls is None:
+        return found
+    return [None if null else v for v, null in zip(found, vector.nulls.tolist(), strict=True)]
+
+
+def object_values(vector: Vector) -> list[Any]:
+    """The values as objects: an int's as ``np.int32``, a float's as ``np.float32``."""
+    if vector.type not in (AttributeType.INT, AttributeType.FLOAT):
+        return python_values(vector)
+    kind = np.int32 if vector.type is AttributeType.INT else np.float32
+    nulls = vector.null_mask
+    return [None if null else kind(v) for v, null in zip(vector.values, nulls, strict=True)]
+
+
+def from_values(values: Iterable[Any], type: AttributeType) -> Vector:
+    """Python values as a vector; numbers wrap and are rounded to what ``type`` holds."""
+    found = list(values)
+    if type is AttributeType.STRING:
+        return Vector(type, pa.array(found, pa.string()))
+    if type is AttributeType.OBJECT:
+        return Vector(type, object_array(found))
+    nulls = np.fromiter((v is None for v in found), dtype=np.bool_, count=len(found))
+    filled = [0 if v is None else v for v in found]
+    with np.errstate(over="ignore"):
+        array = np.array(filled, dtype=dtype_of(type)) if filled else np.empty(0, dtype_of(type))
+    return Vector(type, array, nulls if nulls.any() else None)
+
+
+def each_row(
+    function: Callable[..., Any],
+    *,
+    takes_null: bool = False,
+    read: Callable[[Vector], list[Any]] = object_values,
+) -> Function:
+    """A function over vectors that calls ``function`` for each row, once where all is constant.
+
+    A null argument gives null unless ``takes_null``.  What ``function`` raises fails the row.
+    """
+
+    def apply(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
+        length = common_length(arguments) if arguments else 1
+        columns = [read(a) if len(a) == length else read(a) * length for a in arguments]
+        results: list[Any] = []
+        for row, values in enumerate(zip(*columns, strict=True)):
+            if not takes_null and any(value is None for value in values):
+                results.append(None)
+                continue
+            try:
+                results.append(function(*values))
+            except Exception as error:
+                results.append(None)
+                where = np.zeros(length, dtype=np.bool_)
+                where[row] = True
+                fail(rows, where, reason(error))
+        return from_values(results, type)
+
+    return apply
+
+
+def reason(error: Exception) -> str:
+    """What an exception says, for a person."""
+    text = str(error)
+    return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}"

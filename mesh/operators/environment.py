@@ -1,0 +1,59 @@
+"""What expressions of one app refer to by name: its functions and tables.
+
+Whoever compiles an app does so inside of ``using``; ``compile_expression`` looks there.  So the
+operators between them need not hand it on.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from mesh.functions.rows import Function
+    from mesh.functions.vectors import Mask
+    from mesh.operators.expressions import Frame
+    from mesh.plan.bound import BoundExpression
+
+
+class Membership(Protocol):
+    """A table as ``x in T`` asks it."""
+
+    def contains(self, condition: BoundExpression, frame: Frame) -> Mask:
+        """For each row of ``frame``, whether there is a row of the table as ``condition`` says."""
+        ...
+
+
+@dataclass(frozen=True)
+class Environment:
+    """``scripts`` and ``tables`` by name; both may grow while the app is compiled.
+
+    ``salt``: tells apart what runs the same app over other events, another partition for one, so
+    that no two of them make the same ``UUID()``.
+    """
+
+    scripts: Mapping[str, Function] = field(default_factory=dict)
+    tables: Mapping[str, Membership] = field(default_factory=dict)
+    salt: str = ""
+
+
+_current: ContextVar[Environment | None] = ContextVar("environment", default=None)
+
+
+def current() -> Environment:
+    """The environment of the app that is being compiled; an empty one outside of ``using``."""
+    return _current.get() or Environment()
+
+
+@contextmanager
+def using(environment: Environment) -> Iterator[None]:
+    """Compile expressions in ``environment``."""
+    token = _current.set(environment)
+    try:
+        yield
+    finally:
+        _current.reset(token)
