@@ -1,0 +1,232 @@
+"""Answers: what came out of an app, as JSON values; and whether two answers are the same.
+
+A recorded answer is the compact form of one, what is compared and nothing else:
+
+    {"status": "ok", "streams": {name: [[step, ts, values, types], ..]},
+     "queries": {name: [[ts, events or null, events or null], ..]}, "errors": [[type, where], ..]}
+    {"status": "creation_error"}
+
+with events [ts, values, types] and, where they left a window, a fourth member 1.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from mesh.model.types import AttributeType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from mesh.errors import MeshError
+    from mesh.model.types import Attribute
+
+_LETTERS: Final[dict[AttributeType, str]] = {
+    AttributeType.STRING: "s",
+    AttributeType.INT: "i",
+    AttributeType.LONG: "l",
+    AttributeType.FLOAT: "f",
+    AttributeType.DOUBLE: "d",
+    AttributeType.BOOL: "b",
+    AttributeType.OBJECT: "o",
+}
+_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_OBJECTS: Final[dict[type, str]] = {
+    set: "java.util.HashSet",
+    frozenset: "java.util.HashSet",
+    list: "java.util.ArrayList",
+    tuple: "java.util.ArrayList",
+    dict: "java.util.HashMap",
+}
+#: The engine's class of exception for an app that is refused, by our code.
+_REFUSALS: Final[dict[str, str]] = {
+    "MESH-L1": "SiddhiParserException",
+    "MESH-L202": "AttributeNotExistException",
+    "MESH-L2": "SiddhiAppCreationException",
+    "MESH-P": "SiddhiAppCreationException",
+}
+
+
+def event(
+    time_ms: int, values: Sequence[Any], attributes: Sequence[Attribute], *, expired: bool = False
+) -> dict[str, Any]:
+    """An event as an answer has it.
+
+    ``values`` are Python's, as Arrow gives them.
+    """
+    letters = [
+        "n" if value is None else _LETTERS[attribute.type]
+        for value, attribute in zip(values, attributes, strict=True)
+    ]
+    data = [_json(value, letter) for value, letter in zip(values, letters, strict=True)]
+    return {"ts": time_ms, "data": data, "t": "".join(letters), "isExpired": expired}
+
+
+def _json(value: Any, letter: str) -> Any:
+    if letter in "fd":
+        return _floating(value, letter)
+    return _object(value) if letter == "o" else value
+
+
+def _floating(value: float, letter: str) -> Any:
+    if not math.isfinite(value):
+        text = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return {"$t": "float" if letter == "f" else "double", "v": text}
+    # A float's own shortest text, not that of the double it is here.
+    return float(str(np.float32(value))) if letter == "f" else float(value)
+
+
+def _object(value: Any) -> Any:
+    if isinstance(value, float):
+        return _floating(value, "d")
+    kind = _OBJECTS.get(type(value))
+    if kind is None:
+        return value
+    inner: Any
+    if isinstance(value, set | frozenset):
+        inner = sorted(str(_object(one)) for one in value)
+    elif isinstance(value, dict):
+        inner = {str(key): _object(value[key]) for key in sorted(value, key=str)}
+    else:
+        inner = [_object(one) for one in value]
+    return {"$t": "object", "class": kind, "v": inner}
+
+
+def refusal(error: MeshError) -> dict[str, Any]:
+    """A refused app as an answer has it, with the class of exception nearest to the engine's."""
+    kind = next(name for code, name in _REFUSALS.items() if error.code.startswith(code))
+    described: dict[str, Any] = {"type": kind, "message": str(error), "code": error.code}
+    if error.position is not None:
+        at = error.position
+        described["start"] = [at.line, at.column]
+        described["end"] = [at.line, at.column + at.length]
+    return described
+
+
+# Compact
+
+
+def compact(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """What of an answer is compared; floats as their text in Java reads here."""
+    status = answer["status"]
+    if status == "creation_error":
+        # Whose words and classes say it is each one's own.
+        return {"status": status}
+    if status != "ok":
+        return {"status": status, "error": answer.get("error")}
+    made: dict[str, Any] = {
+        "status": status,
+        "streams": {
+            name: [[e["step"], *_compact_event(e)] for e in events]
+            for name, events in answer.get("streams", {}).items()
+        },
+        "queries": {
+            name: [[c["ts"], _compact_events(c["in"]), _compact_events(c["remove"])] for c in calls]
+            for name, calls in answer.get("queries", {}).items()
+        },
+    }
+    if answer.get("errors"):
+        made["errors"] = [[error["type"], error["where"]] for error in answer["errors"]]
+    return made
+
+
+def _compact_event(one: Mapping[str, Any]) -> list[Any]:
+    data = [
+        float(np.float32(value)) if letter == "f" and isinstance(value, float) else _masked(value)
+        for value, letter in zip(one["data"], one["t"], strict=True)
+    ]
+    short = [
+        float(str(np.float32(value))) if letter == "f" and isinstance(value, float) else value
+        for value, letter in zip(data, one["t"], strict=True)
+    ]
+    return [one["ts"], short, one["t"], *([1] if one["isExpired"] else [])]
+
+
+def _compact_events(events: Iterable[Mapping[str, Any]] | None) -> list[Any] | None:
+    return None if events is None else [_compact_event(one) for one in events]
+
+
+def _masked(value: Any) -> Any:
+    """Random UUIDs are alike."""
+    return _UUID.sub("<uuid>", value) if isinstance(value, str) else value
+
+
+# Comparing
+
+
+class Likeness(StrEnum):
+    """How near two answers are."""
+
+    SAME = "same"
+    CHUNKS = "same events, other chunks"
+    ORDER = "same events, other order"
+    DIFFERENT = "different"
+    UNSUPPORTED = "not supported"
+
+
+def likeness(ours: Mapping[str, Any], wanted: Mapping[str, Any]) -> Likeness:
+    """How near two compact answers are; the first is ours."""
+    if ours["status"] == "error" and str(ours.get("error")).startswith("MESH-P900"):
+        return Likeness.UNSUPPORTED
+    if _text(ours) == _text(wanted):
+        return Likeness.SAME
+    if ours["status"] != "ok" or wanted["status"] != "ok":
+        return Likeness.DIFFERENT
+    if _text(_flat(ours)) == _text(_flat(wanted)):
+        return Likeness.CHUNKS
+    if _text(_bag(_flat(ours))) == _text(_bag(_flat(wanted))):
+        return Likeness.ORDER
+    return Likeness.DIFFERENT
+
+
+def _text(value: Any) -> str:
+    # 1 and 1.0 differ as text, and so do 0.0 and -0.0.
+    return json.dumps(value, sort_keys=True)
+
+
+def _flat(answer: Mapping[str, Any]) -> dict[str, Any]:
+    queries = {
+        name: [[e for call in calls for e in call[side] or ()] for side in (1, 2)]
+        for name, calls in answer["queries"].items()
+    }
+    return {**answer, "queries": queries}
+
+
+def _bag(answer: Mapping[str, Any]) -> dict[str, Any]:
+    streams = {name: sorted(map(_text, events)) for name, events in answer["streams"].items()}
+    queries = {
+        name: [sorted(map(_text, side)) for side in sides]
+        for name, sides in answer["queries"].items()
+    }
+    return {**answer, "streams": streams, "queries": queries}
+
+
+def differences(ours: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """Where two compact answers differ, at most ten sentences; none when they are the same."""
+    if _text(ours) == _text(wanted):
+        return []
+    if ours["status"] != wanted["status"] or ours["status"] != "ok":
+        return [f"{_short(ours)}, expected {_short(wanted)}"]
+    found = []
+    for part in ("streams", "queries"):
+        for name in sorted({*ours[part], *wanted[part]}):
+            a, b = ours[part].get(name, []), wanted[part].get(name, [])
+            for number in range(max(len(a), len(b))):
+                left = _text(a[number]) if number < len(a) else "nothing"
+                right = _text(b[number]) if number < len(b) else "nothing"
+                if left != right:
+                    found.append(f"{name} {number}: {left}, expected {right}")
+    if ours.get("errors") != wanted.get("errors"):
+        found.append(f"errors {ours.get('errors')}, expected {wanted.get('errors')}")
+    return found[:10]
+
+
+def _short(answer: Mapping[str, Any]) -> str:
+    said = answer.get("error") or ""
+    return f"{answer['status']} {said}".rstrip()

@@ -1,0 +1,204 @@
+"""What a case says: steps, times and values, as the program that asks the engine reads them."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from mesh.model.types import AttributeType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from mesh.model.types import Attribute, StreamSchema
+
+#: Monday 2019-10-07T10:00:00Z.
+START_MS: Final = 1_570_442_400_000
+_PLAYBACK: Final = re.compile(r"@app\s*:\s*playback", re.IGNORECASE)
+_INT_MAX: Final = {AttributeType.INT: 2**31 - 1, AttributeType.LONG: 2**63 - 1}
+
+
+class Mode(StrEnum):
+    """Where time comes from."""
+
+    VIRTUAL = "virtual"
+    PLAYBACK = "playback"
+
+
+class CaseError(Exception):
+    """A step that can't be done, or a value that its attribute can't hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case; ``inputs`` are its steps as JSON values."""
+
+    name: str
+    app: str
+    inputs: tuple[Mapping[str, Any], ...]
+    outputs: tuple[str, ...] | None
+    queries: tuple[str, ...] | None
+    mode: Mode
+    start_ms: int
+
+    @property
+    def is_annotated(self) -> bool:
+        """Whether the app itself says that it plays back."""
+        return _PLAYBACK.search(self.app) is not None
+
+    @property
+    def fed(self) -> tuple[str, ...]:
+        """The streams that the steps send to, each once."""
+        return tuple(dict.fromkeys(s["stream"] for s in self.inputs if "stream" in s))
+
+    def names_in_text(self, name: str) -> bool:
+        """Whether the text gives a query this name, rather than the app its number."""
+        return f"'{name}'" in self.app or f'"{name}"' in self.app
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file of cases or answers."""
+    with path.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines if line.strip()]
+
+
+def case(line: Mapping[str, Any]) -> Case:
+    """The case that a line of a file stands for.
+
+    Raises:
+        CaseError: the mode is not one that runs here.
+    """
+    inputs = tuple(line.get("inputs") or ())
+    first_ms = next((ts for ts in map(_first_time, inputs) if ts is not None), None)
+    mode = line.get("mode") or "auto"
+    if mode == "auto":
+        has_times = first_ms is not None or _PLAYBACK.search(line["app"])
+        mode = Mode.PLAYBACK if has_times else Mode.VIRTUAL
+    if mode not in tuple(Mode):
+        raise CaseError(f"mode {mode}")
+    if mode == Mode.PLAYBACK and line.get("playback") is False:
+        mode = Mode.VIRTUAL
+    start_ms = line.get("start_ts")
+    if start_ms is None:
+        start_ms = first_ms if mode == Mode.PLAYBACK and first_ms is not None else START_MS
+    outputs, queries = line.get("outputs"), line.get("queries")
+    return Case(
+        name=line.get("name") or "",
+        app=line["app"],
+        inputs=inputs,
+        outputs=None if outputs is None else tuple(outputs),
+        queries=None if queries is None else tuple(queries),
+        mode=Mode(mode),
+        start_ms=start_ms,
+    )
+
+
+def _first_time(step: Mapping[str, Any]) -> int | None:
+    time: Any = step.get("ts")
+    if step.get("events"):
+        time = _event(step["events"][0])[0]
+    return time if isinstance(time, int) and not isinstance(time, bool) else None
+
+
+def _event(event: Any) -> tuple[Any, Any]:
+    return (event["ts"], event["data"]) if isinstance(event, dict) else (event[0], event[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """What the relative times of a case are relative to."""
+
+    start_ms: int
+    now_ms: int
+
+    def time(self, time: Any) -> int | None:
+        """A time of a step in milliseconds since 1970; None when it has none."""
+        match time:
+            case None:
+                return None
+            case {"$now": after}:
+                return self.now_ms + int(after)
+            case {"$t0": after}:
+                return self.start_ms + int(after)
+            case _:
+                return int(time)
+
+
+def sent(step: Mapping[str, Any], clock: Clock) -> list[tuple[int | None, list[Any]]]:
+    """(time, values) of the events that a step sends; times None where it gives none."""
+    events = map(_event, step["events"]) if "events" in step else [(step.get("ts"), step["data"])]
+    return [(clock.time(time), list(data)) for time, data in events]
+
+
+def batch(schema: StreamSchema, rows: Sequence[Sequence[Any]], clock: Clock) -> pa.RecordBatch:
+    """Rows of JSON values as a record batch of a stream's schema.
+
+    Raises:
+        CaseError: a row has another width, or a value does not fit its attribute.
+    """
+    width = len(schema.attributes)
+    for row in rows:
+        if len(row) != width:
+            raise CaseError(f"{len(row)} values for the {width} attributes of {schema.name}")
+    columns: list[list[Any]] = [[] for _ in schema.attributes]
+    for row in rows:
+        for column, value_, attribute in zip(columns, row, schema.attributes, strict=True):
+            column.append(_value(value_, attribute, clock))
+    arrays = [
+        pa.array(column, field.type) for column, field in zip(columns, schema.arrow, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
+
+
+def _value(value: Any, attribute: Attribute, clock: Clock) -> Any:
+    kind = attribute.type
+    match value:
+        case None:
+            return None
+        case {"$t": "null"}:
+            return None
+        case {"$t": str(given), "v": inner}:
+            if given != kind.value:
+                raise CaseError(f"a value of type {given} for {attribute.name}, which is {kind}")
+            value = float(inner) if isinstance(inner, str) and kind.is_numeric else inner
+        case {"$t0": _} | {"$now": _}:
+            value = clock.time(value)
+            value = str(value) if kind is AttributeType.STRING else value
+        case _:
+            pass
+    if not _fits(value, kind):
+        raise CaseError(f"{value!r} for {attribute.name}, which is {kind}")
+    if kind in (AttributeType.FLOAT, AttributeType.DOUBLE):
+        return float(value)
+    return int(value) if kind in _INT_MAX else value
+
+
+def _fits(value: Any, kind: AttributeType) -> bool:
+    match kind:
+        case AttributeType.STRING:
+            return isinstance(value, str)
+        case AttributeType.BOOL:
+            return isinstance(value, bool)
+        case AttributeType.INT | AttributeType.LONG:
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                return False
+            whole = isinstance(value, int) or (math.isfinite(value) and value.is_integer())
+            return whole and -_INT_MAX[kind] - 1 <= value <= _INT_MAX[kind]
+        case AttributeType.FLOAT | AttributeType.DOUBLE:
+            return not isinstance(value, bool) and isinstance(value, int | float)
+        case _:
+            return True
+
+
+def lines(values: Iterable[Mapping[str, Any]]) -> str:
+    """JSON values as the lines of a file."""
+    return "".join(
+        json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n" for value in values
+    )

@@ -1,0 +1,249 @@
+"""Runs a case on the operators themselves: no Spark, no broker, no waiting."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.errors import MeshError
+from mesh.language.parser import parse_app
+from mesh.operators.base import Longs, State
+from mesh.operators.executor import Executor
+from mesh.operators.inputs import Ready
+from mesh.plan.bind import bind
+from mesh.plan.supported import check_supported
+from mesh.testing.conformance import answers
+from mesh.testing.conformance.cases import Case, CaseError, Clock, Mode, batch, case, sent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mesh.plan.bound import BoundApp
+
+_NEVER = int(np.iinfo(np.int64).min)
+
+
+def answer(line: Mapping[str, Any]) -> dict[str, Any]:
+    """What the operators make of a case; never raises.
+
+    An app with parts that don't run yet has the status ``error``, and the error says which.
+    """
+    try:
+        asked = case(line)
+    except (CaseError, KeyError, TypeError, ValueError) as error:
+        return {"name": line.get("name"), "status": "bad_case", "error": str(error)}
+    made: dict[str, Any] = {"name": asked.name, "status": "ok", "mode": asked.mode.value}
+    made["t0"] = asked.start_ms
+    run = None
+    try:
+        try:
+            app = bind(parse_app(asked.app))
+        except MeshError as error:
+            return made | {
+                "status": "creation_error",
+                "creation_error": answers.refusal(error),
+                "streams": {},
+                "queries": {},
+            }
+        check_supported(app)
+        run = Run(asked, app)
+        run.all_steps()
+    except MeshError as error:
+        made |= {"status": "error", "error": f"{error.code}: {error}"}
+    except Exception as error:  # An error of ours is one case's answer, not the end of the others.
+        made |= {"status": "error", "error": f"{type(error).__name__}: {error}"}
+    if run is not None:
+        made |= {"streams": run.streams, "queries": run.queries}
+        if run.errors:
+            made["errors"] = run.errors
+    return made
+
+
+class _Unmerged:
+    """In the place of ``Inputs``: events are ready when they come, at the time that is told."""
+
+    def __init__(self) -> None:
+        self._ready: list[Ready] = []
+        self._now_ms = _NEVER
+
+    def set(self, now_ms: int, ready: list[Ready]) -> None:
+        self._now_ms, self._ready = now_ms, ready
+
+    def ready(self, clocks: Mapping[str, int]) -> tuple[list[Ready], int]:
+        del clocks
+        ready, self._ready = self._ready, []
+        return ready, self._now_ms
+
+    def next_time(self) -> int | None:
+        return None
+
+    def snapshot(self) -> State:
+        return State()
+
+    def restore(self, state: State) -> None:
+        del state
+
+
+@dataclass(slots=True)
+class Run:
+    """One case as it runs; ``streams``, ``queries`` and ``errors`` grow with each step."""
+
+    asked: Case
+    app: BoundApp
+    now_ms: int = 0
+    streams: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    queries: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    errors: list[dict[str, Any]] = field(default_factory=list)
+    _executor: Executor = field(init=False)
+    _inputs: _Unmerged = field(init=False)
+    _snapshots: dict[str, State] = field(default_factory=dict)
+    _step: int = -1
+    _count: int = 0
+    #: Of playback: the highest time of an event so far.
+    _latest_ms: int | None = None
+
+    def all_steps(self) -> None:
+        """Do the steps, in order."""
+        self.now_ms = self.asked.start_ms
+        watched = self.asked.outputs
+        if watched is None:
+            names = sorted(stream.name for stream in self.app.streams)
+            watched = tuple(name for name in names if name not in self.asked.fed)
+        self.streams = {name: [] for name in watched}
+        named = [query.name for query in self.app.queries]
+        named += [query.name for part in self.app.partitions for query in part.queries]
+        asked = self.asked.queries
+        if asked is None:
+            asked = tuple(name for name in named if self.asked.names_in_text(name))
+        self.queries = {name: [] for name in asked}
+        self._create()
+        for number, step in enumerate(self.asked.inputs):
+            self._step = number
+            try:
+                self._one(step)
+            except CaseError as error:
+                self._error(type(error).__name__, str(error))
+
+    def _create(self) -> None:
+        """A new executor, at the clock's time."""
+        self._executor = Executor(self.app, list(self.streams))
+        self._inputs = _Unmerged()
+        # Cases say in which order events come; what merges inputs has tests of its own.
+        self._executor._inputs = self._inputs  # type: ignore[assignment]
+        if self.asked.mode is Mode.VIRTUAL:
+            self._pass(self.now_ms)
+
+    def _one(self, step: Mapping[str, Any]) -> None:
+        clock = Clock(self.asked.start_ms, self.now_ms)
+        match step:
+            case {"stream": str(stream)}:
+                self._send(stream, step, clock)
+                if "tick_ms" in step:
+                    self._pass(self._event_now() + step["tick_ms"])
+            case {"sleep_ms": ms} | {"advance_ms": ms}:
+                self._pass(self._event_now() + ms)
+            case {"advance_to": time}:
+                self._pass(clock.time(time) or 0)
+            case {"align_ms": ms}:
+                now_ms = self._event_now()
+                self._pass(now_ms + -self.now_ms % ms)
+            case {"wait_events": count, "max_ms": max_ms}:
+                self._wait(count, max_ms, max(1, step.get("poll_ms", 100)), step.get("of"))
+            case {"snapshot": name}:
+                self._snapshots[name] = _through_text(self._executor.snapshot())
+            case {"restore": name}:
+                self._executor.restore(self._snapshots[name])
+            case {"restart": name}:
+                self._create()
+                if name is not None:
+                    self._executor.restore(self._snapshots[name])
+            case _:
+                raise CaseError(f"a step that is not done here: {', '.join(step)}")
+
+    def _send(self, stream: str, step: Mapping[str, Any], clock: Clock) -> None:
+        schema = next((s for s in self.app.streams if s.name == stream), None)
+        if schema is None:
+            self._error("DefinitionNotExistException", f"no stream {stream}")
+            return
+        events = sent(step, clock)
+        if not events:
+            return
+        now_ms = self._event_now()
+        times = np.array([now_ms if t is None else t for t, _ in events], dtype=np.int64)
+        rows = batch(schema, [row for _, row in events], clock)
+        clocks = np.full(len(times), self.now_ms, dtype=np.int64)
+        if self.asked.mode is Mode.PLAYBACK:
+            latest = self._latest_ms if self._latest_ms is not None else int(times[0])
+            clocks = np.maximum(np.maximum.accumulate(times), latest)
+            self._latest_ms = int(clocks[-1])
+            self.now_ms = max(self.now_ms, self._latest_ms)
+        index = np.arange(len(times), dtype=np.int64)
+        self._inputs.set(int(clocks[-1]), [Ready(stream, index, times, clocks, rows)])
+        self._go()
+
+    def _event_now(self) -> int:
+        if self.asked.mode is Mode.PLAYBACK and self._latest_ms is not None:
+            return self._latest_ms
+        return self.now_ms
+
+    def _pass(self, time_ms: int) -> None:
+        if self.asked.mode is Mode.PLAYBACK:
+            self._latest_ms = max(time_ms, self._latest_ms or time_ms)
+        self.now_ms = max(self.now_ms, time_ms)
+        self._inputs.set(self._event_now(), [])
+        self._go()
+
+    def _wait(self, count: int, max_ms: int, poll_ms: int, side: str | None) -> None:
+        waited_ms = 0
+        while self._seen(side) < count and waited_ms <= max_ms:
+            self._pass(self._event_now() + poll_ms)
+            waited_ms += poll_ms
+
+    def _seen(self, side: str | None) -> int:
+        calls = self.queries.values()
+        if side == "remove":
+            return sum(len(c["remove"] or ()) for q in calls for c in q)
+        counts = [len(events) for events in self.streams.values()]
+        counts += [sum(len(c["in"] or ()) for c in q) for q in calls]
+        return max(counts, default=0)
+
+    def _go(self) -> None:
+        made = self._executor.run([], {})
+        found = []
+        for run in made:
+            attributes = self.app.stream(run.stream).attributes
+            columns = [column.to_pylist() for column in run.rows.columns]
+            for row, (place, time_ms) in enumerate(
+                zip(_longs(run.position), _longs(run.time_ms), strict=True)
+            ):
+                values = [column[row] for column in columns]
+                found.append((place, run.stream, answers.event(time_ms, values, attributes)))
+        for _, name, event in sorted(found, key=lambda one: one[0]):
+            self._count += 1
+            self.streams[name].append(event | {"seq": self._count, "step": self._step})
+
+    def _error(self, kind: str, message: str) -> None:
+        where = f"step {self._step}"
+        self.errors.append({"type": kind, "message": message, "where": where, "step": self._step})
+
+
+def _longs(values: Longs) -> list[int]:
+    return [int(value) for value in values]
+
+
+def _through_text(state: State) -> State:
+    """The state as it comes back from where it is kept."""
+    pieces = {}
+    for name, piece in state.pieces.items():
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, piece.schema) as writer:
+            writer.write_batch(piece)
+        with pa.ipc.open_stream(sink.getvalue()) as reader:
+            table = reader.read_all().combine_chunks()
+            batches = table.to_batches()
+            pieces[name] = batches[0] if batches else pa.RecordBatch.from_pylist([], piece.schema)
+    return State(pieces, json.loads(json.dumps(dict(state.scalars))))
