@@ -13,7 +13,7 @@ from mesh.language.parser import parse_expression
 from mesh.language.syntax import Literal, TimeUnit, Variable, find
 from mesh.plan.connections import check_sink, check_source, check_store
 from mesh.plan.durations import DURATIONS, duration_of
-from mesh.plan.scopes import nearest, unknown_attribute
+from mesh.plan.unknown import nearest, unknown_attribute
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -115,19 +115,24 @@ def check_table(definition: TableDefinition, schema: StreamSchema, problems: Pro
     refuse_second(definition.annotations, ("PrimaryKey", "Store"), problems)
     has_store = any(named(a, "store") for a in definition.annotations)
     indexed: set[str] = set()
+    known = frozenset(schema.names)
     for annotation in definition.annotations:
         if annotation in keys[:1]:
-            problems.attempt(_attributes, annotation, schema)
+            problems.attempt(_attributes, annotation, schema, known)
         elif named(annotation, "store"):
             problems.attempt(check_store, annotation)
         elif named(annotation, "index"):
-            problems.attempt(_check_index, annotation, schema, indexed, has_store)
+            problems.attempt(_check_index, annotation, schema, known, indexed, has_store)
 
 
 def _check_index(
-    annotation: Annotation, schema: StreamSchema, indexed: set[str], has_store: bool
+    annotation: Annotation,
+    schema: StreamSchema,
+    known: frozenset[str],
+    indexed: set[str],
+    has_store: bool,
 ) -> None:
-    names = _attributes(annotation, schema)
+    names = _attributes(annotation, schema, known)
     if has_store:
         return
     if len(names) != 1:
@@ -138,10 +143,12 @@ def _check_index(
     indexed.add(names[0])
 
 
-def _attributes(annotation: Annotation, schema: StreamSchema) -> tuple[str, ...]:
+def _attributes(
+    annotation: Annotation, schema: StreamSchema, known: frozenset[str]
+) -> tuple[str, ...]:
     names = _texts(annotation)
     for name in names:
-        if schema.get(name) is None:
+        if name not in known:
             variable = Variable(name, position=annotation.position)
             raise unknown_attribute(variable, schema.attributes, f'table "{schema.name}"')
     return names

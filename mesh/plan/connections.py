@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from mesh.errors import MeshError
 from mesh.functions.catalogue import Extension, Refusal, Role, check_options, find_extension
 from mesh.language.syntax import find
-from mesh.plan.scopes import nearest
+from mesh.plan.unknown import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,7 +39,8 @@ def _check_mapped(
         if len(keys) != len(names):
             raise _wrong(mapped, f"@attributes has {len(keys)} elements, the stream {len(names)}")
         return
-    missing = next((name for name in names if name not in keys), None)
+    given = set(keys)
+    missing = next((name for name in names if name not in given), None)
     if missing is not None:
         odd = next((key for key in keys if key is not None and key not in names), None)
         hint = nearest(odd, names) if odd is not None else None
@@ -98,7 +99,7 @@ def _mapper(annotation: Annotation, role: Role) -> Annotation | None:
 
 
 def _check_payload(mapper: Annotation, attributes: Iterable[AttributeDefinition]) -> None:
-    names = [attribute.name for attribute in attributes]
+    names = {attribute.name: attribute for attribute in attributes}
     payloads = [a for a in mapper.annotations if a.name.lower() == "payload"]
     if len(payloads) > 1:
         raise _wrong(payloads[1], "@payload is given twice")

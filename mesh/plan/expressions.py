@@ -51,7 +51,8 @@ from mesh.plan.scopes import TableScope
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mesh.plan.scopes import Scope, Source
+    from mesh.plan.scopes import Scope
+    from mesh.plan.sources import Source
 
 FUNCTIONS: Final[Mapping[str, Signature]] = SCALARS | AGGREGATORS | DOCUMENTED_FUNCTIONS
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from mesh.errors import MeshError, MeshErrors, all_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+#: How many errors are told: each takes time to word, and nobody reads hundreds.
+ERRORS_MAX: Final = 100
 
 Value = TypeVar("Value")
 Arguments = ParamSpec("Arguments")
@@ -15,6 +18,10 @@ Arguments = ParamSpec("Arguments")
 
 class NotKnown(Exception):
     """Something rests on what is wrong itself, and has been told; nothing more is to be said."""
+
+
+class Enough(Exception):
+    """So many errors have been found that nobody reads more of them."""
 
 
 class Problems:
@@ -38,9 +45,15 @@ class Problems:
         return None
 
     def add(self, error: MeshError) -> None:
-        """Note an error."""
+        """Note an error.
+
+        Raises:
+            Enough: it is the last of those that are told.
+        """
         self.failures += 1
         self._errors.extend(all_errors(error))
+        if len(self._errors) >= ERRORS_MAX:
+            raise Enough
 
     def raise_any(self) -> None:
         """Raise what was found, in the order of the text.
@@ -50,7 +63,7 @@ class Problems:
         """
         if not self._errors:
             return
-        ordered = sorted(self._errors, key=_place)
+        ordered = sorted(self._errors, key=_place)[:ERRORS_MAX]
         raise ordered[0] if len(ordered) == 1 else MeshErrors(ordered)
 
 

@@ -11,19 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from mesh.errors import MeshError
-from mesh.functions.catalogue import did_you_mean
 from mesh.language.syntax import StreamKind
-from mesh.model.types import Attribute, AttributeType
-from mesh.plan.bound import OUTPUT_STEP, TABLE_STEP, Column, EventIsNull
+from mesh.plan.bound import TABLE_STEP, Column, EventIsNull
+from mesh.plan.unknown import ambiguous, refuse_doubles, unknown_attribute, unknown_source
+from mesh.plan.unknown import nearest as nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable
 
-    from mesh.errors import Position
+    from mesh.errors import MeshError, Position
     from mesh.language.syntax import Variable
-
-nearest = did_you_mean
+    from mesh.plan.sources import Source, Sources
 
 
 class Scope(Protocol):
@@ -55,55 +53,13 @@ class Scope(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """One thing whose attributes can be named: a stream, a side, an event, a table, the output."""
-
-    #: As it is defined, with its mark: ``S``, ``#M``, ``!S``.
-    id: str
-    attributes: Mapping[str, Attribute]
-    alias: str | None = None
-    step: int = 0
-    #: It occurs several times; an attribute without an index is an object then.
-    is_counted: bool = False
-
-    @property
-    def name(self) -> str:
-        """What its attributes are called by."""
-        return self.alias if self.alias is not None else self.id
-
-    def answers(self, name: str, kind: StreamKind) -> bool:
-        """Whether the prefix ``name``, with its mark, means this."""
-        if kind is StreamKind.INNER:
-            return f"#{name}" == self.id
-        return f"{kind}{name}" == self.name
-
-    def column(self, variable: Variable, *, in_filter: bool = False) -> Column:
-        """Its attribute of that name; MESH-L202 if it has none."""
-        attribute = self.attributes.get(variable.name)
-        if attribute is None:
-            raise unknown_attribute(variable, self.attributes.values(), _of(self))
-        kind = attribute.type
-        index = variable.index
-        if not self.is_counted:
-            index = None if index in (0, -1) else index
-        elif index is None and variable.source is not None and not in_filter:
-            kind = AttributeType.OBJECT
-        return Column(attribute.name, kind, self.step, index, position=variable.position)
-
-    def columns(self, position: Position) -> list[Column]:
-        """All its attributes."""
-        attributes = self.attributes.values()
-        return [Column(a.name, a.type, self.step, position=position) for a in attributes]
-
-
-@dataclass(frozen=True, slots=True)
 class InputScope:
     """What a query reads: ``select``, ``group by`` and filters.
 
     ``own`` is the step of the event whose filter it is: it knows those before and itself.
     """
 
-    sources: tuple[Source, ...]
+    sources: Sources
     #: Whether an app knows a stream, table, window .. of that name.
     is_known: Callable[[str], bool]
     own: int | None = None
@@ -113,29 +69,31 @@ class InputScope:
     is_behind_select: bool = False
 
     @property
-    def _seen(self) -> tuple[Source, ...]:
-        if self.own is None:
-            return self.sources
-        return self.sources[: self.own + 1]
+    def _seen(self) -> int:
+        """How many of the sources are known here."""
+        return len(self.sources) if self.own is None else self.own + 1
+
+    def _called(self, name: str, kind: StreamKind) -> list[Source]:
+        return self.sources.called(name, kind, self._seen)
 
     def answers(self, variable: Variable) -> bool:
         """Whether the prefix of ``variable`` says something; that of no inner stream doesn't."""
-        return variable.kind is not StreamKind.INNER or any(
-            s.answers(str(variable.source), variable.kind) for s in self._seen
+        return variable.kind is not StreamKind.INNER or bool(
+            self._called(str(variable.source), variable.kind)
         )
 
     def column(self, variable: Variable) -> Column:
         """An attribute of an input."""
         if variable.source is None:
             return self._unqualified(variable)
-        found = [s for s in self._seen if s.answers(variable.source, variable.kind)]
+        found = self._called(variable.source, variable.kind)
         if not found and variable.kind is StreamKind.INNER:
             # The engine passes over a mark that means nothing, and the name behind it.
             return self._unqualified(variable)
         if not found:
             raise self._unknown_source(variable)
         if len(found) > 1 and variable.kind is StreamKind.INNER:
-            raise _ambiguous(variable, [s.name for s in found])
+            raise ambiguous(variable, [s.name for s in found])
         is_exact = self.own is not None or self.is_behind_select
         return found[0].column(variable, in_filter=is_exact)
 
@@ -144,37 +102,39 @@ class InputScope:
             return self.sources[self.own].column(variable, in_filter=True)
         if len(self.sources) == 1:
             return self.sources[0].column(variable)
-        found = [s for s in self.sources if variable.name in s.attributes]
+        found = self.sources.having(variable.name)
         if len(found) > 1 and self.preferred is not None:
             found = [s for s in found if s.step == self.preferred] or found
         if not found:
             attributes = [a for s in self.sources for a in s.attributes.values()]
             raise unknown_attribute(variable, attributes, "what the query reads")
         if len(found) > 1:
-            raise _ambiguous(variable, [s.name for s in found])
+            raise ambiguous(variable, [s.name for s in found])
         return found[0].column(variable)
 
     def _unknown_source(self, variable: Variable) -> MeshError:
-        hidden = [s for s in self.sources if s not in self._seen]
         hint = None
-        if any(s.name == variable.source for s in hidden):
+        seen = [self.sources[place] for place in range(self._seen)]
+        if self.sources.called(str(variable.source), variable.kind, len(self.sources)):
             hint = "Events that come later are not known yet."
-        elif any(s.id == variable.source for s in self._seen):
-            named = next(s for s in self._seen if s.id == variable.source)
+        elif any(s.id == variable.source for s in seen):
+            named = next(s for s in seen if s.id == variable.source)
             hint = f'It is called "{named.name}" here.'
-        return unknown_source(variable, [s.name for s in self._seen], hint)
+        return unknown_source(variable, [s.name for s in seen], hint)
 
     def has(self, name: str) -> bool:
         """Whether an input has it."""
-        sources = self.sources if self.own is None else (self.sources[self.own],)
-        return any(name in source.attributes for source in sources)
+        if self.own is not None:
+            return name in self.sources[self.own].attributes
+        return bool(self.sources.having(name))
 
     def event(self, name: str, kind: StreamKind, index: int | None) -> EventIsNull | None:
         """An input; in a query over one stream, any name that the app knows."""
-        for source in self._seen:
-            is_own = source.step == self.own and source.id == f"{kind}{name}"
-            if source.answers(name, kind) or is_own:
-                return EventIsNull(source.name, source.step, index)
+        found = self._called(name, kind)
+        if not found and self.own is not None and self.sources[self.own].id == f"{kind}{name}":
+            found = [self.sources[self.own]]
+        if found:
+            return EventIsNull(found[0].name, found[0].step, index)
         is_single = len(self.sources) == 1 and self.own is None
         if is_single and self.is_known(f"{kind}{name}"):
             return EventIsNull(f"{kind}{name}")
@@ -182,7 +142,7 @@ class InputScope:
 
     def spread(self, position: Position) -> tuple[Column, ...]:
         """Every attribute of every input."""
-        sources = self.sources if self.own is None else (self.sources[self.own],)
+        sources = self.sources if self.own is None else [self.sources[self.own]]
         columns = [column for source in sources for column in source.columns(position)]
         refuse_doubles(columns, position)
         return tuple(columns)
@@ -363,78 +323,3 @@ class TableScope:
     def takes_tables(self) -> bool:
         """As around."""
         return self.around.takes_tables()
-
-
-def by_name(attributes: Iterable[Attribute]) -> dict[str, Attribute]:
-    """Attributes under their names."""
-    return {attribute.name: attribute for attribute in attributes}
-
-
-def table_source(name: str, attributes: Iterable[Attribute]) -> Source:
-    """A table's rows as what can be named."""
-    return Source(name, by_name(attributes), step=TABLE_STEP)
-
-
-def output_source(name: str, attributes: Iterable[Attribute]) -> Source:
-    """A query's output as what can be named."""
-    return Source(name, by_name(attributes), step=OUTPUT_STEP)
-
-
-def refuse_doubles(columns: Sequence[Column], position: Position) -> None:
-    """MESH-L210 where two of ``columns`` have one name."""
-    seen: set[str] = set()
-    for column in columns:
-        if column.name in seen:
-            raise MeshError(
-                "MESH-L210",
-                f'attribute "{column.name}" comes of two inputs',
-                hint="Select the attributes one by one, and give one of them another name.",
-                position=position,
-            )
-        seen.add(column.name)
-
-
-def unknown_attribute(variable: Variable, attributes: Iterable[Attribute], of: str) -> MeshError:
-    """MESH-L202."""
-    known = list(attributes)
-    shown = ", ".join(dict.fromkeys(f"{a.name} {a.type}" for a in known))
-    return MeshError(
-        "MESH-L202",
-        f'attribute "{variable.name}" is not defined',
-        detail=f"Attributes of {of}: {shown}." if shown else f"There are no attributes of {of}.",
-        hint=nearest(variable.name, [a.name for a in known]),
-        position=variable.position,
-    )
-
-
-def unknown_source(variable: Variable, known: Sequence[str], hint: str | None = None) -> MeshError:
-    """MESH-L203."""
-    return MeshError(
-        "MESH-L203",
-        f'"{variable.kind}{variable.source}" is not known here',
-        detail=f"Known: {', '.join(dict.fromkeys(known))}." if known else None,
-        hint=hint or nearest(str(variable.source), known),
-        position=variable.position,
-    )
-
-
-def _ambiguous(variable: Variable, owners: Sequence[str]) -> MeshError:
-    return MeshError(
-        "MESH-L204",
-        f'attribute "{variable.name}" is ambiguous',
-        detail=f"{' and '.join(dict.fromkeys(owners))} have it.",
-        hint=f"Write {owners[0]}.{variable.name}, for instance."
-        if len(set(owners)) > 1
-        else "Give them other names: S as one join S as other; e1=S -> e2=S.",
-        position=variable.position,
-    )
-
-
-def _of(source: Source) -> str:
-    match source.step:
-        case step if step == OUTPUT_STEP:
-            return "the output of the query"
-        case step if step == TABLE_STEP:
-            return f'table "{source.id}"'
-        case _:
-            return f'stream "{source.id}"'

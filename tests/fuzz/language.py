@@ -1,4 +1,4 @@
-"""A coverage-guided fuzzer for the parser, the printer and the formatter.
+"""A coverage-guided fuzzer for the parser, the printer, the formatter and the binder.
 
 It needs Atheris, which is no dependency of this project: ``pip install atheris``.  Then
 
@@ -15,7 +15,7 @@ import sys
 
 import atheris
 
-with atheris.instrument_imports(include=["mesh.language"]):
+with atheris.instrument_imports(include=["mesh.language", "mesh.plan"]):
     from tests.fuzz.targets import read
 
 

@@ -6,6 +6,7 @@ it is known to the queries behind that one, as in the reference engine.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from mesh.errors import MeshError
@@ -16,7 +17,7 @@ from mesh.plan.bind.names import Names
 from mesh.plan.bind.partitions import bind_partition
 from mesh.plan.bind.queries import bind_query
 from mesh.plan.bound import BoundApp, BoundPartition, BoundQuery
-from mesh.plan.problems import Problems
+from mesh.plan.problems import Enough, Problems
 
 if TYPE_CHECKING:
     from mesh.language.syntax import App
@@ -30,6 +31,16 @@ def bind(app: App) -> BoundApp:
             An app without a name is bound; its name is empty then.
     """
     problems, names = Problems(), Names()
+    bound = None
+    with contextlib.suppress(Enough):
+        bound = _bind(app, names, problems)
+    problems.raise_any()
+    assert bound is not None, "what could not be bound has been told"
+    return bound
+
+
+def _bind(app: App, names: Names, problems: Problems) -> BoundApp:
+    """What of ``app`` is right; ``problems`` takes the rest."""
     check_app(app.annotations, problems)
     defined = bind_definitions(app.definitions, names, problems)
     queries: list[BoundQuery] = []
@@ -52,7 +63,6 @@ def bind(app: App) -> BoundApp:
             partition = bind_partition(element, inside, names, problems)
             if partition is not None:
                 partitions.append(partition)
-    problems.raise_any()
     known = {**names.streams, **names.inner}
     return BoundApp(
         app.name or "",

@@ -48,7 +48,8 @@ from mesh.plan.bound import (
 )
 from mesh.plan.expressions import Vocabulary
 from mesh.plan.problems import NotKnown
-from mesh.plan.scopes import InputScope, Source, by_name
+from mesh.plan.scopes import InputScope
+from mesh.plan.sources import Source, Sources, by_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -270,7 +271,7 @@ def _known(known: Known) -> StreamSchema:
 def _complete_window(definition: WindowDefinition, defined: Defined, names: Names) -> None:
     schema = _known(names.windows[definition.name])
     source = Source(schema.name, by_name(schema.attributes))
-    window = bind_window(definition.window, InputScope((source,), names.is_known), names)
+    window = bind_window(definition.window, InputScope(Sources([source]), names.is_known), names)
     defined.windows.append(
         BoundNamedWindow(
             schema,

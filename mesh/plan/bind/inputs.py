@@ -41,7 +41,8 @@ from mesh.plan.bound import (
     walk,
 )
 from mesh.plan.expressions import argument, bind_condition, bind_expression, refused
-from mesh.plan.scopes import InputScope, Source, by_name
+from mesh.plan.scopes import InputScope
+from mesh.plan.sources import Source, Sources, by_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,7 +86,7 @@ def bind_stream(
     stream = BoundStream(
         schema, handled.handlers, kind, written.alias, position=written.stream.position
     )
-    return stream, InputScope((handled.source,), names.is_known)
+    return stream, InputScope(Sources([handled.source]), names.is_known)
 
 
 def bind_handlers(
@@ -93,7 +94,7 @@ def bind_handlers(
     source: Source,
     names: Names,
     problems: Problems,
-    around: tuple[Source, ...] | None = None,
+    around: Sources | None = None,
 ) -> Handled:
     """The handlers of ``source``, in order.
 
@@ -102,7 +103,7 @@ def bind_handlers(
         source: what they stand behind.
         names: what the app knows.
         problems: takes what is wrong with filters and windows, which nothing else rests on.
-        around: in a pattern, all its events; None elsewhere.
+        around: in a pattern, all its events; ``source`` is kept up to date in them.
 
     Raises:
         MeshError: MESH-L205, L206 or L210 for a stream function.
@@ -110,10 +111,9 @@ def bind_handlers(
     handlers: list[BoundHandler] = []
     for handler in written:
         if around is None:
-            scope = InputScope((source,), names.is_known)
+            scope = InputScope(Sources([source]), names.is_known)
         else:
-            events = (*around[: source.step], source, *around[source.step + 1 :])
-            scope = InputScope(events, names.is_known, source.step)
+            scope = InputScope(around, names.is_known, source.step)
         match handler:
             case Filter():
                 made: BoundHandler | None = problems.attempt(_filter, handler, scope, names)
@@ -122,6 +122,8 @@ def bind_handlers(
             case StreamFunction():
                 made = _stream_function(handler, scope, names, in_pattern=around is not None)
                 source = _with(source, made, handler)
+                if around is not None:
+                    around.put(source.step, source)
         if made is not None:
             handlers.append(made)
     return Handled(source, tuple(handlers))
@@ -215,7 +217,7 @@ def bind_join(
         return None
     sides = [left[0], right[0]]
     problems.attempt(_check_sides, written, sides)
-    scope = InputScope(_joined(left, right), names.is_known)
+    scope = InputScope(Sources(_joined(left, right)), names.is_known)
     on = None
     if written.on is not None:
         condition = written.on

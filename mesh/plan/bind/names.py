@@ -12,7 +12,8 @@ from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.plan.bound import SourceKind
 from mesh.plan.expressions import FUNCTIONS, Vocabulary
 from mesh.plan.problems import NotKnown
-from mesh.plan.scopes import Source, nearest, table_source
+from mesh.plan.sources import Source, table_source
+from mesh.plan.unknown import nearest, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -153,14 +154,6 @@ class Names:
 def shown(schema: StreamSchema) -> str:
     """``(a int, b string)``."""
     return f"({', '.join(f'{a.name} {a.type}' for a in schema.attributes)})"
-
-
-def shortened(names: Iterable[str]) -> str:
-    """Names for a message; of many the first."""
-    most = 20
-    listed = list(names)
-    more = ", .." if len(listed) > most else ""
-    return f"{', '.join(listed[:most])}{more}"
 
 
 def timestamps(name: str) -> StreamSchema:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError, Position
 from mesh.language.syntax import InsertInto, ReturnEvents
 from mesh.plan.bind.aggregations import bind_per, bind_within
-from mesh.plan.bind.names import Known, Names, shortened
+from mesh.plan.bind.names import Known, Names
 from mesh.plan.bind.outputs import bind_action
 from mesh.plan.bind.selection import Selection, bind_selection
 from mesh.plan.bound import (
@@ -20,8 +21,10 @@ from mesh.plan.bound import (
 )
 from mesh.plan.durations import duration_of
 from mesh.plan.expressions import bind_expression
-from mesh.plan.problems import Problems
-from mesh.plan.scopes import InputScope, Source, by_name, nearest
+from mesh.plan.problems import Enough, Problems
+from mesh.plan.scopes import InputScope
+from mesh.plan.sources import Source, Sources, by_name
+from mesh.plan.unknown import nearest, shortened
 
 if TYPE_CHECKING:
     from mesh.language.syntax import OnDemandQuery, StoreInput
@@ -48,7 +51,9 @@ def bind_on_demand(query: OnDemandQuery, app: BoundApp) -> BoundOnDemandQuery:
         MeshError: MESH-L2xx for what is not defined or doesn't fit; ``MeshErrors`` for several.
     """
     problems, names = Problems(), _names(app)
-    bound = _bind(query, app, names, problems)
+    bound = None
+    with contextlib.suppress(Enough):
+        bound = _bind(query, app, names, problems)
     problems.raise_any()
     assert bound is not None, "what could not be bound has been told"
     return bound
@@ -81,7 +86,7 @@ def _bind(
         if asked is None:
             return None
         source = Source(asked[1].name, by_name(asked[1].attributes))
-    scope = InputScope((source,), names.is_known)
+    scope = InputScope(Sources([source]), names.is_known)
     store = None
     if query.input is not None and asked is not None:
         store = _store(query.input, asked, app, scope, names, problems)

@@ -18,7 +18,9 @@ from mesh.plan.bind.names import shown
 from mesh.plan.bound import Assignment, Delete, Insert, SourceKind, Update
 from mesh.plan.expressions import bind_expression
 from mesh.plan.problems import NotKnown
-from mesh.plan.scopes import RowScope, nearest, output_source, table_source, unknown_attribute
+from mesh.plan.scopes import RowScope
+from mesh.plan.sources import by_name, output_source, table_source
+from mesh.plan.unknown import nearest, unknown_attribute
 
 if TYPE_CHECKING:
     from mesh.language.syntax import QueryOutput, SetAssignment, StreamReference
@@ -120,8 +122,9 @@ def _update(
 
 def _check_subset(produced: StreamSchema, table: StreamSchema, reference: StreamReference) -> None:
     """Without ``set`` every output goes to the table's attribute of its name and type."""
+    known = by_name(table.attributes)
     for attribute in produced.attributes:
-        own = table.get(attribute.name)
+        own = known.get(attribute.name)
         if own == attribute:
             continue
         if own is None:
@@ -144,7 +147,7 @@ def _assignment(
 ) -> Assignment:
     # The engine looks at the name alone, whatever stands before it.
     target = written.attribute
-    if table.get(target.name) is None:
+    if target.name not in scope.table.attributes:
         name = Variable(target.name, position=target.position)
         raise unknown_attribute(name, table.attributes, f'table "{table.name}"')
     attribute = scope.table.column(Variable(target.name, position=target.position))

@@ -11,7 +11,8 @@ from mesh.plan.bind.names import EVENTS
 from mesh.plan.bind.queries import bind_query
 from mesh.plan.bound import BoundKey, BoundPartition, BoundRange
 from mesh.plan.expressions import bind_expression, bind_test
-from mesh.plan.scopes import InputScope, Source, by_name
+from mesh.plan.scopes import InputScope
+from mesh.plan.sources import Source, Sources, by_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +55,7 @@ def bind_partition(
 
 def _key(key: PartitionKey, names: Names, problems: Problems) -> BoundKey | None:
     _, schema = names.readable(key.stream, EVENTS)
-    scope = InputScope((Source(schema.name, by_name(schema.attributes)),), names.is_known)
+    scope = InputScope(Sources([Source(schema.name, by_name(schema.attributes))]), names.is_known)
     match key:
         case ValuePartition():
             return BoundKey(schema.name, bind_expression(key.expression, scope, names.vocabulary))

@@ -10,7 +10,8 @@ from mesh.language.syntax import Literal, Variable
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.plan.bound import BoundOrder, BoundOutput
 from mesh.plan.expressions import bind_expression, bind_test, type_of
-from mesh.plan.scopes import InputScope, OutputScope, output_source
+from mesh.plan.scopes import InputScope, OutputScope
+from mesh.plan.sources import output_source
 
 if TYPE_CHECKING:
     from mesh.errors import Position

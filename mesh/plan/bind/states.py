@@ -32,7 +32,8 @@ from mesh.plan.bound import (
     OneEvent,
     SomeEvents,
 )
-from mesh.plan.scopes import InputScope, Source, by_name
+from mesh.plan.scopes import InputScope
+from mesh.plan.sources import Source, Sources, by_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,10 +58,11 @@ def bind_pattern(
         schema = source[1]
         attributes = by_name(schema.attributes)
         sources.append(Source(schema.name, attributes, event.reference, number, is_counted))
+    events = Sources(sources)
     steps: list[BoundStep] = []
     for number, ((event, _), source) in enumerate(zip(found, read, strict=True)):
         assert source is not None, "a pattern of unknown events was left above"
-        made = problems.attempt(_step, event, source, number, sources, names, problems)
+        made = problems.attempt(_step, event, source, events[number], events, names, problems)
         if made is None:
             return None
         steps.append(made)
@@ -72,7 +74,7 @@ def bind_pattern(
         _element(written.element, numbers),
         position=written.position,
     )
-    return pattern, InputScope(tuple(sources), names.is_known)
+    return pattern, InputScope(events, names.is_known)
 
 
 def _events(root: StateElement) -> Iterator[tuple[EventElement, bool]]:
@@ -106,15 +108,14 @@ def _last_first(pair: LogicalElement) -> tuple[EventElement | AbsentElement, ...
 def _step(
     event: EventElement,
     read: tuple[SourceKind, StreamSchema],
-    number: int,
-    sources: list[Source],
+    own: Source,
+    events: Sources,
     names: Names,
     problems: Problems,
 ) -> BoundStep:
-    """One event; what its stream functions add is put into ``sources``."""
+    """One event; what its stream functions add is put into ``events``."""
     kind, schema = read
-    handled = bind_handlers(event.handlers, sources[number], names, problems, tuple(sources))
-    sources[number] = handled.source
+    handled = bind_handlers(event.handlers, own, names, problems, events)
     handlers = tuple(
         h for h in handled.handlers if isinstance(h, BoundFilter | BoundStreamFunction)
     )

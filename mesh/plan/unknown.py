@@ -1,0 +1,88 @@
+"""Errors about names: not known, ambiguous, or there twice; with the nearest one that is known."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from mesh.errors import MeshError
+from mesh.functions.catalogue import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mesh.errors import Position
+    from mesh.language.syntax import Variable
+    from mesh.model.types import Attribute
+    from mesh.plan.bound import Column
+
+#: How many names a message lists.
+_SHOWN_MAX: Final = 20
+#: Among how many names the nearest one is looked for, and up to which length: it takes its time.
+_NEAR_MAX: Final = 1000
+_LENGTH_MAX: Final = 100
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """A hint at the name that ``name`` was meant to be; None if none is like it."""
+    if len(name) > _LENGTH_MAX:
+        return None
+    return did_you_mean(name, islice(known, _NEAR_MAX))
+
+
+def shortened(names: Iterable[str], joint: str = ", ") -> str:
+    """Names for a message; of many the first."""
+    listed = list(islice(names, _SHOWN_MAX + 1))
+    more = f"{joint}.." if len(listed) > _SHOWN_MAX else ""
+    return f"{joint.join(listed[:_SHOWN_MAX])}{more}"
+
+
+def refuse_doubles(columns: Sequence[Column], position: Position) -> None:
+    """MESH-L210 where two of ``columns`` have one name."""
+    seen: set[str] = set()
+    for column in columns:
+        if column.name in seen:
+            raise MeshError(
+                "MESH-L210",
+                f'attribute "{column.name}" comes of two inputs',
+                hint="Select the attributes one by one, and give one of them another name.",
+                position=position,
+            )
+        seen.add(column.name)
+
+
+def unknown_attribute(variable: Variable, attributes: Iterable[Attribute], of: str) -> MeshError:
+    """MESH-L202."""
+    known = list(attributes)
+    shown = shortened(dict.fromkeys(f"{a.name} {a.type}" for a in known))
+    return MeshError(
+        "MESH-L202",
+        f'attribute "{variable.name}" is not defined',
+        detail=f"Attributes of {of}: {shown}." if shown else f"There are no attributes of {of}.",
+        hint=nearest(variable.name, [a.name for a in known]),
+        position=variable.position,
+    )
+
+
+def unknown_source(variable: Variable, known: Sequence[str], hint: str | None = None) -> MeshError:
+    """MESH-L203."""
+    return MeshError(
+        "MESH-L203",
+        f'"{variable.kind}{variable.source}" is not known here',
+        detail=f"Known: {shortened(dict.fromkeys(known))}." if known else None,
+        hint=hint or nearest(str(variable.source), known),
+        position=variable.position,
+    )
+
+
+def ambiguous(variable: Variable, owners: Sequence[str]) -> MeshError:
+    """MESH-L204."""
+    return MeshError(
+        "MESH-L204",
+        f'attribute "{variable.name}" is ambiguous',
+        detail=f"{shortened(dict.fromkeys(owners), ' and ')} have it.",
+        hint=f"Write {owners[0]}.{variable.name}, for instance."
+        if len(set(owners)) > 1
+        else "Give them other names: S as one join S as other; e1=S -> e2=S.",
+        position=variable.position,
+    )
