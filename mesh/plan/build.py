@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mesh.errors import MeshError, Position
 from mesh.language.parser import parse
 from mesh.language.printer import print_app
 from mesh.language.syntax import (
+    AggregationDefinition,
     Annotation,
     App,
     AttributeDefinition,
+    FunctionDefinition,
+    Partition,
     Query,
     StreamDefinition,
+    TableDefinition,
+    TriggerDefinition,
+    WindowDefinition,
     find,
 )
 from mesh.model.app import AppSpec, GroupKind, GroupSpec
 from mesh.plan.bind import bind
 from mesh.plan.channels import PARTITIONS, Partitioner, Wiring, wire
-from mesh.plan.groups import Group, app_name, cut
+from mesh.plan.groups import Element, Group, app_name, cut
 from mesh.plan.supported import check_supported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from mesh.language.syntax import Definition
     from mesh.model.types import StreamSchema
     from mesh.plan.bound import BoundApp
+    from mesh.plan.uses import Uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +59,7 @@ def plan(app: str | App, *, partitions: int = PARTITIONS) -> AppPlan:
     text, tree = (app, parse(app)) if isinstance(app, str) else (print_app(app), app)
     name = app_name(tree)
     bound = bind(tree)
-    check_supported(bound)
-    if not tree.queries:
+    if not (tree.queries or tree.partitions):
         raise MeshError(
             "MESH-P103",
             f'app "{name}" has no query',
@@ -61,6 +68,7 @@ def plan(app: str | App, *, partitions: int = PARTITIONS) -> AppPlan:
         )
     groups = cut(tree, bound)
     wiring = wire(bound, groups, partitions)
+    check_supported(bound)
     specs = [_partitioner_spec(p, name, tree, wiring) for p in wiring.partitioners]
     specs += [_group_spec(g, bound, tree, wiring) for g in groups]
     return AppPlan(bound, AppSpec(name, text, wiring.channels, tuple(specs)))
@@ -75,14 +83,16 @@ def bind_group(spec: GroupSpec) -> BoundApp:
 
 
 def _group_spec(group: Group, bound: BoundApp, tree: App, wiring: Wiring) -> GroupSpec:
-    touched = (*group.reads, *group.writes)
+    uses = group.uses
+    touched = frozenset((*uses.reads, *uses.writes))
     streams = [schema for schema in bound.streams if schema.name in touched]
-    queries = tuple(_named(query, bound_query.name) for query, bound_query in group.queries)
+    others = [d for d in tree.definitions if _is_used(d, uses)]
+    elements = tuple(_with_names(element) for element in group.elements)
     return GroupSpec(
         app=bound.name,
         name=group.name,
         parallel=group.parallel,
-        text=_part(bound.name, streams, tree, queries),
+        text=_part(bound.name, streams, tree, others, elements),
         inputs=wiring.inputs[group.name],
         outputs=wiring.outputs[group.name],
         stateful=group.is_stateful,
@@ -94,7 +104,7 @@ def _partitioner_spec(partitioner: Partitioner, app: str, tree: App, wiring: Wir
         app=app,
         name=partitioner.name,
         parallel=1,
-        text=_part(app, [partitioner.source.stream], tree, ()),
+        text=_part(app, [partitioner.source.stream], tree, (), ()),
         inputs=wiring.inputs[partitioner.name],
         outputs=wiring.outputs[partitioner.name],
         stateful=False,
@@ -102,12 +112,33 @@ def _partitioner_spec(partitioner: Partitioner, app: str, tree: App, wiring: Wir
     )
 
 
-def _part(app: str, streams: Iterable[StreamSchema], tree: App, queries: tuple[Query, ...]) -> str:
+def _part(
+    app: str,
+    streams: Iterable[StreamSchema],
+    tree: App,
+    others: Iterable[Definition],
+    elements: Iterable[Query | Partition],
+) -> str:
     """A part of ``tree`` as an app by itself: every stream that it touches has its definition."""
     written = {definition.name: definition for definition in tree.streams}
-    definitions = tuple(written.get(s.name) or _definition(s) for s in streams)
+    definitions = (written.get(s.name) or _definition(s) for s in streams)
     annotations = (Annotation("App:name", ((None, app),)),)
-    return print_app(App(annotations, (*definitions, *queries)))
+    return print_app(App(annotations, (*definitions, *others, *elements)))
+
+
+def _is_used(definition: Definition, uses: Uses) -> bool:
+    """Whether a group needs ``definition``, which is not that of a stream, for itself."""
+    match definition:
+        case TableDefinition():
+            return definition.name in uses.tables
+        case WindowDefinition():
+            return definition.name in uses.windows
+        case TriggerDefinition():
+            return definition.name in uses.triggers
+        case FunctionDefinition():
+            return definition.name in uses.scripts
+        case StreamDefinition() | AggregationDefinition():
+            return False
 
 
 def _definition(schema: StreamSchema) -> StreamDefinition:
@@ -115,8 +146,15 @@ def _definition(schema: StreamSchema) -> StreamDefinition:
     return StreamDefinition(schema.name, attributes)
 
 
+def _with_names(element: Element) -> Query | Partition:
+    """The tree of ``element`` with all names written out: alone, the numbers would be others."""
+    queries = tuple(_named(query, bound.name) for query, bound in element.queries)
+    if isinstance(element.tree, Partition):
+        return replace(element.tree, queries=queries)
+    return queries[0]
+
+
 def _named(query: Query, name: str) -> Query:
-    """``query`` with its name written out: alone, its number would be another."""
     if query.name is not None:
         return query
     info = find(query.annotations, "info")
@@ -126,11 +164,4 @@ def _named(query: Query, name: str) -> Query:
         info.annotations if info else (),
     )
     others = tuple(a for a in query.annotations if a is not info)
-    return Query(
-        query.input,
-        query.selector,
-        query.output,
-        (named, *others),
-        query.rate,
-        position=query.position,
-    )
+    return replace(query, annotations=(named, *others))

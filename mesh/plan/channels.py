@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Final
 from mesh.errors import MeshError, not_supported
 from mesh.model.app import Channel, Format, GroupInput, Strategy
 from mesh.plan.groups import PARTITIONER_PREFIX
+from mesh.plan.strategies import shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from mesh.plan.bound import BoundApp
-    from mesh.plan.groups import Group, Share
+    from mesh.plan.groups import Group
+    from mesh.plan.strategies import Share
 
 #: Virtual partitions of a keyed channel.
 PARTITIONS: Final = 8
@@ -54,20 +56,28 @@ def wire(bound: BoundApp, groups: Sequence[Group], partitions: int = PARTITIONS)
 
     Raises:
         MeshError: MESH-P900 where a group writes a stream and would have to read it off the wire;
-            MESH-P213 where there are more instances than partitions.
+            MESH-P213 where there are more instances than partitions; what ``shares`` refuses.
     """
     assert partitions >= 1
+    shared = {group.name: shares(group) for group in groups}
+    uses = {group.name: group.uses for group in groups}
     for group in groups:
-        _refuse_idle_instances(group, partitions)
+        _refuse_idle_instances(group, shared[group.name], partitions)
     plain: dict[str, Channel] = {}
     keyed: dict[tuple[str, frozenset[str]], Channel] = {}
     for schema in bound.streams:
-        writers = [g for g in groups if schema.name in g.writes]
-        readers = [g for g in groups if schema.name in g.reads]
+        writers = [g for g in groups if schema.name in uses[g.name].writes]
+        readers = [g for g in groups if schema.name in uses[g.name].reads]
         if _is_internal(writers, readers) or not (writers or readers):
             continue
         _refuse_shared_writing(schema.name, writers, readers)
-        outside = [share for g in readers if g not in writers for share in _share(g, schema.name)]
+        outside = [
+            share
+            for g in readers
+            if g not in writers
+            for share in shared[g.name]
+            if share.stream == schema.name
+        ]
         has_edge = bool(writers) and bool(outside)
         form = Format.ARROW if has_edge else Format.JSON
         plain[schema.name] = Channel(bound.name, schema, format=form)
@@ -84,14 +94,14 @@ def wire(bound: BoundApp, groups: Sequence[Group], partitions: int = PARTITIONS)
             (plain[share.stream], share.strategy)
             if share.strategy is not Strategy.BY_KEY
             else (keyed[share.stream, frozenset(share.key)], share.strategy)
-            for share in group.shares
-            if share.stream in plain and share.stream not in group.writes
+            for share in shared[group.name]
+            if share.stream in plain and share.stream not in uses[group.name].writes
         ]
         for group in groups
     }
     # One instance keeps the order of events with one key; it may be scaled where that is no matter.
     reads |= {p.name: [(p.source, Strategy.ALL)] for p in partitioners}
-    outputs = {g.name: tuple(plain[s] for s in g.writes if s in plain) for g in groups}
+    outputs = {g.name: tuple(plain[s] for s in uses[g.name].writes if s in plain) for g in groups}
     outputs |= {p.name: (p.target,) for p in partitioners}
     parallel = {g.name: g.parallel for g in groups}
     return Wiring(
@@ -102,23 +112,19 @@ def wire(bound: BoundApp, groups: Sequence[Group], partitions: int = PARTITIONS)
     )
 
 
-def _refuse_idle_instances(group: Group, partitions: int) -> None:
-    if group.parallel > partitions and any(s.strategy is Strategy.BY_KEY for s in group.shares):
+def _refuse_idle_instances(group: Group, shared: Iterable[Share], partitions: int) -> None:
+    if group.parallel > partitions and any(s.strategy is Strategy.BY_KEY for s in shared):
         raise MeshError(
             "MESH-P213",
             f'group "{group.name}" has parallelism {group.parallel}, more than its partitions',
             detail=f"A keyed channel has {partitions} partitions, and each has one instance.",
             hint=f"Set parallel='{partitions}' or less.",
-            position=group.queries[0][0].position,
+            position=group.elements[0].tree.position,
         )
 
 
 def _is_internal(writers: Sequence[Group], readers: Sequence[Group]) -> bool:
     return len(writers) == 1 and list(readers) == list(writers)
-
-
-def _share(group: Group, stream: str) -> Iterable[Share]:
-    return (share for share in group.shares if share.stream == stream)
 
 
 def _refuse_shared_writing(stream: str, writers: Sequence[Group], readers: Sequence[Group]) -> None:

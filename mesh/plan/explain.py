@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from mesh.model.app import GroupKind, Strategy
 from mesh.plan.build import bind_group
+from mesh.plan.uses import union, uses_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -77,7 +78,9 @@ def _group_lines(group: GroupSpec) -> list[str]:
 
 
 def _queries(group: GroupSpec) -> tuple[str, ...]:
-    return tuple(query.name for query in bind_group(group).queries)
+    app = bind_group(group)
+    inside = (query for partition in app.partitions for query in partition.queries)
+    return tuple(query.name for query in (*app.queries, *inside))
 
 
 def _channel_name(channel: Channel) -> str:
@@ -105,10 +108,10 @@ def _range(names: Sequence[str]) -> str:
 
 def _internal_streams(plan: AppPlan) -> tuple[str, ...]:
     on_the_wire = {channel.stream.name for channel in plan.spec.channels}
-    used = {
-        name for query in plan.bound.queries for name in (*query.input_streams, query.target.name)
-    }
-    return tuple(s.name for s in plan.bound.streams if s.name in used and s.name not in on_the_wire)
+    bound = plan.bound
+    uses = union([*map(uses_of, bound.queries), *map(uses_of, bound.partitions)])
+    used = {*uses.reads, *uses.writes}
+    return tuple(s.name for s in bound.streams if s.name in used and s.name not in on_the_wire)
 
 
 def _group_values(group: GroupSpec) -> dict[str, Any]:

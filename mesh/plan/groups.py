@@ -1,9 +1,8 @@
-"""An app cut into execution groups, and how each shares what it reads.
+"""An app cut into execution groups.
 
-Queries with one ``@dist(execGroup='g', parallel='n')`` are a group; those without share the group
-``default``, of one instance.  With one instance a group reads all events.  With several, queries
-without state read round robin, and aggregations with ``group by`` and no window read by the
-group-by columns; what else keeps state can't be divided yet and is refused.
+What is annotated alike with ``@dist(execGroup='g', parallel='n')``, queries and whole partitions,
+is a group; those without share the group ``default``, of one instance.  A table or a named window
+lives in one group, of one instance.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError, Position, not_supported
-from mesh.language.syntax import Annotation, App, Query, find
+from mesh.language.syntax import Annotation, App, Partition, Query, find
 from mesh.model import names
-from mesh.model.app import Strategy
-from mesh.plan.bound import BoundApp, BoundPattern, BoundQuery, BoundStream, has_aggregate
+from mesh.plan.bound import BoundApp, BoundPartition, BoundQuery
 from mesh.plan.scopes import nearest
+from mesh.plan.uses import Uses, union, uses_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator
 
 #: The group of queries without ``@dist``; saying it in ``@dist`` means the same group.
 DEFAULT_GROUP: Final = "default"
@@ -28,80 +27,157 @@ DEFAULT_GROUP: Final = "default"
 PARTITIONER_PREFIX: Final = "partition-"
 #: A group's name stands in names of instances, keys and producers.
 _GROUP_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}\Z")
-_KEY_NAME: Final = re.compile(r"[A-Za-z0-9_]+\Z")
 PARALLEL_MAX: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """How a group reads one stream; ``key`` only by key."""
+class Element:
+    """A query or a partition: its tree, and what it is bound to."""
 
-    stream: str
-    strategy: Strategy
-    key: tuple[str, ...] = ()
+    tree: Query | Partition
+    bound: BoundQuery | BoundPartition
+
+    @property
+    def queries(self) -> tuple[tuple[Query, BoundQuery], ...]:
+        """The query, or those inside of the partition."""
+        if isinstance(self.tree, Partition):
+            assert isinstance(self.bound, BoundPartition), "bound in the order of the trees"
+            return tuple(zip(self.tree.queries, self.bound.queries, strict=True))
+        assert isinstance(self.bound, BoundQuery), "bound in the order of the trees"
+        return ((self.tree, self.bound),)
+
+    @property
+    def uses(self) -> Uses:
+        """What it uses of the app."""
+        return uses_of(self.bound)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The queries of one execution group, with how it reads its streams."""
+    """The elements of one execution group, in the order written."""
 
     name: str
     parallel: int
-    #: In the order written: the tree of each, and what it is bound to.
-    queries: tuple[tuple[Query, BoundQuery], ...]
-    #: One for each stream that its queries read, internal ones too, in order of first mention.
-    shares: tuple[Share, ...] = ()
+    elements: tuple[Element, ...]
+
+    @property
+    def queries(self) -> tuple[tuple[Query, BoundQuery], ...]:
+        """All its queries, those inside of partitions among them."""
+        return tuple(query for element in self.elements for query in element.queries)
+
+    @property
+    def uses(self) -> Uses:
+        """What its elements use of the app."""
+        return union(element.uses for element in self.elements)
 
     @property
     def reads(self) -> tuple[str, ...]:
         """The streams that its queries read, each once."""
-        return _once(name for _, query in self.queries for name in query.input_streams)
+        return self.uses.reads
 
     @property
     def writes(self) -> tuple[str, ...]:
         """The streams that its queries insert into, each once."""
-        return _once(query.target.name for _, query in self.queries)
+        return self.uses.writes
 
     @property
     def is_stateful(self) -> bool:
         """Whether one of its queries keeps state; then the whole group runs as a stateful one."""
-        return not all(query.is_stateless for _, query in self.queries)
+        return not all(
+            isinstance(element.bound, BoundQuery) and element.bound.is_stateless
+            for element in self.elements
+        )
 
 
 def cut(app: App, bound: BoundApp) -> tuple[Group, ...]:
-    """The groups of ``app``, in the order of their first queries.
+    """The groups of ``app``, in the order of their first elements.
 
     Raises:
         MeshError: MESH-P2xx where ``@dist`` asks for what can't be, MESH-P900 for what can't yet.
     """
-    members: dict[str, list[tuple[Query, BoundQuery]]] = {}
-    parallels: dict[str, tuple[int, str]] = {}
-    for query, bound_query in zip(app.queries, bound.queries, strict=True):
-        name, parallel, position = _placed(query)
-        first, first_query = parallels.setdefault(name, (parallel, bound_query.name))
+    members: dict[str, list[Element]] = {}
+    parallels: dict[str, tuple[int, Position]] = {}
+    for element in _elements(app, bound):
+        name, parallel, position = _placed(element.tree)
+        first, first_position = parallels.setdefault(name, (parallel, element.tree.position))
         if first != parallel:
             raise MeshError(
                 "MESH-P202",
                 f'group "{name}" is given two parallelisms',
-                detail=f'It is {first} at query "{first_query}" and {parallel} here.',
-                hint="Give every query of a group the same; without one it is 1.",
+                detail=f"It is {first} in line {first_position.line}, and {parallel} here.",
+                hint="Give every element of a group the same; without one it is 1.",
                 position=position,
             )
-        members.setdefault(name, []).append((query, bound_query))
-    groups = [Group(n, parallels[n][0], tuple(queries)) for n, queries in members.items()]
+        members.setdefault(name, []).append(element)
+    groups = tuple(Group(n, parallels[n][0], tuple(parts)) for n, parts in members.items())
+    _refuse_scattered(groups)
     for group in groups:
         _refuse_loops(group)
-    return tuple(Group(g.name, g.parallel, g.queries, _shares(g)) for g in groups)
+    return groups
 
 
-def _placed(query: Query) -> tuple[str, int, Position]:
-    """The group of ``query`` and its parallelism, with where that is said."""
-    annotations = [a for a in query.annotations if a.name.lower() == "dist"]
+def _elements(app: App, bound: BoundApp) -> Iterator[Element]:
+    queries, partitions = iter(bound.queries), iter(bound.partitions)
+    for tree in app.elements:
+        if isinstance(tree, Query):
+            yield Element(tree, next(queries))
+        elif isinstance(tree, Partition):
+            for query in tree.queries:
+                _refuse_inner_dist(query)
+            yield Element(tree, next(partitions))
+
+
+def _refuse_inner_dist(query: Query) -> None:
+    for annotation in query.annotations:
+        if annotation.name.lower() == "dist":
+            raise MeshError(
+                "MESH-P215",
+                "@dist inside of a partition",
+                detail="A partition is in one group, with all its queries.",
+                hint="Put @dist before 'partition with'.",
+                position=annotation.position,
+            )
+
+
+def _refuse_scattered(groups: tuple[Group, ...]) -> None:
+    """Refuse tables and named windows in two groups, or in a group of several instances."""
+    home: dict[str, Group] = {}
+    for group in groups:
+        for element in group.elements:
+            uses = element.uses
+            kept = [("table", n) for n in uses.tables] + [("window", n) for n in uses.windows]
+            for kind, name in kept:
+                other = home.setdefault(name, group)
+                if other is not group:
+                    raise MeshError(
+                        "MESH-P217",
+                        f'{kind} "{name}" is used in groups "{other.name}" and "{group.name}"',
+                        detail="It is kept in memory, by one of them.",
+                        hint="Put the elements that use it into one group.",
+                        position=element.tree.position,
+                    )
+                if group.parallel > 1:
+                    raise MeshError(
+                        "MESH-P216",
+                        f'{kind} "{name}" in group "{group.name}" with parallelism '
+                        f"{group.parallel}",
+                        detail="Each instance would keep a part of it.",
+                        hint=f"Set parallel='1' for group \"{group.name}\", or move the element "
+                        "to another group.",
+                        position=element.tree.position,
+                    )
+
+
+def _placed(tree: Query | Partition) -> tuple[str, int, Position]:
+    """The group of a query or partition and its parallelism, with where that is said."""
+    annotations = [a for a in tree.annotations if a.name.lower() == "dist"]
     if not annotations:
-        return DEFAULT_GROUP, 1, query.position
+        return DEFAULT_GROUP, 1, tree.position
     dist = annotations[0]
     if len(annotations) > 1:
-        raise MeshError("MESH-P203", "query has two @dist", position=annotations[1].position)
+        raise MeshError(
+            "MESH-P203", "two @dist before one element", position=annotations[1].position
+        )
     for key, _ in dist.elements:
         if key is None or key.lower() not in ("execgroup", "parallel"):
             if key is not None and key.lower() == "partitions":
@@ -146,16 +222,23 @@ def _parallel(dist: Annotation) -> int:
 
 def _refuse_loops(group: Group) -> None:
     """Refuse queries that read, through others of their own group, what they write."""
-    readers: dict[str, list[BoundQuery]] = {}
-    for _, query in group.queries:
-        for stream in query.input_streams:
-            readers.setdefault(stream, []).append(query)
-    for tree, query in group.queries:
+    readers: dict[str, list[tuple[BoundQuery, str]]] = {}
+    writers: list[tuple[Query, BoundQuery, str]] = []
+    for number, element in enumerate(group.elements):
+        # Inner streams of two partitions may have one name.
+        def own(stream: str, number: int = number) -> str:
+            return f"{number}{stream}" if stream.startswith("#") else stream
+
+        for tree, query in element.queries:
+            writers.append((tree, query, own(query.target.name)))
+            for stream in query.input_streams:
+                readers.setdefault(own(stream), []).append((query, own(query.target.name)))
+    for tree, query, target in writers:
         seen: set[str] = set()
-        ahead = [query.target.name]
+        ahead = [target]
         while ahead:
             stream = ahead.pop()
-            if stream in query.input_streams:
+            if any(reader is query for reader, _ in readers.get(stream, ())):
                 raise not_supported(
                     f'a loop inside a group: query "{query.name}" reads what comes of its output',
                     tree.output.position,
@@ -163,100 +246,7 @@ def _refuse_loops(group: Group) -> None:
                 )
             if stream not in seen:
                 seen.add(stream)
-                ahead.extend(reader.target.name for reader in readers.get(stream, ()))
-
-
-def _shares(group: Group) -> tuple[Share, ...]:
-    if group.parallel == 1:
-        return tuple(Share(stream, Strategy.ALL) for stream in group.reads)
-    keys: dict[str, tuple[str, ...]] = {}
-    for tree, query in group.queries:
-        key = _key(group, tree, query)
-        if not key:
-            continue
-        (stream,) = query.input_streams
-        first = keys.setdefault(stream, key)
-        if set(first) != set(key):
-            raise MeshError(
-                "MESH-P209",
-                f'group "{group.name}" reads stream "{stream}" by two keys',
-                detail=f"They are ({', '.join(first)}) and ({', '.join(key)}).",
-                hint="Put one of the queries into another group.",
-                position=tree.position,
-            )
-    _refuse_mixtures(group, keys)
-    return tuple(
-        Share(s, Strategy.BY_KEY, keys[s]) if s in keys else Share(s, Strategy.ROUND_ROBIN)
-        for s in group.reads
-    )
-
-
-def _key(group: Group, tree: Query, query: BoundQuery) -> tuple[str, ...]:
-    """The columns that ``query`` must be divided by; empty if its events may go anywhere."""
-    if query.is_stateless:
-        return ()
-    hint = f"Set parallel='1' for group \"{group.name}\", or move the query to another group."
-    if isinstance(query.input, BoundPattern):
-        raise MeshError(
-            "MESH-P206",
-            f'pattern in group "{group.name}" with parallelism {group.parallel}',
-            detail="Its instances would each see a part of the events only.",
-            hint=hint,
-            position=tree.input.position,
-        )
-    assert isinstance(query.input, BoundStream), "the planner refuses joins"
-    if query.input.window is not None:
-        raise MeshError(
-            "MESH-P207",
-            f'window in group "{group.name}" with parallelism {group.parallel}',
-            detail="Each instance would have a window of its own, over a part of the events.",
-            hint=hint,
-            position=tree.input.position,
-        )
-    assert any(has_aggregate(output.expression) for output in query.outputs)
-    if not query.group_by:
-        raise MeshError(
-            "MESH-P208",
-            f'aggregation in group "{group.name}" with parallelism {group.parallel}',
-            detail="Each instance would give the value of its part of the events.",
-            hint=f"{hint} With 'group by' it is divided by the group-by columns.",
-            position=tree.selector.position,
-        )
-    columns = tuple(dict.fromkeys(column.name for column in query.group_by))
-    for variable, column in zip(tree.selector.group_by, query.group_by, strict=True):
-        if not _KEY_NAME.match(column.name):
-            raise MeshError(
-                "MESH-P211",
-                f"attribute \"{column.name}\" can't be a key: it can't stand in a subject",
-                hint="Give it another name in a query before this one.",
-                position=variable.position,
-            )
-    return columns
-
-
-def _refuse_mixtures(group: Group, keys: dict[str, tuple[str, ...]]) -> None:
-    """With keyed streams, all from outside must be keyed, and none of them may come from inside."""
-    if not keys:
-        return
-    reads = [(tree, stream) for tree, query in group.queries for stream in query.input_streams]
-    for tree, stream in reads:
-        if stream in keys and stream in group.writes:
-            raise MeshError(
-                "MESH-P210",
-                f'stream "{stream}" is read by key where it is made, in group "{group.name}"',
-                detail="An event would have to go from one instance of the group to another.",
-                hint="Put this query into another group.",
-                position=tree.input.position,
-            )
-    for tree, stream in reads:
-        if stream not in keys and stream not in group.writes:
-            raise MeshError(
-                "MESH-P212",
-                f'group "{group.name}" reads stream "{stream}" round robin, and others by key',
-                detail=f"By key it reads {', '.join(keys)}.",
-                hint="Put this query into another group.",
-                position=tree.input.position,
-            )
+                ahead.extend(written for _, written in readers.get(stream, ()))
 
 
 def app_name(app: App) -> str:
@@ -279,7 +269,3 @@ def app_name(app: App) -> str:
             position=annotation.position if annotation else None,
         )
     return name
-
-
-def _once(streams: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(streams))

@@ -150,7 +150,11 @@ class BoundQuery:
         """Whether each output depends on one input event alone."""
         return (
             isinstance(self.input, BoundStream)
+            and self.input.kind is SourceKind.STREAM
             and self.input.window is None
+            and isinstance(self.action, Insert)
+            and self.action.kind is SourceKind.STREAM
+            and self.rate is None
             and not any(has_aggregate(output.expression) for output in self.outputs)
         )
 

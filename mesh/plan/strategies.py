@@ -1,0 +1,214 @@
+"""How the instances of a group share what it reads.
+
+With one instance a group reads all events.  With several, plain queries read round robin;
+partitions read what they divide by key, and everything else that they read all of it; aggregations
+with ``group by`` and no window read by the group-by columns.  What else keeps state would keep a
+part of it in each instance, and is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from mesh.errors import MeshError, not_supported
+from mesh.language.syntax import Partition, Query
+from mesh.model.app import Strategy
+from mesh.plan.bound import (
+    BoundJoin,
+    BoundPartition,
+    BoundPattern,
+    BoundQuery,
+    Column,
+    has_aggregate,
+)
+
+if TYPE_CHECKING:
+    from mesh.errors import Position
+    from mesh.plan.groups import Element, Group
+
+_KEY_NAME: Final = re.compile(r"[A-Za-z0-9_]+\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How a group reads one stream; ``key`` only by key."""
+
+    stream: str
+    strategy: Strategy
+    key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """How one element wants to read a stream; without a key round robin, or all of it."""
+
+    stream: str
+    key: tuple[str, ...]
+    wants_all: bool
+    position: Position
+
+
+def shares(group: Group) -> tuple[Share, ...]:
+    """How ``group`` reads each of its streams, internal ones too, in order of first mention.
+
+    Raises:
+        MeshError: MESH-P206 to P212 and P218 where several instances can't share the events,
+            MESH-P900 for what can't be divided yet.
+    """
+    if group.parallel == 1:
+        return tuple(Share(stream, Strategy.ALL) for stream in group.reads)
+    wishes = [wish for element in group.elements for wish in _wishes(group, element)]
+    keys: dict[str, tuple[str, ...]] = {}
+    for wish in wishes:
+        if not wish.key:
+            continue
+        first = keys.setdefault(wish.stream, wish.key)
+        if set(first) != set(wish.key):
+            raise MeshError(
+                "MESH-P209",
+                f'group "{group.name}" reads stream "{wish.stream}" by two keys',
+                detail=f"They are ({', '.join(first)}) and ({', '.join(wish.key)}).",
+                hint="Put one of the queries into another group.",
+                position=wish.position,
+            )
+    _refuse_mixtures(group, wishes, keys)
+    whole = {wish.stream for wish in wishes if wish.wants_all}
+    return tuple(_share(stream, keys, whole) for stream in group.reads)
+
+
+def _share(stream: str, keys: dict[str, tuple[str, ...]], whole: set[str]) -> Share:
+    if stream in keys:
+        return Share(stream, Strategy.BY_KEY, keys[stream])
+    return Share(stream, Strategy.ALL if stream in whole else Strategy.ROUND_ROBIN)
+
+
+def _wishes(group: Group, element: Element) -> list[_Wish]:
+    tree, bound = element.tree, element.bound
+    if isinstance(tree, Partition) and isinstance(bound, BoundPartition):
+        keys = _partition_keys(group, tree, bound)
+        return [
+            _Wish(stream, keys.get(stream, ()), stream not in keys, tree.position)
+            for stream in element.uses.reads
+        ]
+    assert isinstance(tree, Query), "a tree and what it is bound to are of one kind"
+    assert isinstance(bound, BoundQuery), "a tree and what it is bound to are of one kind"
+    key = _group_key(group, tree, bound)
+    return [_Wish(stream, key, False, tree.input.position) for stream in element.uses.reads]
+
+
+def _partition_keys(
+    group: Group, tree: Partition, bound: BoundPartition
+) -> dict[str, tuple[str, ...]]:
+    """The attribute by which each stream of a partition is divided."""
+    keys: dict[str, tuple[str, ...]] = {}
+    for written, key in zip(tree.keys, bound.keys, strict=True):
+        where = f'in group "{group.name}" with parallelism {group.parallel}'
+        hint = f"Set parallel='1' for group \"{group.name}\"."
+        if key.ranges:
+            raise not_supported(f"a partition by ranges {where}", written.position, hint=hint)
+        if not isinstance(key.value, Column):
+            raise not_supported(f"a partition by a computed key {where}", tree.position, hint=hint)
+        _check_name(key.value.name, written.position)
+        keys[key.stream] = (key.value.name,)
+    return keys
+
+
+def _group_key(group: Group, tree: Query, query: BoundQuery) -> tuple[str, ...]:
+    """The columns that ``query`` must be divided by; empty if its events may go anywhere."""
+    if query.is_stateless:
+        return ()
+    where = f'in group "{group.name}" with parallelism {group.parallel}'
+    hint = (
+        f"Set parallel='1' for group \"{group.name}\", move the query to another group, "
+        "or put it into a partition."
+    )
+    if isinstance(query.input, BoundPattern):
+        raise MeshError(
+            "MESH-P206",
+            f"pattern {where}",
+            detail="Its instances would each see a part of the events only.",
+            hint=hint,
+            position=tree.input.position,
+        )
+    if isinstance(query.input, BoundJoin):
+        raise MeshError(
+            "MESH-P218",
+            f"join {where}",
+            detail="Events that belong together would come to different instances.",
+            hint=hint,
+            position=tree.input.position,
+        )
+    if query.input.window is not None:
+        raise MeshError(
+            "MESH-P207",
+            f"window {where}",
+            detail="Each instance would have a window of its own, over a part of the events.",
+            hint=hint,
+            position=tree.input.position,
+        )
+    if query.rate is not None:
+        raise MeshError(
+            "MESH-P219",
+            f"output rate {where}",
+            detail="Each instance would count its own part of the output.",
+            hint=hint,
+            position=tree.position,
+        )
+    if not any(has_aggregate(output.expression) for output in query.outputs):
+        raise not_supported(f"a query that keeps state {where}", tree.position, hint=hint)
+    if not query.group_by:
+        raise MeshError(
+            "MESH-P208",
+            f"aggregation {where}",
+            detail="Each instance would give the value of its part of the events.",
+            hint=f"{hint} With 'group by' it is divided by the group-by columns.",
+            position=tree.selector.position,
+        )
+    for variable, column in zip(tree.selector.group_by, query.group_by, strict=True):
+        _check_name(column.name, variable.position)
+    return tuple(dict.fromkeys(column.name for column in query.group_by))
+
+
+def _check_name(name: str, position: Position) -> None:
+    if not _KEY_NAME.match(name):
+        raise MeshError(
+            "MESH-P211",
+            f"attribute \"{name}\" can't be a key: it can't stand in a subject",
+            hint="Give it another name in a query before this one.",
+            position=position,
+        )
+
+
+def _refuse_mixtures(group: Group, wishes: list[_Wish], keys: dict[str, tuple[str, ...]]) -> None:
+    """With keyed streams, none of them may come from inside, and the others come as a whole."""
+    whole = {wish.stream for wish in wishes if wish.wants_all}
+    for wish in wishes:
+        if wish.stream in keys and wish.stream in group.writes:
+            raise MeshError(
+                "MESH-P210",
+                f'stream "{wish.stream}" is read by key where it is made, in group "{group.name}"',
+                detail="An event would have to go from one instance of the group to another.",
+                hint="Put this query into another group.",
+                position=wish.position,
+            )
+    for wish in wishes:
+        is_plain = wish.stream not in keys and wish.stream not in group.writes
+        if is_plain and not wish.wants_all and (keys or wish.stream in whole):
+            by_key = f"By key it reads {', '.join(keys)}."
+            raise MeshError(
+                "MESH-P212",
+                f'group "{group.name}" reads stream "{wish.stream}" round robin, and others by key',
+                detail=by_key if keys else "A partition reads all of it.",
+                hint="Put this query into another group.",
+                position=wish.position,
+            )
+        if wish.stream in keys and wish.wants_all:
+            raise MeshError(
+                "MESH-P209",
+                f'group "{group.name}" reads stream "{wish.stream}" by key and as a whole',
+                detail="One partition divides it, and another one does not.",
+                hint="Put one of them into another group.",
+                position=wish.position,
+            )

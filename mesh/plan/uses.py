@@ -1,0 +1,136 @@
+"""What a query uses of an app beside streams: tables, named windows, triggers, functions.
+
+Streams cross the wire between groups.  All else lives inside of one: what is kept is in one place,
+and what is not kept (triggers, functions) is made anew in each group that uses it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Final
+
+from mesh.plan.bound import (
+    Answer,
+    BoundFilter,
+    BoundJoin,
+    BoundPartition,
+    BoundPattern,
+    BoundStream,
+    BoundStreamFunction,
+    Delete,
+    FunctionCall,
+    Insert,
+    SourceKind,
+    TableCheck,
+    Update,
+    Window,
+    walk,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from mesh.plan.bound import BoundExpression, BoundHandler, BoundQuery
+
+#: What a group keeps for itself.
+KEPT: Final = (SourceKind.TABLE, SourceKind.WINDOW)
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """Names, each once, in the order of first mention."""
+
+    #: Streams that are read and written.
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    triggers: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    windows: tuple[str, ...] = ()
+    scripts: tuple[str, ...] = ()
+
+    @property
+    def definitions(self) -> frozenset[str]:
+        """The names of all but streams."""
+        return frozenset((*self.triggers, *self.tables, *self.windows, *self.scripts))
+
+
+def uses_of(element: BoundQuery | BoundPartition) -> Uses:
+    """What a query uses, or all queries of a partition and its keys."""
+    if isinstance(element, BoundPartition):
+        keys = (e for key in element.keys for e in (key.value, *(r.condition for r in key.ranges)))
+        named = _named(e for e in keys if e is not None)
+        return union([*(uses_of(query) for query in element.queries), named])
+    inputs = element.inputs
+    action, target = element.action, element.action.target.name
+    kind = action.kind if isinstance(action, Insert) else SourceKind.TABLE
+    assert not isinstance(action, Answer), "an app's queries answer nobody"
+    kept = [*inputs, (target, kind)]
+    own = Uses(
+        reads=_of(inputs, SourceKind.STREAM),
+        writes=_of([(target, kind)], SourceKind.STREAM),
+        triggers=_of(inputs, SourceKind.TRIGGER),
+        tables=_of(kept, SourceKind.TABLE),
+        windows=_of(kept, SourceKind.WINDOW),
+    )
+    return union([own, _named(expressions(element))])
+
+
+def union(parts: Iterable[Uses]) -> Uses:
+    """All that any of ``parts`` uses."""
+    listed = list(parts)
+    return Uses(
+        *(
+            tuple(dict.fromkeys(name for part in listed for name in getattr(part, field.name)))
+            for field in fields(Uses)
+        )
+    )
+
+
+def expressions(query: BoundQuery) -> Iterator[BoundExpression]:
+    """Every expression that stands in ``query``, whole."""
+    match query.input:
+        case BoundStream():
+            yield from _handlers(query.input.handlers)
+        case BoundJoin(left, right):
+            yield from _handlers(left.handlers)
+            yield from _handlers(right.handlers)
+            within = query.input.within
+            ends = (within.start, within.end) if within is not None else ()
+            yield from (e for e in (query.input.on, query.input.per, *ends) if e is not None)
+        case BoundPattern():
+            for step in query.input.steps:
+                yield from _handlers(step.handlers)
+    yield from (output.expression for output in query.outputs)
+    if query.having is not None:
+        yield query.having
+    action = query.action
+    if isinstance(action, Delete | Update):
+        yield action.on
+    if isinstance(action, Update):
+        yield from (assignment.value for assignment in action.assignments)
+
+
+def _handlers(handlers: Iterable[BoundHandler]) -> Iterator[BoundExpression]:
+    for handler in handlers:
+        match handler:
+            case BoundFilter():
+                yield handler.condition
+            case BoundStreamFunction() | Window():
+                yield from handler.arguments
+
+
+def _named(roots: Iterable[BoundExpression]) -> Uses:
+    tables: list[str] = []
+    scripts: list[str] = []
+    for root in roots:
+        for part in walk(root):
+            match part:
+                case TableCheck():
+                    tables.append(part.table)
+                case FunctionCall() if part.is_script:
+                    scripts.append(part.function)
+    return union([Uses(tables=tuple(tables), scripts=tuple(scripts))])
+
+
+def _of(named: Iterable[tuple[str, SourceKind]], kind: SourceKind) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name, own in named if own is kind))
