@@ -1,0 +1,190 @@
+"""Conditions over a table's rows, compiled once: by primary key or index where they say equal.
+
+A condition is asked for one event at a time: what an event changes the next one sees.  It may be a
+look-up of the key, of an index, or a vectorised look at every row; a look-up is followed by a look
+at what it found where the condition says more.
+
+Two rules of the reference engine that its other comparisons don't have: a null key of text finds
+the row whose key is null where the condition is nothing but the key; and rows found by comparing
+an indexed attribute are listed by its values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mesh.language.syntax import BinaryOperator
+from mesh.model.types import AttributeType
+from mesh.operators.expressions import Frame, compile_expression, compile_filter, conjuncts
+from mesh.plan.bound import BinaryExpression, Column, walk
+from mesh.plan.bound.expressions import TABLE_STEP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mesh.functions.vectors import Vector
+    from mesh.operators.base import Bools, Longs
+    from mesh.operators.expressions import Key
+    from mesh.operators.tables.store import Table
+    from mesh.plan.bound import BoundExpression
+
+    Evaluator = Callable[[Frame], Vector]
+
+_NONE = np.empty(0, dtype=np.int64)
+_ORDERS = (
+    BinaryOperator.LESS,
+    BinaryOperator.LESS_OR_EQUAL,
+    BinaryOperator.GREATER,
+    BinaryOperator.GREATER_OR_EQUAL,
+)
+
+
+class Condition:
+    """``on`` over the rows of ``table`` and the columns of a frame; None holds for every row.
+
+    ``is_key``: whether it says that the primary key equals something, and nothing else.
+    """
+
+    def __init__(self, on: BoundExpression | None, table: Table) -> None:
+        self._table = table
+        parts = [] if on is None else list(conjuncts(on))
+        # The engine takes any expression here; what is no condition holds for no row.
+        self._never = on is not None and on.type is not AttributeType.BOOL
+        equal = _equalities(parts)
+        key = [equal[name] for name in table.primary_key if name in equal]
+        self._key = key if table.primary_key and len(key) == len(table.primary_key) else None
+        self.is_key = self._key is not None and len(parts) == len(table.primary_key)
+        self._index: _Equal | None = None
+        if self._key is None:
+            self._index = next((equal[name] for name in table.indexes if name in equal), None)
+        self._listed_by = _listed_by(parts, table)
+        self._rest = None if on is None or self.is_key or self._never else compile_filter(on)
+
+    def find(self, frame: Frame, row: int) -> Longs:
+        """The slots of the rows that meet it with row ``row`` of ``frame``, as the engine lists."""
+        table = self._table
+        if self._never:
+            return _NONE
+        found: Longs | None = None
+        if self._key is not None:
+            values = [equal.value_at(frame, row) for equal in self._key]
+            slot = table.by_key(values[0] if len(values) == 1 else tuple(values))
+            found = _NONE if slot is None else np.array([slot])
+        elif self._index is not None:
+            value = self._index.value_at(frame, row)
+            found = _NONE if value is None else table.by_index(self._index.name, value)
+        if found is not None and (self._rest is None or not len(found)):
+            return table.arrange(found)
+        if self._rest is None:
+            return table.arrange(table.slots())
+        rows = _Rows(table, found, frame, row)
+        if not rows.length:
+            return _NONE
+        met = self._rest(rows)
+        slots = np.flatnonzero(met & table.alive()) if found is None else found[met]
+        slots = table.arrange(slots)
+        if self._listed_by is not None and len(slots) > 1:
+            slots = slots[
+                np.argsort(_sortable(table.vector(self._listed_by, slots)), kind="stable")
+            ]
+        return slots
+
+    def any(self, frame: Frame) -> Bools:
+        """bool[n], for each row of ``frame`` whether a row of the table meets it."""
+        rows = range(frame.length)
+        return np.array([len(self.find(frame, row)) > 0 for row in rows], dtype=np.bool_)
+
+
+@dataclass(frozen=True, slots=True)
+class _Equal:
+    """``T.name == value``, or the other way round; the value names no column of the table."""
+
+    name: str
+    type: AttributeType
+    value: Evaluator
+
+    def value_at(self, frame: Frame, row: int) -> Any:
+        """What the attribute has to equal, as a Python value."""
+        vector = self.value(frame)
+        at = row if len(vector) != 1 else 0
+        if bool(vector.null_mask[at]):
+            return None
+        value = vector.values[at]
+        if hasattr(value, "as_py"):
+            return value.as_py()
+        return value.item() if isinstance(value, np.generic) else value
+
+
+def _equalities(parts: Sequence[BoundExpression]) -> dict[str, _Equal]:
+    """By attribute of the table, the first conjunct that says what it equals."""
+    found: dict[str, _Equal] = {}
+    for part in parts:
+        if not isinstance(part, BinaryExpression) or part.operator is not BinaryOperator.EQUAL:
+            continue
+        for own, other in ((part.left, part.right), (part.right, part.left)):
+            if _is_own(own) and not _names_table(other) and _same_kind(own, other):
+                assert isinstance(own, Column)
+                equal = _Equal(own.name, own.type, compile_expression(other))
+                found.setdefault(own.name, equal)
+    return found
+
+
+def _same_kind(own: BoundExpression, other: BoundExpression) -> bool:
+    """Whether Python's equality of their values is the engine's; floats meet others in ways."""
+    if own.type is None or other.type is None:
+        return False
+    if own.type is other.type:
+        return True
+    whole = ("int", "long")
+    return own.type.value in whole and other.type.value in whole
+
+
+def _listed_by(parts: Sequence[BoundExpression], table: Table) -> str | None:
+    """The indexed attribute whose order the engine follows, where all is one comparison of it."""
+    if len(parts) != 1 or not isinstance(parts[0], BinaryExpression):
+        return None
+    part = parts[0]
+    if part.operator not in _ORDERS:
+        return None
+    for own, other in ((part.left, part.right), (part.right, part.left)):
+        if _is_own(own) and not _names_table(other):
+            assert isinstance(own, Column)
+            return own.name if own.name in table.indexes else None
+    return None
+
+
+def _is_own(part: BoundExpression) -> bool:
+    return isinstance(part, Column) and part.step == TABLE_STEP
+
+
+def _names_table(part: BoundExpression) -> bool:
+    return any(_is_own(inner) for inner in walk(part))
+
+
+def _sortable(vector: Vector) -> Any:
+    values = vector.values
+    return values.to_numpy(zero_copy_only=False) if not isinstance(values, np.ndarray) else values
+
+
+class _Rows(Frame):
+    """Rows of a table beside one row of another frame, which is the same for all of them."""
+
+    def __init__(self, table: Table, slots: Longs | None, outer: Frame, row: int) -> None:
+        length = len(table.alive()) if slots is None else len(slots)
+        super().__init__(length, {})
+        self._table, self._slots = table, slots
+        self._outer, self._row = outer, np.array([row])
+
+    def column(self, column: Column) -> Vector:
+        """A column of the table, or of the one row, which broadcasts."""
+        if column.step == TABLE_STEP:
+            return self._table.vector(column.name, self._slots)
+        vector = self._outer.column(column)
+        return vector if len(vector) == 1 else vector.take(self._row)
+
+    def has(self, key: Key) -> bool:
+        """Whether there is a column ``key``."""
+        return key[0] == TABLE_STEP or self._outer.has(key)

@@ -1,0 +1,366 @@
+"""A table in memory: rows at numbered slots, found by primary key, by index or by looking at all.
+
+Slots are given in the order rows come and are never used again until the table is packed, so a
+slot's number is also its place in the order of insertion.  A row that gets another primary key
+comes anew.
+
+As in the reference engine a second row of one primary key is refused, and a key that is one number
+can't be null, nor can an attribute with an index of its own in a table without a primary key.
+
+Source: observed on Siddhi 5.1.7, live; tests/cases/conformance/tables.jsonl.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.functions.vectors import Vector, from_arrow
+from mesh.operators.base import State, concat
+from mesh.operators.tables.columns import Column
+from mesh.operators.tables.order import BUCKETS, bucket, buckets_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from mesh.model.types import StreamSchema
+    from mesh.operators.base import Bools, Longs
+    from mesh.operators.tables.order import Key
+
+#: Slots of one piece of the state.
+PIECE_ROWS = 1024
+#: A table with fewer free slots than this is not packed.
+_FREE_MIN = 1024
+_SLOT = "#slot"
+
+
+class Table:
+    """The rows of one table, shared by all that read and write it."""
+
+    def __init__(
+        self, schema: StreamSchema, primary_key: Sequence[str] = (), indexes: Sequence[str] = ()
+    ) -> None:
+        self.schema = schema
+        self.primary_key = tuple(primary_key)
+        types = {attribute.name: attribute.type for attribute in schema.attributes}
+        self._key_types = tuple(types[name] for name in self.primary_key)
+        #: Whether rows are listed by their key rather than in the order they came.
+        self._sorted = len(self._key_types) == 1 and self._key_types[0].is_numeric
+        self._columns = {name: Column(type) for name, type in types.items()}
+        self._indexes: dict[str, dict[Any, dict[int, None]]] = {name: {} for name in indexes}
+        self._keys: dict[Key, int] = {}
+        self._buckets = BUCKETS
+        #: Whether there is a row, by slot; the first ``_given`` slots have been given.
+        self._flags: Bools = np.zeros(PIECE_ROWS, dtype=np.bool_)
+        self._given = 0
+        self._count = 0
+        #: Changes so far, and when each piece of the state changed last.
+        self._changes = 0
+        self._changed: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __repr__(self) -> str:
+        return f"Table({self.schema.name}, {self._count} rows)"
+
+    @property
+    def indexes(self) -> tuple[str, ...]:
+        """Attributes that have an index of their own."""
+        return tuple(self._indexes)
+
+    # Reading
+
+    def vector(self, name: str, slots: Longs | None = None) -> Vector:
+        """An attribute of the rows at ``slots``, or of all slots ever given."""
+        column = self._columns[name]
+        return column.whole() if slots is None else column.take(slots)
+
+    def slots(self) -> Longs:
+        """The slots of all rows, in the order they came."""
+        return np.flatnonzero(self.alive())
+
+    def alive(self) -> Bools:
+        """bool[n], of all slots ever given, whether there is a row."""
+        return self._flags[: self._given]
+
+    def by_key(self, key: Key) -> int | None:
+        """The slot of the row with this primary key: a value, or a tuple of several."""
+        return self._keys.get(key)
+
+    def by_index(self, name: str, value: Any) -> Longs:
+        """The slots of the rows with ``value`` in an attribute that has an index."""
+        found = self._indexes[name].get(value, ())
+        return np.sort(np.fromiter(found, dtype=np.int64, count=len(found)))
+
+    def arrange(self, slots: Longs) -> Longs:
+        """``slots``, growing, in the order in which the engine lists their rows."""
+        if not self.primary_key or len(slots) < 2:
+            return slots
+        if self._sorted:
+            return slots[np.argsort(self.vector(self.primary_key[0], slots).values, kind="stable")]
+        places = [
+            bucket(self._key_at(slot), self._key_types, self._buckets) for slot in slots.tolist()
+        ]
+        return slots[np.argsort(np.array(places), kind="stable")]
+
+    def take(self, slots: Longs) -> pa.RecordBatch:
+        """The rows at ``slots``, in the table's schema."""
+        count = len(slots)
+        arrays = [column.take(slots).to_arrow(count) for column in self._columns.values()]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow)
+
+    def rows(self) -> pa.RecordBatch:
+        """All rows, in the order in which the engine lists them."""
+        return self.take(self.arrange(self.slots()))
+
+    # Changing
+
+    def insert(self, rows: pa.RecordBatch) -> dict[int, str]:
+        """Add rows; those that can't be added are told by number, with the reason.
+
+        Args:
+            rows: the table's attributes in its order, by whatever name.
+        """
+        vectors = [
+            from_arrow(rows.column(place), column.type)
+            for place, column in enumerate(self._columns.values())
+        ]
+        return self.add(vectors, rows.num_rows)
+
+    def add(self, vectors: Sequence[Vector], count: int) -> dict[int, str]:
+        """As ``insert``, with the attributes as vectors."""
+        if not count:
+            return {}
+        start = self._given
+        for column, vector in zip(self._columns.values(), vectors, strict=True):
+            column.append(vector, count)
+        self._given += count
+        if self._given > len(self._flags):
+            more = np.zeros(max(len(self._flags), count), dtype=np.bool_)
+            self._flags = np.concatenate([self._flags, more])
+        refused: dict[int, str] = {}
+        for row in range(count):
+            reason = self._enter(start + row)
+            if reason is not None:
+                refused[row] = reason
+        return refused
+
+    def _enter(self, slot: int) -> str | None:
+        """Make the row at ``slot`` one of the table's, or say why it can't be."""
+        if self.primary_key:
+            key = self._key_at(slot)
+            if self._sorted and key is None:
+                return f'the primary key of table "{self.schema.name}" is null'
+            if key in self._keys:
+                return f'table "{self.schema.name}" has a row with the primary key {_shown(key)}'
+            self._keys[key] = slot
+            self._buckets = buckets_for(len(self._keys), self._buckets)
+        else:
+            for name in self._indexes:
+                if self._columns[name].get(slot) is None:
+                    return f'the indexed attribute "{name}" of table "{self.schema.name}" is null'
+        for name, index in self._indexes.items():
+            index.setdefault(self._columns[name].get(slot), {})[slot] = None
+        self._flags[slot] = True
+        self._count += 1
+        self._touch(slot)
+        return None
+
+    def remove(self, slots: Longs) -> None:
+        """Take rows out."""
+        for slot in slots.tolist():
+            self._leave(slot)
+        self._pack()
+
+    def _leave(self, slot: int) -> None:
+        if self.primary_key:
+            del self._keys[self._key_at(slot)]
+        for name, index in self._indexes.items():
+            value = self._columns[name].get(slot)
+            del index[value][slot]
+            if not index[value]:
+                del index[value]
+        self._flags[slot] = False
+        self._count -= 1
+        self._touch(slot)
+
+    def change(self, slots: Longs, values: Mapping[str, Vector]) -> str | None:
+        """Set attributes of the rows at ``slots``, each to one value, or say why it can't be.
+
+        Where the primary key changes the row comes anew, and two rows can't come to have one key.
+        """
+        if not len(slots):
+            return None
+        keyed = any(name in values for name in self.primary_key)
+        if keyed:
+            new = self._key_of(values, slots)
+            reason = self._clash(slots, new)
+            if reason is not None:
+                return reason
+            moves = [self._key_at(s) != k for s, k in zip(slots.tolist(), new, strict=True)]
+            self._move(slots[np.array(moves)], values)
+            slots = slots[~np.array(moves)]
+        self._set(slots, values)
+        return None
+
+    def _key_of(self, values: Mapping[str, Vector], slots: Longs) -> list[Key]:
+        given = {name: _python(vector) for name, vector in values.items()}
+        keys = []
+        for slot in slots.tolist():
+            parts = tuple(
+                given[name] if name in given else self._columns[name].get(slot)
+                for name in self.primary_key
+            )
+            keys.append(parts[0] if len(parts) == 1 else parts)
+        return keys
+
+    def _clash(self, slots: Longs, keys: Sequence[Key]) -> str | None:
+        taken: set[Key] = set()
+        for slot, key in zip(slots.tolist(), keys, strict=True):
+            if self._sorted and key is None:
+                return f'the primary key of table "{self.schema.name}" would be null'
+            holder = self._keys.get(key)
+            if key in taken or (holder is not None and holder != slot):
+                return f'table "{self.schema.name}" has a row with the primary key {_shown(key)}'
+            taken.add(key)
+        return None
+
+    def _move(self, slots: Longs, values: Mapping[str, Vector]) -> None:
+        """Give rows other keys, of which none is another row's."""
+        if not len(slots):
+            return
+        count = len(slots)
+        vectors = [
+            values[name].spread(count) if name in values else column.take(slots)
+            for name, column in self._columns.items()
+        ]
+        for slot in slots.tolist():
+            self._leave(slot)
+        refused = self.add(vectors, count)
+        assert not refused, "the keys have been looked at"
+
+    def _set(self, slots: Longs, values: Mapping[str, Vector]) -> None:
+        for name, vector in values.items():
+            index = self._indexes.get(name)
+            if index is not None:
+                value = _python(vector)
+                for slot in slots.tolist():
+                    old = self._columns[name].get(slot)
+                    del index[old][slot]
+                    if not index[old]:
+                        del index[old]
+                    index.setdefault(value, {})[slot] = None
+            self._columns[name].set(slots, vector)
+        for slot in slots.tolist():
+            self._touch(slot)
+
+    def put(self, vectors: Sequence[Vector]) -> str | None:
+        """Add one row, or write over the one that has its primary key."""
+        given = dict(zip(self._columns, vectors, strict=True))
+        parts = tuple(_python(given[name]) for name in self.primary_key)
+        slot = self._keys.get(parts[0] if len(parts) == 1 else parts)
+        if slot is None:
+            return self.add(vectors, 1).get(0)
+        self._set(np.array([slot]), given)
+        return None
+
+    def _key_at(self, slot: int) -> Key:
+        parts = tuple(self._columns[name].get(slot) for name in self.primary_key)
+        return parts[0] if len(parts) == 1 else parts
+
+    # Slots and state
+
+    def _touch(self, slot: int) -> None:
+        self._changes += 1
+        self._changed[slot // PIECE_ROWS] = self._changes
+
+    def _pack(self) -> None:
+        """Number the rows anew when most slots are free."""
+        free = self._given - self._count
+        if free < _FREE_MIN or free < self._count:
+            return
+        kept = self.slots()
+        for column in self._columns.values():
+            column.keep(kept)
+        self._given = len(kept)
+        self._flags = np.zeros(max(PIECE_ROWS, 2 * self._given), dtype=np.bool_)
+        self._flags[: self._given] = True
+        self._changes += 1
+        self._changed = dict.fromkeys(range(-(-len(kept) // PIECE_ROWS)), self._changes)
+        self._find_anew()
+
+    def _find_anew(self) -> None:
+        """Fill keys and indexes from the rows."""
+        slots = self.slots().tolist()
+        self._count = len(slots)
+        if self.primary_key:
+            self._keys = {self._key_at(slot): slot for slot in slots}
+        for name, index in self._indexes.items():
+            index.clear()
+            for slot in slots:
+                index.setdefault(self._columns[name].get(slot), {})[slot] = None
+
+    def snapshot(self) -> State:
+        """A piece for each ``PIECE_ROWS`` slots; only those change in which a row did."""
+        pieces = {}
+        for piece, changed in self._changed.items():
+            first = piece * PIECE_ROWS
+            slots = first + np.flatnonzero(self.alive()[first : first + PIECE_ROWS])
+            if len(slots):
+                rows = self.take(slots).append_column(_SLOT, pa.array(slots))
+                pieces[f"rows-{piece}-{changed}"] = rows
+        scalars: dict[str, object] = {
+            "slots": self._given,
+            "changes": self._changes,
+            "buckets": self._buckets,
+            "changed": [[piece, changed] for piece, changed in self._changed.items()],
+        }
+        return State(pieces, scalars)
+
+    def restore(self, state: State) -> None:
+        """Take over rows and the numbers of their slots."""
+        scalars: Any = state.scalars
+        self._changes, self._buckets = scalars["changes"], scalars["buckets"]
+        self._changed = dict(scalars["changed"])
+        count = scalars["slots"]
+        names = [f"rows-{piece}-{changed}" for piece, changed in self._changed.items()]
+        stored = [state.pieces[name] for name in names if name in state.pieces]
+        self._given = count
+        self._flags = np.zeros(max(PIECE_ROWS, count), dtype=np.bool_)
+        where = np.full(count, -1, dtype=np.int64)
+        rows = concat(stored) if stored else None
+        if rows is not None:
+            slots = rows.column(_SLOT).to_numpy()
+            self._flags[slots] = True
+            where[slots] = np.arange(len(slots))
+        self._columns = {name: Column(column.type) for name, column in self._columns.items()}
+        if count:
+            places: Any = pa.array(where, mask=where < 0)
+            for name, column in self._columns.items():
+                array = _nothing(column, count) if rows is None else rows.column(name).take(places)
+                column.append(from_arrow(array, column.type), count)
+        self._keys = {}
+        self._find_anew()
+
+
+def _nothing(column: Column, count: int) -> pa.Array[Any]:
+    none: pa.Array[Any] = pa.array([None] * count, column.type.arrow)
+    return none
+
+
+def _python(vector: Vector) -> Any:
+    """The one value of ``vector``."""
+    if bool(vector.null_mask[0]):
+        return None
+    value = vector.values[0]
+    if isinstance(value, pa.Scalar):
+        return value.as_py()
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _shown(key: Key) -> str:
+    parts: Iterable[Any] = key if isinstance(key, tuple) else (key,)
+    return ", ".join(map(repr, parts))
