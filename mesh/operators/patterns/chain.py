@@ -33,8 +33,8 @@ from mesh.operators.base import (
     prefixed,
 )
 from mesh.operators.expressions import Frame, columns_of, compile_filter
-from mesh.operators.matching import StepMatcher
-from mesh.operators.pending import Pending, PendingStore
+from mesh.operators.patterns.matching import StepMatcher
+from mesh.operators.patterns.pending import Pending, PendingStore
 from mesh.plan.bound import Column
 
 if TYPE_CHECKING:
