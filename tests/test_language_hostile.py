@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mesh.errors import MeshErrors
+from mesh.errors import MeshError, MeshErrors, all_errors
 from mesh.language.parser import parse_app, parse_expression, parse_on_demand_query
+from mesh.plan.bind import bind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from mesh.errors import MeshError
 
 _FILTER = "define stream S (a int); from S["
 _FROM = "define stream S (a int); from "
@@ -103,3 +102,65 @@ def test_five_megabytes_are_read_or_refused(name: str) -> None:
     start, repeated = _ENDLESS[name]
     with pytest.raises(MeshErrors):
         parse_app(start + repeated * (5_000_000 // len(repeated)))
+
+
+# What can be read, and goes on and on
+
+_S = "define stream S (a int, b bool, s string);\n"
+#: What stands first, what is repeated with its number, what joins it, and what stands behind.
+_LONG = {
+    "events": (_S + "from ", "e{n}=S[a > e0.a]", " -> ", " select e0.a insert into Out;"),
+    "events without names": (_S + "from ", "S", " -> ", " select a insert into Out;"),
+    "events that are named": (_S + "from e0=S -> e1=S select ", "e0.a as a{n}", ", ", ";"),
+    "outputs": (_S + "from S select ", "a as a{n}", ", ", " insert into Out;"),
+    "outputs of no attribute": (_S + "from S select ", "c{n}", ", ", " insert into Out;"),
+    "attributes": ("define stream S (", "a{n} int", ", ", "); from S select b insert into Out;"),
+    "filters": (_S + "from S", "[a > {n}]", "", " select a insert into Out;"),
+    "arguments": (_S + "from S select coalesce(", "a", ", ", ") as x insert into Out;"),
+    "queries": (_S, "from S select a insert into O{n};", "\n", ""),
+    "queries in a row": (_S, "from S{n} select a insert into S{n}0;", "\n", ""),
+    "queries of one name": (_S, "@info(name='q') from S select a insert into O;", "\n", ""),
+    "partitions": (
+        _S,
+        "partition with (a of S) begin from S select a insert into #I; end;",
+        "",
+        "",
+    ),
+    "keys": (_S + "partition with (", "a of S", ", ", ") begin from S insert into O; end;"),
+    "tables": (_S, "define table T{n} (a int);", "", "from S[a in T1] select a insert into Out;"),
+    "definitions that differ": ("", "define stream S (a{n} int);", "\n", ""),
+    "indexes": ("", "@Index('a{n}')", " ", " define table T (a int);"),
+}
+
+
+def bound_or_refused(text: str) -> tuple[MeshError, ...]:
+    """What is wrong with ``text`` once it is bound, too."""
+    try:
+        bind(parse_app(text))
+    except MeshError as error:
+        return all_errors(error)
+    return ()
+
+
+@pytest.mark.parametrize("name", _LONG)
+def test_what_is_long_is_bound_or_refused(name: str) -> None:
+    start, repeated, joint, end = _LONG[name]
+    text = start + joint.join(repeated.format(n=n) for n in range(5_000)) + end
+    errors = bound_or_refused(text)
+    assert len(errors) <= 100
+    for error in errors:
+        assert error.position is not None
+        assert len(str(error)) < 400
+        assert len(error.detail or "") < 2_000
+
+
+@pytest.mark.parametrize("opened", ["(", "not (", "coalesce(", "a + (", "b and ("])
+def test_what_stands_five_hundred_deep_is_bound(opened: str) -> None:
+    inside = "b" if opened in ("not (", "b and (") else "a"
+    expression = opened * 500 + inside + ")" * 500
+    assert bound_or_refused(f"{_S}from S select {expression} as x insert into Out;") == ()
+
+
+def test_every_deep_tree_of_a_pattern_is_bound() -> None:
+    pattern = "(" * 500 + "e1=S" + ")" * 500 + " -> every (" + "(" * 499 + "e2=S" + ")" * 500
+    assert bound_or_refused(f"{_S}from {pattern} select e2.a insert into Out;") == ()

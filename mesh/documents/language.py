@@ -1,10 +1,11 @@
-"""docs/siddhiql.md: the support table in it; the prose around the table is written by hand."""
+"""docs/siddhiql.md: the support table and the list of differences; the prose is written by hand."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from mesh.documents.differences import difference_table
 from mesh.documents.support import (
     Support,
     all_supports,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 BEGIN: Final = "<!-- made by `make docs`: begin -->"
 END: Final = "<!-- made by `make docs`: end -->"
+DIFFERENCES_BEGIN: Final = "<!-- differences, made by `make docs`: begin -->"
+DIFFERENCES_END: Final = "<!-- differences, made by `make docs`: end -->"
 
 #: Of the engine, the catalogue's tables under the headings of the document.
 _OF_THE_ENGINE: Final = (
@@ -55,7 +58,10 @@ def language_document(root: Path) -> str:
     text = (root / "docs" / "siddhiql.md").read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, behind = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{support_tables()}\n{END}{behind}"
+    text = f"{before}{BEGIN}\n\n{support_tables()}\n{END}{behind}"
+    before, _, rest = text.partition(DIFFERENCES_BEGIN)
+    _, _, behind = rest.partition(DIFFERENCES_END)
+    return f"{before}{DIFFERENCES_BEGIN}\n\n{difference_table(root)}\n\n{DIFFERENCES_END}{behind}"
 
 
 def support_tables() -> str:

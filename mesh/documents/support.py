@@ -15,7 +15,7 @@ from mesh.functions.catalogue import Argument, Form, Kind, Resolution, resolve
 from mesh.language.parser import parse_app, parse_on_demand_query
 from mesh.language.substitution import substitute
 from mesh.model.types import AttributeType
-from mesh.plan.bind import bind
+from mesh.plan.bind import bind, bind_on_demand
 from mesh.plan.build import plan
 
 if TYPE_CHECKING:
@@ -80,14 +80,15 @@ def try_app(app: str, query: str | None = None) -> Support:
         text = substitute(app, {})
         tree = parse_app(text)
         if query is not None:
-            parse_on_demand_query(query)
+            asked = parse_on_demand_query(query)
     except MeshError:
         return Support()
     try:
-        bind(tree)
+        bound = bind(tree)
         if query is not None:
-            # Nobody binds them yet, and nobody answers them.
-            return Support(parsed=True)
+            bind_on_demand(asked, bound)
+            # Nobody answers them yet.
+            return Support(parsed=True, typed=True)
     except MeshError:
         return Support(parsed=True)
     try:
