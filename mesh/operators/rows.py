@@ -1,0 +1,202 @@
+"""Rows that an operator keeps, addressed by numbers that grow as they come.
+
+Native loops work on row numbers; the attributes stay in Arrow and are taken once, when it is known
+which rows go on.  Rows are appended in batches and never changed, so a batch that is stored once is
+not stored again while it is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.operators.base import Longs, concat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Rows up to which small chunks are put together.
+CHUNK_ROWS = 4096
+#: A chunk that spans this many times the rows that are asked for is not copied whole.
+_SPAN = 4
+_NUMBER = "#row"
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Rows from the one numbered ``first`` to the one numbered ``last``; never changed.
+
+    ``numbers``: int64[n], growing, where some between them are missing; None where none is.
+    """
+
+    first: int
+    last: int
+    rows: pa.RecordBatch
+    numbers: Longs | None = None
+
+    @property
+    def name(self) -> str:
+        # Rows only ever leave, so what is left of a range is told by how many there are.
+        return f"rows-{self.first}-{self.last}-{self.rows.num_rows}"
+
+    @property
+    def all_numbers(self) -> Longs:
+        return np.arange(self.first, self.last + 1) if self.numbers is None else self.numbers
+
+    def places(self, numbers: Longs) -> Longs:
+        """Where in ``rows`` these numbers are, all of which are there."""
+        if self.numbers is None:
+            return numbers - self.first
+        return np.searchsorted(self.numbers, numbers)
+
+
+class RowStore:
+    """Rows of one schema; the first that comes is number 0."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._chunks: list[_Chunk] = []
+        self._lasts: list[int] = []
+        #: The number that the next row gets.
+        self.came = 0
+        #: Rows that are kept.
+        self.count = 0
+
+    def append(self, rows: pa.RecordBatch) -> None:
+        """Keep further rows."""
+        first, count = self.came, rows.num_rows
+        if not count:
+            return
+        self.came += count
+        self.count += count
+        chunk = _Chunk(first, self.came - 1, rows)
+        if self._chunks:
+            last = self._chunks[-1]
+            together = last.rows.num_rows + count
+            if last.numbers is None and last.last + 1 == first and together <= CHUNK_ROWS:
+                chunk = _Chunk(last.first, chunk.last, concat([last.rows, rows]))
+                self._chunks.pop()
+                self._lasts.pop()
+        self._chunks.append(chunk)
+        self._lasts.append(chunk.last)
+
+    def skip(self, count: int) -> None:
+        """Give numbers to rows that nobody will ask for."""
+        self.came += count
+
+    def take(self, numbers: Longs) -> pa.RecordBatch:
+        """The rows with these numbers, in their order; each is kept."""
+        if not len(numbers):
+            return pa.RecordBatch.from_pylist([], self.schema)
+        where = np.searchsorted(np.array(self._lasts), numbers)
+        low, high = int(where.min()), int(where.max())
+        if low == high:
+            chunk = self._chunks[low]
+            return chunk.rows.take(chunk.places(numbers))
+        parts: list[pa.RecordBatch] = []
+        places = np.empty(len(numbers), dtype=np.int64)
+        start = 0
+        for index in np.flatnonzero(np.bincount(where - low)).tolist():
+            chunk = self._chunks[low + index]
+            asked = np.flatnonzero(where == low + index)
+            found = chunk.places(numbers[asked])
+            least, most = int(found.min()), int(found.max())
+            if most - least < _SPAN * len(asked):
+                part = chunk.rows.slice(least, most - least + 1)
+                places[asked] = found - least + start
+            else:
+                part = chunk.rows.take(found)
+                places[asked] = np.arange(start, start + len(asked))
+            parts.append(part)
+            start += part.num_rows
+        return concat(parts).take(places)
+
+    def release_below(self, number: int) -> None:
+        """Forget rows with smaller numbers, as far as whole chunks go."""
+        gone = 0
+        while gone < len(self._chunks) and self._lasts[gone] < number:
+            self.count -= self._chunks[gone].rows.num_rows
+            gone += 1
+        if gone:
+            del self._chunks[:gone]
+            del self._lasts[:gone]
+
+    def keep(self, numbers: Longs) -> None:
+        """Forget all rows but those with ``numbers``, which grow."""
+        kept: list[_Chunk] = []
+        starts = np.array([chunk.first for chunk in self._chunks] or [0])
+        edges = [*np.searchsorted(numbers, starts).tolist(), len(numbers)]
+        for index, chunk in enumerate(self._chunks):
+            own = numbers[edges[index] : edges[index + 1]]
+            if len(own) == chunk.rows.num_rows:
+                kept.append(chunk)
+            elif len(own):
+                kept.append(_thin(chunk, own, chunk.rows.take(chunk.places(own))))
+        self._chunks = self._joined(kept)
+        self._lasts = [chunk.last for chunk in self._chunks]
+        self.count = sum(chunk.rows.num_rows for chunk in self._chunks)
+
+    def _joined(self, chunks: list[_Chunk]) -> list[_Chunk]:
+        """Small neighbours as one; all of them hold just what is kept now."""
+        joined: list[_Chunk] = []
+        for chunk in chunks:
+            last = joined[-1] if joined else None
+            if last is None or last.rows.num_rows + chunk.rows.num_rows > CHUNK_ROWS:
+                joined.append(chunk)
+                continue
+            numbers = np.concatenate([last.all_numbers, chunk.all_numbers])
+            rows = concat([last.rows, chunk.rows])
+            joined[-1] = _thin(_Chunk(last.first, chunk.last, rows), numbers, rows)
+        return joined
+
+    def all(self) -> tuple[Longs, pa.RecordBatch]:
+        """Every row that is kept, with its number."""
+        if not self._chunks:
+            return np.empty(0, dtype=np.int64), pa.RecordBatch.from_pylist([], self.schema)
+        numbers = np.concatenate([chunk.all_numbers for chunk in self._chunks])
+        return numbers, concat([chunk.rows for chunk in self._chunks])
+
+    def column(self, name: str) -> tuple[Longs, Longs]:
+        """The numbers of all rows, and one column of integers."""
+        if not self._chunks:
+            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+        numbers = np.concatenate([chunk.all_numbers for chunk in self._chunks])
+        values = np.concatenate([chunk.rows.column(name).to_numpy() for chunk in self._chunks])
+        return numbers, values.astype(np.int64, copy=False)
+
+    def pieces(self) -> dict[str, pa.RecordBatch]:
+        """The rows as pieces of a state; those that are not new have the names they had."""
+        pieces = {}
+        for chunk in self._chunks:
+            rows = chunk.rows
+            if chunk.numbers is not None:
+                rows = rows.append_column(_NUMBER, pa.array(chunk.numbers))
+            pieces[chunk.name] = rows
+        return pieces
+
+    def scalars(self) -> list[object]:
+        """What is to be known besides the pieces."""
+        return [self.came, [[c.first, c.last, c.name] for c in self._chunks]]
+
+    def restore(self, pieces: Mapping[str, pa.RecordBatch], scalars: Any) -> None:
+        """Take over what ``pieces`` and ``scalars`` told."""
+        self.came, chunks = scalars
+        self._chunks = []
+        for first, last, name in chunks:
+            rows = pieces[name]
+            numbers = None
+            if _NUMBER in rows.schema.names:
+                numbers = rows.column(_NUMBER).to_numpy()
+            self._chunks.append(_Chunk(first, last, rows.select(self.schema.names), numbers))
+        self._lasts = [chunk.last for chunk in self._chunks]
+        self.count = sum(chunk.rows.num_rows for chunk in self._chunks)
+
+
+def _thin(chunk: _Chunk, numbers: Longs, rows: pa.RecordBatch) -> _Chunk:
+    """``chunk`` with just these rows; its range stays, for that is its name."""
+    if len(numbers) == chunk.last - chunk.first + 1:
+        return _Chunk(chunk.first, chunk.last, rows)
+    return _Chunk(chunk.first, chunk.last, rows, numbers)

@@ -1,0 +1,45 @@
+"""Windows: what of a stream is remembered, and when it is let go.
+
+One operator holds the windows of all instances of a partition.  Its loop over the events is native
+code and does what the reference engine does, event by event; see ``machine``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mesh.errors import MeshError
+from mesh.operators.windows.keyed import WindowOperator as WindowOperator  # noqa: TC001
+from mesh.operators.windows.plans import PLANS
+from mesh.operators.windows.plans import TimeWindow as TimeWindow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from mesh.plan.bound import Window
+
+
+def make_window(
+    window: Window, schema: pa.Schema, timer_path: int, *, expired: bool = True
+) -> WindowOperator:
+    """The operator of ``window``, with nothing in it yet.
+
+    Args:
+        window: what is written, with its arguments bound.
+        schema: the attributes that are kept for what is behind it.
+        timer_path: its timers' place among those of other queries at one instant.
+        expired: whether anything behind it looks at expired events.  A batch window that need not
+            give them out keeps less.
+
+    Raises:
+        MeshError: MESH-O102, there is no operator for it.
+    """
+    plan = PLANS.get(window.name)
+    if plan is None:
+        raise MeshError(
+            "MESH-O102",
+            f'window "{window.name}" has no operator',
+            detail="The planner accepted it, but this version can't run it.",
+            hint="Do manager and worker have the same version?",
+        )
+    return plan(window, schema, timer_path, expired)

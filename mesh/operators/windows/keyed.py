@@ -1,0 +1,355 @@
+"""A window around its native loop: rows in Arrow, lists and timers in arrays, state in pieces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.operators.base import Events, Longs, State, Timeline
+from mesh.operators.rows import RowStore
+from mesh.operators.windows import machine as m
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_TIME, _INSTANCE = "#time", "#instance"
+#: Rows that nobody needs any more, before the store is swept.
+_SWEEP_ROWS = 65_536
+#: The registers of so many instances are no piece of their own.
+_FEW_INSTANCES = 16
+
+
+class WindowOperator(Protocol):
+    """A window of a query: an ``Operator`` whose content can be asked for."""
+
+    #: Whether the reference engine marks the chunks that it puts out as batches.
+    is_batch: bool
+
+    def process(self, events: Events, timeline: Timeline) -> Events:
+        """Take events, in order, and return what they and the timers caused, in order."""
+        ...
+
+    def next_time(self) -> int | None:
+        """When the earliest timer is due; None without one."""
+        ...
+
+    def snapshot(self) -> State:
+        """The whole state."""
+        ...
+
+    def restore(self, state: State) -> None:
+        """Take the place of the one that ``state`` was a snapshot of."""
+        ...
+
+    def content(self, instance: int) -> tuple[pa.RecordBatch, Longs]:
+        """What a join finds in it: rows in the engine's order, and their times."""
+        ...
+
+    def forget(self, instances: Longs) -> None:
+        """Be as if these partition instances had never been."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What tells one window from another.
+
+    ``loop``: the native loop; ``arguments``: its parameters, behind those that all have;
+    ``registers``: how many each instance has; ``start``: what they begin with where it is not 0;
+    ``finds``: the list that joins look into.  ``listed``: the lists that can't be told from which
+    rows there are, and are stored as they are.  ``columns``: attributes of type long that the loop
+    needs, at most two.
+    """
+
+    loop: Callable[..., None]
+    arguments: tuple[int, ...] = ()
+    registers: int = m.OWN
+    start: Mapping[int, int] = field(default_factory=dict)
+    is_batch: bool = False
+    finds: int = m.A_HEAD
+    listed: tuple[int, ...] = ()
+    columns: tuple[str, ...] = ()
+
+
+class KeyedWindow:
+    """A window whose state has a row of registers for each partition instance."""
+
+    def __init__(self, plan: Plan, schema: pa.Schema, timer_path: int, expired: bool) -> None:
+        self.is_batch = plan.is_batch
+        self._plan = plan
+        self._schema = schema
+        self._store = RowStore(
+            schema.append(pa.field(_TIME, pa.int64())).append(pa.field(_INSTANCE, pa.int32()))
+        )
+        self._par = np.zeros(m.PARAMETERS, dtype=np.int64)
+        self._par[m.P_PATH] = timer_path
+        self._par[m.P_EXPIRED] = expired
+        self._par[m.P_BEFORE] = m.BEFORE_ALL
+        self._par[m.P_OWN : m.P_OWN + len(plan.arguments)] = plan.arguments
+        self._clear()
+
+    def _clear(self) -> None:
+        self._node = np.empty((0, 3), dtype=np.int64)
+        self._reg = np.empty((0, self._plan.registers), dtype=np.int64)
+        self._heap = np.empty((0, 3), dtype=np.int64)
+        self._meta = np.zeros(m.COUNTERS, dtype=np.int64)
+        self._meta[m.M_FREE] = m.NIL
+        self._meta[[m.M_ORDER, m.M_CLOCK]] = m.BEFORE_ALL
+        self._meta[m.M_ORDER] = -1
+        #: (order, clock, path, piece, number) of the last line that went out.
+        self._last = np.full(5, -1, dtype=np.int64)
+
+    def process(self, events: Events, timeline: Timeline) -> Events:
+        """Let ``events`` in, and out what they and the timers drive out."""
+        count = len(events)
+        par, meta = self._par, self._meta
+        par[m.P_FIRST], par[m.P_NOW] = timeline.first, timeline.now_ms
+        par[m.P_BASE] = self._store.came
+        par[m.P_PLAYBACK] = getattr(timeline, "playback", False)
+        if not count and (not meta[m.M_HEAP] or self._heap[0, m.DUE] > timeline.now_ms):
+            par[m.P_BEFORE] = timeline.now_ms
+            return self._nothing()
+        ev = self._columns(events)
+        if count:
+            self._grow_registers(int(events.instance.max()) + 1)
+        self._grow(2 * count)
+        out = np.empty(
+            (3 * count + 2 * self._present() + 2 * len(self._reg) + 16, m.OUT_COLUMNS),
+            dtype=np.int64,
+        )
+        meta[m.M_OUT] = 0
+        clocks = np.ascontiguousarray(timeline.clocks_ms)
+        self._plan.loop(ev, clocks, par, self._node, self._reg, self._heap, meta, out)
+        par[m.P_BEFORE] = timeline.now_ms
+        self._keep(events, ev)
+        made = self._emit(events, out[: meta[m.M_OUT]])
+        self._sweep()
+        return made
+
+    def _columns(self, events: Events) -> Longs:
+        ev = np.empty((m.EVENT_ROWS, len(events)), dtype=np.int64)
+        ev[m.E_TIME], ev[m.E_CLOCK] = events.time_ms, events.clock_ms
+        ev[m.E_ORDER], ev[m.E_PATH] = events.order, events.path
+        ev[m.E_CHUNK], ev[m.E_INSTANCE] = events.chunk, events.instance
+        ev[m.E_KEPT] = events.time_ms
+        for at, name in enumerate(self._plan.columns):
+            column = events.rows.column(name)
+            ev[m.E_ARG + at] = column.fill_null(0).to_numpy(zero_copy_only=False)
+        return ev
+
+    def _present(self) -> int:
+        """Elements in lists, at most."""
+        return int(self._meta[m.M_USED])
+
+    def _grow_registers(self, instances: int) -> None:
+        had = len(self._reg)
+        if instances <= had:
+            return
+        size = max(instances, had + had // 2)
+        reg = np.zeros((size, self._plan.registers), dtype=np.int64)
+        reg[:, [m.A_HEAD, m.A_TAIL, m.B_HEAD, m.B_TAIL]] = m.NIL
+        reg[:, m.ALARM] = m.NEVER
+        for register, value in self._plan.start.items():
+            reg[:, register] = value
+        reg[:had] = self._reg
+        self._reg = reg
+
+    def _grow(self, more: int) -> None:
+        """Make room for ``more`` elements, and as many timers."""
+        need = int(self._meta[m.M_USED]) + more
+        if need > len(self._node):
+            # In place where the system can: a copy of ten million elements would be seen.
+            size = max(need, len(self._node) + len(self._node) // 4)
+            self._node.resize((size, 3), refcheck=False)
+        if int(self._meta[m.M_HEAP]) > 4 * len(self._reg) + 1024:
+            m.rebuild_heap(self._reg, self._heap, self._meta)
+        need = int(self._meta[m.M_HEAP]) + more + 2 * len(self._reg) + 16
+        if need > len(self._heap):
+            self._heap.resize((need + need // 4, 3), refcheck=False)
+
+    def _keep(self, events: Events, ev: Longs) -> None:
+        """Put the new rows into the store, with what their lists are told by."""
+        count = len(events)
+        if not count:
+            return
+        rows = events.rows
+        if rows.schema.names != self._schema.names:
+            rows = rows.select(self._schema.names)
+        arrays = [
+            *rows.columns,
+            pa.array(ev[m.E_KEPT]),
+            pa.array(ev[m.E_INSTANCE].astype(np.int32)),
+        ]
+        self._store.append(pa.RecordBatch.from_arrays(arrays, schema=self._store.schema))
+
+    def _emit(self, events: Events, out: Longs) -> Events:
+        count = len(out)
+        if not count:
+            return self._nothing()
+        chunk = np.empty(count, dtype=np.int64)
+        m.number_chunks(out, count, self._last, chunk)
+        numbers = out[:, m.O_ROW].copy()
+        if (numbers < 0).any():
+            numbers[numbers < 0] = numbers.max()
+        rows = self._store.take(numbers).select(self._schema.names)
+        return Events(
+            out[:, m.O_TIME].copy(),
+            out[:, m.O_CLOCK].copy(),
+            out[:, m.O_ORDER].copy(),
+            out[:, m.O_PATH].copy(),
+            chunk,
+            out[:, m.O_KIND].astype(np.int8),
+            out[:, m.O_INSTANCE].copy(),
+            rows,
+        )
+
+    def _nothing(self) -> Events:
+        none = np.empty(0, dtype=np.int64)
+        rows = pa.RecordBatch.from_pylist([], self._schema)
+        return Events(none, none, none, none, none, none.astype(np.int8), none, rows)
+
+    def _sweep(self) -> None:
+        """Forget rows that are in no list."""
+        if len(self._reg) == 0:
+            return
+        store = self._store
+        heads = self._reg[:, [m.A_HEAD, m.B_HEAD]]
+        heads = heads[heads != m.NIL]
+        if not self._plan.listed:
+            lowest = int(self._node[heads, m.ROW].min()) if len(heads) else store.came
+            store.release_below(lowest)
+        if store.count > 2 * self._live() + _SWEEP_ROWS:
+            self.compact()
+
+    def _live(self) -> int:
+        return int(self._reg[:, [m.A_COUNT, m.B_COUNT]].sum())
+
+    def compact(self) -> None:
+        """Keep just the rows that are in a list."""
+        rows = self._node[: self._meta[m.M_USED], m.ROW]
+        self._store.keep(np.unique(rows[rows >= 0]))
+
+    def next_time(self) -> int | None:
+        """When the earliest timer is due."""
+        if not self._meta[m.M_HEAP]:
+            return None
+        return int(self._heap[0, m.DUE])
+
+    def content(self, instance: int) -> tuple[pa.RecordBatch, Longs]:
+        """What a join finds in it: rows in the engine's order, and their times."""
+        numbers, times = self._list(instance, self._plan.finds)
+        return self._store.take(numbers).select(self._schema.names), times
+
+    def _list(self, instance: int, head: int) -> tuple[Longs, Longs]:
+        rows: list[int] = []
+        times: list[int] = []
+        if instance < len(self._reg):
+            n = int(self._reg[instance, head])
+            while n != m.NIL:
+                rows.append(int(self._node[n, m.ROW]))
+                times.append(int(self._node[n, m.TIME]))
+                n = int(self._node[n, m.NEXT])
+        return np.array(rows, dtype=np.int64), np.array(times, dtype=np.int64)
+
+    def forget(self, instances: Longs) -> None:
+        """Be as if these partition instances had never been."""
+        for i in instances.tolist():
+            if i >= len(self._reg):
+                continue
+            for head in (m.A_HEAD, m.B_HEAD):
+                m.clear(self._node, self._reg, self._meta, i, head)
+            fresh = np.zeros(self._plan.registers, dtype=np.int64)
+            fresh[[m.A_HEAD, m.A_TAIL, m.B_HEAD, m.B_TAIL]] = m.NIL
+            fresh[m.ALARM] = m.NEVER
+            fresh[[m.A_ROW, m.B_ROW]] = self._store.came
+            for register, value in self._plan.start.items():
+                fresh[register] = value
+            self._reg[i] = fresh
+        self._meta[m.M_STEPS] += 1
+        m.rebuild_heap(self._reg, self._heap, self._meta)
+
+    def snapshot(self) -> State:
+        """The rows in pieces that stay; the registers of all instances as one that changes."""
+        steps = int(self._meta[m.M_STEPS])
+        pieces = self._store.pieces()
+        few = len(self._reg) <= _FEW_INSTANCES
+        if not few:
+            columns = {str(k): pa.array(self._reg[:, k].copy()) for k in range(self._reg.shape[1])}
+            pieces[f"registers-{steps}"] = _batch(columns)
+        for head in self._plan.listed:
+            pieces[f"list{head}-{steps}"] = self._listed(head)
+        scalars = {
+            "store": self._store.scalars(),
+            "registers": self._reg.tolist() if few else None,
+            "steps": steps,
+            "number": int(self._meta[m.M_NUMBER]),
+            "before": [
+                int(self._meta[k]) for k in (m.M_ORDER, m.M_CLOCK, m.M_PATH, m.M_CHUNK, m.M_PIECE)
+            ],
+            "last": self._last.tolist(),
+            "now": int(self._par[m.P_BEFORE]),
+        }
+        return State(pieces, scalars)
+
+    def _listed(self, head: int) -> pa.RecordBatch:
+        lists = [self._list(i, head) for i in range(len(self._reg))]
+        whose = np.repeat(np.arange(len(lists)), [len(rows) for rows, _ in lists])
+        none = np.empty(0, dtype=np.int64)
+        return _batch(
+            {
+                "whose": pa.array(whose),
+                "row": pa.array(np.concatenate([none, *(rows for rows, _ in lists)])),
+                "time": pa.array(np.concatenate([none, *(times for _, times in lists)])),
+            }
+        )
+
+    def restore(self, state: State) -> None:
+        """Take over rows and registers, and tie the lists anew."""
+        self._clear()
+        scalars: Any = state.scalars
+        steps = scalars["steps"]
+        self._store.restore(state.pieces, scalars["store"])
+        if scalars["registers"] is not None:
+            reg = np.array(scalars["registers"], dtype=np.int64).reshape(-1, self._plan.registers)
+        else:
+            registers = state.pieces[f"registers-{steps}"]
+            reg = np.stack([column.to_numpy() for column in registers.columns], axis=1)
+        reg[:, [m.A_HEAD, m.A_TAIL, m.B_HEAD, m.B_TAIL]] = m.NIL
+        reg[:, [m.A_COUNT, m.B_COUNT]] = 0
+        self._reg = reg
+        meta = self._meta
+        meta[m.M_STEPS], meta[m.M_NUMBER] = steps, scalars["number"]
+        meta[[m.M_ORDER, m.M_CLOCK, m.M_PATH, m.M_CHUNK, m.M_PIECE]] = scalars["before"]
+        self._last[:] = scalars["last"]
+        self._par[m.P_BEFORE] = scalars["now"]
+        self._relist(state, steps)
+        self._grow(0)
+        m.rebuild_heap(self._reg, self._heap, self._meta)
+
+    def _relist(self, state: State, steps: int) -> None:
+        listed = self._plan.listed
+        if m.A_HEAD not in listed:
+            rows, times = self._store.column(_TIME)
+            _, instances = self._store.column(_INSTANCE)
+            self._grow(len(rows))
+            kept = self._reg[:, [m.A_ROW, m.B_ROW]].copy()
+            if m.B_HEAD in listed:
+                self._reg[:, m.B_ROW] = m.NEVER
+            m.rebuild_lists(rows, instances, times, self._node, self._reg, self._meta)
+            self._reg[:, [m.A_ROW, m.B_ROW]] = kept
+        for head in listed:
+            piece = state.pieces[f"list{head}-{steps}"]
+            self._grow(piece.num_rows)
+            whose, rows, times = (
+                piece.column(name).to_numpy() for name in ("whose", "row", "time")
+            )
+            m.rebuild_list(head, rows, whose, times, self._node, self._reg, self._meta)
+
+
+def _batch(columns: Mapping[str, pa.Array[Any]]) -> pa.RecordBatch:
+    arrays: Sequence[pa.Array[Any]] = list(columns.values())
+    schema = pa.schema([pa.field(name, pa.int64()) for name in columns])
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

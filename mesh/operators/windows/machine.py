@@ -1,0 +1,352 @@
+"""What the native loops of windows have in common: lists of events, timers, what goes out.
+
+A window's loop goes over a run of events one by one, as the reference engine does, and fires timers
+between them.  It works on row numbers and times; attributes stay in the row store.
+
+All arrays are int64.  ``node`` is a pool of list elements, ``node[n] = (row, time, next)``; free
+ones are chained through ``next``.  ``reg[i]`` are the registers of partition instance i; what they
+mean is each window's own, but for the first ones below.  ``heap`` holds pending timers,
+``(due, number, instance)``, the next one first; an instance has one at most.  ``out`` takes a line
+for each event that goes on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+
+NIL = -1
+NEVER = int(np.iinfo(np.int64).max)
+BEFORE_ALL = int(np.iinfo(np.int64).min)
+
+#: Columns of ``node``.
+ROW, TIME, NEXT = 0, 1, 2
+#: Columns of ``heap``.
+DUE, NUMBER, WHOSE = 0, 1, 2
+#: Rows of ``ev``: the columns of the events; the time that a loop gives the event's element where
+#: it is not the event's own; up to two arguments of the window.
+E_TIME, E_CLOCK, E_ORDER, E_PATH, E_CHUNK, E_INSTANCE, E_KEPT, E_ARG, E_ARG2 = range(9)
+EVENT_ROWS = 9
+#: Columns of ``out``; ``piece`` counts the chunks that go out.
+O_ROW, O_KIND, O_TIME, O_CLOCK, O_ORDER, O_PATH, O_PIECE, O_INSTANCE = range(8)
+OUT_COLUMNS = 8
+
+#: Registers that every window has: two lists (head, tail, length, first row not yet in it), the
+#: pending timer and its number.
+A_HEAD, A_TAIL, A_COUNT, A_ROW, B_HEAD, B_TAIL, B_COUNT, B_ROW, ALARM, ALARM_NUMBER = range(10)
+#: The first register that is a window's own.
+OWN = 10
+
+#: Counters: the first free node, nodes in use, pending timers, timers set so far, lines out, pieces
+#: out, steps done, and the event before.
+(
+    M_FREE, M_USED, M_HEAP, M_NUMBER, M_OUT, M_PIECE, M_STEPS, M_ORDER, M_CLOCK, M_PATH, M_CHUNK,
+) = range(11)  # fmt: skip
+COUNTERS = 16
+
+#: What a run is told: number of its first event, time to go to, that of the run before, number of
+#: the first row, the timers' path, whether time is that of the events, whether expired events are
+#: wanted; then the window's own arguments.
+(P_FIRST, P_NOW, P_BEFORE, P_BASE, P_PATH, P_PLAYBACK, P_EXPIRED, P_OWN) = range(8)
+PARAMETERS = 16
+
+CURRENT, EXPIRED, RESET = 0, 1, 2
+OWN_TIMER = -1
+
+_long1 = types.Array(types.int64, 1, "C")
+_long2 = types.Array(types.int64, 2, "C")
+_read1 = types.Array(types.int64, 1, "C", readonly=True)
+#: The signature of a window's loop: ev, clocks, par, node, reg, heap, meta, out.
+LOOP = types.void(_long2, _read1, _long1, _long2, _long2, _long2, _long1, _long2)
+
+
+def native(*signature: Any) -> Any:
+    """A function that is compiled when the module is first imported, and then kept on disk."""
+    jit: Any = numba.njit
+    return jit(*signature, cache=True, error_model="numpy")
+
+
+def helper(function: Any) -> Any:
+    """A function that is compiled into those that call it."""
+    return numba.njit(cache=True, error_model="numpy")(function)
+
+
+@helper
+def emit(out, meta, row, kind, time, clock, order, path, instance):  # type: ignore[no-untyped-def]
+    """Let one event go on."""
+    at = meta[M_OUT]
+    out[at, O_ROW] = row
+    out[at, O_KIND] = kind
+    out[at, O_TIME] = time
+    out[at, O_CLOCK] = clock
+    out[at, O_ORDER] = order
+    out[at, O_PATH] = path
+    out[at, O_PIECE] = meta[M_PIECE]
+    out[at, O_INSTANCE] = instance
+    meta[M_OUT] = at + 1
+
+
+@helper
+def new_node(node, meta, row, time):  # type: ignore[no-untyped-def]
+    """An element that is in no list yet."""
+    n = meta[M_FREE]
+    if n >= 0:
+        meta[M_FREE] = node[n, NEXT]
+    else:
+        n = meta[M_USED]
+        meta[M_USED] = n + 1
+    node[n, ROW] = row
+    node[n, TIME] = time
+    node[n, NEXT] = NIL
+    return n
+
+
+@helper
+def free_node(node, meta, n):  # type: ignore[no-untyped-def]
+    """Give an element back."""
+    node[n, ROW] = NIL
+    node[n, NEXT] = meta[M_FREE]
+    meta[M_FREE] = n
+
+
+@helper
+def add(node, reg, i, head, n):  # type: ignore[no-untyped-def]
+    """Put element n at the end of instance i's list that begins at register ``head``."""
+    if reg[i, head] == NIL:
+        reg[i, head] = n
+    else:
+        node[reg[i, head + 1], NEXT] = n
+    reg[i, head + 1] = n
+    reg[i, head + 2] += 1
+
+
+@helper
+def poll(node, reg, i, head):  # type: ignore[no-untyped-def]
+    """Take the first element of a list, which has one."""
+    n = reg[i, head]
+    reg[i, head] = node[n, NEXT]
+    if reg[i, head] == NIL:
+        reg[i, head + 1] = NIL
+    reg[i, head + 2] -= 1
+    reg[i, head + 3] = node[n, ROW] + 1
+    return n
+
+
+@helper
+def clear(node, reg, meta, i, head):  # type: ignore[no-untyped-def]
+    """Give all elements of a list back."""
+    while reg[i, head] != NIL:
+        free_node(node, meta, poll(node, reg, i, head))
+
+
+@helper
+def _earlier(heap, a, b):  # type: ignore[no-untyped-def]
+    if heap[a, DUE] != heap[b, DUE]:
+        return heap[a, DUE] < heap[b, DUE]
+    return heap[a, NUMBER] < heap[b, NUMBER]
+
+
+@helper
+def _swap(heap, a, b):  # type: ignore[no-untyped-def]
+    for k in range(3):
+        heap[a, k], heap[b, k] = heap[b, k], heap[a, k]
+
+
+@helper
+def push(heap, meta, due, number, instance):  # type: ignore[no-untyped-def]
+    """Put a timer into the heap."""
+    at = meta[M_HEAP]
+    meta[M_HEAP] = at + 1
+    heap[at, DUE], heap[at, NUMBER], heap[at, WHOSE] = due, number, instance
+    while at > 0:
+        parent = (at - 1) // 2
+        if not _earlier(heap, at, parent):
+            break
+        _swap(heap, at, parent)
+        at = parent
+
+
+@helper
+def pop(heap, meta):  # type: ignore[no-untyped-def]
+    """Take the earliest timer out of the heap."""
+    size = meta[M_HEAP] - 1
+    meta[M_HEAP] = size
+    _swap(heap, 0, size)
+    at = 0
+    while True:
+        least = at
+        for child in (2 * at + 1, 2 * at + 2):
+            if child < size and _earlier(heap, child, least):
+                least = child
+        if least == at:
+            break
+        _swap(heap, at, least)
+        at = least
+
+
+@helper
+def arm(reg, heap, meta, i, due):  # type: ignore[no-untyped-def]
+    """Set instance i's timer, in place of the one that it has.
+
+    Timers have odd numbers if their time has come when they are set: they fire when everything
+    else is done that goes on at this instant.
+    """
+    meta[M_NUMBER] += 2
+    reg[i, ALARM] = due
+    reg[i, ALARM_NUMBER] = meta[M_NUMBER] + (1 if due <= meta[M_CLOCK] else 0)
+    push(heap, meta, due, reg[i, ALARM_NUMBER], i)
+
+
+@helper
+def _drop_stale(reg, heap, meta):  # type: ignore[no-untyped-def]
+    """Let the first timer of the heap be one that still stands."""
+    while meta[M_HEAP] > 0 and reg[heap[0, WHOSE], ALARM_NUMBER] != heap[0, NUMBER]:
+        pop(heap, meta)
+
+
+@helper
+def timer_before(ev, clocks, par, reg, heap, meta, e):  # type: ignore[no-untyped-def]
+    """Whether a timer fires before event e; with e = n, whether one fires up to the run's end."""
+    _drop_stale(reg, heap, meta)
+    if meta[M_HEAP] == 0:
+        return False
+    due = heap[0, DUE]
+    if par[P_PLAYBACK] != 0:
+        # Time stands still until an event moves it: what was set behind the last move waits.
+        order, clock = _playback_place(clocks, par, meta, due)
+        if clock == NEVER:
+            return False
+        if e == ev.shape[1]:
+            return True
+        return order < ev[E_ORDER, e]
+    if e == ev.shape[1]:
+        return due <= par[P_NOW]
+    clock = ev[E_CLOCK, e]
+    if heap[0, NUMBER] % 2 == 1:
+        if meta[M_ORDER] % 2 == 0:
+            return ev[E_ORDER, e] != meta[M_ORDER] or clock != meta[M_CLOCK]
+        if ev[E_ORDER, e] != meta[M_ORDER] + 1 or clock != meta[M_CLOCK]:
+            return ev[E_ORDER, e] > meta[M_ORDER]
+        return par[P_PATH] < ev[E_PATH, e]
+    if due != clock:
+        return due < clock
+    # At one instant timers come before external events, and among timers the path decides.
+    return ev[E_ORDER, e] % 2 == 1 or par[P_PATH] < ev[E_PATH, e]
+
+
+@helper
+def _playback_place(clocks, par, meta, due):  # type: ignore[no-untyped-def]
+    k = np.searchsorted(clocks, due, side="left")
+    least = (meta[M_ORDER] + 1) // 2 - par[P_FIRST]
+    k = max(k, least)
+    if k < clocks.shape[0]:
+        return 2 * (par[P_FIRST] + k), clocks[k]
+    if (
+        due <= par[P_NOW]
+        and (par[P_NOW] > par[P_BEFORE] or due > par[P_BEFORE])
+        and (clocks.shape[0] == 0 or par[P_NOW] > clocks[-1])
+    ):
+        return 2 * (par[P_FIRST] + clocks.shape[0]), par[P_NOW]
+    return 0, NEVER
+
+
+@helper
+def next_timer(clocks, par, reg, heap, meta):  # type: ignore[no-untyped-def]
+    """Take the earliest timer: its instance, and clock, order and path of its firing."""
+    due, number, i = heap[0, DUE], heap[0, NUMBER], heap[0, WHOSE]
+    path = OWN_TIMER
+    if par[P_PLAYBACK] != 0:
+        order, clock = _playback_place(clocks, par, meta, due)
+    else:
+        clock = max(due, meta[M_CLOCK])
+        order = 2 * (par[P_FIRST] + np.searchsorted(clocks, due, side="left"))
+        order = max(order, (meta[M_ORDER] + 1) // 2 * 2)
+        if number % 2 == 1 and order == meta[M_ORDER]:
+            # Set by what another timer caused: it comes behind that.
+            path = meta[M_PATH]
+    pop(heap, meta)
+    reg[i, ALARM] = NEVER
+    reg[i, ALARM_NUMBER] = 0
+    meta[M_STEPS] += 1
+    meta[M_PIECE] += 1
+    meta[M_CLOCK] = max(meta[M_CLOCK], clock)
+    meta[M_ORDER] = max(meta[M_ORDER], order)
+    meta[M_PATH] = path
+    return i, clock, order, path
+
+
+@helper
+def begin(ev, meta, e):  # type: ignore[no-untyped-def]
+    """Note that event e comes; whether it is the first of its chunk."""
+    meta[M_STEPS] += 1
+    if (
+        ev[E_ORDER, e] == meta[M_ORDER]
+        and ev[E_CLOCK, e] == meta[M_CLOCK]
+        and ev[E_PATH, e] == meta[M_PATH]
+        and ev[E_CHUNK, e] == meta[M_CHUNK]
+    ):
+        return False
+    meta[M_ORDER], meta[M_CLOCK] = ev[E_ORDER, e], ev[E_CLOCK, e]
+    meta[M_PATH], meta[M_CHUNK] = ev[E_PATH, e], ev[E_CHUNK, e]
+    meta[M_PIECE] += 1
+    return True
+
+
+@helper
+def ends_chunk(ev, e):  # type: ignore[no-untyped-def]
+    """Whether event e is the last of its chunk for its partition instance."""
+    if e + 1 == ev.shape[1]:
+        return True
+    for k in (E_ORDER, E_CLOCK, E_PATH, E_CHUNK, E_INSTANCE):  # noqa: SIM110
+        if ev[k, e] != ev[k, e + 1]:
+            return True
+    return False
+
+
+@native(types.void(_long2, types.int64, _long1, _long1))
+def number_chunks(out, count, state, chunk):  # type: ignore[no-untyped-def]
+    """Number the pieces under one (order, clock, path) from 0 on.
+
+    ``state`` is (order, clock, path, piece, number) of the last line before, and then of these.
+    """
+    for k in range(count):
+        if out[k, O_ORDER] != state[0] or out[k, O_CLOCK] != state[1] or out[k, O_PATH] != state[2]:
+            state[0], state[1], state[2] = out[k, O_ORDER], out[k, O_CLOCK], out[k, O_PATH]
+            state[4] = 0
+        elif out[k, O_PIECE] != state[3]:
+            state[4] += 1
+        state[3] = out[k, O_PIECE]
+        chunk[k] = state[4]
+
+
+@native(types.void(_long1, _read1, _read1, _long2, _long2, _long1))
+def rebuild_lists(rows, instances, times, node, reg, meta):  # type: ignore[no-untyped-def]
+    """Put rows, in the order they came, into the two lists of their instances.
+
+    List B is older: what is in it are the rows from register B_ROW to before A_ROW.
+    """
+    for k in range(rows.shape[0]):
+        i = instances[k]
+        if rows[k] >= reg[i, A_ROW]:
+            add(node, reg, i, A_HEAD, new_node(node, meta, rows[k], times[k]))
+        elif rows[k] >= reg[i, B_ROW]:
+            add(node, reg, i, B_HEAD, new_node(node, meta, rows[k], times[k]))
+
+
+@native(types.void(_long2, _long2, _long1))
+def rebuild_heap(reg, heap, meta):  # type: ignore[no-untyped-def]
+    """Put the pending timers of all instances into an empty heap."""
+    meta[M_HEAP] = 0
+    for i in range(reg.shape[0]):
+        if reg[i, ALARM_NUMBER] != 0:
+            push(heap, meta, reg[i, ALARM], reg[i, ALARM_NUMBER], i)
+
+
+@native(types.void(types.int64, _read1, _read1, _read1, _long2, _long2, _long1))
+def rebuild_list(head, rows, instances, times, node, reg, meta):  # type: ignore[no-untyped-def]
+    """Put rows into the lists that begin at register ``head``, in the order given."""
+    for k in range(rows.shape[0]):
+        add(node, reg, instances[k], head, new_node(node, meta, rows[k], times[k]))

@@ -1,0 +1,115 @@
+"""From the arguments of a bound window to its operator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mesh.operators.windows import machine as m
+from mesh.operators.windows import sliding, tumbling
+from mesh.operators.windows.keyed import KeyedWindow, Plan, WindowOperator
+from mesh.plan.bound import Constant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+    from mesh.plan.bound import Window
+
+    Maker = Callable[[Window, pa.Schema, int, bool], WindowOperator]
+
+
+def _number(window: Window, index: int, default: int = 0) -> int:
+    """The whole number or truth value at ``index``."""
+    if index >= len(window.arguments):
+        return default
+    argument = window.arguments[index]
+    assert isinstance(argument, Constant), "the planner takes no attribute here"
+    return int(argument.value or 0)
+
+
+def _column(window: Window, index: int) -> str:
+    argument = window.arguments[index]
+    assert not isinstance(argument, Constant), "the planner takes no constant here"
+    return argument.name
+
+
+def _keyed(make_plan: Callable[[Window], Plan]) -> Maker:
+    def make(window: Window, schema: pa.Schema, timer_path: int, expired: bool) -> WindowOperator:
+        return KeyedWindow(make_plan(window), schema, timer_path, expired)
+
+    return make
+
+
+def _length(window: Window) -> Plan:
+    return Plan(sliding.length_loop, (_number(window, 0),))
+
+
+def _time(window: Window) -> Plan:
+    return Plan(sliding.time_loop, (_number(window, 0),), sliding.LATEST + 1, sliding.LATEST_START)
+
+
+def _delay(window: Window) -> Plan:
+    return Plan(sliding.delay_loop, (_number(window, 0),), sliding.LATEST + 1, sliding.LATEST_START)
+
+
+def _external_time(window: Window) -> Plan:
+    return Plan(sliding.external_time_loop, (_number(window, 1),), columns=(_column(window, 0),))
+
+
+def _time_length(window: Window) -> Plan:
+    arguments = (_number(window, 0), _number(window, 1))
+    return Plan(sliding.time_length_loop, arguments, listed=(m.B_HEAD,))
+
+
+def _length_batch(window: Window) -> Plan:
+    return Plan(
+        tumbling.length_batch_loop,
+        (_number(window, 0), _number(window, 1)),
+        m.OWN + 2,
+        is_batch=True,
+        finds=m.B_HEAD,
+    )
+
+
+def _time_batch(window: Window) -> Plan:
+    span, start, streams = _number(window, 0), None, False
+    for index in range(1, len(window.arguments)):
+        argument = window.arguments[index]
+        assert isinstance(argument, Constant), "the planner takes no attribute here"
+        if isinstance(argument.value, bool):
+            streams = argument.value
+        else:
+            start = _number(window, index)
+    return Plan(
+        tumbling.time_batch_loop,
+        (span, start is not None, start or 0, streams),
+        m.OWN + 2,
+        is_batch=True,
+        finds=m.B_HEAD,
+    )
+
+
+def _batch(window: Window) -> Plan:
+    return Plan(
+        tumbling.batch_loop, (_number(window, 0),), m.OWN + 2, is_batch=True, finds=m.B_HEAD
+    )
+
+
+#: By the window's name, what makes its operator.
+PLANS: dict[str, Maker] = {
+    "batch": _keyed(_batch),
+    "delay": _keyed(_delay),
+    "externalTime": _keyed(_external_time),
+    "length": _keyed(_length),
+    "lengthBatch": _keyed(_length_batch),
+    "time": _keyed(_time),
+    "timeBatch": _keyed(_time_batch),
+    "timeLength": _keyed(_time_length),
+}
+
+
+def TimeWindow(schema: pa.Schema, length_ms: int, timer_path: int) -> WindowOperator:
+    """``time(t)`` outside of a bound query."""
+    plan = Plan(sliding.time_loop, (length_ms,), sliding.LATEST + 1, sliding.LATEST_START)
+    return KeyedWindow(plan, schema, timer_path, expired=True)

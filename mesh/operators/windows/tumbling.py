@@ -1,0 +1,203 @@
+"""Batch windows: events are held until their batch is full or over, and then go on as one chunk.
+
+The loops of ``lengthBatch``, ``timeBatch`` and ``batch``.  What the batch before left behind goes
+first, as expired events; then a reset of the aggregates; then the batch.  With
+``stream.current.event`` events pass on as they come, and expire as a batch.
+
+Source: observed on Siddhi 5.1.7, live and in playback.
+"""
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+from mesh.operators.windows.machine import (
+    A_COUNT,
+    A_HEAD,
+    A_ROW,
+    B_HEAD,
+    B_ROW,
+    CURRENT,
+    E_CLOCK,
+    E_INSTANCE,
+    E_ORDER,
+    E_PATH,
+    E_TIME,
+    EXPIRED,
+    LOOP,
+    M_PIECE,
+    NIL,
+    OWN,
+    P_BASE,
+    P_EXPIRED,
+    P_OWN,
+    RESET,
+    ROW,
+    TIME,
+    add,
+    arm,
+    begin,
+    emit,
+    ends_chunk,
+    free_node,
+    helper,
+    native,
+    new_node,
+    next_timer,
+    poll,
+    timer_before,
+)
+
+#: Events since the batch began; whether any came since the last reset.
+COUNT, DIRTY = OWN, OWN + 1
+#: When the running batch is over; 0 before the first event.
+EMIT_AT = OWN
+
+
+@helper
+def _expire(par, node, reg, meta, out, i, time, clock, order, path):
+    """Let go all that the batch before left behind."""
+    while reg[i, B_HEAD] != NIL:
+        n = poll(node, reg, i, B_HEAD)
+        if par[P_EXPIRED] != 0:
+            emit(out, meta, node[n, ROW], EXPIRED, time, clock, order, path, i)
+        free_node(node, meta, n)
+
+
+@helper
+def _let_go(par, node, reg, meta, out, i, clock, order, path):
+    """Let the batch go on; it is what expires next."""
+    while reg[i, A_HEAD] != NIL:
+        n = poll(node, reg, i, A_HEAD)
+        emit(out, meta, node[n, ROW], CURRENT, node[n, TIME], clock, order, path, i)
+        if par[P_EXPIRED] != 0:
+            node[n, 2] = NIL
+            add(node, reg, i, B_HEAD, n)
+        else:
+            reg[i, B_ROW] = node[n, ROW] + 1
+            free_node(node, meta, n)
+
+
+@native(LOOP)
+def length_batch_loop(ev, clocks, par, node, reg, heap, meta, out):
+    """``lengthBatch(n, stream.current.event)``: n events at a time."""
+    size, streams = par[P_OWN], par[P_OWN + 1] != 0
+    for e in range(ev.shape[1]):
+        begin(ev, meta, e)
+        i, row = ev[E_INSTANCE, e], par[P_BASE] + e
+        time, clock = ev[E_TIME, e], ev[E_CLOCK, e]
+        order, path = ev[E_ORDER, e], ev[E_PATH, e]
+        meta[M_PIECE] += 1
+        if size == 0:
+            emit(out, meta, row, CURRENT, time, clock, order, path, i)
+            if par[P_EXPIRED] != 0:
+                emit(out, meta, row, EXPIRED, clock, clock, order, path, i)
+            emit(out, meta, row, RESET, clock, clock, order, path, i)
+            reg[i, A_ROW] = row + 1
+            reg[i, B_ROW] = row + 1
+            continue
+        reg[i, COUNT] += 1
+        if streams:
+            if reg[i, COUNT] == size + 1:
+                _expire(par, node, reg, meta, out, i, clock, clock, order, path)
+                emit(out, meta, row, RESET, clock, clock, order, path, i)
+                reg[i, COUNT] = 1
+            emit(out, meta, row, CURRENT, time, clock, order, path, i)
+            reg[i, A_ROW] = row + 1
+            if par[P_EXPIRED] != 0:
+                add(node, reg, i, B_HEAD, new_node(node, meta, row, time))
+            else:
+                reg[i, B_ROW] = row + 1
+            continue
+        add(node, reg, i, A_HEAD, new_node(node, meta, row, time))
+        if reg[i, COUNT] == size:
+            _expire(par, node, reg, meta, out, i, clock, clock, order, path)
+            emit(out, meta, row, RESET, clock, clock, order, path, i)
+            _let_go(par, node, reg, meta, out, i, clock, order, path)
+            reg[i, COUNT] = 0
+
+
+@helper
+def _time_is_up(par, node, reg, meta, out, i, clock, order, path):
+    """End the running time batch."""
+    _expire(par, node, reg, meta, out, i, clock, clock, order, path)
+    if reg[i, DIRTY] != 0:
+        emit(out, meta, NIL, RESET, clock, clock, order, path, i)
+        reg[i, DIRTY] = 0
+    _let_go(par, node, reg, meta, out, i, clock, order, path)
+
+
+@native(LOOP)
+def time_batch_loop(ev, clocks, par, node, reg, heap, meta, out):
+    """``timeBatch(t, start.time, stream.current.event)``: the events of t milliseconds."""
+    span, has_start, start, streams = (
+        par[P_OWN],
+        par[P_OWN + 1] != 0,
+        par[P_OWN + 2],
+        par[P_OWN + 3] != 0,
+    )
+    sends = False
+    for e in range(ev.shape[1] + 1):
+        while timer_before(ev, clocks, par, reg, heap, meta, e):
+            i, clock, order, path = next_timer(clocks, par, reg, heap, meta)
+            if clock >= reg[i, EMIT_AT]:
+                reg[i, EMIT_AT] += span
+                _time_is_up(par, node, reg, meta, out, i, clock, order, path)
+            arm(reg, heap, meta, i, reg[i, EMIT_AT])
+        if e == ev.shape[1]:
+            break
+        i, row = ev[E_INSTANCE, e], par[P_BASE] + e
+        time, clock = ev[E_TIME, e], ev[E_CLOCK, e]
+        order, path = ev[E_ORDER, e], ev[E_PATH, e]
+        first = begin(ev, meta, e) or e == 0 or ev[E_INSTANCE, e - 1] != i
+        if first:
+            if reg[i, EMIT_AT] == 0:
+                reg[i, EMIT_AT] = clock + span
+                if has_start:
+                    # The remainder has the sign of what is divided, as in Java.
+                    past = clock - start
+                    over = abs(past) % span
+                    reg[i, EMIT_AT] -= over if past >= 0 else -over
+                arm(reg, heap, meta, i, reg[i, EMIT_AT])
+            sends = clock >= reg[i, EMIT_AT]
+            if sends:
+                reg[i, EMIT_AT] += span
+                arm(reg, heap, meta, i, reg[i, EMIT_AT])
+        reg[i, DIRTY] = 1
+        if streams:
+            emit(out, meta, row, CURRENT, time, clock, order, path, i)
+            reg[i, A_ROW] = row + 1
+            if par[P_EXPIRED] != 0:
+                add(node, reg, i, B_HEAD, new_node(node, meta, row, time))
+            else:
+                reg[i, B_ROW] = row + 1
+        else:
+            add(node, reg, i, A_HEAD, new_node(node, meta, row, time))
+        if sends and ends_chunk(ev, e):
+            _time_is_up(par, node, reg, meta, out, i, clock, order, path)
+            sends = False
+
+
+@native(LOOP)
+def batch_loop(ev, clocks, par, node, reg, heap, meta, out):
+    """``batch(n)``: the events of one chunk, n at a time; all of them with n = 0."""
+    size = par[P_OWN]
+    for e in range(ev.shape[1]):
+        i, row = ev[E_INSTANCE, e], par[P_BASE] + e
+        time, clock = ev[E_TIME, e], ev[E_CLOCK, e]
+        order, path = ev[E_ORDER, e], ev[E_PATH, e]
+        if begin(ev, meta, e) or e == 0 or ev[E_INSTANCE, e - 1] != i:
+            meta[M_PIECE] += 1
+            if par[P_EXPIRED] != 0 and reg[i, B_HEAD] != NIL:
+                _expire(par, node, reg, meta, out, i, clock, clock, order, path)
+                if reg[i, DIRTY] != 0:
+                    emit(out, meta, row, RESET, clock, clock, order, path, i)
+                    reg[i, DIRTY] = 0
+        add(node, reg, i, A_HEAD, new_node(node, meta, row, time))
+        ends = ends_chunk(ev, e)
+        if reg[i, A_COUNT] == size or ends:
+            if reg[i, DIRTY] != 0:
+                emit(out, meta, row, RESET, clock, clock, order, path, i)
+            reg[i, DIRTY] = 1
+            _let_go(par, node, reg, meta, out, i, clock, order, path)
+            if not ends:
+                meta[M_PIECE] += 1
