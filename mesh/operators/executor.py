@@ -6,7 +6,8 @@ own, timers fire at places in that order, and each output row gets its number in
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +16,9 @@ import pyarrow as pa
 from mesh.errors import MeshError
 from mesh.operators.base import (
     CURRENT,
-    OWN_TIMER,
     WHOLE,
     Events,
+    Kinds,
     Longs,
     State,
     Timeline,
@@ -25,17 +26,27 @@ from mesh.operators.base import (
     part,
     prefixed,
 )
-from mesh.operators.inputs import Inputs
-from mesh.operators.paths import Paths
-from mesh.operators.queries import start
+from mesh.operators.flow import BulkFlow, Flow, Leaving, StepFlow
+from mesh.operators.graph import chunk_starts
+from mesh.operators.inputs import Inputs, Ready
+from mesh.operators.nodes import QueryWork, nodes_of
+from mesh.operators.paths import sort
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from mesh.operators.graph import Node
     from mesh.plan.bound import BoundApp
 
 #: The format of ``snapshot``; a state of another one is not read.
-STATE_VERSION = 1
+STATE_VERSION = 2
+
+
+class Mode(StrEnum):
+    """How to drive the queries: see ``flow``.  ``AUTO``: in bulk where that is possible."""
+
+    AUTO = "auto"
+    STEP = "step"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +54,15 @@ class InputRun:
     """Events of one input stream, in the order of its sequence.
 
     ``sequence``, ``time_ms``: int64[n]; ``rows``: n rows in the stream's schema.
+    ``chunk``: int64[n], never falling over the stream's life; events of one number were sent as
+    one array, and go on together.  None: each was sent by itself.
     """
 
     stream: str
     sequence: Longs
     time_ms: Longs
     rows: pa.RecordBatch
+    chunk: Longs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,25 +79,53 @@ class OutputRun:
     rows: pa.RecordBatch
 
 
+@dataclass(frozen=True, slots=True)
+class CallRun:
+    """What the callback of one query would get, n events in all.
+
+    ``call``: int64[n], growing from 0 in each run: the number of the call that an event is in.
+    ``kind``: int8[n], ``CURRENT`` or ``EXPIRED``; ``clock_ms``: when the call was.
+    """
+
+    query: str
+    call: Longs
+    kind: Kinds
+    clock_ms: Longs
+    time_ms: Longs
+    rows: pa.RecordBatch
+
+
 class Executor:
     """The queries of ``app`` over one partition.
 
     With one input stream its events are processed as they come, and then the timers due by its
     clock fire.  With several, events are merged by (time, input in the order of first mention,
     sequence), and wait until every input's clock is past them.  At one instant timers come first.
+
+    ``outputs``: the streams to give out; ``callbacks``: the names of the queries whose callbacks
+    are to be recorded for ``take_calls``.
     """
 
-    def __init__(self, app: BoundApp, outputs: Collection[str]) -> None:
+    def __init__(
+        self,
+        app: BoundApp,
+        outputs: Collection[str],
+        callbacks: Collection[str] = (),
+        mode: Mode = Mode.AUTO,
+    ) -> None:
         self._schemas = {stream.name: stream.arrow for stream in app.streams}
         self._outputs = [stream.name for stream in app.streams if stream.name in outputs]
-        self._paths = Paths(app.queries)
-        self._queries = [
-            start(query, self._paths.timers[number]) for number, query in enumerate(app.queries)
-        ]
-        self._targets = [query.target.name for query in app.queries]
-        self._reads = [query.input_streams for query in app.queries]
-        mentioned = (stream for query in app.queries for stream in query.input_streams)
-        self._inputs = Inputs(tuple(dict.fromkeys(mentioned)), self._schemas)
+        self._nodes = nodes_of(app)
+        self._flow = _flow(self._nodes, self._outputs, mode)
+        for number, node in enumerate(self._nodes):
+            node.work = node.make(self._flow.timers[number])
+        works = [node.work for node in self._nodes]
+        self._calls = [work.calls for work in works if isinstance(work, QueryWork)]
+        for calls in self._calls:
+            calls.wanted = calls.query in callbacks
+        mentioned = (channel for node in self._nodes for channel in node.reads)
+        streams = [name for name in dict.fromkeys(mentioned) if name in self._schemas]
+        self._inputs = Inputs(tuple(streams), self._schemas)
         #: External events processed so far.
         self._events = 0
         self._now_ms = int(np.iinfo(np.int64).min)
@@ -102,8 +144,34 @@ class Executor:
             For each output stream that has any, its rows.
         """
         for run in inputs:
-            self._inputs.add(run.stream, run.sequence, run.time_ms, run.rows)
+            self._inputs.add(run.stream, run.sequence, run.time_ms, run.rows, run.chunk)
         ready, known_ms = self._inputs.ready(clocks)
+        return self._advance(ready, known_ms)
+
+    def step(
+        self,
+        now_ms: int,
+        stream: str | None = None,
+        time_ms: Longs | None = None,
+        rows: pa.RecordBatch | None = None,
+    ) -> list[OutputRun]:
+        """Let time pass to ``now_ms`` and, then, take one chunk of events, unmerged.
+
+        Args:
+            now_ms: the time it is, not before that of earlier calls.
+            stream: the chunk's stream; None: only time passes.
+            time_ms: int64[n], the events' own times, which need not be ``now_ms``.
+            rows: n rows in the stream's schema.
+        """
+        if stream is None or rows is None or not rows.num_rows or stream not in self._flow.roots:
+            return self._advance([], now_ms)
+        assert time_ms is not None, "events have times"
+        clock_ms = np.full(rows.num_rows, now_ms, dtype=np.int64)
+        index = np.arange(rows.num_rows)
+        first = np.zeros(rows.num_rows, dtype=np.int64)
+        return self._advance([Ready(stream, index, first, time_ms, clock_ms, rows)], now_ms)
+
+    def _advance(self, ready: Sequence[Ready], known_ms: int) -> list[OutputRun]:
         count = sum(len(part_.index) for part_ in ready)
         clocks_ms = np.empty(count, dtype=np.int64)
         for part_ in ready:
@@ -111,81 +179,63 @@ class Executor:
         clocks_ms = np.maximum(np.maximum.accumulate(clocks_ms), self._now_ms)
         last_ms = int(clocks_ms[-1]) if count else self._now_ms
         timeline = Timeline(self._events, clocks_ms, max(last_ms, known_ms))
-
-        flowing: dict[str, list[Events]] = {}
-        for part_ in ready:
-            events = Events(
-                part_.time_ms,
-                clocks_ms[part_.index],
-                2 * (self._events + part_.index) + 1,
-                np.full(len(part_.index), self._paths.roots[part_.stream], dtype=np.int64),
-                np.zeros(len(part_.index), dtype=np.int64),
-                np.full(len(part_.index), CURRENT, dtype=np.int8),
-                np.full(len(part_.index), WHOLE, dtype=np.int64),
-                part_.rows,
-            )
-            flowing.setdefault(part_.stream, []).append(events)
+        entering = [(part_.stream, self._events_of(part_, clocks_ms)) for part_ in ready]
         self._events += count
         self._now_ms = timeline.now_ms
+        return self._number(self._flow.run(entering, timeline))
 
-        leaving: list[tuple[int, Events]] = []
-        for number in self._paths.order:
-            made = self._queries[number].process(self._entering(number, flowing), timeline)
-            if not len(made):
-                continue
-            own = made.path == OWN_TIMER
-            made = replace(made, path=np.where(own, self._paths.timers[number], made.path))
-            flowing.setdefault(self._targets[number], []).append(made)
-            if self._targets[number] in self._outputs:
-                leaving.append((self._outputs.index(self._targets[number]), made))
-        return self._number(leaving)
+    def _events_of(self, ready: Ready, clocks_ms: Longs) -> Events:
+        count = len(ready.index)
+        none = np.zeros(count, dtype=np.int64)
+        return Events(
+            ready.time_ms,
+            clocks_ms[ready.index],
+            2 * (self._events + ready.first) + 1,
+            none,
+            none,
+            np.full(count, CURRENT, dtype=np.int8),
+            np.full(count, WHOLE, dtype=np.int64),
+            ready.rows,
+        )
 
-    def _entering(
-        self, number: int, flowing: Mapping[str, Sequence[Events]]
-    ) -> dict[str, list[Events]]:
-        """What a query reads, each event with the way on which it comes to this query."""
-        return {
-            stream: [
-                replace(events, path=self._paths.through(number, events.path))
-                for events in flowing[stream]
-            ]
-            for stream in self._reads[number]
-            if stream in flowing
-        }
+    def _number(self, leaving: Sequence[Leaving]) -> list[OutputRun]:
+        """Give positions to output rows."""
+        found: dict[str, list[Leaving]] = {}
+        for one in leaving:
+            found.setdefault(one.channel, []).append(one)
+        runs = [self._output(stream, found[stream]) for stream in self._outputs if stream in found]
+        self.outputs_count += sum(len(one.place) for one in leaving)
+        return runs
 
-    def _number(self, leaving: list[tuple[int, Events]]) -> list[OutputRun]:
-        """Give positions to output rows: by cause, and then by way through the queries."""
-        if not leaving:
-            return []
-        order = np.concatenate([events.order for _, events in leaving])
-        clock_ms = np.concatenate([events.clock_ms for _, events in leaving])
-        path = np.concatenate([events.path for _, events in leaving])
-        chunk = np.concatenate([events.chunk for _, events in leaving])
-        place = np.empty(len(order), dtype=np.int64)
-        place[np.lexsort((chunk, path, clock_ms, order))] = np.arange(1, len(order) + 1)
-        place += self.outputs_count
-        self.outputs_count += len(order)
+    def _output(self, stream: str, parts: list[Leaving]) -> OutputRun:
+        position = np.concatenate([one.place for one in parts]) + (self.outputs_count + 1)
+        time_ms = np.concatenate([one.events.time_ms for one in parts])
+        rows = concat([one.events.rows for one in parts])
+        if not (position[1:] > position[:-1]).all():
+            order = np.argsort(position)
+            position, time_ms, rows = position[order], time_ms[order], rows.take(order)
+        return OutputRun(stream, position, time_ms, rows)
 
-        runs: dict[int, list[tuple[Longs, Events]]] = {}
-        at = 0
-        for stream, events in leaving:
-            runs.setdefault(stream, []).append((place[at : at + len(events)], events))
-            at += len(events)
-        return [self._output(self._outputs[stream], runs[stream]) for stream in sorted(runs)]
-
-    def _output(self, stream: str, parts: list[tuple[Longs, Events]]) -> OutputRun:
-        if len(parts) == 1:
-            (position, events) = parts[0]
-            return OutputRun(stream, position, events.time_ms, events.rows)
-        position = np.concatenate([position for position, _ in parts])
-        time_ms = np.concatenate([events.time_ms for _, events in parts])
-        rows = concat([events.rows for _, events in parts])
-        order = np.argsort(position)
-        return OutputRun(stream, position[order], time_ms[order], rows.take(order))
+    def take_calls(self) -> list[CallRun]:
+        """What the callbacks of the queries asked for got since the last time this was asked."""
+        found = []
+        for calls in self._calls:
+            number = 0
+            for run in calls.runs:
+                starts = chunk_starts(run)
+                call = np.zeros(len(run), dtype=np.int64)
+                call[starts] = 1
+                call = np.cumsum(call) + (number - 1)
+                number += len(starts)
+                found.append(
+                    CallRun(calls.query, call, run.kind, run.clock_ms, run.time_ms, run.rows)
+                )
+            calls.runs.clear()
+        return found
 
     def next_time(self) -> int | None:
         """The earliest time at which the passing of time alone changes anything; None without."""
-        times = [query.next_time() for query in self._queries]
+        times = [node.work.next_time() for node in self._nodes]
         times.append(self._inputs.next_time())
         return min((time for time in times if time is not None), default=None)
 
@@ -197,7 +247,7 @@ class Executor:
             "now_ms": self._now_ms,
             "outputs": self.outputs_count,
         }
-        parts = {f"query{n}": query.snapshot() for n, query in enumerate(self._queries)}
+        parts = {node.name: node.work.snapshot() for node in self._nodes}
         return prefixed({"own": State({}, scalars), "inputs": self._inputs.snapshot(), **parts})
 
     def restore(self, state: State) -> None:
@@ -217,5 +267,13 @@ class Executor:
         self._events, self._now_ms = own["events"], own["now_ms"]
         self.outputs_count = own["outputs"]
         self._inputs.restore(part(state, "inputs"))
-        for number, query in enumerate(self._queries):
-            query.restore(part(state, f"query{number}"))
+        for node in self._nodes:
+            node.work.restore(part(state, node.name))
+
+
+def _flow(nodes: Sequence[Node], outputs: Collection[str], mode: Mode) -> Flow:
+    """In bulk, unless nodes feed themselves or look at what others change."""
+    order = sort(nodes)
+    if mode is Mode.STEP or order is None or any(node.is_stepwise for node in nodes):
+        return StepFlow(nodes, outputs)
+    return BulkFlow(nodes, order, outputs)

@@ -19,19 +19,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _NEVER = int(np.iinfo(np.int64).min)
-_SEQUENCE, _TIME = "#sequence", "#time_ms"
+_SEQUENCE, _TIME, _CHUNK = "#sequence", "#time_ms", "#chunk"
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
     """Events of one stream that are to be processed now.
 
-    ``index``: int64[n], the place of each among all that are; ``time_ms``: its own time;
-    ``clock_ms``: the highest time of its stream up to it.
+    ``index``: int64[n], the place of each among all that are; ``first``: that of the first event
+    of its chunk; ``time_ms``: its own time; ``clock_ms``: the highest time of its stream up to the
+    end of its chunk.
     """
 
     stream: str
     index: Longs
+    first: Longs
     time_ms: Longs
     clock_ms: Longs
     rows: pa.RecordBatch
@@ -44,6 +46,8 @@ class _Held:
     schema: pa.Schema
     sequence: Longs
     time_ms: Longs
+    #: Never falls; events of one number were sent at once.
+    chunk: Longs
     rows: pa.RecordBatch
     #: The highest time of the events that have gone on.
     latest_ms: int = _NEVER
@@ -56,7 +60,13 @@ class _Held:
 
     @property
     def clock_ms(self) -> Longs:
-        return np.maximum(np.maximum.accumulate(self.time_ms), self.latest_ms)
+        highest = np.maximum(np.maximum.accumulate(self.time_ms), self.latest_ms)
+        return highest[self.last]
+
+    @property
+    def last(self) -> Longs:
+        """For each event the place of the last one of its chunk."""
+        return np.searchsorted(self.chunk, self.chunk, side="right") - 1
 
 
 class Inputs:
@@ -67,9 +77,20 @@ class Inputs:
         self._rank = {stream: number for number, stream in enumerate(mentioned)}
         self._held: dict[str, _Held] = {}
 
-    def add(self, stream: str, sequence: Longs, time_ms: Longs, rows: pa.RecordBatch) -> None:
-        """Take the events that follow those taken before."""
+    def add(
+        self,
+        stream: str,
+        sequence: Longs,
+        time_ms: Longs,
+        rows: pa.RecordBatch,
+        chunk: Longs | None = None,
+    ) -> None:
+        """Take the events that follow those taken before; no chunk is in two calls."""
         held = self._of(stream)
+        # Chunks are told apart by the count of the first event of each.
+        own = np.arange(held.came, held.came + len(sequence))
+        if chunk is not None:
+            own = own[np.searchsorted(chunk, chunk, side="left")]
         if rows.schema != held.schema:
             rows = rows.select(held.schema.names).cast(held.schema)
         rows_new = rows.num_rows
@@ -77,14 +98,16 @@ class Inputs:
             sequence = np.concatenate([held.sequence, sequence])
             time_ms = np.concatenate([held.time_ms, time_ms])
             rows = concat([held.rows, rows])
-        held.sequence, held.time_ms, held.rows = sequence, time_ms, rows
+            own = np.concatenate([held.chunk, own])
+        held.sequence, held.time_ms, held.rows, held.chunk = sequence, time_ms, rows, own
         held.came += rows_new
 
     def _of(self, stream: str) -> _Held:
         if stream not in self._held:
             schema = self._schemas[stream]
             none = np.empty(0, dtype=np.int64)
-            self._held[stream] = _Held(schema, none, none, pa.RecordBatch.from_pylist([], schema))
+            rows = pa.RecordBatch.from_pylist([], schema)
+            self._held[stream] = _Held(schema, none, none, none, rows)
         return self._held[stream]
 
     def ready(self, clocks: Mapping[str, int]) -> tuple[list[Ready], int]:
@@ -92,7 +115,7 @@ class Inputs:
         mentioned = [s for s in set(clocks) | set(self._held) if s in self._rank]
         streams = sorted(mentioned, key=self._rank.__getitem__)
         known_ms = min((clocks.get(stream, _NEVER) for stream in streams), default=_NEVER)
-        parts: list[tuple[str, Longs, Longs, pa.RecordBatch]] = []
+        parts: list[tuple[str, Longs, Longs, Longs, pa.RecordBatch]] = []
         for stream in streams:
             held = self._of(stream)
             clock_ms = held.clock_ms
@@ -100,22 +123,25 @@ class Inputs:
             if len(streams) > 1:
                 count = int(np.searchsorted(clock_ms, known_ms, side="left"))
             if count:
-                parts.append(
-                    (stream, held.time_ms[:count], clock_ms[:count], held.rows.slice(0, count))
-                )
+                chunk = held.chunk[:count]
+                first = np.searchsorted(chunk, chunk, side="left")
+                rows = held.rows.slice(0, count)
+                parts.append((stream, first, held.time_ms[:count], clock_ms[:count], rows))
                 held.latest_ms = int(clock_ms[count - 1])
                 held.sequence, held.time_ms = held.sequence[count:], held.time_ms[count:]
+                held.chunk = held.chunk[count:]
                 held.rows = held.rows.slice(count)
                 held.gone += count
         if not parts:
             return [], known_ms
         # Stable: at equal times the streams stay in their order, and each in that of its sequence.
-        order = np.argsort(np.concatenate([part[2] for part in parts]), kind="stable")
+        order = np.argsort(np.concatenate([part[3] for part in parts]), kind="stable")
         index = np.empty(len(order), dtype=np.int64)
         index[order] = np.arange(len(order))
         ready, at = [], 0
-        for stream, time_ms, clock_ms, rows in parts:
-            ready.append(Ready(stream, index[at : at + len(time_ms)], time_ms, clock_ms, rows))
+        for stream, first, time_ms, clock_ms, rows in parts:
+            own = index[at : at + len(time_ms)]
+            ready.append(Ready(stream, own, own[first], time_ms, clock_ms, rows))
             at += len(time_ms)
         return ready, known_ms
 
@@ -131,7 +157,8 @@ class Inputs:
             scalars[stream] = [held.latest_ms, held.gone, held.came]
             if len(held.time_ms):
                 piece = held.rows.append_column(_SEQUENCE, pa.array(held.sequence))
-                pieces[held.name(stream)] = piece.append_column(_TIME, pa.array(held.time_ms))
+                piece = piece.append_column(_TIME, pa.array(held.time_ms))
+                pieces[held.name(stream)] = piece.append_column(_CHUNK, pa.array(held.chunk))
         return State(pieces, scalars)
 
     def restore(self, state: State) -> None:
@@ -145,4 +172,5 @@ class Inputs:
                 piece = state.pieces[held.name(stream)]
                 held.sequence = piece.column(_SEQUENCE).to_numpy()
                 held.time_ms = piece.column(_TIME).to_numpy()
+                held.chunk = piece.column(_CHUNK).to_numpy()
                 held.rows = piece.select(held.schema.names)

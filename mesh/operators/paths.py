@@ -1,8 +1,8 @@
-"""The ways from a cause through the queries of a group, numbered depth first.
+"""The ways from a cause through the nodes of a group, numbered depth first.
 
 The reference engine hands what a query puts out to the readers of the target stream at once, in
 the order of the app, before the next reader of the first stream sees the event.  A way is a chain
-of queries, and comparing the numbers of two ways says which is gone first.
+of nodes, and comparing the numbers of two ways says which is gone first.
 """
 
 from __future__ import annotations
@@ -17,41 +17,37 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh.operators.base import Longs
-    from mesh.plan.bound import BoundQuery
+    from mesh.operators.graph import Node
 
 #: More ways than this can only be a knot of queries that feed each other in many ways.
 PATHS_MAX = 100_000
 
 
 class Paths:
-    """All ways through ``queries``, in the order of the app.
+    """All ways through ``nodes``, which feed each other in no circle.
 
-    ``roots``: by stream, the way of an external event; ``timers``: by query, that of its timer;
-    ``order``: the queries' numbers so that each comes behind those that feed it.
+    ``roots``: by channel, the way of an external event; ``timers``: by node, that of its timer.
     """
 
-    def __init__(self, queries: Sequence[BoundQuery]) -> None:
-        self._readers: dict[str, list[int]] = {}
-        for number, query in enumerate(queries):
-            for stream in query.input_streams:
-                self._readers.setdefault(stream, []).append(number)
-        self._targets = [query.target.name for query in queries]
-        self.order = self._sort(queries)
-        self._next: list[dict[int, int]] = [{} for _ in queries]
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self._readers = readers(nodes)
+        self._next: list[dict[int, int]] = [{} for _ in nodes]
         self._count = 0
         self.timers: list[int] = []
-        for number in range(len(queries)):
+        for node in nodes:
             self.timers.append(self._new())
-            self._walk(self._targets[number], self.timers[-1])
+            for channel in node.outlets(None):
+                self._walk(channel, self.timers[-1])
         self.roots: dict[str, int] = {}
-        for stream in self._readers:
-            self.roots[stream] = self._new()
-            self._walk(stream, self.roots[stream])
-        self._tables = [self._table(number) for number in range(len(queries))]
+        for channel in self._readers:
+            self.roots[channel] = self._new()
+            self._walk(channel, self.roots[channel])
+        self._tables = [self._table(number) for number in range(len(nodes))]
 
-    def through(self, query: int, paths: Longs) -> Longs:
-        """The ways through ``query`` of events that come to its streams on ``paths``."""
-        return self._tables[query][paths]
+    def through(self, node: int, paths: Longs) -> Longs:
+        """The ways through ``node`` of events that come to it on ``paths``."""
+        return self._tables[node][paths]
 
     def _new(self) -> int:
         self._count += 1
@@ -64,38 +60,50 @@ class Paths:
             )
         return self._count - 1
 
-    def _walk(self, stream: str, path: int) -> None:
-        for reader in self._readers.get(stream, ()):
+    def _walk(self, channel: str, path: int) -> None:
+        for reader in self._readers.get(channel, ()):
             own = self._next[reader][path] = self._new()
-            self._walk(self._targets[reader], own)
+            for outlet in self._nodes[reader].outlets(channel):
+                self._walk(outlet, own)
 
-    def _table(self, query: int) -> Longs:
+    def _table(self, node: int) -> Longs:
         table = np.full(self._count, -1, dtype=np.int64)
-        for path, own in self._next[query].items():
+        for path, own in self._next[node].items():
             table[path] = own
         return table
 
-    def _sort(self, queries: Sequence[BoundQuery]) -> list[int]:
-        order: list[int] = []
-        # 1: being visited, 2: done.
-        state = [0] * len(queries)
 
-        def visit(number: int) -> None:
+def readers(nodes: Sequence[Node]) -> dict[str, list[int]]:
+    """By channel, the nodes that read it, in order, each once."""
+    found: dict[str, list[int]] = {}
+    for number, node in enumerate(nodes):
+        for channel in dict.fromkeys(node.reads):
+            found.setdefault(channel, []).append(number)
+    return found
+
+
+def sort(nodes: Sequence[Node]) -> list[int] | None:
+    """The nodes' numbers so that each comes behind those that feed it; None: they go in circles."""
+    by_channel = readers(nodes)
+    order: list[int] = []
+    # 1: being visited, 2: done.
+    state = [0] * len(nodes)
+    for root in reversed(range(len(nodes))):
+        pending = [(root, False)]
+        while pending:
+            number, is_done = pending.pop()
+            if is_done:
+                state[number] = 2
+                order.append(number)
+                continue
             if state[number] == 2:
-                return
-            if state[number] == 1:
-                raise MeshError(
-                    "MESH-O104",
-                    f'query "{queries[number].name}" feeds itself',
-                    detail=f'What it inserts into "{self._targets[number]}" comes back to it.',
-                    hint="Insert into a stream that no query before it reads.",
-                )
+                continue
             state[number] = 1
-            for reader in self._readers.get(self._targets[number], ()):
-                visit(reader)
-            state[number] = 2
-            order.append(number)
-
-        for number in reversed(range(len(queries))):
-            visit(number)
-        return order[::-1]
+            pending.append((number, True))
+            for channel in nodes[number].writes:
+                for reader in by_channel.get(channel, ()):
+                    if state[reader] == 1:
+                        return None
+                    if state[reader] == 0:
+                        pending.append((reader, False))
+    return order[::-1]

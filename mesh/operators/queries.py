@@ -1,118 +1,261 @@
-"""One bound query as it runs: from the events of its input streams to those of its target."""
+"""One bound query as it runs: from the events of its input streams to what it puts out.
+
+Events pass the handlers of their stream in the order written (filters, stream functions, a window),
+the selector and the output rate; what then becomes of them is for ``nodes`` to say.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pyarrow as pa
 
 from mesh.errors import MeshError
-from mesh.operators.base import State, merge, part, prefixed
+from mesh.operators.base import OWN_TIMER, RESET, State, Stateful, merge, part, prefixed
 from mesh.operators.expressions import Frame, compile_filter
 from mesh.operators.patterns import Pattern
 from mesh.operators.selector import Selector
-from mesh.operators.windows import TimeWindow
-from mesh.plan.bound import BoundPattern, BoundStream, Constant
+from mesh.operators.windows import make_window
+from mesh.plan.bound import BoundFilter, BoundPattern, BoundStream, BoundStreamFunction, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mesh.functions.vectors import Mask
-    from mesh.operators.base import Events, Timeline
-    from mesh.plan.bound import BoundQuery, Window
+    from mesh.operators.base import Events, Longs, Timeline
+    from mesh.operators.stream_functions import StreamFunction
+    from mesh.operators.windows import WindowOperator
+    from mesh.plan.bound import BoundHandler, BoundQuery
+
+
+class RunningQuery(Stateful, Protocol):
+    """A query with its state."""
+
+    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Events:
+        """Take events, by the name of their stream, and return what goes out, as its kind is."""
+        ...
+
+    def next_time(self) -> int | None:
+        """When its earliest timer is due."""
+        ...
+
+    def forget(self, instances: Longs) -> None:
+        """Be as if these partition instances had never been."""
+        ...
+
+
+@dataclass(slots=True)
+class Failures:
+    """Events on which something failed: as they came into the query, and why."""
+
+    found: list[tuple[Events, list[str]]] = field(default_factory=list)
+
+    def take(self, frame: Frame, events: Events) -> None:
+        """Note the rows of ``events`` on which evaluation in ``frame`` failed."""
+        if frame.failures:
+            rows = sorted(frame.failures)
+            texts = [frame.failures[row] for row in rows]
+            self.found.append((events.take(np.array(rows, dtype=np.int64)), texts))
+
+
+class Filter:
+    """``[condition]``; what resets aggregates passes it."""
+
+    def __init__(self, handler: BoundFilter) -> None:
+        self._passes: Callable[[Frame], Mask] = compile_filter(handler.condition)
+
+    def process(self, events: Events, failures: Failures) -> Events:
+        """The events for which the condition holds."""
+        if not len(events):
+            return events
+        frame = Frame.of_events(events)
+        passes = self._passes(frame)
+        failures.take(frame, events)
+        if events.kind.any():
+            passes = passes | (events.kind == RESET)
+        return events.where(passes)
+
+
+class Handlers:
+    """What the events of one stream pass, in order.
+
+    ``schema``: the attributes behind all of them; ``window``: the one among them, if there is one.
+    """
+
+    def __init__(
+        self, handlers: Sequence[BoundHandler], schema: pa.Schema, timer_path: int
+    ) -> None:
+        self._timer_path = timer_path
+        self._steps: list[Filter | StreamFunction | None] = []
+        self.schema = schema
+        self.window: WindowOperator | None = None
+        for handler in handlers:
+            match handler:
+                case BoundFilter():
+                    self._steps.append(Filter(handler))
+                case BoundStreamFunction():
+                    from mesh.operators.stream_functions import StreamFunction
+
+                    function = StreamFunction(handler, self.schema)
+                    self.schema = function.schema
+                    self._steps.append(function)
+                case Window():
+                    self.window = make_window(handler, self.schema, timer_path)
+                    self._steps.append(None)
+
+    def process(self, events: Events, timeline: Timeline, failures: Failures) -> Events:
+        """What becomes of the events of the stream, and of the window's timers."""
+        for step in self._steps:
+            if isinstance(step, Filter):
+                events = step.process(events, failures)
+            elif step is None:
+                assert self.window is not None, "None stands for the window"
+                events = placed(self.window.process(events, timeline), self._timer_path)
+            else:
+                events = _computed(step, events, failures)
+        return events
+
+
+def _computed(step: StreamFunction, events: Events, failures: Failures) -> Events:
+    if not len(events):
+        return events.with_rows(pa.RecordBatch.from_pylist([], step.schema))
+    made = step.process(events)
+    failures.take(_failed(step.failures, len(events)), events)
+    return made
+
+
+def _failed(failures: dict[int, str], length: int) -> Frame:
+    frame = Frame(length, {})
+    frame.failures = failures
+    return frame
+
+
+def placed(events: Events, timer_path: int) -> Events:
+    """Events with the path of the query's timers where its own timers made them."""
+    own = events.path == OWN_TIMER
+    return replace(events, path=np.where(own, timer_path, events.path)) if own.any() else events
 
 
 class StreamQuery:
     """``from S[..]#window.x(..)[..] select ..``."""
 
     def __init__(self, query: BoundQuery, source: BoundStream, timer_path: int) -> None:
-        self._schema = source.schema.arrow
+        self._input = source.schema.arrow
         self._stream = source.schema.name
-        self._filters = [compile_filter(f) for f in source.filters]
-        self._after = [compile_filter(f) for f in source.filters_after]
-        self._window: TimeWindow | None = None
-        if source.window is not None:
-            length_ms = _window_ms(source.window)
-            self._window = TimeWindow(self._schema, length_ms, timer_path)
-        self._selector = Selector(query, windowed=self._window is not None)
+        self._handlers = Handlers(source.handlers, self._input, timer_path)
+        self._window = self._handlers.window
+        self._results = Results(query, self._window is not None, self._is_batch, timer_path)
+        self.failures = Failures()
+
+    @property
+    def _is_batch(self) -> bool:
+        return self._window is not None and self._window.is_batch
 
     def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Events:
         """What the events of its stream, and the timers, make of it."""
-        events = _filtered(merge(inputs.get(self._stream, ()), self._schema), self._filters)
-        if self._window is not None:
-            events = _filtered(self._window.process(events, timeline), self._after)
-        return self._selector.process(Frame.of_rows(events.rows), events)
+        events = merge(inputs.get(self._stream, ()), self._input)
+        events = self._handlers.process(events, timeline, self.failures)
+        frame = Frame.of_events(events)
+        made = self._results.process(frame, events, timeline)
+        self.failures.take(frame, events)
+        return made
 
     def next_time(self) -> int | None:
-        """When the window's next timer is due."""
-        return None if self._window is None else self._window.next_time()
+        """When the next timer of window or rate is due."""
+        times = [self._results.next_time()]
+        if self._window is not None:
+            times.append(self._window.next_time())
+        return min((time for time in times if time is not None), default=None)
+
+    def forget(self, instances: Longs) -> None:
+        """Drop these instances from window and aggregates."""
+        if self._window is not None:
+            self._window.forget(instances)
+        self._results.forget(instances)
 
     def snapshot(self) -> State:
         """Window and aggregates."""
         window = State() if self._window is None else self._window.snapshot()
-        return prefixed({"window": window, "select": self._selector.snapshot()})
+        return prefixed({"window": window, "select": self._results.snapshot()})
 
     def restore(self, state: State) -> None:
         """Take over window and aggregates."""
         if self._window is not None:
             self._window.restore(part(state, "window"))
-        self._selector.restore(part(state, "select"))
+        self._results.restore(part(state, "select"))
 
 
 class PatternQuery:
     """``from every A -> B .. select ..``."""
 
-    def __init__(self, query: BoundQuery, source: BoundPattern) -> None:
+    def __init__(self, query: BoundQuery, source: BoundPattern, timer_path: int) -> None:
         self._schemas = {step.schema.name: step.schema.arrow for step in source.steps}
         self._streams = query.input_streams
+        self._timer_path = timer_path
         self._pattern = Pattern(query, source)
-        self._selector = Selector(query, windowed=False)
+        self._results = Results(query, False, False, timer_path)
+        self.failures = Failures()
 
     def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Events:
         """What the matches that the events complete make of it."""
         merged = [merge(inputs.get(name, ()), self._schemas[name]) for name in self._streams]
-        matches = self._pattern.process(merged)
-        return self._selector.process(self._pattern.frame(matches), matches)
+        matches = placed(self._pattern.process(merged), self._timer_path)
+        frame = self._pattern.frame(matches).timed(matches)
+        return self._results.process(frame, matches, timeline)
 
     def next_time(self) -> int | None:
-        """Patterns have no timers."""
-        return None
+        """When the next timer of the rate is due; patterns have none."""
+        return self._results.next_time()
+
+    def forget(self, instances: Longs) -> None:
+        """Drop these instances."""
+        self._results.forget(instances)
 
     def snapshot(self) -> State:
         """Partial matches and aggregates."""
-        return prefixed({"match": self._pattern.snapshot(), "select": self._selector.snapshot()})
+        return prefixed({"match": self._pattern.snapshot(), "select": self._results.snapshot()})
 
     def restore(self, state: State) -> None:
         """Take over partial matches and aggregates."""
         self._pattern.restore(part(state, "match"))
-        self._selector.restore(part(state, "select"))
+        self._results.restore(part(state, "select"))
 
 
-RunningQuery = StreamQuery | PatternQuery
+class Results:
+    """The selector, and behind it the output rate."""
+
+    def __init__(self, query: BoundQuery, windowed: bool, batch: bool, timer_path: int) -> None:
+        if query.rate is not None:
+            raise MeshError("MESH-O102", "output rates have no operator")
+        del batch, timer_path
+        self._selector = Selector(query, windowed)
+
+    def process(self, frame: Frame, events: Events, timeline: Timeline) -> Events:
+        """The output rows of ``events``, whose attributes are in ``frame``."""
+        del timeline
+        return self._selector.process(frame, events)
+
+    def next_time(self) -> int | None:
+        """When the rate's next timer is due."""
+        return None
+
+    def forget(self, instances: Longs) -> None:
+        """Drop these instances."""
+
+    def snapshot(self) -> State:
+        """The aggregates."""
+        return self._selector.snapshot()
+
+    def restore(self, state: State) -> None:
+        """Take over the aggregates."""
+        self._selector.restore(state)
 
 
-def start(query: BoundQuery, timer_path: int) -> RunningQuery:
+def start(query: BoundQuery, timer_path: int) -> StreamQuery | PatternQuery:
     """The operators of ``query``, with nothing in them yet."""
     if isinstance(query.input, BoundPattern):
-        return PatternQuery(query, query.input)
+        return PatternQuery(query, query.input, timer_path)
     assert isinstance(query.input, BoundStream), "the planner refuses joins"
     return StreamQuery(query, query.input, timer_path)
-
-
-def _window_ms(window: Window) -> int:
-    first = window.arguments[0] if window.arguments else None
-    length = first.value if isinstance(first, Constant) else None
-    if window.name != "time" or len(window.arguments) != 1 or not isinstance(length, int):
-        raise MeshError(
-            "MESH-O102",
-            f'window "{window.name}" has no operator',
-            detail="The planner accepted it, but this version can't run it.",
-            hint="Do manager and worker have the same version?",
-        )
-    return length
-
-
-def _filtered(events: Events, filters: Sequence[Callable[[Frame], Mask]]) -> Events:
-    for passes in filters:
-        if not len(events):
-            break
-        events = events.where(passes(Frame.of_rows(events.rows)))
-    return events

@@ -1,0 +1,257 @@
+"""Two ways to drive a graph of nodes through a run of external events; the outcome is the same.
+
+``StepFlow`` takes one chunk of events or one timer at a time and hands on what each makes at once,
+depth first, as the reference engine does: it says what is right, in whatever circles nodes feed
+each other.  ``BulkFlow`` lets each node take its whole input at once, in an order in which nobody
+feeds back, and finds the sequence afterwards by the total order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from mesh.errors import MeshError
+from mesh.operators.base import OWN_TIMER, Events, Longs, Timeline
+from mesh.operators.graph import chunk_starts
+from mesh.operators.paths import Paths, readers
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from mesh.operators.graph import Node
+
+#: Queries that feed each other may do so this often because of one event.
+DEPTH_MAX = 2_000
+#: In the place of a reader's number: the world outside.
+_OUT = -1
+#: Timers of one node that fire at one instant without an end.
+_REPEATS_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """Events of a channel that leave the group.
+
+    ``place``: int64[n], growing; over all channels of a run the numbers 0, 1 .. once each.
+    """
+
+    channel: str
+    place: Longs
+    events: Events
+
+
+class Flow(Protocol):
+    """A way to drive a graph."""
+
+    #: By node, where its timers stand among those of others at one instant.
+    timers: Sequence[int]
+    #: By channel that is read, the path of external events.
+    roots: Mapping[str, int]
+
+    def run(self, entering: Sequence[tuple[str, Events]], timeline: Timeline) -> list[Leaving]:
+        """Let external events in and time pass; a run of a channel has any path."""
+        ...
+
+
+class BulkFlow:
+    """Whole runs through one node after the other; ``order`` is the nodes' order to go in.
+
+    Raises:
+        MeshError: MESH-O103, there are too many ways through the nodes.
+    """
+
+    def __init__(
+        self, nodes: Sequence[Node], order: Sequence[int], outputs: Collection[str]
+    ) -> None:
+        self._nodes = nodes
+        self._order = order
+        self._outputs = outputs
+        self._paths = Paths(nodes)
+        self.timers: Sequence[int] = self._paths.timers
+        self.roots: Mapping[str, int] = self._paths.roots
+
+    def run(self, entering: Sequence[tuple[str, Events]], timeline: Timeline) -> list[Leaving]:
+        """Let external events in and time pass."""
+        flowing: dict[str, list[Events]] = {}
+        for channel, events in entering:
+            root = np.full(len(events), self.roots[channel], dtype=np.int64)
+            flowing.setdefault(channel, []).append(replace(events, path=root))
+        leaving: list[tuple[str, Events]] = []
+        for number in self._order:
+            node = self._nodes[number]
+            inputs = {
+                channel: [
+                    replace(events, path=self._paths.through(number, events.path))
+                    for events in flowing[channel]
+                ]
+                for channel in node.reads
+                if channel in flowing
+            }
+            for channel, made in node.work.process(inputs, timeline):
+                if not len(made):
+                    continue
+                events = _placed(made, self.timers[number])
+                flowing.setdefault(channel, []).append(events)
+                if channel in self._outputs:
+                    leaving.append((channel, events))
+        return _in_sequence(leaving)
+
+
+def _placed(made: Events, timer: int) -> Events:
+    own = made.path == OWN_TIMER
+    return replace(made, path=np.where(own, timer, made.path)) if bool(own.any()) else made
+
+
+def _in_sequence(leaving: Sequence[tuple[str, Events]]) -> list[Leaving]:
+    """Give places by cause, and then by way through the nodes."""
+    if not leaving:
+        return []
+    order = np.concatenate([events.order for _, events in leaving])
+    clock_ms = np.concatenate([events.clock_ms for _, events in leaving])
+    path = np.concatenate([events.path for _, events in leaving])
+    chunk = np.concatenate([events.chunk for _, events in leaving])
+    place = np.empty(len(order), dtype=np.int64)
+    place[np.lexsort((chunk, path, clock_ms, order))] = np.arange(len(order))
+    found, at = [], 0
+    for channel, events in leaving:
+        found.append(Leaving(channel, place[at : at + len(events)], events))
+        at += len(events)
+    return found
+
+
+class StepFlow:
+    """One chunk or timer at a time, depth first."""
+
+    def __init__(self, nodes: Sequence[Node], outputs: Collection[str]) -> None:
+        self._nodes = nodes
+        self._outputs = outputs
+        self._readers = readers(nodes)
+        self.roots: Mapping[str, int] = {
+            channel: len(nodes) + number for number, channel in enumerate(self._readers)
+        }
+        self._leaving: list[Leaving] = []
+        self._count = 0
+        #: What nodes made that comes later than what is going on: (order, clock, path, tie).
+        self._later: list[tuple[int, int, int, int, str, Events]] = []
+        self._ties = 0
+        self.timers: Sequence[int] = range(len(nodes))
+
+    def run(self, entering: Sequence[tuple[str, Events]], timeline: Timeline) -> list[Leaving]:
+        """Let external events in and time pass."""
+        self._leaving, self._count = [], 0
+        at = timeline.first
+        for channel, events in _chunks(entering):
+            # What is sent at once has one order.
+            number = (int(events.order[0]) - 1) // 2
+            clock_ms = int(events.clock_ms[0])
+            here = Timeline(number, np.array([clock_ms]), clock_ms)
+            self._fire(here)
+            root = np.full(len(events), self.roots[channel], dtype=np.int64)
+            self._deliver(channel, replace(events, path=root), here)
+            self._deliver_later(number, here)
+            at = number + 1
+        end = Timeline(
+            timeline.first + len(timeline.clocks_ms), timeline.clocks_ms[:0], timeline.now_ms
+        )
+        assert at <= end.first
+        self._fire(end)
+        return self._leaving
+
+    def _fire(self, here: Timeline) -> None:
+        """Let all timers fire that are due by now, each at its own time."""
+        repeats = 0
+        while True:
+            due = [
+                (time_ms, number)
+                for number, node in enumerate(self._nodes)
+                if (time_ms := node.work.next_time()) is not None and time_ms <= here.now_ms
+            ]
+            if not due:
+                return
+            time_ms, number = min(due)
+            then = Timeline(here.first, here.clocks_ms, time_ms)
+            node = self._nodes[number]
+            for channel, made in node.work.process({}, then):
+                self._hand_on(number, channel, made, 2 * here.first, then)
+            self._deliver_later(here.first, then)
+            repeats += 1
+            if repeats > _REPEATS_MAX and node.work.next_time() == time_ms:
+                raise AssertionError(f"a timer of {node.name} fires without an end")
+
+    def _deliver(self, channel: str, events: Events, here: Timeline) -> None:
+        """Hand events to the readers of a channel, and what these make to theirs, depth first."""
+        order = int(events.order[0])
+        pending = self._expand(channel, events, 0)
+        while pending:
+            depth, number, channel, events = pending.pop()
+            if number == _OUT:
+                self._put_out(channel, events)
+                continue
+            if depth > DEPTH_MAX:
+                raise MeshError(
+                    "MESH-O104",
+                    f'query "{self._nodes[number].name}" feeds itself without end',
+                    detail=f"One event came back to it {DEPTH_MAX} times.",
+                    hint="Add a filter that ends the circle.",
+                )
+            below: list[tuple[int, int, str, Events]] = []
+            for target, made in self._nodes[number].work.process({channel: [events]}, here):
+                for piece in self._pieces(number, target, made, order):
+                    below[:0] = self._expand(target, piece, depth + 1)
+            pending += below
+
+    def _expand(
+        self, channel: str, events: Events, depth: int
+    ) -> list[tuple[int, int, str, Events]]:
+        """A task for each reader of ``channel``, the last one first."""
+        found = self._readers.get(channel, ())
+        tasks = [(depth, number, channel, events) for number in reversed(found)]
+        if channel in self._outputs:
+            tasks.append((depth, _OUT, channel, events))
+        return tasks
+
+    def _put_out(self, channel: str, events: Events) -> None:
+        place = np.arange(self._count, self._count + len(events))
+        self._leaving.append(Leaving(channel, place, events))
+        self._count += len(events)
+
+    def _hand_on(self, number: int, channel: str, made: Events, order: int, here: Timeline) -> None:
+        for piece in self._pieces(number, channel, made, order):
+            self._deliver(channel, piece, here)
+
+    def _pieces(self, number: int, channel: str, made: Events, order: int) -> list[Events]:
+        """What was made, chunk by chunk; what belongs behind everything of this cause waits."""
+        if not len(made):
+            return []
+        made = _placed(made, number)
+        now = []
+        starts = chunk_starts(made).tolist()
+        for start, stop in zip(starts, [*starts[1:], len(made)], strict=True):
+            piece = made.slice(start, stop)
+            if int(piece.order[0]) <= order:
+                now.append(piece)
+                continue
+            self._ties += 1
+            place = (int(piece.order[0]), int(piece.clock_ms[0]), int(piece.path[0]), self._ties)
+            heappush(self._later, (*place, channel, piece))
+        return now
+
+    def _deliver_later(self, number: int, here: Timeline) -> None:
+        while self._later:
+            *_, channel, piece = heappop(self._later)
+            self._deliver(channel, piece, here)
+
+
+def _chunks(entering: Sequence[tuple[str, Events]]) -> list[tuple[str, Events]]:
+    """The external events, chunk by chunk in order."""
+    found = []
+    for channel, events in entering:
+        starts = chunk_starts(events).tolist()
+        for start, stop in zip(starts, [*starts[1:], len(events)], strict=True):
+            found.append((int(events.order[start]), channel, events.slice(start, stop)))
+    found.sort(key=lambda part: part[0])
+    return [(channel, events) for _, channel, events in found]

@@ -1,0 +1,106 @@
+"""What runs in one executor: nodes, joined by channels.
+
+A channel carries the events of one stream, of one inner stream or of one stream as a partition
+sees it.  A node takes events of channels and makes events for channels: a query, a named window, a
+trigger, the entrance of a partition.  Nodes are in the order in which the engine subscribes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from mesh.operators.base import CURRENT, RESET, Events, Longs, Stateful
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mesh.operators.base import Timeline
+
+#: Events for channels, each channel any number of times, in order.
+Made = list[tuple[str, Events]]
+
+
+class Work(Stateful, Protocol):
+    """What a node does: an operator with several inputs and outputs, called in order of time."""
+
+    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
+        """Take events, by channel, each run in order, and return what they and timers caused."""
+        ...
+
+    def next_time(self) -> int | None:
+        """When the earliest timer is due; None without one."""
+        ...
+
+
+@dataclass(slots=True)
+class Node:
+    """A part of the graph.
+
+    ``name`` is unique, and stands before the names of its pieces of state.  ``work`` is there as
+    soon as a flow has given the node its place.
+    ``routes``: for nodes that hand on what they read, to which channels the events of each go;
+    of other nodes everything that is read may cause events in all that is written.
+    """
+
+    name: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    #: Makes ``work``, given the place of its timers among those of others at one instant.
+    make: Callable[[int], Work]
+    routes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: Whether it changes what others look at, or looks at it: then events go one by one.
+    is_stepwise: bool = False
+    work: Work = field(init=False)
+
+    def outlets(self, channel: str | None) -> tuple[str, ...]:
+        """The channels that an event of ``channel`` (None: a timer) may cause events in."""
+        return self.writes if channel is None else self.routes.get(channel, self.writes)
+
+
+@dataclass(slots=True)
+class Calls:
+    """What the callback of one query would get, call by call, while it is recorded.
+
+    ``wanted``: whether it is.  ``runs``: what the query made, current and expired events.
+    """
+
+    query: str
+    wanted: bool = False
+    runs: list[Events] = field(default_factory=list)
+
+    def record(self, made: Events) -> None:
+        """Note what was made, if anybody wants to know."""
+        if self.wanted and len(made):
+            self.runs.append(made)
+
+
+def entering(events: Events) -> Events:
+    """Events as they enter a stream: all of them current."""
+    if not events.kind.any():
+        return events
+    events = events.where(events.kind != RESET)
+    return Events(
+        events.time_ms,
+        events.clock_ms,
+        events.order,
+        events.path,
+        events.chunk,
+        np.full(len(events), CURRENT, dtype=np.int8),
+        events.instance,
+        events.rows,
+    )
+
+
+def chunk_starts(events: Events) -> Longs:
+    """int64[m], the first row of each chunk."""
+    count = len(events)
+    if not count:
+        return np.empty(0, dtype=np.int64)
+    new = np.zeros(count, dtype=np.bool_)
+    new[0] = True
+    for column in (events.order, events.clock_ms, events.path, events.chunk):
+        new[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(new)
