@@ -1,13 +1,10 @@
-"""Running aggregates: avg, sum, count, min, max, stdDev, over current (+) and expired (-) events.
+"""Running aggregates over numbers and conditions: sum, avg, count, stdDev, minForever, and, or ..
 
 An aggregate's state is one value a group in each of its columns; group numbers come from the
-selector.  Nulls are passed over, except by ``count``, which counts rows.  Sums are kept as the
-reference engine keeps them: expired values are subtracted from the running double, and what
-rounding leaves over stays, also while the group is empty.
-
-Min and max of a window are the true ones.  The engine loses a value when an equal one that is older
-leaves after a smaller (larger) one has come between them; that is taken for an error of its own.
-A NaN hides what comes behind it, as nothing is less or more than it.
+selector.  A current event's value is added and an expired one's taken away again, one after the
+other in native code, so that doubles have the reference engine's bits: what rounding leaves over
+stays, also while the group is empty.  Nulls are passed over, except by ``count``, which counts
+rows.
 
 Source: observed on Siddhi 5.1.7; tests/cases/operators/aggregates.jsonl.
 """
@@ -18,29 +15,40 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from numba import njit
 
 from mesh.functions import kernels
 from mesh.functions.vectors import Vector, dtype_of
 from mesh.model.types import AttributeType
-from mesh.operators.segments import Segments, running
+from mesh.operators.hashing import more_rows
 
 if TYPE_CHECKING:
-    from mesh.operators.base import Bools, Longs
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from mesh.operators.base import Bools, Kinds, Longs
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+_NO_NULLS = np.zeros(0, dtype=np.bool_)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows sorted by group: ``groups`` says which one each segment is."""
+    """Rows in the order they came, n of them.
 
-    segments: Segments
+    ``groups``: int64[n], the group of each, -1 for one that resets.
+    ``kind``: int8[n], what it does to its group.
+    ``fresh``: bool[n], whether its group has been reset since its last row.
+    """
+
     groups: Longs
-    #: Whether the row takes its value away again.
-    expired: Bools
+    kind: Kinds
+    fresh: Bools
 
     def __len__(self) -> int:
-        return len(self.expired)
+        return len(self.groups)
 
 
 class Columns:
@@ -49,21 +57,18 @@ class Columns:
     def __init__(self, **types: Any) -> None:
         self.arrays: dict[str, Array] = {n: np.zeros(0, dtype=t) for n, t in types.items()}
 
+    def __getitem__(self, name: str) -> Array:
+        return self.arrays[name]
+
     def grow(self, groups: int) -> None:
         """Make room for ``groups`` groups."""
         for name, array in self.arrays.items():
-            if len(array) < groups:
-                more = np.zeros(max(groups, 2 * len(array)), dtype=array.dtype)
-                more[: len(array)] = array
-                self.arrays[name] = more
+            self.arrays[name] = more_rows(array, groups)
 
-    def get(self, name: str, groups: Longs) -> Array:
-        """The values of ``groups``."""
-        return self.arrays[name][groups]
-
-    def put(self, name: str, batch: Batch, values: Array) -> None:
-        """Keep the last of each segment's ``values`` (one for each row)."""
-        self.arrays[name][batch.groups] = values[batch.segments.ends]
+    def forget(self, groups: Longs) -> None:
+        """Put ``groups`` back to what they were at first."""
+        for array in self.arrays.values():
+            array[groups] = 0
 
 
 class Aggregate(Protocol):
@@ -76,6 +81,43 @@ class Aggregate(Protocol):
         ...
 
 
+class Listing(Aggregate, Protocol):
+    """One that keeps a list of values for each group, beside its columns."""
+
+    def forget(self, groups: Longs) -> None:
+        """Drop the lists of ``groups``."""
+        ...
+
+    def lists(self, start: int, stop: int) -> pa.RecordBatch:
+        """What is in the lists of the groups from ``start`` to below ``stop``."""
+        ...
+
+    def fill(self, lists: Mapping[int, pa.RecordBatch]) -> None:
+        """Take over ``lists``, by the number of the first group, in the place of all others."""
+        ...
+
+
+def native_of(values: Vector, length: int) -> tuple[Array, Array]:
+    """Values and nulls as native code takes them: arrays it may write to, no nulls as none."""
+    vector = values.spread(length)
+    array: Array = vector.values
+    if not (array.flags.writeable and array.flags.c_contiguous):
+        array = array.copy()
+    return array, _NO_NULLS if vector.nulls is None else vector.nulls.copy()
+
+
+@njit(cache=True)
+def _count(groups: Any, kind: Any, fresh: Any, counts: Any, out: Any) -> None:
+    for row in range(len(groups)):
+        group = groups[row]
+        if group < 0:
+            continue
+        if fresh[row]:
+            counts[group] = 0
+        counts[group] += 1 if kind[row] == 0 else -1
+        out[row] = counts[group]
+
+
 class Count:
     """``count()``, ``count(x)``: rows, whatever is in them."""
 
@@ -84,12 +126,74 @@ class Count:
 
     def run(self, values: Vector | None, batch: Batch) -> Vector:
         """Never null."""
-        counts = _counts(self.columns, batch, np.ones(len(batch), dtype=np.bool_))
-        return Vector(AttributeType.LONG, counts)
+        out = np.zeros(len(batch), dtype=np.int64)
+        _count(batch.groups, batch.kind, batch.fresh, self.columns["count"], out)
+        return Vector(AttributeType.LONG, out)
+
+
+@njit(cache=True)
+def _sum(
+    groups: Any, kind: Any, fresh: Any, values: Any, nulls: Any, counts: Any, totals: Any,
+    out: Any, none: Any,
+) -> Any:  # fmt: skip
+    """Running totals; says whether any is null."""
+    any_null = len(nulls) > 0
+    some = False
+    for row in range(len(groups)):
+        group = groups[row]
+        if group < 0:
+            continue
+        if fresh[row]:
+            counts[group] = 0
+            totals[group] = 0
+        if not (any_null and nulls[row]):
+            if kind[row] == 0:
+                counts[group] += 1
+                totals[group] += values[row]
+            else:
+                counts[group] -= 1
+                totals[group] -= values[row]
+        out[row] = totals[group]
+        if counts[group] <= 0:
+            none[row] = True
+            some = True
+    return some
+
+
+@njit(cache=True)
+def _average(
+    groups: Any, kind: Any, fresh: Any, values: Any, nulls: Any, counts: Any, totals: Any,
+    out: Any, none: Any,
+) -> Any:  # fmt: skip
+    """Running means; says whether any is null."""
+    any_null = len(nulls) > 0
+    some = False
+    for row in range(len(groups)):
+        group = groups[row]
+        if group < 0:
+            continue
+        if fresh[row]:
+            counts[group] = 0
+            totals[group] = 0
+        if not (any_null and nulls[row]):
+            if kind[row] == 0:
+                counts[group] += 1
+                totals[group] += values[row]
+            else:
+                counts[group] -= 1
+                totals[group] -= values[row]
+        if counts[group] <= 0:
+            none[row] = True
+            some = True
+        else:
+            out[row] = totals[group] / counts[group]
+    return some
 
 
 class Sum:
     """``sum(x)``: long for integers (wrapping), else double; null over no values."""
+
+    _loop: Any = staticmethod(_sum)
 
     def __init__(self, type: AttributeType) -> None:
         self._type = type
@@ -98,32 +202,58 @@ class Sum:
     def run(self, values: Vector | None, batch: Batch) -> Vector:
         """Running totals."""
         assert values is not None
-        counts, totals = self._run(kernels.cast(values, self._type), batch)
-        return Vector(self._type, totals, _nulls(counts))
-
-    def _run(self, values: Vector, batch: Batch) -> tuple[Longs, Array]:
-        present = ~values.null_mask
-        counts = _counts(self.columns, batch, present)
-        with np.errstate(all="ignore"):
-            changes = np.where(batch.expired, -values.values, values.values)
-            changes = np.where(present, changes, changes.dtype.type(0))
-            before = self.columns.get("total", batch.groups)
-            totals = running(np.add, changes, batch.segments, before)
-        self.columns.put("total", batch, totals)
-        return counts, totals
+        numbers, nulls = native_of(kernels.cast(values, self._type), len(batch))
+        out = np.zeros(len(batch), dtype=numbers.dtype)
+        none = np.zeros(len(batch), dtype=np.bool_)
+        counts, totals = self.columns["count"], self.columns["total"]
+        some = self._loop(
+            batch.groups, batch.kind, batch.fresh, numbers, nulls, counts, totals, out, none
+        )
+        return Vector(self._type, out, none if some else None)
 
 
 class Average(Sum):
     """``avg(x)``: the running double sum by the count; null over no values."""
 
+    _loop: Any = staticmethod(_average)
+
     def __init__(self) -> None:
         super().__init__(AttributeType.DOUBLE)
 
-    def run(self, values: Vector | None, batch: Batch) -> Vector:
-        """Running means."""
-        assert values is not None
-        counts, totals = self._run(kernels.cast(values, AttributeType.DOUBLE), batch)
-        return Vector(AttributeType.DOUBLE, totals / np.maximum(counts, 1), _nulls(counts))
+
+@njit(cache=True, error_model="numpy")
+def _deviation(
+    groups: Any, kind: Any, fresh: Any, values: Any, nulls: Any, counts: Any, totals: Any,
+    squares: Any, out: Any, none: Any,
+) -> Any:  # fmt: skip
+    any_null = len(nulls) > 0
+    some = False
+    for row in range(len(groups)):
+        group = groups[row]
+        if group < 0:
+            continue
+        if fresh[row]:
+            counts[group] = 0
+        if not (any_null and nulls[row]):
+            value = values[row]
+            before = counts[group]
+            sign = 1 if kind[row] == 0 else -1
+            counts[group] += sign
+            if before == 0:
+                totals[group] = 0.0
+                squares[group] = 0.0
+            old_mean = totals[group] / max(before, 1)
+            totals[group] += value if sign > 0 else -value
+            mean = totals[group] / max(counts[group], 1)
+            if before != 0 and counts[group] > 0:
+                squared = (value - old_mean) * (value - mean)
+                squares[group] += squared if sign > 0 else -squared
+        if counts[group] <= 0:
+            none[row] = True
+            some = True
+        elif counts[group] > 1:
+            out[row] = np.sqrt(squares[group] / counts[group])
+    return some
 
 
 class Deviation:
@@ -138,87 +268,108 @@ class Deviation:
     def run(self, values: Vector | None, batch: Batch) -> Vector:
         """Null over no values, 0 over one."""
         assert values is not None
-        values = kernels.cast(values, AttributeType.DOUBLE)
-        present = ~values.null_mask
-        count_before = self.columns.get("count", batch.groups)
-        counts = _counts(self.columns, batch, present)
-        previous = batch.segments.shifted(counts, count_before)
+        numbers, nulls = native_of(kernels.cast(values, AttributeType.DOUBLE), len(batch))
+        out = np.zeros(len(batch), dtype=np.float64)
+        none = np.zeros(len(batch), dtype=np.bool_)
+        columns = self.columns
+        some = _deviation(
+            batch.groups, batch.kind, batch.fresh, numbers, nulls,
+            columns["count"], columns["total"], columns["squares"], out, none,
+        )  # fmt: skip
+        return Vector(AttributeType.DOUBLE, out, none if some else None)
 
-        # Pieces between the moments when nothing is left, each with a sum of its own.
-        begins = np.zeros(len(batch), dtype=np.bool_)
-        begins[batch.segments.starts] = True
-        fresh = previous == 0
-        pieces = Segments.of_sorted(np.cumsum(begins | fresh))
-        first = np.zeros(len(batch), dtype=np.float64)
-        first[batch.segments.starts] = self.columns.get("total", batch.groups)
-        before = np.where(fresh, 0.0, first)[pieces.starts]
-        with np.errstate(all="ignore"):
-            signed = np.where(batch.expired, -values.values, values.values)
-            changes = np.where(present, signed, 0.0)
-            totals = running(np.add, changes, pieces, before)
-            means = totals / np.maximum(counts, 1)
-            old_total = pieces.shifted(totals, before)
-            old_means = old_total / np.maximum(previous, 1)
-            squared = (values.values - old_means) * (values.values - means)
-            squared = np.where(batch.expired, -squared, squared)
-            squared = np.where(present & ~fresh & (counts > 0), squared, 0.0)
-            first[batch.segments.starts] = self.columns.get("squares", batch.groups)
-            before = np.where(fresh, 0.0, first)[pieces.starts]
-            squares = running(np.add, squared, pieces, before)
-            result = np.where(counts > 1, np.sqrt(squares / np.maximum(counts, 1)), 0.0)
-        self.columns.put("total", batch, totals)
-        self.columns.put("squares", batch, squares)
-        return Vector(AttributeType.DOUBLE, result, _nulls(counts))
+
+@njit(cache=True)
+def _ever(
+    groups: Any, fresh: Any, values: Any, nulls: Any, larger: bool, counts: Any, best: Any,
+    out: Any, none: Any,
+) -> Any:  # fmt: skip
+    any_null = len(nulls) > 0
+    some = False
+    for row in range(len(groups)):
+        group = groups[row]
+        if group < 0:
+            continue
+        if fresh[row]:
+            counts[group] = 0
+        if not (any_null and nulls[row]):
+            value = values[row]
+            # Nothing is less or more than a NaN, so one that came first stays for ever.
+            beats = value > best[group] if larger else value < best[group]
+            if counts[group] == 0 or beats:
+                best[group] = value
+            counts[group] = 1
+        if counts[group] == 0:
+            none[row] = True
+            some = True
+        out[row] = best[group]
+    return some
 
 
 class ExtremeEver:
-    """``min(x)``, ``max(x)`` without a window: of all values so far."""
+    """``minForever(x)``, ``maxForever(x)``: of all values so far; those that leave count again.
 
-    def __init__(self, type: AttributeType, larger: bool) -> None:
+    ``resets``: whether it starts afresh, as ``min(x)`` without expired events does.
+    """
+
+    def __init__(self, type: AttributeType, larger: bool, resets: bool) -> None:
         self._type = type
-        self._fold = np.fmax if larger else np.fmin
-        dtype = dtype_of(type)
-        self._none = worst(dtype, larger)
-        self.columns = Columns(count=np.int64, best=dtype)
+        self._larger = larger
+        self._resets = resets
+        self.columns = Columns(count=np.int64, best=dtype_of(type))
 
     def run(self, values: Vector | None, batch: Batch) -> Vector:
         """Null over no values."""
         assert values is not None
-        present = ~values.null_mask
-        before = self.columns.get("count", batch.groups)
-        counts = _counts(self.columns, batch, present)
-        best = np.where(before == 0, self._none, self.columns.get("best", batch.groups))
-        usable = np.where(present, values.values, self._none)
-        result = running(self._fold, usable, batch.segments, best)
-        if values.values.dtype.kind == "f":
-            # No value is less or more than NaN, so a NaN that came first stays for ever.
-            first = np.append(np.flatnonzero(present), len(present))
-            first = first[np.searchsorted(first, batch.segments.starts)]
-            came_first = np.append(np.isnan(values.values) & present, False)[first]
-            came_first &= (before == 0) & (first <= batch.segments.ends)
-            stuck = came_first | (np.isnan(best) & (before > 0))
-            result = np.where(batch.segments.spread(stuck) & (counts > 0), np.nan, result)
-            result = result.astype(values.values.dtype)
-        self.columns.put("best", batch, result)
-        return Vector(self._type, result, _nulls(counts))
+        numbers, nulls = native_of(values, len(batch))
+        out = np.zeros(len(batch), dtype=numbers.dtype)
+        none = np.zeros(len(batch), dtype=np.bool_)
+        fresh = batch.fresh if self._resets else np.zeros(len(batch), dtype=np.bool_)
+        columns = self.columns
+        some = _ever(
+            batch.groups, fresh, numbers, nulls, self._larger, columns["count"], columns["best"],
+            out, none,
+        )  # fmt: skip
+        return Vector(self._type, out, none if some else None)
 
 
-def worst(dtype: np.dtype[Any], larger: bool) -> Any:
-    """What any value is at least as good as."""
-    if dtype.kind == "f":
-        return dtype.type(-np.inf if larger else np.inf)
-    info = np.iinfo(dtype)
-    return dtype.type(info.min if larger else info.max)
+@njit(cache=True)
+def _conditions(
+    groups: Any, kind: Any, fresh: Any, values: Any, nulls: Any, trues: Any, falses: Any,
+    every: bool, out: Any,
+) -> None:  # fmt: skip
+    any_null = len(nulls) > 0
+    for row in range(len(groups)):
+        group = groups[row]
+        if group < 0:
+            continue
+        if fresh[row]:
+            trues[group] = 0
+            falses[group] = 0
+        if not (any_null and nulls[row]):
+            change = 1 if kind[row] == 0 else -1
+            if values[row]:
+                trues[group] += change
+            else:
+                falses[group] += change
+        out[row] = trues[group] > 0 and (falses[group] == 0 or not every)
 
 
-def _counts(columns: Columns, batch: Batch, counted: Bools) -> Longs:
-    changes = np.where(batch.expired, -1, 1) * counted
-    before = columns.get("count", batch.groups)
-    counts = running(np.add, changes.astype(np.int64), batch.segments, before)
-    columns.put("count", batch, counts)
-    return counts
+class Conditions:
+    """``and(x)``, ``or(x)``: whether all are true, or any; false over no values."""
 
+    def __init__(self, every: bool) -> None:
+        self._every = every
+        self.columns = Columns(trues=np.int64, falses=np.int64)
 
-def _nulls(counts: Longs) -> Bools | None:
-    nulls = counts <= 0
-    return nulls if nulls.any() else None
+    def run(self, values: Vector | None, batch: Batch) -> Vector:
+        """Never null."""
+        assert values is not None
+        bools, nulls = native_of(values, len(batch))
+        out = np.zeros(len(batch), dtype=np.bool_)
+        columns = self.columns
+        _conditions(
+            batch.groups, batch.kind, batch.fresh, bools, nulls,
+            columns["trues"], columns["falses"], self._every, out,
+        )  # fmt: skip
+        return Vector(AttributeType.BOOL, out)

@@ -1,8 +1,12 @@
-"""Min and max over a sliding window: range queries over the few values that can still win.
+"""Min and max over what is in a window: of each group the values that can still win, in a list.
 
-Within a group values leave in the order they came.  So a value counts only until a smaller one (for
-min) comes; what is kept between batches are the others, the suffix minima.  Each row then asks for
-the least of a range of the group's values, which a sparse table answers for all rows at once.
+A value counts only until a smaller one (for min) comes, so the list rises from the best to the
+newest.  What leaves takes the oldest equal value of the list with it, and the first of what is then
+in the list is the result.  That is how the reference engine does it, whose results these are: where
+an equal value that is older leaves after a smaller one came between them, the newer one goes
+instead, and a NaN, than which nothing is less or more, hides what comes behind it.
+
+Source: observed on Siddhi 5.1.7; tests/cases/operators/aggregates.jsonl.
 """
 
 from __future__ import annotations
@@ -10,23 +14,167 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+from numba import njit
 
 from mesh.functions.vectors import Vector, dtype_of
-from mesh.operators.aggregates import Array, Batch, Columns, worst
-from mesh.operators.segments import Segments, running
+from mesh.operators.aggregates import Array, Batch, Columns, native_of
+from mesh.operators.hashing import more_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mesh.model.types import AttributeType
-    from mesh.operators.base import Bools, Longs
+    from mesh.operators.base import Longs
 
-#: A key is a group and the number of a value in it: numbers stay below this.
-_SHIFT = 40
+#: Columns of ``_links``: the neighbours of a list's element, as their numbers plus one; 0 for none.
+_NEXT, _BEFORE = 0, 1
+#: ``_pool``: elements ever used, the first free one plus one, whether a NaN has ever come.
+_USED, _FREE, _NAN = 0, 1, 2
 
 
-def _is_nan(values: Array) -> Bools:
-    if values.dtype.kind != "f":
-        return np.zeros(len(values), dtype=np.bool_)
-    return np.isnan(values)
+@njit(cache=True)
+def _unlink(links: Any, pool: Any, heads: Any, tails: Any, group: int, node: int) -> None:
+    after, before = links[node, 0], links[node, 1]
+    if before:
+        links[before - 1, 0] = after
+    else:
+        heads[group] = after
+    if after:
+        links[after - 1, 1] = before
+    else:
+        tails[group] = before
+    links[node, 0] = pool[1]
+    pool[1] = node + 1
+
+
+@njit(cache=True)
+def _append(
+    values: Any, links: Any, pool: Any, heads: Any, tails: Any, group: int, value: Any
+) -> None:
+    if pool[1]:
+        node = pool[1] - 1
+        pool[1] = links[node, 0]
+    else:
+        node = pool[0]
+        pool[0] += 1
+    values[node] = value
+    last = tails[group]
+    links[node, 0] = 0
+    links[node, 1] = last
+    if last:
+        links[last - 1, 0] = node + 1
+    else:
+        heads[group] = node + 1
+    tails[group] = node + 1
+
+
+@njit(cache=True)
+def _clear(links: Any, pool: Any, heads: Any, tails: Any, group: int) -> None:
+    while heads[group]:
+        _unlink(links, pool, heads, tails, group, heads[group] - 1)
+
+
+@njit(cache=True)
+def _same(a: Any, b: Any) -> Any:
+    """Whether two values are equal as objects in Java: NaN equals itself, 0.0 is not -0.0."""
+    if a != a:
+        return b != b
+    if a == 0 and b == 0:
+        return np.copysign(1.0, a) == np.copysign(1.0, b)
+    return a == b
+
+
+@njit(cache=True)
+def _extremes(
+    groups: Any, kind: Any, fresh: Any, came: Any, nulls: Any, larger: bool, found: Any, best: Any,
+    heads: Any, tails: Any, values: Any, links: Any, pool: Any, out: Any, none: Any,
+) -> Any:  # fmt: skip
+    any_null = len(nulls) > 0
+    some = False
+    for row in range(len(groups)):
+        group = groups[row]
+        if group < 0:
+            continue
+        if fresh[row]:
+            _clear(links, pool, heads, tails, group)
+            found[group] = 0
+        if not (any_null and nulls[row]):
+            value = came[row]
+            if value != value:
+                pool[2] = 1
+            if kind[row] == 0:
+                while tails[group]:
+                    last = values[tails[group] - 1]
+                    if not (last < value if larger else last > value):
+                        break
+                    _unlink(links, pool, heads, tails, group, tails[group] - 1)
+                _append(values, links, pool, heads, tails, group, value)
+                beats = value > best[group] if larger else value < best[group]
+                if not found[group] or beats:
+                    best[group] = value
+                found[group] = 1
+            else:
+                node = heads[group]
+                while node:
+                    other = values[node - 1]
+                    if _same(other, value):
+                        _unlink(links, pool, heads, tails, group, node - 1)
+                        break
+                    # Behind the first that is worse there is none that is equal.
+                    if not pool[2] and (other < value if larger else other > value):
+                        break
+                    node = links[node - 1, 0]
+                found[group] = 1 if heads[group] else 0
+                if heads[group]:
+                    best[group] = values[heads[group] - 1]
+        if found[group]:
+            out[row] = best[group]
+        else:
+            none[row] = True
+            some = True
+    return some
+
+
+@njit(cache=True)
+def _clear_all(groups: Any, links: Any, pool: Any, heads: Any, tails: Any) -> None:
+    for group in groups:
+        _clear(links, pool, heads, tails, group)
+
+
+@njit(cache=True)
+def _lists(start: int, stop: int, heads: Any, values: Any, links: Any, lengths: Any) -> Any:
+    """The values in the lists of groups ``start`` to below ``stop``, and how many each has."""
+    count = 0
+    for group in range(start, stop):
+        node = heads[group]
+        while node:
+            lengths[group - start] += 1
+            count += 1
+            node = links[node - 1, 0]
+    out = np.empty(count, dtype=values.dtype)
+    count = 0
+    for group in range(start, stop):
+        node = heads[group]
+        while node:
+            out[count] = values[node - 1]
+            count += 1
+            node = links[node - 1, 0]
+    return out
+
+
+@njit(cache=True)
+def _fill(
+    start: int, lengths: Any, filled: Any, heads: Any, tails: Any, values: Any, links: Any,
+    pool: Any,
+) -> None:  # fmt: skip
+    at = 0
+    for index in range(len(lengths)):
+        for _ in range(lengths[index]):
+            if filled[at] != filled[at]:
+                pool[2] = 1
+            _append(values, links, pool, heads, tails, start + index, filled[at])
+            at += 1
 
 
 class WindowExtreme:
@@ -35,81 +183,61 @@ class WindowExtreme:
     def __init__(self, type: AttributeType, larger: bool) -> None:
         self._type = type
         self._larger = larger
-        #: How many values came, and how many have left.
-        self.columns = Columns(came=np.int64, left=np.int64)
-        #: The values that can still win, by (group, number); never changed in place.
-        self.keys: Longs = np.empty(0, dtype=np.int64)
-        self.values: Array = np.empty(0, dtype=dtype_of(type))
+        self.columns = Columns(found=np.int8, best=dtype_of(type))
+        self._empty()
+
+    def _empty(self) -> None:
+        self._ends = Columns(heads=np.int64, tails=np.int64)
+        self._values: Array = np.zeros(0, dtype=dtype_of(self._type))
+        self._links: Longs = np.zeros((0, 2), dtype=np.int64)
+        self._pool: Longs = np.zeros(3, dtype=np.int64)
 
     def run(self, values: Vector | None, batch: Batch) -> Vector:
         """The extreme after each row."""
         assert values is not None
-        present = ~values.null_mask
-        came, left = self._numbers(batch, present)
-        groups = batch.segments.spread(batch.groups)
+        came, nulls = native_of(values, len(batch))
+        self._room(len(self.columns["best"]), len(batch))
+        out = np.zeros(len(batch), dtype=came.dtype)
+        none = np.zeros(len(batch), dtype=np.bool_)
+        some = _extremes(
+            batch.groups, batch.kind, batch.fresh, came, nulls, self._larger,
+            self.columns["found"], self.columns["best"], self._ends["heads"], self._ends["tails"],
+            self._values, self._links, self._pool, out, none,
+        )  # fmt: skip
+        return Vector(self._type, out, none if some else None)
 
-        enters = np.flatnonzero(present & ~batch.expired)
-        keys = np.concatenate([self.keys, (groups[enters] << _SHIFT) + came[enters] - 1])
-        pool = np.concatenate([self.values, values.values[enters]])
-        order = np.argsort(keys, kind="stable")
-        keys, pool = keys[order], pool[order]
+    def _room(self, groups: int, more: int) -> None:
+        self._ends.grow(groups)
+        needed = int(self._pool[_USED]) + more
+        self._values = more_rows(self._values, needed)
+        self._links = more_rows(self._links, needed)
 
-        base = groups << _SHIFT
-        first = np.searchsorted(keys, base + left, side="left")
-        stop = np.searchsorted(keys, base + came, side="left")
-        empty = first >= stop
-        # The range ends at a NaN; if it begins with one, that is the result.
-        blocks = np.append(np.flatnonzero(_is_nan(pool)), len(pool))
-        stop = np.minimum(stop, blocks[np.searchsorted(blocks, np.minimum(first, len(pool)))])
-        hidden = (stop <= first) & ~empty
-        result = self._best_of(pool, first, np.maximum(stop, first + 1), empty | hidden)
-        if hidden.any():
-            result = np.where(hidden, np.nan, result).astype(pool.dtype)
-        self._keep(keys, pool)
-        return Vector(self._type, result, empty if empty.any() else None)
+    def forget(self, groups: Longs) -> None:
+        """Drop the lists of ``groups``."""
+        self._ends.grow(len(self.columns["best"]))
+        ends = self._ends
+        _clear_all(groups, self._links, self._pool, ends["heads"], ends["tails"])
 
-    def _numbers(self, batch: Batch, present: Any) -> tuple[Longs, Longs]:
-        """How many values of its group came, and left, up to and with each row."""
-        out = []
-        for name, counted in (
-            ("came", present & ~batch.expired),
-            ("left", present & batch.expired),
-        ):
-            before = self.columns.get(name, batch.groups)
-            numbers = running(np.add, counted.astype(np.int64), batch.segments, before)
-            self.columns.put(name, batch, numbers)
-            out.append(numbers)
-        return out[0], out[1]
+    def lists(self, start: int, stop: int) -> pa.RecordBatch:
+        """One row: how many values each group from ``start`` has, and all of them."""
+        self._ends.grow(stop)
+        lengths = np.zeros(stop - start, dtype=np.int64)
+        values = _lists(start, stop, self._ends["heads"], self._values, self._links, lengths)
+        return pa.RecordBatch.from_pydict(
+            {
+                "lengths": pa.array([lengths], pa.list_(pa.int64())),
+                "values": pa.array([values], pa.list_(self._type.arrow)),
+            }
+        )
 
-    def _best_of(self, pool: Array, first: Longs, stop: Longs, empty: Any) -> Array:
-        """The best of ``pool[first:stop]`` for each row, by a sparse table."""
-        fold = np.maximum if self._larger else np.minimum
-        result = np.full(len(first), worst(pool.dtype, self._larger), dtype=pool.dtype)
-        lengths = stop - first
-        # floor(log2): the two spans of that power of two cover the range.
-        levels = np.where(empty, -1, np.frexp(lengths.astype(np.float64))[1] - 1)
-        table = pool
-        for level in range(int(levels.max(initial=-1)) + 1):
-            rows = np.flatnonzero(levels == level)
-            span = 1 << level
-            result[rows] = fold(table[first[rows]], table[stop[rows] - span])
-            table = fold(table[:-span], table[span:])
-        return result
-
-    def _keep(self, keys: Longs, pool: Array) -> None:
-        """Forget what has left and what a later value of its group beats."""
-        groups = keys >> _SHIFT
-        live = (keys & ((1 << _SHIFT) - 1)) >= self.columns.arrays["left"][groups]
-        keys, pool, groups = keys[live], pool[live], groups[live]
-        if len(keys):
-            # From the right: the best value behind each, within its group and up to a NaN.
-            nan = _is_nan(pool)
-            cuts = np.concatenate([[False], (groups[1:] != groups[:-1]) | nan[1:] | nan[:-1]])
-            segments = Segments.of_sorted(np.cumsum(cuts)[::-1])
-            none = np.full(len(segments.starts), worst(pool.dtype, self._larger), dtype=pool.dtype)
-            fold = np.maximum if self._larger else np.minimum
-            best = running(fold, pool[::-1], segments, none)
-            behind = segments.shifted(best, none)[::-1]
-            wins = pool >= behind if self._larger else pool <= behind
-            keys, pool = keys[wins | nan], pool[wins | nan]
-        self.keys, self.values = keys, pool
+    def fill(self, lists: Mapping[int, pa.RecordBatch]) -> None:
+        """Take over the lists, by the number of the first group, in the place of all others."""
+        self._empty()
+        for start, piece in lists.items():
+            columns: Any = piece.columns
+            lengths, values = (column.values.to_numpy().copy() for column in columns)
+            self._room(start + len(lengths), len(values))
+            _fill(
+                start, lengths, values, self._ends["heads"], self._ends["tails"], self._values,
+                self._links, self._pool,
+            )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Numbers for the groups of ``group by``, given in the order of their first event.
+"""Numbers for the groups of ``group by``, one set of groups for each partition instance.
 
 Keys are compared as the reference engine does: a null string and the text ``null`` are one group,
 NaN equals itself, and 0.0 and -0.0 are two.
@@ -6,7 +6,6 @@ NaN equals itself, and 0.0 and -0.0 are two.
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,84 +13,121 @@ import pyarrow as pa
 
 from mesh.functions.vectors import Vector, dtype_of
 from mesh.model.types import AttributeType
+from mesh.operators.base import RESET
+from mesh.operators.hashing import Rows, Texts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from mesh.operators.base import Longs
+    from mesh.operators.base import Bools, Kinds, Longs
 
-Key = tuple[Any, ...]
+#: ``instance_of`` of a number that is free.
+FREE = -1
 
 
 class Groups:
-    """The numbers given so far."""
+    """The numbers given so far, in the order of first appearance, the freed ones first.
+
+    Without columns to group by, an instance is one group, whose number is the instance's own.
+    """
 
     def __init__(self, types: Sequence[AttributeType]) -> None:
         self._types = tuple(types)
-        self._numbers: dict[Key, int] = {}
-        if not types:
-            self._numbers[()] = 0
+        #: A group's key: instance, which columns are null, and a number for each column's value.
+        self._rows = Rows(len(types) + 2)
+        self._texts = [Texts() if t is AttributeType.STRING else None for t in types]
+        self._instances = 0
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return self._rows.count if self._types else self._instances
 
-    def number(self, keys: Sequence[Vector], length: int) -> Longs:
-        """The group of each row; ``keys`` are the group-by columns, each of ``length`` rows."""
-        if not self._types or not length:
-            return np.zeros(length, dtype=np.int64)
-        combined = np.zeros(length, dtype=np.int64)
-        for key in keys:
-            codes = _codes(key.spread(length))
-            _, combined = np.unique(combined * (int(codes.max()) + 1) + codes, return_inverse=True)
-        _, rows, inverse = np.unique(combined, return_index=True, return_inverse=True)
-        # New groups are numbered in the order of their first row, whatever the codes are.
-        numbers = np.empty(len(rows), dtype=np.int64)
-        by_arrival = np.argsort(rows, kind="stable")
-        taken = [_plain(key.spread(length), rows[by_arrival]) for key in keys]
-        known = self._numbers
-        for place, values in zip(by_arrival.tolist(), zip(*taken, strict=True), strict=True):
-            numbers[place] = known.setdefault(values, len(known))
-        return numbers[inverse]
+    def number(self, keys: Sequence[Vector], instance: Longs, kind: Kinds) -> Longs:
+        """The group of each row, -1 for those that reset.
+
+        ``keys``: the group-by columns, of the same length as ``instance`` and ``kind``, or 1.
+        """
+        length = len(instance)
+        keys = [key.spread(length) for key in keys]
+        resets = kind == RESET
+        if not self._types:
+            self._instances = max(self._instances, int(instance.max(initial=-1)) + 1)
+            return np.where(resets, -1, instance) if resets.any() else instance
+        rows = np.empty((length, len(keys) + 2), dtype=np.int64)
+        rows[:, 0] = instance
+        rows[:, 1] = 0
+        for column, (key, texts) in enumerate(zip(keys, self._texts, strict=True)):
+            if texts is not None:
+                rows[:, column + 2] = texts.number(key.values.fill_null("null"))
+                continue
+            values, nulls = _bits(key)
+            rows[:, column + 2] = values
+            if nulls is not None:
+                rows[:, 1] += nulls.astype(np.int64) << column
+                rows[:, column + 2] = np.where(nulls, 0, rows[:, column + 2])
+        return self._rows.number(rows, resets)
+
+    def instance_of(self, start: int, stop: int) -> Longs:
+        """The instances of the groups numbered ``start`` to below ``stop``; ``FREE`` for none."""
+        if not self._types:
+            return np.arange(start, stop)
+        instances = self._rows.keys[start:stop, 0].copy()
+        free = self._rows.free
+        instances[free[(free >= start) & (free < stop)] - start] = FREE
+        return instances
+
+    def forget(self, instances: Longs) -> Longs:
+        """Free the groups of ``instances``, and return their numbers."""
+        if not self._types:
+            return instances[instances < self._instances]
+        gone: Longs = np.flatnonzero(np.isin(self.instance_of(0, len(self)), instances))
+        if len(gone):
+            self._rows.forget(gone)
+        return gone
+
+    @property
+    def free(self) -> Longs:
+        """The numbers that are free, in the order they became so."""
+        return self._rows.free
 
     def to_arrow(self, start: int, stop: int) -> list[pa.Array[Any]]:
-        """The key columns of the groups numbered ``start`` to below ``stop``, in order."""
-        keys = list(islice(self._numbers, start, stop))
-        columns = zip(*keys, strict=True) if keys else [()] * len(self._types)
-        return [
-            pa.array(column, pa.string() if t is AttributeType.STRING else pa.int64())
-            for column, t in zip(columns, self._types, strict=True)
-        ]
+        """Instance and key columns of the groups numbered ``start`` to below ``stop``, in order."""
+        columns: list[pa.Array[Any]] = [pa.array(self.instance_of(start, stop))]
+        keys = self._rows.keys[start:stop]
+        for column, texts in enumerate(self._texts):
+            values = keys[:, column + 2]
+            if texts is not None:
+                columns.append(texts.take(values))
+            else:
+                columns.append(pa.array(values, mask=(keys[:, 1] >> column & 1).astype(np.bool_)))
+        return columns
 
-    def restore(self, columns: Sequence[pa.Array[Any]]) -> None:
-        """Take over the groups of ``to_arrow``."""
-        if self._types:
-            keys = zip(*(column.to_pylist() for column in columns), strict=True)
-            self._numbers = {key: number for number, key in enumerate(keys)}
+    def restore(self, pages: Mapping[int, Sequence[Any]], free: Longs) -> None:
+        """Take over what ``to_arrow`` gave, by the number of the first group, in order.
+
+        ``free``: the numbers that are free.  Only without columns may numbers be missing.
+        """
+        self._instances = max((start + len(page[0]) for start, page in pages.items()), default=0)
+        if not self._types:
+            return
+        rows = np.zeros((self._instances, len(self._types) + 2), dtype=np.int64)
+        self._texts = [Texts() if t is AttributeType.STRING else None for t in self._types]
+        for start, (instances, *columns) in pages.items():
+            part = rows[start : start + len(instances)]
+            part[:, 0] = instances.to_numpy()
+            for column, (values, texts) in enumerate(zip(columns, self._texts, strict=True)):
+                if texts is not None:
+                    part[:, column + 2] = texts.number(values)
+                else:
+                    nulls = values.is_null().to_numpy(zero_copy_only=False)
+                    part[:, 1] += nulls.astype(np.int64) << column
+                    part[:, column + 2] = values.fill_null(0).to_numpy(zero_copy_only=False)
+        self._rows.restore(rows, free)
 
 
-def _codes(key: Vector) -> Longs:
-    if key.type is AttributeType.STRING:
-        indices = key.values.fill_null("null").dictionary_encode().indices
-        return np.asarray(indices.to_numpy(zero_copy_only=False)).astype(np.int64)
-    bits, nulls = _bits(key)
-    _, codes = np.unique(bits, return_inverse=True)
-    return np.where(nulls, 0, codes + 1)
-
-
-def _bits(key: Vector) -> tuple[Longs, Any]:
+def _bits(key: Vector) -> tuple[Any, Bools | None]:
     """Values as whole numbers that are equal when the values are the same for grouping."""
     values = key.values
     if values.dtype.kind == "f":
         values = np.where(np.isnan(values), np.nan, values).astype(values.dtype)
         values = values.view(np.int64 if dtype_of(key.type).itemsize == 8 else np.int32)
-    return values.astype(np.int64), key.null_mask
-
-
-def _plain(key: Vector, rows: Longs) -> list[Any]:
-    """The values at ``rows`` as hashable Python values; numbers by their bits."""
-    taken = key if len(key) == 1 else key.take(rows)
-    if key.type is AttributeType.STRING:
-        values: list[Any] = taken.values.fill_null("null").to_pylist()
-        return values
-    bits, nulls = _bits(taken)
-    return [None if n else b for b, n in zip(bits.tolist(), nulls.tolist(), strict=True)]
+    return values, key.nulls

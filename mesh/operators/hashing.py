@@ -1,0 +1,258 @@
+"""Hash tables in native code: rows of whole numbers, or texts, to small numbers.
+
+A table is an open one: ``slots[h]`` is a number plus one, or 0 where nothing is.  It is never more
+than half full, so a search ends soon; nothing is taken out of it, it is built anew instead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numba import njit
+
+if TYPE_CHECKING:
+    from mesh.operators.base import Longs
+
+_SLOTS_MIN = 1024
+
+
+@njit(cache=True)
+def _scatter(number: Any) -> Any:
+    """The bits of a whole number, each of which depends on all of them."""
+    mixed = np.uint64(number)
+    mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+    return mixed ^ (mixed >> np.uint64(33))
+
+
+@njit(cache=True)
+def _hash_row(rows: Any, at: int) -> Any:
+    mixed = np.uint64(0)
+    for column in range(rows.shape[1]):
+        mixed = _scatter(np.uint64(rows[at, column]) + mixed * np.uint64(31))
+    return mixed
+
+
+@njit(cache=True)
+def _number_rows(
+    rows: Any, skip: Any, slots: Any, keys: Any, count: int, free: Any, freed: int, out: Any
+) -> Any:
+    """Give every row of ``rows`` that is not to be skipped its number; -1 to the others.
+
+    New rows take the number freed last, or the next one.  Returns the counts of numbers and of
+    those that are free.
+    """
+    mask = np.uint64(len(slots) - 1)
+    width = rows.shape[1]
+    for at in range(len(rows)):
+        if skip[at]:
+            out[at] = -1
+            continue
+        slot = _hash_row(rows, at) & mask
+        while True:
+            number = slots[slot] - 1
+            if number < 0:
+                if freed:
+                    freed -= 1
+                    number = free[freed]
+                else:
+                    number = count
+                    count += 1
+                slots[slot] = number + 1
+                for column in range(width):
+                    keys[number, column] = rows[at, column]
+                break
+            same = True
+            for column in range(width):
+                if keys[number, column] != rows[at, column]:
+                    same = False
+                    break
+            if same:
+                break
+            slot = (slot + np.uint64(1)) & mask
+        out[at] = number
+    return count, freed
+
+
+@njit(cache=True)
+def _enter_rows(slots: Any, keys: Any, live: Any) -> None:
+    """Put the numbers of the ``live`` rows of ``keys`` into an empty table."""
+    mask = np.uint64(len(slots) - 1)
+    for number in range(len(live)):
+        if live[number]:
+            slot = _hash_row(keys, number) & mask
+            while slots[slot]:
+                slot = (slot + np.uint64(1)) & mask
+            slots[slot] = number + 1
+
+
+def slots_for(count: int) -> Longs:
+    """An empty table for ``count`` entries."""
+    length = _SLOTS_MIN
+    while length < 2 * count:
+        length *= 2
+    return np.zeros(length, dtype=np.int64)
+
+
+def more_rows(array: Any, length: int) -> Any:
+    """``array`` with room for ``length`` rows, zeros behind its own."""
+    if len(array) >= length:
+        return array
+    longer = np.zeros((max(length, 2 * len(array)), *array.shape[1:]), dtype=array.dtype)
+    longer[: len(array)] = array
+    return longer
+
+
+class Rows:
+    """Numbers for different rows of ``width`` whole numbers, from 0 on, the freed ones first."""
+
+    def __init__(self, width: int) -> None:
+        self._slots = slots_for(0)
+        #: By number, its row.
+        self.keys: Longs = np.zeros((0, width), dtype=np.int64)
+        #: Numbers given, and those among them that are free again, the next one to take last.
+        self.count = 0
+        self._free: Longs = np.zeros(0, dtype=np.int64)
+        self._freed = 0
+
+    @property
+    def free(self) -> Longs:
+        """The numbers that are free, in the order they became so."""
+        return self._free[: self._freed]
+
+    def number(self, rows: Longs, skip: Any) -> Longs:
+        """The number of each row, -1 where ``skip`` says so."""
+        needed = self.count + len(rows)
+        self.keys = more_rows(self.keys, needed)
+        if len(self._slots) < 2 * needed:
+            self._build(2 * needed)
+        out = np.empty(len(rows), dtype=np.int64)
+        self.count, self._freed = _number_rows(
+            rows, skip, self._slots, self.keys, self.count, self._free, self._freed, out
+        )
+        return out
+
+    def forget(self, numbers: Longs) -> None:
+        """Free ``numbers``, which are in use."""
+        self._free = more_rows(self._free, self._freed + len(numbers))
+        self._free[self._freed : self._freed + len(numbers)] = numbers
+        self._freed += len(numbers)
+        self._build(self.count)
+
+    def restore(self, keys: Longs, free: Longs) -> None:
+        """Take over the rows of all numbers, whatever stands at those that are ``free``."""
+        self.keys, self.count = keys, len(keys)
+        self._free, self._freed = free, len(free)
+        self._build(self.count)
+
+    def live(self) -> Any:
+        """bool[count], which numbers are in use."""
+        live = np.ones(self.count, dtype=np.bool_)
+        live[self.free] = False
+        return live
+
+    def _build(self, room: int) -> None:
+        self._slots = slots_for(room)
+        _enter_rows(self._slots, self.keys, self.live())
+
+
+@njit(cache=True)
+def _hash_bytes(data: Any, start: Any, stop: Any) -> Any:
+    mixed = np.uint64(stop - start)
+    word = np.uint64(0)
+    for at in range(start, stop):
+        word = (word << np.uint64(8)) | np.uint64(data[at])
+        if (at - start) & 7 == 7:
+            mixed = _scatter(mixed * np.uint64(31) + word)
+            word = np.uint64(0)
+    return _scatter(mixed * np.uint64(31) + word)
+
+
+@njit(cache=True)
+def _number_texts(
+    data: Any, offsets: Any, first: int, length: int, slots: Any, ends: Any, arena: Any, count: int,
+    out: Any,
+) -> Any:  # fmt: skip
+    """Give each text its number; new ones are put behind the others in ``arena``."""
+    mask = np.uint64(len(slots) - 1)
+    for row in range(length):
+        start, stop = np.int64(offsets[first + row]), np.int64(offsets[first + row + 1])
+        slot = _hash_bytes(data, start, stop) & mask
+        while True:
+            number = slots[slot] - 1
+            if number < 0:
+                number = count
+                count += 1
+                slots[slot] = number + 1
+                own = ends[number]
+                for at in range(start, stop):
+                    arena[own + at - start] = data[at]
+                ends[number + 1] = own + stop - start
+                break
+            own = ends[number]
+            same = ends[number + 1] - own == stop - start
+            if same:
+                for at in range(stop - start):
+                    if arena[own + at] != data[start + at]:
+                        same = False
+                        break
+            if same:
+                break
+            slot = (slot + np.uint64(1)) & mask
+        out[row] = number
+    return count
+
+
+@njit(cache=True)
+def _enter_texts(slots: Any, ends: Any, arena: Any, count: Any) -> None:
+    mask = np.uint64(len(slots) - 1)
+    for number in range(count):
+        slot = _hash_bytes(arena, ends[number], ends[number + 1]) & mask
+        while slots[slot]:
+            slot = (slot + np.uint64(1)) & mask
+        slots[slot] = number + 1
+
+
+class Texts:
+    """Numbers for different texts, from 0 on, in the order of first appearance."""
+
+    def __init__(self) -> None:
+        self._slots = slots_for(0)
+        #: Text n is ``arena[ends[n]:ends[n + 1]]``.
+        self._ends: Longs = np.zeros(1, dtype=np.int64)
+        self._arena = np.zeros(0, dtype=np.uint8)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def number(self, texts: pa.Array[Any]) -> Longs:
+        """The number of each text; what it is for a null means nothing."""
+        needed = self._count + len(texts)
+        self._ends = more_rows(self._ends, needed + 1)
+        if not len(texts):
+            return np.empty(0, dtype=np.int64)
+        buffers: Any = texts.buffers()
+        starts = np.frombuffer(buffers[1], dtype=np.int32)
+        letters = np.frombuffer(buffers[2] or b"", dtype=np.uint8)
+        first = texts.offset
+        size = int(starts[first + len(texts)]) - int(starts[first])
+        self._arena = more_rows(self._arena, int(self._ends[self._count]) + size)
+        if len(self._slots) < 2 * needed:
+            self._slots = slots_for(2 * needed)
+            _enter_texts(self._slots, self._ends, self._arena, self._count)
+        out = np.empty(len(texts), dtype=np.int64)
+        self._count = _number_texts(
+            letters, starts, first, len(texts), self._slots, self._ends, self._arena,
+            self._count, out,
+        )  # fmt: skip
+        return out
+
+    def take(self, numbers: Longs) -> pa.Array[Any]:
+        """The texts of ``numbers``."""
+        ends: Any = self._ends[: self._count + 1].astype(np.int32)
+        used: Any = self._arena[: int(ends[-1])]
+        texts = pa.StringArray.from_buffers(self._count, pa.py_buffer(ends), pa.py_buffer(used))
+        return texts.take(numbers)
