@@ -18,7 +18,7 @@ help:
 	@echo 'make test    lint, types, import rules and all tests'
 	@echo 'make lint    the same without the tests'
 	@echo 'make bench-connector   how fast the Spark connector is; CHECK=1 to fail on a missed target, ONLY=reading,writing'
-	@echo 'make bench-language    how fast SiddhiQL is read and laid out; CHECK=1 to fail on a missed target'
+	@echo 'make bench-language    how fast SiddhiQL is read, bound and laid out; CHECK=1 to fail on a missed target'
 	@echo 'make conf    write conf/mesh.yaml anew from the settings in the code'
 	@echo 'make docs    write docs/errors.md and what else is made from the code and the tests anew'
 	@echo 'make lock    resolve requirements.lock anew (needs uv)'
