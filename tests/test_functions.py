@@ -14,9 +14,10 @@ import pyarrow as pa
 import pytest
 
 from mesh.functions.conversion import convert, java_text
-from mesh.functions.scalars import SCALARS
+from mesh.functions.registry import FUNCTIONS
 from mesh.functions.vectors import constant, from_arrow
 from mesh.model.types import AttributeType
+from mesh.operators.expressions import Frame
 from mesh.testing.cases import same
 
 BOOL, INT, LONG = AttributeType.BOOL, AttributeType.INT, AttributeType.LONG
@@ -106,7 +107,7 @@ def test_functions_of_one_argument(
     name: str, type: AttributeType, values: list[Any], result: AttributeType, expected: list[Any]
 ) -> None:
     argument = from_arrow(pa.array(values, type.arrow), type)
-    check(SCALARS[name]([argument], result), expected, result)
+    check(FUNCTIONS[name]([argument], result, Frame(len(values), {})), expected, result)
 
 
 def test_concat_leaves_nulls_out_and_takes_any_type() -> None:
@@ -115,7 +116,7 @@ def test_concat_leaves_nulls_out_and_takes_any_type() -> None:
         constant("-", STRING),
         from_arrow(pa.array([1.0, None]), DOUBLE),
     ]
-    check(SCALARS["str:concat"](arguments, STRING), ["a-1.0", "-"], STRING)
+    check(FUNCTIONS["str:concat"](arguments, STRING, Frame(2, {})), ["a-1.0", "-"], STRING)
 
 
 def test_a_number_reads_back_from_its_text() -> None:

@@ -50,7 +50,7 @@ def _from_text(vector: Vector, type: AttributeType) -> Vector:
         is_true = pc.equal(pc.ascii_lower(texts), pa.scalar("true"))
         true = pc.fill_null(is_true, pa.scalar(False))
         return Vector(type, true.to_numpy(zero_copy_only=False))
-    parse = _parse_real if type in (AttributeType.FLOAT, AttributeType.DOUBLE) else _parse_integer
+    parse = parse_real if type in (AttributeType.FLOAT, AttributeType.DOUBLE) else _parse_integer
     if type is AttributeType.INT:
         parse = _parse_int
     whole = dtype_of(type).kind == "i"
@@ -96,7 +96,8 @@ def _parse_int(text: str) -> int | None:
     return value if value is not None and -(2**31) <= value < 2**31 else None
 
 
-def _parse_real(text: str) -> float | None:
+def parse_real(text: str) -> float | None:
+    """A double as Java reads it; None if it is none."""
     found = _DECIMAL.match(text.strip(_BLANK))
     if not found:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mesh.functions import engine, scalars
+from mesh.functions import containers, documents, engine, mathematics, scalars, strings, times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,4 +24,9 @@ def _asking_nothing(function: PureFunction) -> Function:
 FUNCTIONS: dict[str, Function] = {
     **{name: _asking_nothing(function) for name, function in scalars.SCALARS.items()},
     **engine.FUNCTIONS,
+    **strings.FUNCTIONS,
+    **mathematics.FUNCTIONS,
+    **times.FUNCTIONS,
+    **documents.FUNCTIONS,
+    **containers.FUNCTIONS,
 }

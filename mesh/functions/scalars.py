@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from mesh.functions import kernels
 from mesh.functions.conversion import convert
-from mesh.functions.vectors import Vector, common_length, dtype_of
+from mesh.functions.vectors import Vector, dtype_of
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
@@ -111,29 +111,6 @@ def _lower(arguments: Sequence[Vector], type: AttributeType) -> Vector:
     return Vector(AttributeType.STRING, pc.utf8_lower(arguments[0].values))
 
 
-def _concat(arguments: Sequence[Vector], type: AttributeType) -> Vector:
-    length = common_length(arguments)
-    texts = [convert(a, AttributeType.STRING).spread(length).values for a in arguments]
-    joined = pc.binary_join_element_wise(*texts, "", null_handling="skip")
-    return Vector(AttributeType.STRING, joined)
-
-
-def _math(function: Callable[[Any], Any]) -> Function:
-    def apply(arguments: Sequence[Vector], type: AttributeType) -> Vector:
-        value = kernels.cast(arguments[0], AttributeType.DOUBLE)
-        with np.errstate(invalid="ignore"):
-            result = Vector(AttributeType.DOUBLE, function(value.values), value.nulls)
-        return kernels.cast(result, type)
-
-    return apply
-
-
-def _half_up(values: Any) -> Any:
-    # floor(x + 0.5) would round 0.49999999999999994 up.
-    floor = np.floor(values)
-    return floor + (values - floor >= 0.5)
-
-
 SCALARS: dict[str, Function] = {
     "coalesce": _coalesce,
     "default": _coalesce,
@@ -144,10 +121,5 @@ SCALARS: dict[str, Function] = {
     "str:length": _length,
     "str:upper": _upper,
     "str:lower": _lower,
-    "str:concat": _concat,
-    "math:abs": _math(np.abs),
-    "math:ceil": _math(np.ceil),
-    "math:floor": _math(np.floor),
-    "math:round": _math(_half_up),
-    "math:sqrt": _math(np.sqrt),
+    "str:coalesce": _coalesce,
 }

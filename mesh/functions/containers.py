@@ -1,0 +1,236 @@
+"""``map:`` and ``list:`` functions.
+
+Source: the documentation of siddhi-execution-map and -list.  One difference: maps and lists are
+values here, so that ``map:put`` and the like give a changed copy and leave what they were given.
+What is no map, or no list, fails the row, and so does a place that a list doesn't have.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
+
+from mesh.functions.conversion import parse_real
+from mesh.functions.documents import read_json, write_json
+from mesh.functions.objects import ValueSet, identity, java_class, object_text
+from mesh.functions.rows import Function, each_row
+
+
+def _map(value: Any) -> dict[Any, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"a map is asked for, not {_kind(value)}")
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"a list is asked for, not {_kind(value)}")
+    return value
+
+
+def _kind(value: Any) -> str:
+    return "null" if value is None else java_class(value)
+
+
+def _create_map(*pairs: Any) -> dict[Any, Any]:
+    if len(pairs) % 2:
+        raise ValueError("map:create takes keys and values in turn")
+    return dict(zip(pairs[::2], pairs[1::2], strict=True))
+
+
+def combined(*maps: Any) -> dict[Any, Any]:
+    """For each key that one of the maps has, the list of what all have there."""
+    found = [_map(one) for one in maps]
+    keys = dict.fromkeys(key for one in found for key in one)
+    return {key: [one.get(key) for one in found] for key in keys}
+
+
+def _without(value: Any, key: Any) -> dict[Any, Any]:
+    return {k: v for k, v in _map(value).items() if k != key}
+
+
+def _has_value(value: Any, wanted: Any) -> bool:
+    return identity(wanted) in {identity(one) for one in _map(value).values()}
+
+
+def _from_json(text: str) -> dict[Any, Any]:
+    found = read_json(text)
+    if not isinstance(found, dict):
+        raise ValueError(f"'{text}' is no JSON object")
+    return found
+
+
+def _from_xml(text: str) -> dict[Any, Any]:
+    if "<!DOCTYPE" in text:
+        raise ValueError("XML with a document type can't be had")
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        raise ValueError(f"'{text}' is no XML: {error}") from error
+    return _of_element(root)
+
+
+def _of_element(element: Any) -> dict[Any, Any]:
+    return {child.tag: _of_element(child) if len(child) else _of_text(child) for child in element}
+
+
+def _of_text(element: Any) -> Any:
+    text = element.text or ""
+    if text in ("true", "false"):
+        return text == "true"
+    number = parse_real(text)
+    if number is None or not text.strip():
+        return text
+    # A whole number is a Long, as it is to Java's NumberFormat.
+    return int(number) if number.is_integer() and abs(number) < 2**63 else number
+
+
+def _to_xml(value: Any, root: Any = None) -> str:
+    if root is not None and not isinstance(root, str):
+        raise ValueError("the name of the root is no string")
+    inside = _elements(_map(value))
+    return inside if root is None else f"<{root}>{inside}</{root}>"
+
+
+def _elements(value: dict[Any, Any]) -> str:
+    made = []
+    for key, one in value.items():
+        name = object_text(key)
+        text = _elements(one) if isinstance(one, dict) else escape(object_text(one))
+        made.append(f"<{name}>{text}</{name}>")
+    return "".join(made)
+
+
+def _get(value: Any, key: Any, default: Any = None) -> Any:
+    found = _map(value).get(key)
+    return default if found is None else found
+
+
+def _replace(value: Any, key: Any, new: Any) -> dict[Any, Any]:
+    return {k: new if k == key else v for k, v in _map(value).items()}
+
+
+def _replace_all(value: Any, other: Any) -> dict[Any, Any]:
+    source = _map(other)
+    return {k: source.get(k, v) for k, v in _map(value).items()}
+
+
+def _add(value: Any, one: Any, index: Any = None) -> list[Any]:
+    found = list(_list(value))
+    if index is None:
+        return [*found, one]
+    place = _place(found, index, most=len(found))
+    return [*found[:place], one, *found[place:]]
+
+
+def _place(value: list[Any], index: Any, *, most: int) -> int:
+    if index is None or not 0 <= index <= most:
+        raise ValueError(f"a list of {len(value)} has no place {index}")
+    return int(index)
+
+
+def _add_all(value: Any, other: Any, distinct: Any = False) -> list[Any]:
+    together = [*_list(value), *_list(other)]
+    return list(ValueSet(together)) if distinct else together
+
+
+def _identities(value: Any) -> set[Any]:
+    return {identity(one) for one in _list(value)}
+
+
+def _index(value: Any, wanted: Any) -> int:
+    found = [identity(one) for one in _list(value)]
+    return found.index(identity(wanted)) if identity(wanted) in found else -1
+
+
+def _last_index(value: Any, wanted: Any) -> int:
+    found = [identity(one) for one in _list(value)][::-1]
+    return len(found) - 1 - found.index(identity(wanted)) if identity(wanted) in found else -1
+
+
+def _remove(value: Any, wanted: Any) -> list[Any]:
+    place = _index(value, wanted)
+    return list(value) if place < 0 else [*value[:place], *value[place + 1 :]]
+
+
+def _remove_at(value: Any, index: Any) -> list[Any]:
+    place = _place(_list(value), index, most=len(value) - 1)
+    return [*value[:place], *value[place + 1 :]]
+
+
+def _kept(value: Any, other: Any, *, keep: bool) -> list[Any]:
+    given = _identities(other)
+    return [one for one in _list(value) if (identity(one) in given) == keep]
+
+
+def _set_value(value: Any, index: Any, new: Any) -> list[Any]:
+    place = _place(_list(value), index, most=len(value) - 1)
+    return [*value[:place], new, *value[place + 1 :]]
+
+
+def _sort(value: Any, order: str = "asc") -> list[Any]:
+    if order.lower() not in ("asc", "desc", "rev"):
+        raise ValueError(f"'{order}' is no order: it is asc, desc or rev")
+    if order.lower() == "rev":
+        return _list(value)[::-1]
+    try:
+        return sorted(_list(value), reverse=order.lower() == "desc")
+    except TypeError as error:
+        raise ValueError("values of several kinds, or null, have no order") from error
+
+
+def _nullable(function: Any) -> Function:
+    return each_row(function, takes_null=True)
+
+
+FUNCTIONS: dict[str, Function] = {
+    "map:clear": _nullable(lambda value: {} if _map(value) is not None else None),
+    "map:clone": _nullable(lambda value: dict(_map(value))),
+    "map:combinebykey": _nullable(combined),
+    "map:containskey": _nullable(lambda value, key: key in _map(value)),
+    "map:containsvalue": _nullable(_has_value),
+    "map:create": _nullable(_create_map),
+    "map:createfromjson": each_row(_from_json),
+    "map:createfromxml": each_row(_from_xml),
+    "map:get": _nullable(_get),
+    "map:isempty": _nullable(lambda value: not _map(value)),
+    "map:ismap": _nullable(lambda value: isinstance(value, dict)),
+    "map:keys": _nullable(lambda value: list(_map(value))),
+    "map:put": _nullable(lambda value, key, new: {**_map(value), key: new}),
+    "map:putall": _nullable(lambda value, other: {**_map(value), **_map(other)}),
+    "map:putifabsent": _nullable(
+        lambda value, key, new: _map(value) if key in _map(value) else {**value, key: new}
+    ),
+    "map:remove": _nullable(_without),
+    "map:replace": _nullable(_replace),
+    "map:replaceall": _nullable(_replace_all),
+    "map:size": _nullable(lambda value: len(_map(value))),
+    "map:tojson": _nullable(lambda value: write_json(_map(value))),
+    "map:toxml": _nullable(_to_xml),
+    "map:values": _nullable(lambda value: list(_map(value).values())),
+    "list:add": _nullable(_add),
+    "list:addall": _nullable(_add_all),
+    "list:clear": _nullable(lambda value: _list(value)[:0]),
+    "list:clone": _nullable(lambda value: list(_list(value))),
+    "list:contains": _nullable(lambda value, one: identity(one) in _identities(value)),
+    "list:containsall": _nullable(lambda value, other: _identities(other) <= _identities(value)),
+    "list:containsany": _nullable(
+        lambda value, other: bool(_identities(other) & _identities(value))
+    ),
+    "list:create": _nullable(lambda *values: list(values)),
+    "list:get": _nullable(
+        lambda value, index: value[_place(_list(value), index, most=len(value) - 1)]
+    ),
+    "list:indexof": _nullable(_index),
+    "list:isempty": _nullable(lambda value: not _list(value)),
+    "list:islist": _nullable(lambda value: isinstance(value, list)),
+    "list:lastindexof": _nullable(_last_index),
+    "list:remove": _nullable(_remove),
+    "list:removeall": _nullable(lambda value, other: _kept(value, other, keep=False)),
+    "list:removebyindex": _nullable(_remove_at),
+    "list:retainall": _nullable(lambda value, other: _kept(value, other, keep=True)),
+    "list:setvalue": _nullable(_set_value),
+    "list:size": _nullable(lambda value: len(_list(value))),
+    "list:sort": _nullable(_sort),
+}

@@ -1,0 +1,155 @@
+"""``json:`` functions.
+
+Source: the documentation of siddhi-execution-json.  A text that is no JSON fails the row, and so
+does a path that is none; a path that leads nowhere gives null.  Differences: a null argument gives
+null, and numbers of a document are what they are written as: whole ones Integer or Long, others
+Double.  Paths are those of ``mesh.functions.jsonpaths``.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import TYPE_CHECKING, Any
+
+from mesh.functions.conversion import parse_real
+from mesh.functions.jsonpaths import PathNotFoundError, parse
+from mesh.functions.mathematics import parse_whole
+from mesh.functions.objects import from_python, object_text, python_value
+from mesh.functions.rows import Function, each_row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: What Gson writes as an escape, so that a page may hold it.
+_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "=": "\\u003d", "'": "\\u0027"}
+
+
+def read_json(text: str) -> Any:
+    """The objects that a JSON text stands for.
+
+    Raises:
+        ValueError: it isn't JSON.
+    """
+    try:
+        return from_python(json.loads(text))
+    except (json.JSONDecodeError, RecursionError) as error:
+        shown = text if len(text) <= 200 else f"{text[:200]}.."
+        raise ValueError(f"'{shown}' is no JSON: {error}") from error
+
+
+def write_json(value: Any) -> str:
+    """An object as JSON, without blanks; null members are kept."""
+    return json.dumps(python_value(value), ensure_ascii=False, separators=(",", ":"))
+
+
+def _document(value: Any) -> Any:
+    return read_json(value) if isinstance(value, str) else value
+
+
+def find(document: Any, path: str) -> Any:
+    """What is at ``path``, of a text or an object; None when it leads nowhere or to several."""
+    steps = parse(path)
+    try:
+        found = steps.read(_document(document))
+    except PathNotFoundError:
+        return None
+    if isinstance(found, list):
+        return found[0] if len(found) == 1 else None
+    return found
+
+
+def _get(read: Callable[[Any], Any]) -> Function:
+    def run(document: Any, path: str) -> Any:
+        found = find(document, path)
+        return None if found is None else read(found)
+
+    return each_row(run)
+
+
+def _whole(bits: int) -> Callable[[Any], int | None]:
+    def read(value: Any) -> int | None:
+        try:
+            return parse_whole(object_text(value), bits)
+        except ValueError:
+            return None
+
+    return read
+
+
+def _bool(value: Any) -> bool:
+    return object_text(value).lower() == "true"
+
+
+def _string(value: Any) -> str:
+    return write_json(value) if isinstance(value, dict | list) else object_text(value)
+
+
+def _object(document: Any, path: str) -> Any:
+    steps = parse(path)
+    try:
+        return steps.read(_document(document))
+    except PathNotFoundError:
+        return None
+
+
+def _exists(document: Any, path: str) -> bool:
+    steps = parse(path)
+    try:
+        found = steps.read(_document(document))
+    except PathNotFoundError:
+        return False
+    return steps.is_definite or bool(found)
+
+
+def _set(document: Any, path: str, element: Any, key: str | None = None) -> Any:
+    """Into a list it is added, else it is put under ``key`` or takes the place of what is there."""
+    root = copy.deepcopy(_document(document))
+    element = _parsed(element)
+    for place, value in parse(path).places(root):
+        if isinstance(value, list):
+            value.append(element)
+        elif key is not None:
+            if isinstance(value, dict):
+                value[key] = element
+        elif place:
+            _holder(root, place)[place[-1]] = element
+        else:
+            root = element
+    return root
+
+
+def _holder(root: Any, place: tuple[str | int, ...]) -> Any:
+    for key in place[:-1]:
+        root = root[key]
+    return root
+
+
+def _parsed(element: Any) -> Any:
+    """A text that is a JSON object or list stands for it."""
+    if isinstance(element, str) and element.lstrip()[:1] in ("{", "["):
+        try:
+            return read_json(element)
+        except ValueError:
+            return element
+    return element
+
+
+def _to_string(document: Any, escape: bool = False) -> str:
+    text = write_json(document)
+    return "".join(_ESCAPES.get(one, one) for one in text) if escape else text
+
+
+FUNCTIONS: dict[str, Function] = {
+    "json:getbool": _get(_bool),
+    "json:getdouble": _get(lambda value: parse_real(object_text(value))),
+    "json:getfloat": _get(lambda value: parse_real(object_text(value))),
+    "json:getint": _get(_whole(32)),
+    "json:getlong": _get(_whole(64)),
+    "json:getobject": each_row(_object),
+    "json:getstring": _get(_string),
+    "json:isexists": each_row(_exists),
+    "json:setelement": each_row(_set),
+    "json:toobject": each_row(read_json),
+    "json:tostring": each_row(_to_string),
+}

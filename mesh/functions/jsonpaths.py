@@ -1,0 +1,401 @@
+"""JSONPath as Jayway's library reads it, over Python values.
+
+    $  .name  ['name','other']  [0]  [-1]  [0,2]  [1:3]  [*]  ..name  [?(@.price < 10 && @.name)]
+
+A path is definite when it can lead to one place only; another finds a list, maybe an empty one.
+``length()``, ``min()``, ``max()``, ``avg()``, ``sum()`` and ``keys()`` may stand at the end.  In a
+filter there are ``== != < <= > >= =~ in nin``, ``&& || !``, brackets, literals and paths from ``@``
+and ``$``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from mesh.functions.patterns import compiled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Steps to a place: keys and indices.
+Place = tuple[str | int, ...]
+_Test = Callable[[Any, Any], bool]
+_Value = Callable[[Any, Any], Any]
+
+_NAME: Final = re.compile(r"[^\s.\[\]()=<>!&|,*'\"]+")
+_INDEX: Final = re.compile(r"\s*(-?\d+)\s*")
+_SLICE: Final = re.compile(r"\s*(-?\d*)\s*:\s*(-?\d*)\s*(?::\s*(-?\d*))?\s*")
+_OPERATOR: Final = re.compile(r"\s*(==|!=|<=|>=|<|>|=~|nin\b|in\b)\s*")
+_LITERAL: Final = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true\b|false\b|null\b")
+_FUNCTIONS: Final[dict[str, Callable[[Any], Any]]] = {
+    "length": lambda value: np.int32(len(value)),
+    "keys": lambda value: list(value),
+    "min": lambda value: float(min(value)),
+    "max": lambda value: float(max(value)),
+    "sum": lambda value: float(sum(value)),
+    "avg": lambda value: float(sum(value)) / len(value),
+}
+_MISSING: Final = object()
+
+
+class PathNotFoundError(Exception):
+    """A definite path leads nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One step: what places it leads to from a place."""
+
+    lead: Callable[[Any, Any], list[tuple[str | int, Any]]]
+    is_definite: bool
+    #: ``..``: from the place and from all below it.
+    is_deep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A path as read; see ``parse``."""
+
+    steps: tuple[_Step, ...]
+    function: str | None = None
+
+    @property
+    def is_definite(self) -> bool:
+        """Whether it can lead to one place only."""
+        return all(step.is_definite and not step.is_deep for step in self.steps)
+
+    def places(self, root: Any, start: Any = _MISSING) -> list[tuple[Place, Any]]:
+        """Where it leads, each place with its value."""
+        found: list[tuple[Place, Any]] = [((), root if start is _MISSING else start)]
+        for step in self.steps:
+            if step.is_deep:
+                found = [below for place, value in found for below in _below(place, value)]
+            found = [
+                ((*place, key), inner)
+                for place, value in found
+                for key, inner in step.lead(value, root)
+            ]
+        return found
+
+    def read(self, root: Any, start: Any = _MISSING) -> Any:
+        """What is there: a value of a definite path, a list of another.
+
+        Raises:
+            PathNotFoundError: a definite path leads nowhere.
+        """
+        values = [value for _, value in self.places(root, start)]
+        if self.is_definite and not values:
+            raise PathNotFoundError
+        result = values[0] if self.is_definite else values
+        if self.function is None:
+            return result
+        try:
+            return _FUNCTIONS[self.function](result)
+        except (TypeError, ValueError, ZeroDivisionError) as error:
+            raise PathNotFoundError from error
+
+
+def _below(place: Place, value: Any) -> Iterator[tuple[Place, Any]]:
+    yield place, value
+    for key, inner in _children(value):
+        yield from _below((*place, key), inner)
+
+
+def _children(value: Any) -> list[tuple[str | int, Any]]:
+    if isinstance(value, dict):
+        return list(value.items())
+    if isinstance(value, list):
+        return list(enumerate(value))
+    return []
+
+
+@lru_cache(maxsize=1024)
+def parse(text: str) -> Path:
+    """A path, with or without ``$`` at its start.
+
+    Raises:
+        ValueError: it is none.
+    """
+    parser = _Parser(text)
+    parser.accept("$")
+    if parser.at == 0 and text[:1] not in (".", "["):
+        parser.text = f".{text}"
+    path = parser.path()
+    if parser.at != len(parser.text):
+        raise parser.error()
+    return path
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.text, self.at = text.strip(), 0
+
+    def error(self) -> ValueError:
+        return ValueError(f"'{self.text}' is no JSON path, from place {self.at} on")
+
+    def accept(self, mark: str) -> bool:
+        found = self.text.startswith(mark, self.at)
+        self.at += len(mark) * found
+        return found
+
+    def expect(self, mark: str) -> None:
+        if not self.accept(mark):
+            raise self.error()
+
+    def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        found = pattern.match(self.text, self.at)
+        if found is not None:
+            self.at = found.end()
+        return found
+
+    def blanks(self) -> None:
+        while self.text[self.at : self.at + 1].isspace():
+            self.at += 1
+
+    def path(self) -> Path:
+        steps: list[_Step] = []
+        while self.at < len(self.text):
+            deep = self.accept("..")
+            if self.accept("["):
+                step = self.bracket()
+            elif deep or self.accept("."):
+                if self.accept("*"):
+                    step = _Step(lambda value, root: _children(value), is_definite=False)
+                else:
+                    name = self.match(_NAME)
+                    if name is None:
+                        raise self.error()
+                    if not deep and name[0] in _FUNCTIONS and self.accept("()"):
+                        return Path(tuple(steps), name[0])
+                    step = _names((name[0],))
+            else:
+                break
+            steps.append(_Step(step.lead, step.is_definite, deep))
+        return Path(tuple(steps))
+
+    def bracket(self) -> _Step:
+        self.blanks()
+        if self.accept("*"):
+            step = _Step(lambda value, root: _children(value), is_definite=False)
+        elif self.accept("?"):
+            self.blanks()
+            self.expect("(")
+            test = self.either()
+            self.expect(")")
+            step = _Step(_filtering(test), is_definite=False)
+        elif self.text[self.at : self.at + 1] in ("'", '"'):
+            names = [self.quoted()]
+            self.blanks()
+            while self.accept(","):
+                self.blanks()
+                names.append(self.quoted())
+                self.blanks()
+            step = _names(tuple(names))
+        else:
+            step = self.numbers()
+        self.blanks()
+        self.expect("]")
+        return step
+
+    def quoted(self) -> str:
+        mark = self.text[self.at : self.at + 1]
+        if mark not in ("'", '"') or not mark:
+            raise self.error()
+        self.at += 1
+        made = ""
+        while not self.accept(mark):
+            self.accept("\\")
+            if self.at >= len(self.text):
+                raise self.error()
+            made += self.text[self.at]
+            self.at += 1
+        return made
+
+    def numbers(self) -> _Step:
+        piece = self.match(_SLICE)
+        if piece is not None:
+            start, stop, step = (int(n) if n else None for n in piece.groups())
+            return _Step(
+                lambda value, root: (
+                    [(i, value[i]) for i in range(len(value))[start:stop:step]]
+                    if isinstance(value, list)
+                    else []
+                ),
+                is_definite=False,
+            )
+        wanted: list[int] = []
+        while True:
+            number = self.match(_INDEX)
+            if number is None:
+                raise self.error()
+            wanted.append(int(number[1]))
+            if not self.accept(","):
+                break
+        return _Step(_indexing(tuple(wanted)), is_definite=len(wanted) == 1)
+
+    # Filters
+
+    def either(self) -> _Test:
+        left = self.both()
+        self.blanks()
+        while self.accept("||"):
+            left = _or(left, self.both())
+            self.blanks()
+        return left
+
+    def both(self) -> _Test:
+        left = self.one()
+        self.blanks()
+        while self.accept("&&"):
+            left = _and(left, self.one())
+            self.blanks()
+        return left
+
+    def one(self) -> _Test:
+        self.blanks()
+        if self.accept("!"):
+            inner = self.one()
+            return lambda item, root: not inner(item, root)
+        if self.accept("("):
+            test = self.either()
+            self.expect(")")
+            return test
+        left = self.value()
+        operator = self.match(_OPERATOR)
+        if operator is None:
+            return lambda item, root: left(item, root) is not _MISSING
+        if operator[1] == "=~":
+            return self.pattern(left)
+        return _comparing(operator[1], left, self.value())
+
+    def pattern(self, left: _Value) -> _Test:
+        self.blanks()
+        self.expect("/")
+        end = self.at
+        while self.text[end : end + 1] not in ("/", ""):
+            end += 2 if self.text[end] == "\\" else 1
+        body = self.text[self.at : end]
+        self.at = end
+        self.expect("/")
+        expression = compiled(f"(?i){body}" if self.accept("i") else body)
+
+        def test(item: Any, root: Any) -> bool:
+            value = left(item, root)
+            return isinstance(value, str) and expression.fullmatch(value) is not None
+
+        return test
+
+    def value(self) -> _Value:
+        self.blanks()
+        if self.text[self.at : self.at + 1] in ("@", "$"):
+            from_item = self.text[self.at] == "@"
+            self.at += 1
+            path = self.path()
+            return lambda item, root: _found(path, root, item if from_item else root)
+        if self.text[self.at : self.at + 1] in ("'", '"'):
+            text = self.quoted()
+            return lambda item, root: text
+        if self.accept("["):
+            return self.list()
+        literal = self.match(_LITERAL)
+        if literal is None:
+            raise self.error()
+        known = {"true": True, "false": False, "null": None}
+        fixed = known[literal[0]] if literal[0] in known else float(literal[0])
+        return lambda item, root: fixed
+
+    def list(self) -> _Value:
+        parts: list[_Value] = []
+        self.blanks()
+        while not self.accept("]"):
+            parts.append(self.value())
+            self.blanks()
+            self.accept(",")
+            self.blanks()
+        return lambda item, root: [part(item, root) for part in parts]
+
+
+def _names(names: tuple[str, ...]) -> _Step:
+    def lead(value: Any, root: Any) -> list[tuple[str | int, Any]]:
+        if not isinstance(value, dict):
+            return []
+        return [(name, value[name]) for name in names if name in value]
+
+    return _Step(lead, is_definite=len(names) == 1)
+
+
+def _indexing(wanted: tuple[int, ...]) -> Callable[[Any, Any], list[tuple[str | int, Any]]]:
+    def lead(value: Any, root: Any) -> list[tuple[str | int, Any]]:
+        if not isinstance(value, list):
+            return []
+        places = (i if i >= 0 else i + len(value) for i in wanted)
+        return [(place, value[place]) for place in places if 0 <= place < len(value)]
+
+    return lead
+
+
+def _filtering(test: _Test) -> Callable[[Any, Any], list[tuple[str | int, Any]]]:
+    def lead(value: Any, root: Any) -> list[tuple[str | int, Any]]:
+        if isinstance(value, list):
+            return [(place, item) for place, item in enumerate(value) if test(item, root)]
+        return []
+
+    return lead
+
+
+def _found(path: Path, root: Any, start: Any) -> Any:
+    try:
+        return path.read(root, start)
+    except PathNotFoundError:
+        return _MISSING
+
+
+def _or(left: _Test, right: _Test) -> _Test:
+    return lambda item, root: left(item, root) or right(item, root)
+
+
+def _and(left: _Test, right: _Test) -> _Test:
+    return lambda item, root: left(item, root) and right(item, root)
+
+
+def _comparing(operator: str, left: _Value, right: _Value) -> _Test:
+    def test(item: Any, root: Any) -> bool:
+        a, b = left(item, root), right(item, root)
+        if a is _MISSING or b is _MISSING:
+            return operator == "!=" and (a is _MISSING) != (b is _MISSING)
+        match operator:
+            case "==":
+                return _same(a, b)
+            case "!=":
+                return not _same(a, b)
+            case "in" | "nin":
+                within = isinstance(b, list) and any(_same(a, one) for one in b)
+                return within == (operator == "in")
+            case _:
+                return _ordered(operator, a, b)
+
+    return test
+
+
+def _ordered(operator: str, a: Any, b: Any) -> bool:
+    """Numbers and strings have an order, each among themselves."""
+    if not (_is_number(a) and _is_number(b)) and not (isinstance(a, str) and isinstance(b, str)):
+        return False
+    orders = {"<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}
+    return bool(orders[operator])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.generic) and not isinstance(value, bool)
+
+
+def _same(a: Any, b: Any) -> bool:
+    if _is_number(a) and _is_number(b):
+        return float(a) == float(b)
+    return type(a) is type(b) and bool(a == b)

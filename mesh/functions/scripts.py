@@ -1,0 +1,244 @@
+"""``define function f[python] return T { .. }``: functions that an app brings along.
+
+The body is that of a Python function which is given ``data``, the list of its arguments:
+
+    define function ratio[python] return double { return data[0] / data[1] };
+
+It is called for each row, with Python's own values: None for null, ``int``, ``float``, ``str``,
+``bool``, and of objects ``list``, ``dict`` and ``set``.  A body whose first line is the comment
+``# vectorised`` is called for many rows at once: each argument is an Arrow array then, and the
+result an Arrow array, a NumPy array or a list of that length; ``pa``, ``pc`` and ``np`` are there.
+What a row gives must depend on that row alone, for how rows are cut into batches is not defined.
+
+A row on which the body raises fails, and the others don't: a vectorised body that raises is called
+again for the halves of its rows.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mesh.errors import MeshError, Position
+from mesh.functions.engine import cast_number
+from mesh.functions.objects import ValueSet, from_python, python_value
+from mesh.functions.rows import from_values, object_values, python_values
+from mesh.functions.vectors import Vector, dtype_of, from_arrow
+from mesh.model.types import AttributeType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from mesh.functions.rows import Function, Rows
+
+#: What makes a body take arrays.
+_VECTORISED: Final = re.compile(r"\s*#\s*vectori[sz]ed\b")
+# The stubs know each function of Arrow by a dozen overloads, and reject most honest calls.
+_concat: Any = pa.concat_arrays
+_SAFE_NAMES: Final = {"np": np, "pa": pa, "pc": pc}
+
+
+class Script(Protocol):
+    """A function as the app defines it."""
+
+    @property
+    def name(self) -> str:
+        """As it is called."""
+        ...
+
+    @property
+    def type(self) -> AttributeType:
+        """What it returns."""
+        ...
+
+    @property
+    def body(self) -> str:
+        """The text between its brackets."""
+        ...
+
+    @property
+    def position(self) -> Position:
+        """Where its name is defined."""
+        ...
+
+
+def compile_scripts(scripts: Iterable[Script]) -> dict[str, Function]:
+    """The functions by name.
+
+    Raises:
+        MeshError: MESH-L228, a body is no Python; with its line in the app.
+    """
+    return {script.name: compile_script(script) for script in scripts}
+
+
+def compile_script(script: Script) -> Function:
+    """The function that ``script`` defines; see the module on how it is called.
+
+    Raises:
+        MeshError: MESH-L228, its body is no Python; with its line in the app.
+    """
+    body = _Body(script)
+    return _vectorised(body) if _VECTORISED.match(script.body) else _scalar(body)
+
+
+class _Body:
+    """The compiled body, and its text for messages."""
+
+    def __init__(self, script: Script) -> None:
+        self.name, self.type = script.name, script.type
+        self.lines = script.body.splitlines()
+        self.file = f"<function {script.name}>"
+        namespace: dict[str, Any] = dict(_SAFE_NAMES)
+        exec(_code(script, self.file), namespace)
+        self.call: Callable[[list[Any]], Any] = namespace["function"]
+
+    def reason(self, error: Exception) -> str:
+        """Why it raised: the line of the body, counted from that of its bracket, and its text."""
+        where = ""
+        trace = error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename == self.file:
+                line = trace.tb_lineno
+                text = self.lines[line - 1].strip() if line <= len(self.lines) else ""
+                where = f" in line {line} ({text})"
+            trace = trace.tb_next
+        return f'function "{self.name}" failed{where}: {type(error).__name__}: {error}'
+
+
+def _code(script: Script, file: str) -> Any:
+    """``def function(data): ..``; its lines are numbered from the one with the bracket."""
+    text = _dedented(script.body)
+    try:
+        found = ast.parse(text, file)
+        shell = ast.parse("def function(data): pass", file)
+        (function,) = shell.body
+        assert isinstance(function, ast.FunctionDef)
+        function.body = found.body or function.body
+        return compile(shell, file, "exec")
+    except SyntaxError as error:
+        place, line = script.position, error.lineno or 1
+        position = place
+        if line > 1:
+            indent = len(script.body.splitlines()[line - 1]) - len(text.splitlines()[line - 1])
+            column = max(1, (error.offset or 1) + indent)
+            position = Position(place.line + line - 1, column)
+        raise MeshError(
+            "MESH-L228",
+            f'function "{script.name}" is no Python: {error.msg}',
+            detail="The body is that of a function of the list 'data'.",
+            hint="Write it as return data[0] + 1, or on lines of their own, indented alike.",
+            position=position,
+        ) from error
+
+
+def _dedented(body: str) -> str:
+    """The body without what all its lines are indented by; the first stands behind a bracket."""
+    first, newline, rest = body.partition("\n")
+    return first.strip() + newline + textwrap.dedent(rest)
+
+
+def _scalar(body: _Body) -> Function:
+    def apply(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
+        columns = [_arguments(argument.spread(rows.length)) for argument in arguments]
+        data = zip(*columns, strict=True) if columns else iter([()] * rows.length)
+        results: list[Any] = []
+        for row, values in enumerate(data):
+            try:
+                results.append(_result(body.call(list(values)), type))
+            except Exception as error:
+                results.append(None)
+                rows.failures.setdefault(row, body.reason(error))
+        return from_values(results, type)
+
+    return apply
+
+
+def _arguments(vector: Vector) -> list[Any]:
+    if vector.type is not AttributeType.OBJECT:
+        return python_values(vector)
+    return [
+        {python_value(one) for one in value} if isinstance(value, ValueSet) else python_value(value)
+        for value in object_values(vector)
+    ]
+
+
+def _result(value: Any, type: AttributeType) -> Any:
+    """What a body returned, as a value of the type that is declared."""
+    if type is AttributeType.OBJECT:
+        return from_python(value)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None:
+        return None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if type.is_numeric and is_number:
+        return cast_number(value, type)
+    if type is AttributeType.STRING and isinstance(value, str):
+        return value
+    if type is AttributeType.BOOL and isinstance(value, bool):
+        return value
+    raise TypeError(f"it returned {value!r}, which is no {type}")
+
+
+@dataclass(slots=True)
+class _Results:
+    """What a vectorised body made of all rows, piece by piece, and the rows that it failed on."""
+
+    pieces: list[Vector]
+    failed: dict[int, str]
+
+
+def _vectorised(body: _Body) -> Function:
+    def apply(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
+        arrays = [argument.to_arrow(rows.length) for argument in arguments]
+        done = _Results([], {})
+        _halves(body, arrays, type, 0, rows.length, done)
+        for row, message in done.failed.items():
+            rows.failures.setdefault(row, message)
+        joined = [piece.to_arrow(len(piece)) for piece in done.pieces]
+        return from_arrow(_concat(joined), type)
+
+    return apply
+
+
+def _halves(
+    body: _Body, arrays: list[Any], type: AttributeType, start: int, stop: int, done: _Results
+) -> None:
+    """Call ``body`` for the rows from ``start`` to ``stop``, or for halves of them if it raises."""
+    count = stop - start
+    try:
+        made = body.call([array.slice(start, count) for array in arrays])
+        done.pieces.append(_column(made, type, count))
+    except Exception as error:
+        if count <= 1:
+            done.pieces.append(from_values([None] * count, type))
+            done.failed |= dict.fromkeys(range(start, stop), body.reason(error))
+            return
+        middle = start + count // 2
+        _halves(body, arrays, type, start, middle, done)
+        _halves(body, arrays, type, middle, stop, done)
+
+
+def _column(made: Any, type: AttributeType, count: int) -> Vector:
+    if isinstance(made, pa.ChunkedArray):
+        made = made.combine_chunks()
+    if isinstance(made, pa.Scalar):
+        made = [made.as_py()] * count
+    if type is AttributeType.OBJECT and not isinstance(made, pa.Array):
+        made = [from_python(value) for value in made]
+        result = from_values(made, type)
+    elif isinstance(made, np.ndarray) and type is not AttributeType.STRING:
+        result = Vector(type, made.astype(dtype_of(type)))
+    else:
+        array = made if isinstance(made, pa.Array) else pa.array(made)
+        result = from_arrow(array.cast(type.arrow, safe=False), type)
+    if len(result) != count:
+        raise ValueError(f"it returned {len(result)} values for {count} rows")
+    return result

@@ -1,0 +1,208 @@
+"""``str:`` functions, and ``regex:``.
+
+Source: the documentation of siddhi-execution-string and -regex.  Two differences: where those raise
+on a null these give null, and a place that a string doesn't have fails the row.  Places and lengths
+count UTF-16 units, as Java's.  Regular expressions are those of ``mesh.functions.patterns``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+
+from mesh.functions.conversion import convert
+from mesh.functions.objects import object_text
+from mesh.functions.patterns import compiled, replaced, split
+from mesh.functions.rows import Function, Rows, each_row, python_values
+from mesh.functions.vectors import Vector
+from mesh.model.types import AttributeType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def _units(text: str) -> str:
+    """``text`` with two characters for each that Java has two units for, so that places agree."""
+    if text.isascii() or max(text) < "\U00010000":
+        return text
+    data = text.encode("utf-16-le", "surrogatepass")
+    return "".join(chr(int.from_bytes(data[i : i + 2], "little")) for i in range(0, len(data), 2))
+
+
+def _text(units: str) -> str:
+    """The text of ``units``; half a character becomes ``?``, as Java writes it."""
+    if units.isascii() or not any("\ud800" <= one <= "\udfff" for one in units):
+        return units
+    joined = units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return "".join("?" if "\ud800" <= one <= "\udfff" else one for one in joined)
+
+
+def _place(units: str, index: int, *, most: int) -> int:
+    if not 0 <= index <= most:
+        raise ValueError(f"a string of length {len(units)} has no place {index}")
+    return index
+
+
+def _char_at(text: str, index: int) -> str:
+    units = _units(text)
+    return _text(units[_place(units, int(index), most=len(units) - 1)])
+
+
+def _char_frequency(text: str, char: str) -> int:
+    if not char:
+        raise ValueError("str:charFrequency takes a character")
+    return _units(text).count(_units(char)[0])
+
+
+def _equals_ignore_case(one: str, other: str) -> bool:
+    return len(one) == len(other) and all(
+        a == b or a.upper() == b.upper() or a.lower() == b.lower()
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def _fill_template(template: str | None, *values: Any) -> str | None:
+    if template is None:
+        return None
+    # Every second part stands inside of brackets.
+    parts = split(r"\{\{|\}\}", template)
+    for index in range(1, len(parts), 2):
+        key = parts[index].strip()
+        value = _named(values, key)
+        if value is not None:
+            parts[index] = object_text(value)
+    return "".join(parts)
+
+
+def _named(values: tuple[Any, ...], key: str) -> Any:
+    if isinstance(values[0], dict):
+        return values[0].get(key)
+    number = int(key)
+    if not 1 <= number <= len(values):
+        raise ValueError(f"str:fillTemplate has no value {number}")
+    return values[number - 1]
+
+
+def _hex(text: str) -> str:
+    return "".join(f"{ord(unit):x}" for unit in _units(text))
+
+
+def _unhex(text: str) -> str:
+    if len(text) % 2:
+        raise ValueError(f"'{text}' has half a pair of hexadecimal digits")
+    return "".join(chr(int(text[at : at + 2], 16)) for at in range(0, len(text), 2))
+
+
+def _locate(wanted: str, text: str, start: int = 0) -> int:
+    units = _units(text)
+    start = _place(units, int(start), most=len(units))
+    found = units[start:].find(_units(wanted))
+    return found + start
+
+
+def _repeat(text: str, times: int) -> str:
+    if times < 0:
+        raise ValueError(f"a string can't be repeated {times} times")
+    return text * int(times)
+
+
+def _reverse(text: str) -> str:
+    return text[::-1]
+
+
+def _split(text: str, pattern: str, number: int) -> str:
+    parts = split(pattern, text)
+    if not 0 <= number < len(parts):
+        raise ValueError(f"'{text}' has no part {number}")
+    return parts[number]
+
+
+def _strcmp(one: str, other: str) -> int:
+    a, b = _units(one), _units(other)
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            return ord(x) - ord(y)
+    return len(a) - len(b)
+
+
+def _substr(text: str, *how: Any) -> str:
+    if isinstance(how[0], str):
+        found = compiled(how[0]).search(text)
+        return "" if found is None else found.group(int(how[1]) if len(how) > 1 else 0) or ""
+    units = _units(text)
+    start = _place(units, int(how[0]), most=len(units))
+    stop = _place(units, start + int(how[1]), most=len(units)) if len(how) > 1 else len(units)
+    if stop < start:
+        raise ValueError(f"a part of a string can't have length {how[1]}")
+    return _text(units[start:stop])
+
+
+def _trim(text: str) -> str:
+    return text.strip("".join(map(chr, range(33))))
+
+
+def _unhexed(text: str) -> str:
+    return _text(_unhex(text))
+
+
+def _concat(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
+    length = max((len(a) for a in arguments if len(a) != 1), default=1)
+    texts = [convert(a, AttributeType.STRING).spread(length).values for a in arguments]
+    return Vector(type, pc.binary_join_element_wise(*texts, "", null_handling="skip"))
+
+
+def _contains(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
+    text, wanted = arguments
+    if len(wanted) != 1:
+        return _EACH_CONTAINS(arguments, type, rows)
+    (searched,) = python_values(wanted)
+    if searched is None:
+        return _EACH_CONTAINS(arguments, type, rows)
+    found = pc.match_substring(text.values, searched)
+    nulls = text.null_mask
+    values = pc.fill_null(found, False).to_numpy(zero_copy_only=False)
+    return Vector(AttributeType.BOOL, values, nulls if nulls.any() else None)
+
+
+_EACH_CONTAINS = each_row(lambda text, wanted: wanted in text)
+
+
+def _find(pattern: str, text: str, start: int = 0) -> bool:
+    start = _place(text, int(start), most=len(text))
+    return compiled(pattern).search(text, start) is not None
+
+
+def _group(pattern: str, text: str, number: int) -> str | None:
+    found = compiled(pattern).search(text)
+    if found is None:
+        return None
+    if not 0 <= number <= found.re.groups:
+        raise ValueError(f"'{pattern}' has no group {number}")
+    return found.group(int(number))
+
+
+FUNCTIONS: dict[str, Function] = {
+    "str:charat": each_row(_char_at),
+    "str:charfrequency": each_row(_char_frequency),
+    "str:concat": _concat,
+    "str:contains": _contains,
+    "str:equalsignorecase": each_row(_equals_ignore_case),
+    "str:filltemplate": each_row(_fill_template, takes_null=True),
+    "str:hex": each_row(_hex),
+    "str:locate": each_row(_locate),
+    "str:regexp": each_row(lambda text, pattern: compiled(pattern).fullmatch(text) is not None),
+    "str:repeat": each_row(_repeat),
+    "str:replaceall": each_row(lambda text, pattern, new: replaced(pattern, new, text)),
+    "str:replacefirst": each_row(lambda text, pattern, new: replaced(pattern, new, text, count=1)),
+    "str:reverse": each_row(_reverse),
+    "str:split": each_row(_split),
+    "str:strcmp": each_row(_strcmp),
+    "str:substr": each_row(_substr),
+    "str:trim": each_row(_trim),
+    "str:unhex": each_row(_unhexed),
+    "regex:find": each_row(_find),
+    "regex:group": each_row(_group),
+    "regex:lookingat": each_row(lambda pattern, text: compiled(pattern).match(text) is not None),
+    "regex:matches": each_row(lambda pattern, text: compiled(pattern).fullmatch(text) is not None),
+}

@@ -1,0 +1,165 @@
+"""Stream functions ``S#pol2Cart(theta, rho)``, ``S#log('..')``, ``S#str:tokenize(..)``.
+
+One takes events and hands on events with further attributes: all, fewer, or several for one.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.errors import MeshError
+from mesh.functions.objects import object_text
+from mesh.functions.rows import from_values, object_values, python_values
+from mesh.functions.tokens import TOKENIZERS
+from mesh.model.types import AttributeType
+from mesh.operators.expressions import Frame, compile_expression
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mesh.functions.vectors import Vector
+    from mesh.operators.base import Events, Longs
+    from mesh.plan.bound import BoundStreamFunction
+
+#: What ``#log`` writes goes here, for each event as often as it is processed.
+log = logging.getLogger("mesh.events")
+
+#: The engine's words for how much something matters, but ``off``.
+_LEVELS: Final = {
+    "trace": logging.DEBUG,
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "error": logging.ERROR,
+    "fatal": logging.CRITICAL,
+}
+_KINDS: Final = ("CURRENT", "EXPIRED", "RESET")
+
+#: Which events go on, and the columns that are added to them.
+_Made = tuple["Longs | None", list["Vector"]]
+
+
+class StreamFunction:
+    """One stream function of a query; it keeps no state.
+
+    ``schema``: what its output looks like; ``failures``: of the last call, why which of the events
+    that were given to it failed; those don't go on.
+    """
+
+    def __init__(self, handler: BoundStreamFunction, schema: pa.Schema) -> None:
+        self._arguments = [compile_expression(argument) for argument in handler.arguments]
+        self._run = _find(handler)
+        added = [pa.field(a.name, a.type.arrow) for a in handler.adds]
+        self.schema = pa.schema([*schema, *added])
+        self.failures: dict[int, str] = {}
+
+    def process(self, events: Events) -> Events:
+        """The events that come out of it, each in the place of the one that it is made of."""
+        frame = Frame.of_events(events)
+        arguments = [evaluate(frame) for evaluate in self._arguments]
+        chosen, columns = self._run(arguments, events, frame)
+        self.failures = frame.failures
+        if frame.failures:
+            kept = np.ones(len(events), dtype=np.bool_)
+            kept[list(frame.failures)] = False
+            places = np.flatnonzero(kept if chosen is None else kept[chosen])
+            columns = [column.spread(_count(chosen, events)).take(places) for column in columns]
+            chosen = places if chosen is None else chosen[places]
+        going = events if chosen is None else events.take(chosen)
+        arrays = [*going.rows.columns, *(column.to_arrow(len(going)) for column in columns)]
+        return going.with_rows(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
+
+
+def _count(chosen: Longs | None, events: Events) -> int:
+    return len(events) if chosen is None else len(chosen)
+
+
+def _find(handler: BoundStreamFunction) -> Callable[[list[Vector], Events, Frame], _Made]:
+    name = handler.name
+    if name == "log":
+        return _log
+    if name == "pol2Cart":
+        return _pol2cart
+    if name.lower() in TOKENIZERS:
+        types = [attribute.type for attribute in handler.adds]
+        tokens = TOKENIZERS[name.lower()]
+        return lambda arguments, events, frame: _tokens(tokens, arguments, types, frame)
+    raise MeshError(
+        "MESH-O100",
+        f'stream function "{name}" has no kernel',
+        detail="The planner accepted it, but this version can't compute it.",
+        hint="Do manager and worker have the same version?",
+    )
+
+
+def _log(arguments: list[Vector], events: Events, frame: Frame) -> _Made:
+    """``log([priority,] [message,] [is.event.logged])``."""
+    strings = [a for a in arguments if a.type is AttributeType.STRING]
+    flags = [a for a in arguments if a.type is AttributeType.BOOL]
+    shows_event = not flags or bool(python_values(flags[0])[0])
+    priority = python_values(strings[0])[0] if len(strings) == 2 else "info"
+    level = _LEVELS.get(str(priority).lower())
+    if level is None or not log.isEnabledFor(level):
+        return None, []
+    messages = python_values(strings[-1].spread(len(events))) if strings else None
+    shown = _texts(events) if shows_event else None
+    for row in range(len(events)):
+        parts = [object_text(messages[row])] if messages is not None else []
+        if shown is not None:
+            parts.append(shown[row])
+        log.log(level, "%s", ", ".join(parts))
+    return None, []
+
+
+def _texts(events: Events) -> list[str]:
+    columns = [column.to_pylist() for column in events.rows.columns]
+    rows: Any = zip(*columns, strict=True) if columns else [()] * len(events)
+    return [
+        f"StreamEvent{{ timestamp={time}, data={object_text(list(row))}, type={_KINDS[kind]} }}"
+        for time, kind, row in zip(events.time_ms.tolist(), events.kind, rows, strict=True)
+    ]
+
+
+def _pol2cart(arguments: list[Vector], events: Events, frame: Frame) -> _Made:
+    """Polar coordinates, the angle in degrees, to x and y; the height passes as it is."""
+    theta, rho, *height = (argument.spread(len(events)) for argument in arguments)
+    missing = np.logical_or.reduce([a.null_mask for a in (theta, rho, *height)])
+    for row in np.flatnonzero(missing).tolist():
+        frame.failures.setdefault(row, "pol2Cart can't take null")
+    angles = [value / 180.0 * math.pi for value in theta.values.tolist()]
+    xs = [r * _of_angle(math.cos, a) for r, a in zip(rho.values.tolist(), angles, strict=True)]
+    ys = [r * _of_angle(math.sin, a) for r, a in zip(rho.values.tolist(), angles, strict=True)]
+    made = [from_values(values, AttributeType.DOUBLE) for values in (xs, ys)]
+    return None, [*made, *height]
+
+
+def _of_angle(function: Callable[[float], float], angle: float) -> float:
+    return function(angle) if math.isfinite(angle) else math.nan
+
+
+def _tokens(
+    tokens: Callable[..., list[tuple[Any, ...]]],
+    arguments: list[Vector],
+    types: list[AttributeType],
+    frame: Frame,
+) -> _Made:
+    """For each event as many as ``tokens`` finds in its arguments."""
+    columns = [object_values(argument.spread(frame.length)) for argument in arguments]
+    rows: list[int] = []
+    made: list[tuple[Any, ...]] = []
+    for row, values in enumerate(zip(*columns, strict=True)):
+        try:
+            found = tokens(*values)
+        except Exception as error:
+            frame.failures.setdefault(row, str(error) or type(error).__name__)
+            continue
+        rows.extend([row] * len(found))
+        made.extend(found)
+    parts = zip(*made, strict=True) if made else [()] * len(types)
+    vectors = [from_values(part, kind) for part, kind in zip(parts, types, strict=True)]
+    return np.array(rows, dtype=np.int64), vectors
