@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.errors import MeshError
+from mesh.functions.scripts import compile_scripts
 from mesh.operators.base import (
     CURRENT,
     WHOLE,
@@ -26,6 +27,7 @@ from mesh.operators.base import (
     part,
     prefixed,
 )
+from mesh.operators.environment import Environment, using
 from mesh.operators.flow import BulkFlow, Flow, Leaving, StepFlow
 from mesh.operators.graph import chunk_starts
 from mesh.operators.inputs import Inputs, Ready
@@ -103,7 +105,8 @@ class Executor:
     sequence), and wait until every input's clock is past them.  At one instant timers come first.
 
     ``outputs``: the streams to give out; ``callbacks``: the names of the queries whose callbacks
-    are to be recorded for ``take_calls``.
+    are to be recorded for ``take_calls``; ``salt``: tells apart executors of the app that run over
+    different events, so that no two make the same ``UUID()``.
     """
 
     def __init__(
@@ -112,13 +115,15 @@ class Executor:
         outputs: Collection[str],
         callbacks: Collection[str] = (),
         mode: Mode = Mode.AUTO,
+        salt: str = "",
     ) -> None:
         self._schemas = {stream.name: stream.arrow for stream in app.streams}
         self._outputs = [stream.name for stream in app.streams if stream.name in outputs]
-        self._nodes = nodes_of(app)
-        self._flow = _flow(self._nodes, self._outputs, mode)
-        for number, node in enumerate(self._nodes):
-            node.work = node.make(self._flow.timers[number])
+        with using(Environment(compile_scripts(app.scripts), salt=f"{app.name}/{salt}")):
+            self._nodes = nodes_of(app)
+            self._flow = _flow(self._nodes, self._outputs, mode)
+            for number, node in enumerate(self._nodes):
+                node.work = node.make(self._flow.timers[number])
         works = [node.work for node in self._nodes]
         self._calls = [work.calls for work in works if isinstance(work, QueryWork)]
         for calls in self._calls:
