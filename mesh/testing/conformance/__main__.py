@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +31,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--against", type=Path, help="the engine's answers to the same cases: say where we differ"
     )
     parser.add_argument("--streams", action="store_true", help="compare no query callbacks")
+    parser.add_argument(
+        "--unchecked", action="store_true", help="also run what the planner would refuse"
+    )
     given = parser.parse_args(arguments)
     asked = read(given.cases)
     started_s = time.monotonic()
-    answers = answer_all(asked, given.jobs)
+    answers = answer_all(asked, given.jobs, unchecked=given.unchecked)
     took_s = time.monotonic() - started_s
     given.out.write_text(lines(answers), encoding="utf-8")
     counts = Counter(one["status"] for one in answers)
@@ -62,13 +66,16 @@ def _compare(
     sys.stdout.write(json.dumps(dict(sorted(counts.items()))) + "\n")
 
 
-def answer_all(asked: Sequence[dict[str, Any]], jobs: int = 1) -> list[dict[str, Any]]:
+def answer_all(
+    asked: Sequence[dict[str, Any]], jobs: int = 1, *, unchecked: bool = False
+) -> list[dict[str, Any]]:
     """The answers to ``asked``, in order, each with its place as ``index``."""
+    answer = partial(direct.answer, unchecked=unchecked)
     if jobs > 1:
         with ProcessPoolExecutor(jobs) as pool:
-            answers = list(pool.map(direct.answer, asked, chunksize=8))
+            answers = list(pool.map(answer, asked, chunksize=8))
     else:
-        answers = [direct.answer(one) for one in asked]
+        answers = [answer(one) for one in asked]
     return [{"index": index} | one for index, one in enumerate(answers)]
 
 

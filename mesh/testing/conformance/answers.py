@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from mesh.functions import objects
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
@@ -34,15 +35,15 @@ _LETTERS: Final[dict[AttributeType, str]] = {
     AttributeType.FLOAT: "f",
     AttributeType.DOUBLE: "d",
     AttributeType.BOOL: "b",
-    AttributeType.OBJECT: "o",
 }
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_OBJECTS: Final[dict[type, str]] = {
-    set: "java.util.HashSet",
-    frozenset: "java.util.HashSet",
-    list: "java.util.ArrayList",
-    tuple: "java.util.ArrayList",
-    dict: "java.util.HashMap",
+_CLASSES: Final = {
+    "java.lang.String": "s",
+    "java.lang.Integer": "i",
+    "java.lang.Long": "l",
+    "java.lang.Float": "f",
+    "java.lang.Double": "d",
+    "java.lang.Boolean": "b",
 }
 #: The engine's class of exception for an app that is refused, by our code.
 _REFUSALS: Final[dict[str, str]] = {
@@ -61,17 +62,25 @@ def event(
     ``values`` are Python's, as Arrow gives them.
     """
     letters = [
-        "n" if value is None else _LETTERS[attribute.type]
-        for value, attribute in zip(values, attributes, strict=True)
+        _letter(value, attribute.type) for value, attribute in zip(values, attributes, strict=True)
     ]
     data = [_json(value, letter) for value, letter in zip(values, letters, strict=True)]
     return {"ts": time_ms, "data": data, "t": "".join(letters), "isExpired": expired}
 
 
+def _letter(value: Any, kind: AttributeType) -> str:
+    """What a value is; one of type ``object`` may be a plain one."""
+    if value is None:
+        return "n"
+    if kind is not AttributeType.OBJECT:
+        return _LETTERS[kind]
+    return _CLASSES.get(objects.java_class(value), "o")
+
+
 def _json(value: Any, letter: str) -> Any:
     if letter in "fd":
         return _floating(value, letter)
-    return _object(value) if letter == "o" else value
+    return int(value) if letter in "il" else _object(value) if letter == "o" else value
 
 
 def _floating(value: float, letter: str) -> Any:
@@ -83,19 +92,21 @@ def _floating(value: float, letter: str) -> Any:
 
 
 def _object(value: Any) -> Any:
-    if isinstance(value, float):
-        return _floating(value, "d")
-    kind = _OBJECTS.get(type(value))
-    if kind is None:
-        return value
-    inner: Any
-    if isinstance(value, set | frozenset):
-        inner = sorted(str(_object(one)) for one in value)
-    elif isinstance(value, dict):
-        inner = {str(key): _object(value[key]) for key in sorted(value, key=str)}
-    else:
-        inner = [_object(one) for one in value]
-    return {"$t": "object", "class": kind, "v": inner}
+    made: dict[str, Any] = {"$t": "object", "class": objects.java_class(value)}
+    match value:
+        case objects.ValueSet():
+            return made | {"v": sorted(objects.object_text(one) for one in value)}
+        case list():
+            return made | {"v": [_member(one) for one in value]}
+        case dict():
+            texts = {objects.object_text(key): _member(one) for key, one in value.items()}
+            return made | {"v": dict(sorted(texts.items()))}
+        case _:
+            return made | {"v": objects.object_text(value)}
+
+
+def _member(value: Any) -> Any:
+    return _json(value, _letter(value, AttributeType.OBJECT))
 
 
 def refusal(error: MeshError) -> dict[str, Any]:

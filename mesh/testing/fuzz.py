@@ -1,0 +1,146 @@
+"""``python -m mesh.testing.fuzz --minutes N --oracle PROGRAM``: random apps, both engines.
+
+Each round makes cases of every category, asks the engine and the operators, makes what differs
+smaller until every part of it is needed, and keeps one case of each cause.  Cases that are kept
+already, and known differences, are named in ``--known``: a directory of case files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from mesh.testing.conformance import direct
+from mesh.testing.conformance.answers import Likeness, compact, differences, likeness
+from mesh.testing.conformance.cases import lines
+from mesh.testing.random_cases import MAKERS, random_case
+from mesh.testing.recorded import ask
+from mesh.testing.reduction import outline, reduce
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    Case = Mapping[str, Any]
+
+#: Of every category in a round.
+_CASES_PER_ROUND: Final = 15
+_FOUND: Final = (Likeness.CHUNKS, Likeness.ORDER, Likeness.DIFFERENT)
+
+
+@dataclass(slots=True)
+class Search:
+    """A search for differences; ``found`` holds the smallest case of each outline."""
+
+    oracle: Path
+    pool: ProcessPoolExecutor
+    streams_only: bool = False
+    unchecked: bool = False
+    deadline_s: float = 0.0
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    found: dict[str, Case] = field(default_factory=dict)
+
+    def round(self, cases: Sequence[Case]) -> Iterator[tuple[Case, list[str]]]:
+        """Ask both engines; yields each new difference, made small, and what differs in it."""
+        for case, (like, said) in zip(cases, self._likeness(cases), strict=True):
+            category = case["name"].split()[0]
+            self.counts.setdefault(category, Counter())[like.value] += 1
+            if like not in _FOUND or self._is_known(case) or self._is_late():
+                continue
+            small = reduce(case, self._shows(said))
+            name = outline(small)
+            if name in self.found:
+                continue
+            self.found[name] = small
+            yield small, self._likeness([small])[0][1]
+
+    def _is_late(self) -> bool:
+        return time.monotonic() > self.deadline_s
+
+    def _is_known(self, case: Case) -> bool:
+        return any(outline(known) in outline(case) for known in self.found.values())
+
+    def _shows(self, said: Sequence[str]) -> Any:
+        # A failure of ours and a wrong answer are two findings: one does not turn into the other.
+        failing = any(one.startswith("error") for one in said)
+
+        def shows(cases: Sequence[Case]) -> list[bool]:
+            return [
+                like in _FOUND and failing == any(one.startswith("error") for one in now)
+                for like, now in self._likeness(cases)
+            ]
+
+        return shows
+
+    def _likeness(self, cases: Sequence[Case]) -> list[tuple[Likeness, list[str]]]:
+        wanted = ask(self.oracle, cases)
+        answer = partial(direct.answer, unchecked=self.unchecked)
+        ours = self.pool.map(answer, cases, chunksize=8)
+        return [self._compared(a, b) for a, b in zip(ours, wanted, strict=True)]
+
+    def _compared(self, ours: Case, wanted: Case) -> tuple[Likeness, list[str]]:
+        if wanted["status"] not in ("ok", "creation_error"):
+            return Likeness.UNSUPPORTED, []  # The engine itself comes to no answer.
+        if self.streams_only:
+            ours, wanted = {**ours, "queries": {}}, {**wanted, "queries": {}}
+        found, expected = compact(ours), compact(wanted)
+        if expected["status"] == "creation_error" or found["status"] == "creation_error":
+            # Which apps are valid is another test's subject.
+            return Likeness.SAME, []
+        if any(kind == "CaseError" for kind, _ in found.get("errors", ())):
+            return Likeness.SAME, []  # A row that the engine takes as it is, and nobody sends.
+        return likeness(found, expected), differences(found, expected)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; 1 when there was a difference."""
+    parser = argparse.ArgumentParser(prog="python -m mesh.testing.fuzz", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--oracle", type=Path, required=True, help="program that asks the engine")
+    parser.add_argument("--seed", type=int, default=0, help="of the first case")
+    parser.add_argument("--only", default="", help=f"comma list of {', '.join(MAKERS)}")
+    parser.add_argument("--keep", type=Path, help="file for the differences, a case a line")
+    parser.add_argument("--streams", action="store_true", help="compare no query callbacks")
+    parser.add_argument(
+        "--unchecked", action="store_true", help="also run what the planner would refuse"
+    )
+    parser.add_argument("--jobs", type=int, default=1)
+    given = parser.parse_args(arguments)
+    categories = given.only.split(",") if given.only else list(MAKERS)
+    deadline_s = time.monotonic() + 60 * given.minutes
+    with ProcessPoolExecutor(given.jobs) as pool:
+        search = Search(given.oracle, pool, given.streams, given.unchecked, deadline_s)
+        for number in itertools.count():
+            first = given.seed + number * _CASES_PER_ROUND
+            seeds = range(first, first + _CASES_PER_ROUND)
+            cases = [random_case(category, seed) for category in categories for seed in seeds]
+            for case, said in search.round(cases):
+                _tell(case, said)
+                if given.keep is not None:
+                    given.keep.write_text(lines(search.found.values()), encoding="utf-8")
+            if time.monotonic() > deadline_s:
+                break
+    total: Counter[str] = Counter()
+    for category, counts in search.counts.items():
+        total += counts
+        sys.stdout.write(f"{category}: {dict(counts)}\n")
+    sys.stdout.write(f"all: {dict(total)}; {len(search.found)} kinds of differences\n")
+    return 1 if search.found else 0
+
+
+def _tell(case: Case, said: Sequence[str]) -> None:
+    sys.stdout.write(f"\n{case['name']}\n{case['app']}\n")
+    sys.stdout.write("".join(f"    {step}\n" for step in case["inputs"]))
+    sys.stdout.write("".join(f"  ! {one}\n" for one in said))
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
