@@ -1,0 +1,143 @@
+"""Numbers for what rows of both sides of a join have to have alike.
+
+A key is the partition instance and the values of the columns that the condition says are equal.
+Rows of both sides get the same number where they meet; a null equals nothing, nor does NaN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mesh.language.syntax import BinaryOperator
+from mesh.model.types import AttributeType
+from mesh.operators.expressions import compile_expression, conjuncts
+from mesh.operators.hashing import Rows, Texts
+from mesh.plan.bound import BinaryExpression, Column, EventIsNull, FunctionCall, TableCheck, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mesh.functions.vectors import Vector
+    from mesh.operators.base import Bools, Longs
+    from mesh.operators.expressions import Frame
+    from mesh.plan.bound import BoundExpression
+
+    Evaluator = Callable[[Frame], Vector]
+
+_WHOLE = (AttributeType.INT, AttributeType.LONG)
+_NO_TEXT: Any = ""
+#: Numbers of keys that no row has any more, before all are given anew.
+_SPARE = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Equality:
+    """``left side's expression == right side's``, of one notion of equality."""
+
+    type: AttributeType
+    sides: tuple[Evaluator, Evaluator]
+
+
+def split(on: BoundExpression | None) -> tuple[list[Equality], list[BoundExpression]]:
+    """The conjuncts that say what is equal on both sides, and the others."""
+    equal: list[Equality] = []
+    rest: list[BoundExpression] = []
+    for part in () if on is None else conjuncts(on):
+        found = _equality(part)
+        if found is None:
+            rest.append(part)
+        else:
+            equal.append(found)
+    return equal, rest
+
+
+def _equality(part: BoundExpression) -> Equality | None:
+    if not isinstance(part, BinaryExpression) or part.operator is not BinaryOperator.EQUAL:
+        return None
+    steps = [_steps(side) for side in (part.left, part.right)]
+    types = [side.type for side in (part.left, part.right)]
+    type = types[0]
+    if type is None or type is AttributeType.OBJECT or steps not in ([{0}, {1}], [{1}, {0}]):
+        return None
+    if type is not types[1] and not (type in _WHOLE and types[1] in _WHOLE):
+        return None
+    left, right = (part.left, part.right) if steps[0] == {0} else (part.right, part.left)
+    return Equality(type, (compile_expression(left), compile_expression(right)))
+
+
+def _steps(expression: BoundExpression) -> set[int | None]:
+    """The sides whose columns it names; with None in it, it may not be computed beforehand."""
+    found: set[int | None] = set()
+    for part in walk(expression):
+        if isinstance(part, Column):
+            found.add(part.step)
+        elif isinstance(part, EventIsNull | TableCheck | FunctionCall):
+            # A function may fail, or look at more than its arguments.
+            found.add(None)
+    return found
+
+
+class Keys:
+    """The numbers given so far."""
+
+    def __init__(self, equal: Sequence[Equality]) -> None:
+        self._equal = equal
+        self._rows = Rows(1 + len(equal))
+        self._texts = self._no_texts()
+
+    def __len__(self) -> int:
+        return self._rows.count
+
+    def _no_texts(self) -> list[Texts | None]:
+        return [Texts() if e.type is AttributeType.STRING else None for e in self._equal]
+
+    def number(self, side: int, frame: Frame, instance: Longs) -> Longs:
+        """The number of each row of ``frame``; -1 where it can equal none."""
+        length = len(instance)
+        rows = np.empty((length, 1 + len(self._equal)), dtype=np.int64)
+        rows[:, 0] = instance
+        skip = np.zeros(length, dtype=np.bool_)
+        for column, (equality, texts) in enumerate(zip(self._equal, self._texts, strict=True)):
+            vector = equality.sides[side](frame).spread(length)
+            skip |= vector.null_mask
+            if texts is not None:
+                rows[:, column + 1] = texts.number(pc.fill_null(vector.values, _NO_TEXT))
+            else:
+                rows[:, column + 1], nan = _bits(vector.values)
+                if nan is not None:
+                    skip |= nan
+        return self._rows.number(rows, skip)
+
+    def is_sparse(self, used: int) -> bool:
+        """Whether most numbers are of no use any more, of ``used`` that may be."""
+        return len(self) > 2 * used + _SPARE
+
+    def renumber(self, used: Longs) -> None:
+        """Give the keys numbered ``used`` the numbers 0, 1 .. in that order; forget the others."""
+        rows = self._rows.keys[used].copy()
+        for column, texts in enumerate(self._texts):
+            if texts is not None:
+                kept = Texts()
+                rows[:, column + 1] = kept.number(texts.take(pa.array(rows[:, column + 1])))
+                self._texts[column] = kept
+        self._rows = Rows(1 + len(self._equal))
+        self._rows.number(rows, np.zeros(len(rows), dtype=np.bool_))
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._rows = Rows(1 + len(self._equal))
+        self._texts = self._no_texts()
+
+
+def _bits(values: Any) -> tuple[Longs, Bools | None]:
+    """Values as whole numbers that are alike when the values are equal, and what equals nothing."""
+    if values.dtype.kind != "f":
+        return values.astype(np.int64), None
+    # Adding zero makes one of both zeros.
+    wide = values.astype(np.float64) + 0.0
+    return wide.view(np.int64), np.isnan(wide)

@@ -1,0 +1,56 @@
+"""A join query: what both sides find, and the selector behind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mesh.operators.base import State, merge, part, prefixed
+from mesh.operators.joins.windowed import WindowJoin
+from mesh.operators.queries import Failures
+from mesh.operators.results import Results
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh.operators.base import Events, Longs, Timeline
+    from mesh.plan.bound import BoundJoin, BoundQuery
+
+
+class JoinQuery:
+    """``from A#window.x(..) join B#window.y(..) on .. select ..``."""
+
+    def __init__(self, query: BoundQuery, source: BoundJoin, timer_path: int) -> None:
+        self._schemas = [
+            (side.schema.name, side.schema.arrow) for side in (source.left, source.right)
+        ]
+        self._join = WindowJoin(query, source, timer_path)
+        # What each event finds is a batch to the selector, whatever the windows are.
+        self._results = Results(query, True, True, timer_path)
+        self.failures = Failures()
+
+    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Events:
+        """What the pairs that the events and the timers find make of it."""
+        merged = [merge(inputs.get(name, ()), schema) for name, schema in self._schemas]
+        pairs, frame = self._join.process(merged, timeline, self.failures)
+        made = self._results.process(frame, pairs, timeline)
+        self.failures.take(frame, pairs)
+        return made
+
+    def next_time(self) -> int | None:
+        """When the next timer of a window or of the rate is due."""
+        times = (self._join.next_time(), self._results.next_time())
+        return min((time for time in times if time is not None), default=None)
+
+    def forget(self, instances: Longs) -> None:
+        """Drop these instances from windows and aggregates."""
+        self._join.forget(instances)
+        self._results.forget(instances)
+
+    def snapshot(self) -> State:
+        """Windows, rows and aggregates."""
+        return prefixed({"join": self._join.snapshot(), "select": self._results.snapshot()})
+
+    def restore(self, state: State) -> None:
+        """Take over windows, rows and aggregates."""
+        self._join.restore(part(state, "join"))
+        self._results.restore(part(state, "select"))

@@ -1,0 +1,123 @@
+"""One side of a join: what its events pass, its window, and the rows that may be found later."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.operators.base import CURRENT, EXPIRED, RESET, Events, Longs, State, part, prefixed
+from mesh.operators.expressions import columns_of
+from mesh.operators.queries import Handlers
+from mesh.operators.rows import RowStore
+from mesh.operators.windows import make_window
+from mesh.plan.bound import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mesh.operators.base import Timeline
+    from mesh.operators.queries import Failures
+    from mesh.operators.windows import WindowOperator
+    from mesh.plan.bound import BoundExpression, BoundQuery, BoundStream
+
+#: Columns that go through a window beside the attributes.
+ROW, INSTANCE = "#row", "#instance"
+_ROW_SCHEMA = pa.schema([pa.field(ROW, pa.int64())])
+#: What an event without a window does: comes, leaves, and takes the aggregates with it.
+_PASSING = np.array([CURRENT, EXPIRED, RESET], dtype=np.int8)
+
+
+class Side:
+    """The handlers before the window of ``source``, the window, and the attributes of its rows.
+
+    Rows are numbered as they pass the handlers; only their numbers go through the window.
+    """
+
+    def __init__(self, query: BoundQuery, source: BoundStream, step: int, timer_path: int) -> None:
+        before = [h for h in source.handlers if not isinstance(h, Window)]
+        self._handlers = Handlers(before, source.schema.arrow, timer_path)
+        self.step = step
+        self.window: WindowOperator | None = None
+        if source.window is not None:
+            self.window = make_window(source.window, _ROW_SCHEMA, timer_path)
+        used = {c.name for e in _expressions(query) for c in columns_of(e) if c.step == step}
+        fields = [f for f in self._handlers.schema if f.name in used]
+        #: The attributes that anything behind the join looks at.
+        self.schema = pa.schema(fields)
+        self.rows = RowStore(self.schema.append(pa.field(INSTANCE, pa.int64())))
+
+    def handle(self, events: Events, timeline: Timeline, failures: Failures) -> Events:
+        """What comes to the window."""
+        return self._handlers.process(events, timeline, failures)
+
+    def keep(self, events: Events) -> Longs:
+        """Keep the attributes of what comes to the window; the numbers of the rows."""
+        first = self.rows.came
+        columns = [events.rows.column(name) for name in self.schema.names]
+        columns.append(pa.array(events.instance))
+        self.rows.append(pa.RecordBatch.from_arrays(columns, schema=self.rows.schema))
+        return np.arange(first, first + len(events))
+
+    def pass_window(self, events: Events, numbers: Longs, timeline: Timeline) -> Events:
+        """What the window puts out, by the numbers of rows, in order."""
+        if self.window is None:
+            return _pass_nothing(events, numbers)
+        rows = events.rows.append_column(ROW, pa.array(numbers, pa.int64()))
+        return self.window.process(events.with_rows(rows), timeline)
+
+    def next_time(self) -> int | None:
+        """When the window's next timer is due."""
+        return None if self.window is None else self.window.next_time()
+
+    def forget(self, instances: Longs) -> None:
+        """Drop these partition instances from the window."""
+        if self.window is not None:
+            self.window.forget(instances)
+
+    def snapshot(self) -> State:
+        """Rows and window."""
+        window = State() if self.window is None else self.window.snapshot()
+        rows = State(self.rows.pieces(), {"rows": self.rows.scalars()})
+        return prefixed({"window": window, "store": rows})
+
+    def restore(self, state: State) -> None:
+        """Take over rows and window."""
+        if self.window is not None:
+            self.window.restore(part(state, "window"))
+        rows = part(state, "store")
+        self.rows.restore(rows.pieces, rows.scalars["rows"])
+
+
+def _pass_nothing(events: Events, numbers: Longs) -> Events:
+    """Without a window each event leaves as soon as it has come, and nothing is left behind."""
+    count = len(events)
+    three = np.repeat(np.arange(count), 3)
+    kind = np.tile(_PASSING, count)
+    made = events.at(three)
+    rows = pa.RecordBatch.from_arrays([pa.array(numbers[three], pa.int64())], schema=_ROW_SCHEMA)
+    return Events(
+        np.where(kind == CURRENT, made.time_ms, made.clock_ms),
+        made.clock_ms,
+        made.order,
+        made.path,
+        made.chunk,
+        kind,
+        made.instance,
+        rows,
+    )
+
+
+def _expressions(query: BoundQuery) -> Iterator[BoundExpression]:
+    """All expressions of a join query that are computed of what is joined."""
+    for output in query.outputs:
+        yield output.expression
+    yield from query.group_by
+    if query.having is not None:
+        yield query.having
+    for order in query.order_by:
+        yield order.column
+    on = getattr(query.input, "on", None)
+    if on is not None:
+        yield on

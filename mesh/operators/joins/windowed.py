@@ -1,0 +1,454 @@
+"""A join of two windows that are known by what they put out.
+
+What a window holds, for every window listed below, is what it has let in and not let go yet, in
+that order.  So both windows take the whole run, and one native loop follows what they put out; see
+``machine``.  What the condition says besides equality is looked at for many pairs at once.
+
+Source: observed on Siddhi 5.1.7, live; tests/cases/conformance/joins.jsonl.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.language.syntax import BinaryOperator, JoinKind, JoinSide
+from mesh.model.types import AttributeType
+from mesh.operators.base import OWN_TIMER, RESET, Events, Longs, State, part, prefixed
+from mesh.operators.expressions import Frame, compile_filter
+from mesh.operators.joins import machine as m
+from mesh.operators.joins.keys import Keys, split
+from mesh.operators.joins.sides import INSTANCE, ROW, Side
+from mesh.plan.bound import BinaryExpression
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mesh.functions.vectors import Mask
+    from mesh.operators.base import Timeline
+    from mesh.operators.queries import Failures
+    from mesh.plan.bound import BoundJoin, BoundQuery
+
+#: Windows that hold what they have put out and not yet taken back, oldest first.
+PLAIN_WINDOWS = frozenset(
+    {
+        "batch",
+        "externalTime",
+        "externalTimeBatch",
+        "hopping",
+        "length",
+        "lengthBatch",
+        "time",
+        "timeBatch",
+        "timeLength",
+    }
+)
+#: Pairs that are looked at together.
+_PAIRS = 1 << 18
+#: Rows that are gone, before a side is swept.
+_SPARE = 4096
+_NO_PAIR = -1
+
+
+def joined_events(query: BoundQuery) -> tuple[bool, bool]:
+    """Of a join, by side, whether its events go on where they find nothing."""
+    kind = getattr(query.input, "kind", JoinKind.INNER)
+    return (
+        kind in (JoinKind.LEFT_OUTER, JoinKind.FULL_OUTER),
+        kind in (JoinKind.RIGHT_OUTER, JoinKind.FULL_OUTER),
+    )
+
+
+class WindowJoin:
+    """``from A#window.x(..) join B#window.y(..) on ..``, keyed by partition instance."""
+
+    def __init__(self, query: BoundQuery, source: BoundJoin, timer_path: int) -> None:
+        self._timer_path = timer_path
+        self.sides = (
+            Side(query, source.left, 0, timer_path),
+            Side(query, source.right, 1, timer_path),
+        )
+        self._is_self = source.left.schema.name == source.right.schema.name
+        self._outer = np.array(joined_events(query))
+        equal, rest = split(source.on)
+        self._rest: Callable[[Frame], Mask] | None = None
+        if rest:
+            self._rest = compile_filter(
+                reduce(
+                    lambda a, b: BinaryExpression(BinaryOperator.AND, a, b, AttributeType.BOOL),
+                    rest,
+                )
+            )
+        self._keys = Keys(equal)
+        self._sets_off = (
+            source.trigger is not JoinSide.RIGHT,
+            source.trigger is not JoinSide.LEFT,
+        )
+        self._clear()
+
+    def _clear(self) -> None:
+        self._node = np.empty((2, 1024, m.NODE_COLUMNS), dtype=np.int64)
+        self._lists = _no_lists(64)
+        self._reg = np.zeros((2, 1, m.REGISTERS), dtype=np.int64)
+        self._reg[:, :, [m.R_ENTERED, m.R_LEFT]] = -1
+        meta = np.zeros(m.COUNTERS, dtype=np.int64)
+        meta[m.M_PATH] = self._timer_path
+        for side, sets_off in enumerate(self._sets_off):
+            meta[m.M_TRIGGER + side] = sets_off
+            has_window = self.sides[side].window is not None
+            meta[m.M_LISTED + side] = has_window and self._sets_off[1 - side]
+        self._meta = meta
+        #: (order, clock, path) of the last event that went out, and the number of its chunk.
+        self._last = np.full(4, -1, dtype=np.int64)
+
+    # Events
+
+    def process(
+        self, inputs: Sequence[Events], timeline: Timeline, failures: Failures
+    ) -> tuple[Events, Frame]:
+        """What the events of both sides, and the timers, find.
+
+        Args:
+            inputs: left and right, each in order; of a join with itself both are the same.
+            timeline: as of any operator.
+            failures: takes the events that failed.
+
+        Returns:
+            The pairs, each with time, kind and place of the event that found it, and a chunk for
+            each such event; and their frame, where the step is the side.
+        """
+        made = [
+            self._enter(side, events, timeline, failures)
+            for side, events in zip(self.sides, inputs, strict=True)
+        ]
+        if not any(len(events) for events in made):
+            return self._result([], made)
+        columns = [self._columns(events) for events in made]
+        own = np.empty((len(columns[0]) + len(columns[1]), 2), dtype=np.int64)
+        meta = self._meta
+        meta[[m.M_LEFT, m.M_RIGHT, m.M_DONE, m.M_NEED]] = 0
+        parts: list[_Pairs] = []
+        pairs = np.empty((_PAIRS, 2), dtype=np.int64)
+        while meta[m.M_LEFT] < len(columns[0]) or meta[m.M_RIGHT] < len(columns[1]):
+            first = int(meta[m.M_DONE])
+            if meta[m.M_NEED] > len(pairs):
+                pairs = np.empty((int(meta[m.M_NEED]), 2), dtype=np.int64)
+            meta[[m.M_PAIRS, m.M_NEED]] = 0
+            m.join_loop(
+                columns[0], columns[1], self._node, self._lists, self._reg, meta, own, pairs
+            )
+            parts.append(self._look(first, own, columns, pairs[: meta[m.M_PAIRS]].copy(), failures))
+        result = self._result(parts, made)
+        self._sweep()
+        return result
+
+    def _enter(self, side: Side, events: Events, timeline: Timeline, failures: Failures) -> Events:
+        """What the window of ``side`` puts out, by numbers of rows."""
+        if self._is_self:
+            events = _one_by_one(events)
+        events = side.handle(events, timeline, failures)
+        numbers = side.keep(events)
+        if len(events):
+            self._add(side, events, numbers)
+        return side.pass_window(events, numbers, timeline)
+
+    def _add(self, side: Side, events: Events, numbers: Longs) -> None:
+        """Note rows that come to the window of ``side``, with their keys."""
+        s = side.step
+        frame = Frame.of_events(events, s)
+        keys = self._keys.number(s, frame, events.instance)
+        self._place(s, numbers, keys, events.instance)
+        instances = int(events.instance.max()) + 1
+        if instances > self._reg.shape[1]:
+            reg = np.zeros((2, max(instances, 2 * self._reg.shape[1]), m.REGISTERS), dtype=np.int64)
+            reg[:, :, [m.R_ENTERED, m.R_LEFT]] = -1
+            reg[:, : self._reg.shape[1]] = self._reg
+            self._reg = reg
+
+    def _place(self, s: int, numbers: Longs, keys: Longs, instances: Longs) -> None:
+        used = int(self._meta[m.M_USED + s])
+        stop = used + len(numbers)
+        if stop > self._node.shape[1]:
+            node = np.empty((2, max(stop, 2 * self._node.shape[1]), m.NODE_COLUMNS), dtype=np.int64)
+            node[:, : self._node.shape[1]] = self._node
+            self._node = node
+        new = self._node[s, used:stop]
+        new[:, m.ID], new[:, m.KEY], new[:, m.INSTANCE] = numbers, keys, instances
+        new[:, m.NEXT] = new[:, m.BEFORE] = m.NIL
+        new[:, m.STATE] = m.WAITING
+        self._meta[m.M_USED + s] = stop
+        if len(self._keys) > self._lists.shape[1]:
+            lists = _no_lists(max(len(self._keys), 2 * self._lists.shape[1]))
+            lists[:, : self._lists.shape[1]] = self._lists
+            self._lists = lists
+
+    def _columns(self, events: Events) -> Longs:
+        columns = np.empty((len(events), m.EVENT_COLUMNS), dtype=np.int64)
+        columns[:, m.E_ORDER], columns[:, m.E_CLOCK] = events.order, events.clock_ms
+        columns[:, m.E_PATH] = np.where(events.path == OWN_TIMER, self._timer_path, events.path)
+        columns[:, m.E_CHUNK], columns[:, m.E_KIND] = events.chunk, events.kind
+        columns[:, m.E_ID] = events.rows.column(ROW).to_numpy(zero_copy_only=False)
+        columns[:, m.E_INSTANCE] = events.instance
+        return columns
+
+    # Pairs
+
+    def _look(
+        self,
+        first: int,
+        own: Longs,
+        columns: Sequence[Longs],
+        pairs: Longs,
+        failures: Failures,
+    ) -> _Pairs:
+        """Of the events from number ``first`` on, the pairs that go on, in order."""
+        done = int(self._meta[m.M_DONE])
+        which, other = pairs[:, 0], pairs[:, 1]
+        if self._rest is not None and len(pairs):
+            found = self._ids(own, columns, which, other)
+            frame = self.frame(*found)
+            met = self._rest(frame)
+            which, other = which[met], other[met]
+        # What resets goes on by itself, and so does what found nothing where the side is outer.
+        sides = own[first:done, 0]
+        alone = np.zeros(done - first, dtype=np.bool_)
+        may = (np.array(self._sets_off) & self._outer)[sides]
+        if may.any():
+            alone = may
+            alone[which - first] = False
+        for side in (0, 1):
+            if self._sets_off[side]:
+                at = np.flatnonzero(sides == side)
+                alone[at] |= columns[side][own[first:done][at, 1], m.E_KIND] == RESET
+        single = first + np.flatnonzero(alone)
+        if len(single):
+            which = np.concatenate([which, single])
+            other = np.concatenate([other, np.full(len(single), _NO_PAIR)])
+            order = np.argsort(which, kind="stable")
+            which, other = which[order], other[order]
+        left, right = self._ids(own, columns, which, other)
+        return _Pairs(own[which, 0], own[which, 1], which, left, right)
+
+    def _ids(
+        self, own: Longs, columns: Sequence[Longs], which: Longs, other: Longs
+    ) -> tuple[Longs, Longs]:
+        """The rows of both sides of pairs; -1 for none."""
+        sides, at = own[which, 0], own[which, 1]
+        ids = np.empty(len(which), dtype=np.int64)
+        resets = np.empty(len(which), dtype=np.bool_)
+        for side in (0, 1):
+            mine = sides == side
+            ids[mine] = columns[side][at[mine], m.E_ID]
+            resets[mine] = columns[side][at[mine], m.E_KIND] == RESET
+        ids[resets] = _NO_PAIR
+        return np.where(sides == 0, ids, other), np.where(sides == 1, ids, other)
+
+    def frame(self, left: Longs, right: Longs) -> Frame:
+        """The attributes of pairs of rows, -1 standing for no row."""
+        arrays: dict[Any, pa.Array[Any]] = {}
+        missing = []
+        for side, ids in zip(self.sides, (left, right), strict=True):
+            none = ids < 0
+            rows = side.rows.take(ids[~none] if none.any() else ids)
+            missing.append(none)
+            if none.any():
+                places = np.cumsum(~none) - 1
+                index: Any = pa.array(places, mask=none)
+                for name in side.schema.names:
+                    arrays[side.step, name] = rows.column(name).take(index)
+            else:
+                for name in side.schema.names:
+                    arrays[side.step, name] = rows.column(name)
+        frame = Frame(len(left), arrays)
+        for side, none in zip(self.sides, missing, strict=True):
+            if none.any():
+                frame.add_missing(side.step, none)
+        return frame
+
+    def _result(self, parts: Sequence[_Pairs], made: Sequence[Events]) -> tuple[Events, Frame]:
+        pairs = _Pairs.together(parts)
+        frame = self.frame(pairs.left, pairs.right)
+        rows = pa.RecordBatch.from_arrays(
+            [pa.array(pairs.left, pa.int64())], schema=pa.schema([pa.field(ROW, pa.int64())])
+        )
+        columns = [
+            _of_sides(pairs, [getattr(events, name) for events in made])
+            for name in ("time_ms", "clock_ms", "order", "path", "kind", "instance")
+        ]
+        time_ms, clock_ms, order, path, kind, instance = columns
+        path = np.where(path == OWN_TIMER, self._timer_path, path)
+        chunk = self._chunks(pairs.which, order, clock_ms, path)
+        kinds = kind.astype(np.int8)
+        events = Events(time_ms, clock_ms, order, path, chunk, kinds, instance, rows)
+        return events, frame.timed(events)
+
+    def _chunks(self, which: Longs, order: Longs, clock_ms: Longs, path: Longs) -> Longs:
+        """Each event's finds are a chunk of their own, numbered under one cause."""
+        count = len(which)
+        if not count:
+            return np.empty(0, dtype=np.int64)
+        new = np.ones(count, dtype=np.bool_)
+        new[1:] = which[1:] != which[:-1]
+        same = np.zeros(count, dtype=np.bool_)
+        same[1:] = (
+            (order[1:] == order[:-1]) & (clock_ms[1:] == clock_ms[:-1]) & (path[1:] == path[:-1])
+        )
+        goes_on = [int(order[0]), int(clock_ms[0]), int(path[0])] == self._last[:3].tolist()
+        running = np.cumsum(new) - 1
+        starts = np.maximum.accumulate(np.where(same, 0, np.arange(count)))
+        chunk = running - running[starts]
+        if goes_on:
+            chunk[starts == 0] += int(self._last[3]) + 1
+        self._last[:] = order[-1], clock_ms[-1], path[-1], chunk[-1]
+        result: Longs = chunk
+        return result
+
+    # Room and state
+
+    def _sweep(self) -> None:
+        """Drop rows that are gone, once they are many."""
+        meta = self._meta
+        for side in self.sides:
+            s = side.step
+            used, gone = int(meta[m.M_USED + s]), int(meta[m.M_GONE + s])
+            if gone < _SPARE or 2 * gone < used:
+                continue
+            m.compact(self._node, self._lists, meta, s)
+            live = self._node[s, : meta[m.M_USED + s], m.ID]
+            side.rows.release_below(int(live[0]) if len(live) else side.rows.came)
+            if side.rows.count > 2 * len(live) + _SPARE:
+                side.rows.keep(live.copy())
+        used = int(meta[m.M_USED]) + int(meta[m.M_USED_RIGHT])
+        if self._keys.is_sparse(used):
+            self._renumber()
+
+    def _renumber(self) -> None:
+        """Give keys new numbers: those that no row has any more are forgotten."""
+        parts = [self._node[s, : self._meta[m.M_USED + s], m.KEY] for s in (0, 1)]
+        together = np.concatenate(parts)
+        known = np.unique(together[together >= 0])
+        self._keys.renumber(known)
+        lists = _no_lists(max(len(known), 64))
+        lists[:, : len(known)] = self._lists[:, known]
+        self._lists = lists
+        for keys in parts:
+            real = keys >= 0
+            keys[real] = np.searchsorted(known, keys[real])
+
+    def next_time(self) -> int | None:
+        """When the next timer of a window is due."""
+        times = [side.next_time() for side in self.sides]
+        return min((time for time in times if time is not None), default=None)
+
+    def forget(self, instances: Longs) -> None:
+        """Be as if these partition instances had never been."""
+        for side in self.sides:
+            side.forget(instances)
+            for instance in instances.tolist():
+                if instance < self._reg.shape[1]:
+                    m.forget_instance(
+                        self._node, self._lists, self._reg, self._meta, side.step, instance
+                    )
+        self._meta[m.M_STEPS] += 1
+
+    def snapshot(self) -> State:
+        """Rows and windows; where rows are is told by the registers of their instances."""
+        steps = int(self._meta[m.M_STEPS])
+        names = [f"{s}-{r}" for s in (0, 1) for r in range(m.REGISTERS)]
+        arrays = [pa.array(self._reg[s, :, r].copy()) for s in (0, 1) for r in range(m.REGISTERS)]
+        registers = pa.RecordBatch.from_arrays(
+            arrays, schema=pa.schema([pa.field(name, pa.int64()) for name in names])
+        )
+        own = State(
+            {f"registers-{steps}": registers}, {"steps": steps, "last": self._last.tolist()}
+        )
+        left, right = (side.snapshot() for side in self.sides)
+        return prefixed({"own": own, "left": left, "right": right})
+
+    def restore(self, state: State) -> None:
+        """Take over rows and windows, and list the rows anew."""
+        self._clear()
+        self._keys.clear()
+        own = part(state, "own")
+        scalars: Any = own.scalars
+        self._meta[m.M_STEPS] = scalars["steps"]
+        self._last[:] = scalars["last"]
+        registers = own.pieces[f"registers-{scalars['steps']}"]
+        self._reg = np.empty((2, registers.num_rows, m.REGISTERS), dtype=np.int64)
+        for s in (0, 1):
+            for r in range(m.REGISTERS):
+                self._reg[s, :, r] = registers.column(f"{s}-{r}").to_numpy()
+        for side, name in zip(self.sides, ("left", "right"), strict=True):
+            side.restore(part(state, name))
+            numbers, rows = side.rows.all()
+            if len(numbers):
+                instances = rows.column(INSTANCE).to_numpy()
+                keys = self._keys.number(side.step, Frame.of_rows(rows, side.step), instances)
+                self._place(side.step, numbers, keys, instances)
+        for side in self.sides:
+            m.settle(self._node, self._lists, self._reg, self._meta, side.step)
+
+
+class _Pairs:
+    """Pairs, in order: whose event it was and its number there; its number of all; the rows."""
+
+    def __init__(self, sides: Longs, at: Longs, which: Longs, left: Longs, right: Longs) -> None:
+        self.sides, self.at, self.which = sides, at, which
+        self.left, self.right = left, right
+
+    @classmethod
+    def together(cls, parts: Sequence[_Pairs]) -> _Pairs:
+        """Several one behind the other."""
+        if len(parts) == 1:
+            return parts[0]
+        none = np.empty(0, dtype=np.int64)
+        return cls(
+            *(
+                np.concatenate([none, *(getattr(p, name) for p in parts)])
+                for name in ("sides", "at", "which", "left", "right")
+            )
+        )
+
+
+def _of_sides(pairs: _Pairs, columns: Sequence[Any]) -> Any:
+    """A column of the events that pairs are of."""
+    result = np.empty(len(pairs.which), dtype=np.int64)
+    for side, column in enumerate(columns):
+        mine = pairs.sides == side
+        result[mine] = column[pairs.at[mine]]
+    return result
+
+
+def _one_by_one(events: Events) -> Events:
+    """Each event a chunk of its own: a stream joined with itself hands them on one by one."""
+    count = len(events)
+    if count < 2:
+        return events
+    same = np.zeros(count, dtype=np.bool_)
+    same[1:] = (
+        (events.order[1:] == events.order[:-1])
+        & (events.clock_ms[1:] == events.clock_ms[:-1])
+        & (events.path[1:] == events.path[:-1])
+    )
+    if not same.any():
+        return events
+    starts = np.maximum.accumulate(np.where(same, 0, np.arange(count)))
+    return Events(
+        events.time_ms,
+        events.clock_ms,
+        events.order,
+        events.path,
+        np.arange(count) - starts,
+        events.kind,
+        events.instance,
+        events.rows,
+    )
+
+
+def _no_lists(keys: int) -> Longs:
+    lists = np.zeros((2, keys, m.LIST_COLUMNS), dtype=np.int64)
+    lists[:, :, [m.HEAD, m.TAIL]] = m.NIL
+    return lists
