@@ -142,6 +142,8 @@ def _sum(
     for row in range(len(groups)):
         group = groups[row]
         if group < 0:
+            none[row] = True
+            some = True
             continue
         if fresh[row]:
             counts[group] = 0
@@ -171,6 +173,8 @@ def _average(
     for row in range(len(groups)):
         group = groups[row]
         if group < 0:
+            none[row] = True
+            some = True
             continue
         if fresh[row]:
             counts[group] = 0
@@ -231,6 +235,8 @@ def _deviation(
     for row in range(len(groups)):
         group = groups[row]
         if group < 0:
+            none[row] = True
+            some = True
             continue
         if fresh[row]:
             counts[group] = 0
@@ -289,6 +295,8 @@ def _ever(
     for row in range(len(groups)):
         group = groups[row]
         if group < 0:
+            none[row] = True
+            some = True
             continue
         if fresh[row]:
             counts[group] = 0

@@ -23,26 +23,35 @@ from mesh.operators.aggregates import (
     Listing,
     Sum,
 )
-from mesh.operators.base import RESET, State
+from mesh.operators.base import RESET, State, part, prefixed
+from mesh.operators.distinct import DistinctCount, UnionSet
+from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.extremes import WindowExtreme
+from mesh.operators.lifting import AGGREGATES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh.functions.vectors import Vector
-    from mesh.model.types import AttributeType
     from mesh.operators.aggregates import Aggregate
-    from mesh.operators.base import Events, Longs
+    from mesh.operators.base import Bools, Events, Longs
+    from mesh.operators.expressions import Frame
     from mesh.operators.groups import Groups
+    from mesh.operators.lifting import Lifted
     from mesh.plan.bound import AggregateCall
 
 #: Groups, or instances, in one piece of state.
 _PAGE = 4096
 
 
-def make(function: str, type: AttributeType, windowed: bool) -> Aggregate:
-    """The aggregator called ``function`` with results of ``type``; MESH-O101 without one."""
-    name = function.lower()
+def make(call: AggregateCall, windowed: bool) -> Aggregate:
+    """What computes ``call``.
+
+    ``windowed``: whether events expire, so that min and max have to remember what is in the window.
+
+    Raises:
+        MeshError: MESH-O101, there is nothing that does.
+    """
+    name, type = call.function.lower(), call.type
     match name:
         case "count":
             return Count()
@@ -60,19 +69,23 @@ def make(function: str, type: AttributeType, windowed: bool) -> Aggregate:
             return ExtremeEver(type, larger=name == "maxforever", resets=False)
         case "and" | "or":
             return Conditions(every=name == "and")
+        case "distinctcount":
+            argument = call.arguments[0].type
+            assert argument is not None, "the planner refuses a bare null here"
+            return DistinctCount(argument)
+        case "unionset":
+            return UnionSet()
         case _:
             raise MeshError(
                 "MESH-O101",
-                f'aggregator "{function}" has no kernel',
+                f'aggregator "{call.function}" has no kernel',
                 detail="The planner accepted it, but this version can't compute it.",
                 hint="Do manager and worker have the same version?",
             )
 
 
 @njit(cache=True)
-def _freshen(
-    groups: Any, kind: Any, instance: Any, resets: Any, seen: Any, reset: int, fresh: Any
-) -> None:
+def _freshen(groups: Any, reset: Any, instance: Any, resets: Any, seen: Any, fresh: Any) -> None:
     """Mark rows whose group had no other since its instance was reset.
 
     ``resets``: how often each instance has been reset; ``seen``: what that was when a row of the
@@ -80,7 +93,7 @@ def _freshen(
     """
     for row in range(len(groups)):
         of = instance[row]
-        if kind[row] == reset:
+        if reset[row]:
             resets[of] += 1
         elif groups[row] >= 0:
             group = groups[row]
@@ -123,117 +136,184 @@ class Pages:
         return {page * _PAGE: piece for page, piece in self._pieces.items()}
 
 
-def _keys(piece: pa.RecordBatch) -> list[str]:
-    return [name for name in piece.schema.names if name.startswith("key") or name == "instance"]
+class _Resets:
+    """How often each instance has been reset, and what that was when each group was used last."""
+
+    def __init__(self) -> None:
+        self.resets = Columns(resets=np.int64)
+        self.seen = Columns(seen=np.int64)
+        self.pages = Pages("resets")
+        self.ever = False
+
+    def fresh(self, groups: Longs, events: Events, reached: Bools | None, version: int) -> Bools:
+        """bool[n], where a group's instance has been reset since the last row of the group.
+
+        ``reached``: which events count at all, None for all of them.
+        """
+        fresh = np.zeros(len(events), dtype=np.bool_)
+        resets = events.kind == RESET
+        if reached is not None:
+            resets &= reached
+        if self.ever or resets.any():
+            self.ever = True
+            self.resets.grow(int(events.instance.max(initial=-1)) + 1)
+            _freshen(
+                groups, resets, events.instance, self.resets["resets"], self.seen["seen"], fresh
+            )
+            self.pages.touch(events.instance[resets], version)
+        return fresh
+
+    def forget(self, instances: Longs, groups: Longs, version: int) -> None:
+        """Be as if ``instances`` and ``groups`` had never been."""
+        self.seen.forget(groups)
+        known = instances[instances < len(self.resets["resets"])]
+        self.resets.forget(known)
+        self.pages.touch(known, version)
+
+    def pieces(self) -> dict[str, pa.RecordBatch]:
+        """A piece for each page of instances."""
+        return self.pages.pieces(self._page, len(self.resets["resets"]))
+
+    def _page(self, start: int, stop: int) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pydict({"resets": self.resets["resets"][start:stop].copy()})
+
+    def restore(self, versions: Any, state: State) -> None:
+        """Take over the pieces; ``seen`` is in the pages of groups."""
+        self.ever = False
+        for start, piece in self.pages.restore(versions, state).items():
+            self.ever = True
+            self.resets.grow(start + len(piece))
+            self.resets["resets"][start : start + len(piece)] = piece.column(0).to_numpy()
+
+
+class _Site:
+    """One aggregator of the query, where it stands."""
+
+    def __init__(self, lifted: Lifted, windowed: bool) -> None:
+        self.aggregate = make(lifted.call, windowed)
+        self.listing = cast("Listing", self.aggregate) if hasattr(self.aggregate, "lists") else None
+        self.conditions = [compile_filter(condition) for condition in lifted.conditions]
+        arguments = lifted.call.arguments
+        self.argument = compile_expression(arguments[0]) if arguments else None
+
+    def reached(self, frame: Frame) -> Bools | None:
+        """bool[n], the events for which it is looked at; None for all."""
+        if not self.conditions:
+            return None
+        reached = self.conditions[0](frame)
+        for condition in self.conditions[1:]:
+            reached = reached & condition(frame)
+        return reached
+
+
+def failed(frame: Frame, events: Events) -> Bools:
+    """bool[n], where an expression failed; there is nothing to fail on in a reset."""
+    for row in [row for row in frame.failures if events.kind[row] == RESET]:
+        del frame.failures[row]
+    result = np.zeros(len(events), dtype=np.bool_)
+    result[list(frame.failures)] = True
+    return result
 
 
 class Aggregators:
-    """The aggregates ``calls``, in their order.
+    """The aggregators ``lifted`` out of a query, in their order.
 
-    ``windowed``: whether events expire, so that min and max have to remember what is in the window.
+    ``prefix``: what ``lift`` was given; ``windowed``: whether events expire.
     """
 
-    def __init__(self, calls: Sequence[AggregateCall], groups: Groups, windowed: bool) -> None:
+    def __init__(
+        self, lifted: Sequence[Lifted], groups: Groups, windowed: bool, prefix: str = ""
+    ) -> None:
         self.groups = groups
-        self._aggregates = [make(call.function, call.type, windowed) for call in calls]
-        self._listing = {
-            f"list{n}": cast("Listing", a)
-            for n, a in enumerate(self._aggregates)
-            if hasattr(a, "lists")
-        }
-        #: How often each instance has been reset, and that number when each group was last used.
-        self._resets = Columns(resets=np.int64)
-        self._seen = Columns(seen=np.int64)
-        self._ever_reset = False
+        self._prefix = prefix
+        self._sites = [_Site(one, windowed) for one in lifted]
+        #: Those that are looked at in all events share the first.
+        self._resets = [_Resets() for _ in range(1 + sum(bool(s.conditions) for s in self._sites))]
+        numbers = iter(range(1, len(self._resets)))
+        self._resets_of = [next(numbers) if s.conditions else 0 for s in self._sites]
+        self._listing = {n: s.listing for n, s in enumerate(self._sites) if s.listing is not None}
         #: Rows seen so far: the state is a function of the input up to there.
         self._rows = 0
         self._clear_pages()
 
     def _clear_pages(self) -> None:
-        self._pages = {name: Pages(name) for name in ("groups", "resets", *self._listing)}
+        self._pages = Pages("groups")
+        self._list_pages = {n: Pages(f"list{n}") for n in self._listing}
 
-    def run(
-        self, arguments: Sequence[Vector | None], groups: Longs, events: Events
-    ) -> list[Vector]:
-        """The value of each aggregate after each event; any where the group is -1."""
+    def run(self, frame: Frame, groups: Longs, events: Events) -> None:
+        """Add to ``frame`` the value of each aggregator after each event.
+
+        ``groups``: int64[n], of each event; -1 for those that reset, or don't take part.
+        """
         self._grow(len(self.groups))
-        fresh = np.zeros(len(events), dtype=np.bool_)
-        resets = events.kind == RESET
-        any_reset = bool(resets.any())
         self._rows += len(events)
-        if any_reset or self._ever_reset:
-            self._ever_reset = True
-            self._resets.grow(int(events.instance.max(initial=-1)) + 1)
-            _freshen(
-                groups, events.kind, events.instance, self._resets["resets"], self._seen["seen"],
-                RESET, fresh,
-            )  # fmt: skip
-            self._pages["resets"].touch(events.instance[resets], self._rows)
-        batch = Batch(groups, events.kind, fresh)
-        results = [
-            aggregate.run(argument, batch)
-            for aggregate, argument in zip(self._aggregates, arguments, strict=True)
-        ]
         touched = groups[groups >= 0]
-        for name, pages in self._pages.items():
-            if name != "resets":
-                pages.touch(touched, self._rows)
-        return results
+        self._pages.touch(touched, self._rows)
+        for pages in self._list_pages.values():
+            pages.touch(touched, self._rows)
+        shared: Bools | None = None
+        for number, site in enumerate(self._sites):
+            argument = site.argument(frame) if site.argument is not None else None
+            reached = site.reached(frame)
+            own = groups
+            if frame.failures:
+                own = np.where(failed(frame, events), -1, own)
+            if reached is not None:
+                own = np.where(reached, own, -1)
+                resets = self._resets[self._resets_of[number]]
+                fresh = resets.fresh(own, events, reached, self._rows)
+            else:
+                if shared is None:
+                    shared = self._resets[0].fresh(groups, events, None, self._rows)
+                fresh = shared
+            value = site.aggregate.run(argument, Batch(own, events.kind, fresh))
+            frame.add(AGGREGATES, f"{self._prefix}{number}", value)
 
     def _grow(self, groups: int) -> None:
-        self._seen.grow(groups)
-        for aggregate in self._aggregates:
-            aggregate.columns.grow(groups)
+        for resets in self._resets:
+            resets.seen.grow(groups)
+        for site in self._sites:
+            site.aggregate.columns.grow(groups)
 
-    def forget(self, instances: Longs) -> None:
-        """Drop all groups of ``instances``, so that they may begin anew."""
-        groups = self.groups.forget(instances)
-        if not len(groups):
-            return
-        for aggregate in self._listing.values():
-            aggregate.forget(groups)
-        for aggregate_ in self._aggregates:
-            aggregate_.columns.forget(groups)
-        self._seen.forget(groups)
-        reset = instances[instances < len(self._resets["resets"])]
-        self._resets.forget(reset)
+    def forget(self, instances: Longs, groups: Longs) -> None:
+        """Drop ``groups`` of ``instances``, so that they may begin anew."""
+        groups = groups[groups < len(self._resets[0].seen["seen"])]
         # A call without rows changes the state as well.
         self._rows += 1
-        for name, pages in self._pages.items():
-            pages.touch(reset if name == "resets" else groups, self._rows)
+        for listing in self._listing.values():
+            listing.forget(groups)
+        for site in self._sites:
+            site.aggregate.columns.forget(groups)
+        for resets in self._resets:
+            resets.forget(instances, groups, self._rows)
+        for pages in (self._pages, *self._list_pages.values()):
+            pages.touch(groups, self._rows)
 
     def snapshot(self) -> State:
         """Pieces for each page of groups, and for the instances that have been reset."""
         count = len(self.groups)
         self._grow(count)
-        pieces: dict[str, pa.RecordBatch] = {}
-        for name, pages in self._pages.items():
-            match name:
-                case "groups":
-                    pieces |= pages.pieces(self._page, count)
-                case "resets":
-                    pieces |= pages.pieces(self._resets_page, len(self._resets["resets"]))
-                case _:
-                    pieces |= pages.pieces(self._listing[name].lists, count)
-        return State(
-            pieces,
-            {
-                "rows": self._rows,
-                "versions": {name: pages.versions() for name, pages in self._pages.items()},
-                "free": self.groups.free.tolist(),
-            },
-        )
+        pieces = self._pages.pieces(self._page, count)
+        for number, listing in self._listing.items():
+            pieces |= self._list_pages[number].pieces(listing.lists, count)
+        versions = {"groups": self._pages.versions()}
+        versions |= {f"list{n}": pages.versions() for n, pages in self._list_pages.items()}
+        own = prefixed({str(n): State(r.pieces()) for n, r in enumerate(self._resets)})
+        resets = [resets.pages.versions() for resets in self._resets]
+        scalars = {
+            "rows": self._rows,
+            "versions": versions,
+            "resets": resets,
+            "free": self.groups.free.tolist(),
+        }
+        return State({**pieces, **own.pieces}, scalars)
 
     def restore(self, state: State) -> None:
-        """Take over what ``snapshot`` gave."""
+        """Take over what ``snapshot`` gave, groups included."""
         scalars: Any = state.scalars
         self._rows = scalars["rows"]
         self._clear_pages()
-        restored = {
-            name: pages.restore(scalars["versions"][name], state)
-            for name, pages in self._pages.items()
-        }
-        pages = restored.pop("groups")
+        pages = self._pages.restore(scalars["versions"]["groups"], state)
         self.groups.restore(
             {start: piece.select(_keys(piece)).columns for start, piece in pages.items()},
             np.array(scalars["free"], dtype=np.int64),
@@ -243,17 +323,15 @@ class Aggregators:
             for name, columns in self._columns():
                 for field, column in columns.arrays.items():
                     column[start : start + len(piece)] = piece.column(f"{name}.{field}").to_numpy()
-        self._ever_reset = False
-        for start, piece in restored.pop("resets").items():
-            self._ever_reset = True
-            self._resets.grow(start + len(piece))
-            self._resets["resets"][start : start + len(piece)] = piece.column(0).to_numpy()
-        for name, lists in restored.items():
-            self._listing[name].fill(lists)
+        for number, resets in enumerate(self._resets):
+            resets.restore(scalars["resets"][number], part(state, str(number)))
+        for number, listing in self._listing.items():
+            versions = scalars["versions"][f"list{number}"]
+            listing.fill(self._list_pages[number].restore(versions, state))
 
     def _columns(self) -> list[tuple[str, Columns]]:
-        own = [(str(index), a.columns) for index, a in enumerate(self._aggregates)]
-        return [*own, ("own", self._seen)]
+        own = [(str(number), site.aggregate.columns) for number, site in enumerate(self._sites)]
+        return own + [(f"resets{number}", r.seen) for number, r in enumerate(self._resets)]
 
     def _page(self, start: int, stop: int) -> pa.RecordBatch:
         instance, *keys = self.groups.to_arrow(start, stop)
@@ -264,5 +342,6 @@ class Aggregators:
                 arrays[f"{name}.{field}"] = pa.array(column[start:stop].copy())
         return pa.RecordBatch.from_pydict(arrays)
 
-    def _resets_page(self, start: int, stop: int) -> pa.RecordBatch:
-        return pa.RecordBatch.from_pydict({"resets": self._resets["resets"][start:stop].copy()})
+
+def _keys(piece: pa.RecordBatch) -> list[str]:
+    return [name for name in piece.schema.names if name.startswith("key") or name == "instance"]

@@ -95,6 +95,8 @@ def _extremes(
     for row in range(len(groups)):
         group = groups[row]
         if group < 0:
+            none[row] = True
+            some = True
             continue
         if fresh[row]:
             _clear(links, pool, heads, tails, group)

@@ -29,10 +29,13 @@ class Groups:
     """The numbers given so far, in the order of first appearance, the freed ones first.
 
     Without columns to group by, an instance is one group, whose number is the instance's own.
+
+    ``nulls_are_text``: whether a null string is the same as the text ``null``.
     """
 
-    def __init__(self, types: Sequence[AttributeType]) -> None:
+    def __init__(self, types: Sequence[AttributeType], *, nulls_are_text: bool = True) -> None:
         self._types = tuple(types)
+        self._nulls_are_text = nulls_are_text
         #: A group's key: instance, which columns are null, and a number for each column's value.
         self._rows = Rows(len(types) + 2)
         self._texts = [Texts() if t is AttributeType.STRING else None for t in types]
@@ -56,15 +59,37 @@ class Groups:
         rows[:, 0] = instance
         rows[:, 1] = 0
         for column, (key, texts) in enumerate(zip(keys, self._texts, strict=True)):
-            if texts is not None:
-                rows[:, column + 2] = texts.number(key.values.fill_null("null"))
-                continue
-            values, nulls = _bits(key)
+            values, nulls = self._codes(key, texts)
             rows[:, column + 2] = values
             if nulls is not None:
                 rows[:, 1] += nulls.astype(np.int64) << column
                 rows[:, column + 2] = np.where(nulls, 0, rows[:, column + 2])
         return self._rows.number(rows, resets)
+
+    def _codes(self, key: Vector, texts: Texts | None) -> tuple[Any, Bools | None]:
+        if texts is None:
+            return _bits(key)
+        if self._nulls_are_text or not key.values.null_count:
+            return texts.number(key.values.fill_null("null")), None
+        return texts.number(key.values.fill_null("")), key.null_mask
+
+    def renumber(self, instance: Longs, values: pa.Array[Any]) -> Longs:
+        """The groups of a single column's ``values`` as ``to_arrow`` gives them."""
+        rows = np.zeros((len(instance), 3), dtype=np.int64)
+        rows[:, 0] = instance
+        self._fill(rows, 0, values)
+        return self._rows.number(rows, np.zeros(len(rows), dtype=np.bool_))
+
+    def _fill(self, rows: Longs, column: int, values: Any) -> None:
+        nulls = values.is_null().to_numpy(zero_copy_only=False)
+        rows[:, 1] += nulls.astype(np.int64) << column
+        texts = self._texts[column]
+        codes = (
+            values.fill_null(0).to_numpy(zero_copy_only=False)
+            if texts is None
+            else texts.number(values.fill_null(""))
+        )
+        rows[:, column + 2] = np.where(nulls, 0, codes)
 
     def instance_of(self, start: int, stop: int) -> Longs:
         """The instances of the groups numbered ``start`` to below ``stop``; ``FREE`` for none."""
@@ -95,10 +120,11 @@ class Groups:
         keys = self._rows.keys[start:stop]
         for column, texts in enumerate(self._texts):
             values = keys[:, column + 2]
-            if texts is not None:
-                columns.append(texts.take(values))
+            nulls = (keys[:, 1] >> column & 1).astype(np.bool_)
+            if texts is None:
+                columns.append(pa.array(values, mask=nulls))
             else:
-                columns.append(pa.array(values, mask=(keys[:, 1] >> column & 1).astype(np.bool_)))
+                columns.append(texts.take(pa.array(values, mask=nulls)))
         return columns
 
     def restore(self, pages: Mapping[int, Sequence[Any]], free: Longs) -> None:
@@ -114,13 +140,8 @@ class Groups:
         for start, (instances, *columns) in pages.items():
             part = rows[start : start + len(instances)]
             part[:, 0] = instances.to_numpy()
-            for column, (values, texts) in enumerate(zip(columns, self._texts, strict=True)):
-                if texts is not None:
-                    part[:, column + 2] = texts.number(values)
-                else:
-                    nulls = values.is_null().to_numpy(zero_copy_only=False)
-                    part[:, 1] += nulls.astype(np.int64) << column
-                    part[:, column + 2] = values.fill_null(0).to_numpy(zero_copy_only=False)
+            for column, values in enumerate(columns):
+                self._fill(part, column, values)
         self._rows.restore(rows, free)
 
 

@@ -250,8 +250,8 @@ class Texts:
         )  # fmt: skip
         return out
 
-    def take(self, numbers: Longs) -> pa.Array[Any]:
-        """The texts of ``numbers``."""
+    def take(self, numbers: pa.Array[Any]) -> pa.Array[Any]:
+        """The texts of ``numbers``, null for null."""
         ends: Any = self._ends[: self._count + 1].astype(np.int32)
         used: Any = self._arena[: int(ends[-1])]
         texts = pa.StringArray.from_buffers(self._count, pa.py_buffer(ends), pa.py_buffer(used))

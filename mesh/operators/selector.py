@@ -7,7 +7,6 @@ each group, in the order in which the groups came.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,28 +14,22 @@ import pyarrow as pa
 from numba import njit
 
 from mesh.language.syntax import EventKind
-from mesh.operators.aggregators import Aggregators
-from mesh.operators.base import CURRENT, EXPIRED, RESET, State
+from mesh.operators.aggregators import Aggregators, failed
+from mesh.operators.base import CURRENT, EXPIRED, State, part, prefixed
 from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.groups import Groups
-from mesh.plan.bound import (
-    OUTPUT_STEP,
-    AggregateCall,
-    BinaryExpression,
-    BoundExpression,
-    Column,
-    FunctionCall,
-    TableCheck,
-    UnaryExpression,
-)
+from mesh.operators.lifting import Lifted, lift
+from mesh.operators.ordering import begins, in_order, limited
+from mesh.plan.bound import OUTPUT_STEP
 
 if TYPE_CHECKING:
+    from mesh.functions.vectors import Vector
     from mesh.operators.base import Bools, Events, Longs
     from mesh.operators.expressions import Frame
     from mesh.plan.bound import BoundQuery
 
-#: The step of columns that hold the values of aggregates.
-_AGGREGATES = -3
+#: Before the numbers of aggregates in ``having``.
+_HAVING = "having"
 
 
 class Selector:
@@ -50,21 +43,27 @@ class Selector:
         self._schema = query.target.arrow
         self._types = [attribute.type for attribute in query.target.attributes]
         self._kind = query.events
-        calls: list[AggregateCall] = []
+        self._order_by = [
+            (compile_expression(order.column), order.direction) for order in query.order_by
+        ]
+        self._limit, self._offset = query.limit, query.offset
+        self._group_by = query.group_by
+        lifted: list[Lifted] = []
         self._outputs = [
-            (output.name, compile_expression(_lift(output.expression, calls)))
+            (output.name, compile_expression(lift(output.expression, lifted)))
             for output in query.outputs
         ]
-        having = _lift(query.having, calls) if query.having is not None else None
+        in_having: list[Lifted] = []
+        having = query.having and lift(query.having, in_having, _HAVING)
         self._having = compile_filter(having) if having is not None else None
-        self._group_by = query.group_by
-        self._arguments = [
-            compile_expression(call.arguments[0]) if call.arguments else None for call in calls
-        ]
-        self._thins_out = batch and bool(calls or query.group_by)
         self._groups = Groups([column.type for column in query.group_by])
-        self._aggregators = Aggregators(calls, self._groups, windowed) if calls else None
-        self._needs_groups = bool(calls) or (self._thins_out and bool(query.group_by))
+        self._aggregators = Aggregators(lifted, self._groups, windowed) if lifted else None
+        # They see what goes on alone, in one group, and nothing resets them.
+        self._in_having = (
+            Aggregators(in_having, Groups(()), windowed, _HAVING) if in_having else None
+        )
+        self._thins_out = batch and bool(lifted or in_having or query.group_by)
+        self._needs_groups = bool(lifted) or (self._thins_out and bool(query.group_by))
 
     def process(self, frame: Frame, events: Events) -> Events:
         """The output rows of ``events``, whose attributes are in ``frame``, current or expired."""
@@ -74,34 +73,48 @@ class Selector:
             keys = [frame.column(column) for column in self._group_by]
             groups = self._groups.number(keys, events.instance, events.kind)
         if self._aggregators is not None and groups is not None:
-            self._aggregate(self._aggregators, frame, groups, events)
+            if frame.failures:
+                groups = np.where(failed(frame, events), -1, groups)
+            self._aggregators.run(frame, groups, events)
         vectors = [(name, evaluate(frame)) for name, evaluate in self._outputs]
         going = self._of_kind(events)
-        if self._having is not None:
+        if self._having is not None or self._order_by:
             for name, vector in vectors:
                 frame.add(OUTPUT_STEP, name, vector)
+        if self._having is not None:
+            if self._in_having is not None:
+                self._in_having.groups.number((), events.instance, events.kind)
+                self._in_having.run(frame, np.where(going, events.instance, -1), events)
             going = going & self._having(frame)
         if frame.failures:
-            going = going & ~_failed(frame, events)
+            going = going & ~failed(frame, events)
         rows = pa.RecordBatch.from_arrays(
             [v.to_arrow(count, t) for (_, v), t in zip(vectors, self._types, strict=True)],
             schema=self._schema,
         )
         made = events.with_rows(rows)
         if self._thins_out:
-            return made.take(self._last_ones(events, groups, going))
-        return made.where(going)
+            kept = self._last_ones(events, groups, going)
+            return self._ordered(frame, made.take(kept), kept)
+        if self._order_by:
+            return self._ordered(frame, made.where(going), np.flatnonzero(going))
+        return self._limited(made.where(going))
 
-    def _aggregate(
-        self, aggregators: Aggregators, frame: Frame, groups: Longs, events: Events
-    ) -> None:
-        arguments = [
-            evaluate(frame) if evaluate is not None else None for evaluate in self._arguments
-        ]
-        if frame.failures:
-            groups = np.where(_failed(frame, events), -1, groups)
-        for index, result in enumerate(aggregators.run(arguments, groups, events)):
-            frame.add(_AGGREGATES, str(index), result)
+    def _ordered(self, frame: Frame, made: Events, kept: Longs) -> Events:
+        """``made`` in order; ``kept``: its rows' places in ``frame``."""
+        if self._order_by and len(made):
+            columns: list[Vector] = [evaluate(frame) for evaluate, _ in self._order_by]
+            keys = [
+                (vector.spread(frame.length).take(kept) if frame.length != 1 else vector, direction)
+                for vector, (_, direction) in zip(columns, self._order_by, strict=True)
+            ]
+            made = made.take(in_order(made, keys))
+        return self._limited(made)
+
+    def _limited(self, made: Events) -> Events:
+        if self._limit is None and self._offset is None:
+            return made
+        return made.where(limited(made, self._limit, self._offset))
 
     def _of_kind(self, events: Events) -> Bools:
         match self._kind:
@@ -122,39 +135,24 @@ class Selector:
 
     def forget(self, instances: Longs) -> None:
         """Drop all groups of ``instances``."""
+        groups = self._groups.forget(instances)
         if self._aggregators is not None:
-            self._aggregators.forget(instances)
-        else:
-            self._groups.forget(instances)
+            self._aggregators.forget(instances, groups)
+        if self._in_having is not None:
+            self._in_having.forget(instances, self._in_having.groups.forget(instances))
 
     def snapshot(self) -> State:
         """The aggregates of all groups."""
-        return State() if self._aggregators is None else self._aggregators.snapshot()
+        return prefixed({name: a.snapshot() for name, a in self._all()})
 
     def restore(self, state: State) -> None:
         """Take over the aggregates."""
-        if self._aggregators is not None:
-            self._aggregators.restore(state)
+        for name, aggregators in self._all():
+            aggregators.restore(part(state, name))
 
-
-def _failed(frame: Frame, events: Events) -> Bools:
-    """bool[n], where an expression failed; there is nothing to fail on in a reset."""
-    for row in [row for row in frame.failures if events.kind[row] == RESET]:
-        del frame.failures[row]
-    failed = np.zeros(len(events), dtype=np.bool_)
-    failed[list(frame.failures)] = True
-    return failed
-
-
-def begins(events: Events) -> Bools:
-    """bool[n], whether a chunk begins with an event; a chunk is of one instance."""
-    first = np.ones(len(events), dtype=np.bool_)
-    if len(events) > 1:
-        same = np.ones(len(events) - 1, dtype=np.bool_)
-        for column in (events.order, events.clock_ms, events.path, events.chunk, events.instance):
-            same &= column[1:] == column[:-1]
-        first[1:] = ~same
-    return first
+    def _all(self) -> list[tuple[str, Aggregators]]:
+        found = (("select", self._aggregators), (_HAVING, self._in_having))
+        return [(name, aggregators) for name, aggregators in found if aggregators is not None]
 
 
 @njit(cache=True)
@@ -177,23 +175,3 @@ def _last_of_groups(begin: Any, groups: Any, going: Any, scratch: Any, out: Any)
             count += 1
         out[scratch[group, 1]] = row
     return count
-
-
-def _lift(expression: BoundExpression, calls: list[AggregateCall]) -> BoundExpression:
-    """``expression`` with columns for its aggregates, which are added to ``calls``."""
-    match expression:
-        case AggregateCall():
-            if expression not in calls:
-                calls.append(expression)
-            return Column(str(calls.index(expression)), expression.type, _AGGREGATES)
-        case UnaryExpression() | TableCheck():
-            return replace(expression, operand=_lift(expression.operand, calls))
-        case BinaryExpression():
-            left, right = _lift(expression.left, calls), _lift(expression.right, calls)
-            return replace(expression, left=left, right=right)
-        case FunctionCall():
-            return replace(
-                expression, arguments=tuple(_lift(a, calls) for a in expression.arguments)
-            )
-        case _:
-            return expression

@@ -1,0 +1,83 @@
+"""Aggregators taken out of the expressions they stand in, each with what has to hold for its turn.
+
+The reference engine looks at the right side of ``and`` and ``or`` only where the left does not
+decide, and at one branch of ``ifThenElse``.  An aggregator that stands there takes part only in
+those events: in ``sum(a) > 5 and count() > 2`` it counts from the sixth on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from mesh.language.syntax import BinaryOperator, UnaryOperator
+from mesh.model.types import AttributeType
+from mesh.plan.bound import (
+    AggregateCall,
+    BinaryExpression,
+    BoundExpression,
+    Column,
+    FunctionCall,
+    TableCheck,
+    UnaryExpression,
+)
+
+#: The step of columns that hold the values of aggregates.
+AGGREGATES = -3
+
+
+@dataclass(frozen=True, slots=True)
+class Lifted:
+    """An aggregator, and the conditions that must all be true for it to be looked at.
+
+    Its arguments, and the conditions, may name the values of those lifted before it.
+    """
+
+    call: AggregateCall
+    conditions: tuple[BoundExpression, ...] = ()
+
+
+def lift(
+    expression: BoundExpression,
+    lifted: list[Lifted],
+    prefix: str = "",
+    conditions: tuple[BoundExpression, ...] = (),
+) -> BoundExpression:
+    """``expression`` with columns for its aggregators, which are added to ``lifted``.
+
+    Column n of step ``AGGREGATES`` is called ``prefix`` and the place in ``lifted``.
+    """
+
+    def below(part: BoundExpression, *more: BoundExpression) -> BoundExpression:
+        return lift(part, lifted, prefix, (*conditions, *more))
+
+    match expression:
+        case AggregateCall():
+            arguments = tuple(below(argument) for argument in expression.arguments)
+            found = Lifted(replace(expression, arguments=arguments), conditions)
+            if found not in lifted:
+                lifted.append(found)
+            return Column(f"{prefix}{lifted.index(found)}", expression.type, AGGREGATES)
+        case UnaryExpression() | TableCheck():
+            return replace(expression, operand=below(expression.operand))
+        case BinaryExpression(operator, left, right):
+            left = below(left)
+            match operator:
+                case BinaryOperator.AND:
+                    right = below(right, left)
+                case BinaryOperator.OR:
+                    right = below(right, _not(left))
+                case _:
+                    right = below(right)
+            return replace(expression, left=left, right=right)
+        case FunctionCall("ifthenelse", (condition, yes, no)) if not expression.is_script:
+            condition = below(condition)
+            branches = below(yes, condition), below(no, _not(condition))
+            return replace(expression, arguments=(condition, *branches))
+        case FunctionCall():
+            return replace(expression, arguments=tuple(below(a) for a in expression.arguments))
+        case _:
+            return expression
+
+
+def _not(condition: BoundExpression) -> BoundExpression:
+    return UnaryExpression(UnaryOperator.NOT, condition, AttributeType.BOOL)
