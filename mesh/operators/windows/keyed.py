@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _TIME, _INSTANCE = "#time", "#instance"
 #: Rows that nobody needs any more, before the store is swept.
 _SWEEP_ROWS = 65_536
+#: What a loop adds to the lines out when it needs room for more.
+_NO_ROOM = 1 << 40
 #: The registers of so many instances are no piece of their own.
 _FEW_INSTANCES = 16
 
@@ -61,7 +63,7 @@ class Plan:
     ``registers``: how many each instance has; ``start``: what they begin with where it is not 0;
     ``finds``: the list that joins look into.  ``listed``: the lists that can't be told from which
     rows there are, and are stored as they are.  ``columns``: attributes of type long that the loop
-    needs, at most two.
+    needs, at most two; ``replaces``: whether it gives the first of them another value.
     """
 
     loop: Callable[..., None]
@@ -72,6 +74,7 @@ class Plan:
     finds: int = m.A_HEAD
     listed: tuple[int, ...] = ()
     columns: tuple[str, ...] = ()
+    replaces: bool = False
 
 
 class KeyedWindow:
@@ -116,13 +119,15 @@ class KeyedWindow:
         if count:
             self._grow_registers(int(events.instance.max()) + 1)
         self._grow(2 * count)
-        out = np.empty(
-            (3 * count + 2 * self._present() + 2 * len(self._reg) + 16, m.OUT_COLUMNS),
-            dtype=np.int64,
-        )
+        size = 3 * count + 2 * self._present() + 2 * len(self._reg) + 16
+        out = np.empty((size, m.OUT_COLUMNS), dtype=np.int64)
         meta[m.M_OUT] = 0
         clocks = np.ascontiguousarray(timeline.clocks_ms)
         self._plan.loop(ev, clocks, par, self._node, self._reg, self._heap, meta, out)
+        while meta[m.M_OUT] >= _NO_ROOM:
+            meta[m.M_OUT] -= _NO_ROOM
+            out = np.concatenate([out, np.empty_like(out)])
+            self._plan.loop(ev, clocks, par, self._node, self._reg, self._heap, meta, out)
         par[m.P_BEFORE] = timeline.now_ms
         self._keep(events, ev)
         made = self._emit(events, out[: meta[m.M_OUT]])
@@ -178,8 +183,12 @@ class KeyedWindow:
         rows = events.rows
         if rows.schema.names != self._schema.names:
             rows = rows.select(self._schema.names)
+        attributes: list[pa.Array[Any]] = list(rows.columns)
+        if self._plan.replaces:
+            at = self._schema.get_field_index(self._plan.columns[0])
+            attributes[at] = pa.array(ev[m.E_ARG])
         arrays = [
-            *rows.columns,
+            *attributes,
             pa.array(ev[m.E_KEPT]),
             pa.array(ev[m.E_INSTANCE].astype(np.int32)),
         ]

@@ -41,10 +41,11 @@ A_HEAD, A_TAIL, A_COUNT, A_ROW, B_HEAD, B_TAIL, B_COUNT, B_ROW, ALARM, ALARM_NUM
 OWN = 10
 
 #: Counters: the first free node, nodes in use, pending timers, timers set so far, lines out, pieces
-#: out, steps done, and the event before.
+#: out, steps done, the event before, and where a loop is to go on that found no room in ``out``.
 (
     M_FREE, M_USED, M_HEAP, M_NUMBER, M_OUT, M_PIECE, M_STEPS, M_ORDER, M_CLOCK, M_PATH, M_CHUNK,
-) = range(11)  # fmt: skip
+    M_RESUME,
+) = range(12)  # fmt: skip
 COUNTERS = 16
 
 #: What a run is told: number of its first event, time to go to, that of the run before, number of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mesh.operators.windows import external_batch, sliding, tumbling
 from mesh.operators.windows import machine as m
-from mesh.operators.windows import sliding, tumbling
 from mesh.operators.windows.keyed import KeyedWindow, Plan, WindowOperator
 from mesh.plan.bound import Constant
 
@@ -96,11 +96,35 @@ def _batch(window: Window) -> Plan:
     )
 
 
+def _external_time_batch(window: Window) -> Plan:
+    start = window.arguments[2] if len(window.arguments) > 2 else None
+    kind = 0 if start is None else 1 if isinstance(start, Constant) else 2
+    replaces = _number(window, 4)
+    arguments = (
+        _number(window, 1),
+        kind,
+        _number(window, 2) if kind == 1 else 0,
+        _number(window, 3),
+        replaces,
+    )
+    return Plan(
+        external_batch.external_time_batch_loop,
+        arguments,
+        external_batch.REGISTERS,
+        external_batch.BEGIN,
+        is_batch=True,
+        finds=m.B_HEAD,
+        columns=(_column(window, 0), *((_column(window, 2),) if kind == 2 else ())),
+        replaces=replaces != 0,
+    )
+
+
 #: By the window's name, what makes its operator.
 PLANS: dict[str, Maker] = {
     "batch": _keyed(_batch),
     "delay": _keyed(_delay),
     "externalTime": _keyed(_external_time),
+    "externalTimeBatch": _keyed(_external_time_batch),
     "length": _keyed(_length),
     "lengthBatch": _keyed(_length_batch),
     "time": _keyed(_time),
