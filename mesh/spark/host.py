@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from mesh.errors import MeshError
+from mesh.model.app import Format
 from mesh.operators.executor import Executor, InputRun
 from mesh.plan.build import bind_group
 from mesh.spark import emit
@@ -168,7 +169,11 @@ class _Run:
 
         outputs = [channel.stream.name for channel in self._wiring.group.outputs]
         partition = Partition(
-            Executor(bind_group(self._wiring.group), outputs),
+            Executor(
+                bind_group(self._wiring.group),
+                outputs,
+                salt=self._wiring.producer(str(self._number)),
+            ),
             {i.channel.stream.name: StreamClock() for i in self._inputs.values()},
         )
         local = self._local
@@ -223,7 +228,10 @@ class _Run:
         )
         time_ms = kernels.coalesce(own_ms, pa.array(broker_ms)).to_numpy(zero_copy_only=False)
         self._partition.clocks[schema.name].take(time_ms, own_ms[-1].is_valid)
-        yield from self._run([InputRun(schema.name, sequence, time_ms, decoded.rows)])
+        # What a client sends as one message goes on at once, as an array does in the reference
+        # engine; what our own sinks put into one has no such meaning.
+        chunk = sequence if group_input.channel.format is Format.JSON else None
+        yield from self._run([InputRun(schema.name, sequence, time_ms, decoded.rows, chunk)])
 
     def _run(self, inputs: list[InputRun]) -> Iterator[pa.RecordBatch]:
         assert self._partition is not None
