@@ -12,19 +12,27 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import pyarrow as pa
 
-from mesh.errors import MeshError
 from mesh.operators.base import OWN_TIMER, RESET, State, Stateful, merge, part, prefixed
 from mesh.operators.expressions import Frame, compile_filter
-from mesh.operators.patterns import Pattern
-from mesh.operators.selector import Selector
+from mesh.operators.patterns import make_pattern
+from mesh.operators.results import Results
 from mesh.operators.windows import make_window
-from mesh.plan.bound import BoundFilter, BoundPattern, BoundStream, BoundStreamFunction, Window
+from mesh.plan.bound import (
+    BoundFilter,
+    BoundJoin,
+    BoundPattern,
+    BoundStream,
+    BoundStreamFunction,
+    SourceKind,
+    Window,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mesh.functions.vectors import Mask
     from mesh.operators.base import Events, Longs, Timeline
+    from mesh.operators.joins.query import JoinQuery
     from mesh.operators.stream_functions import StreamFunction
     from mesh.operators.windows import WindowOperator
     from mesh.plan.bound import BoundHandler, BoundQuery
@@ -146,11 +154,18 @@ class StreamQuery:
         self._stream = source.schema.name
         self._handlers = Handlers(source.handlers, self._input, timer_path)
         self._window = self._handlers.window
-        self._results = Results(query, self._window is not None, self._is_batch, timer_path)
+        self._results = Results(
+            query, self._is_windowed(source), self._is_batch(source), timer_path
+        )
         self.failures = Failures()
 
-    @property
-    def _is_batch(self) -> bool:
+    def _is_windowed(self, source: BoundStream) -> bool:
+        return self._window is not None or source.kind is SourceKind.WINDOW
+
+    def _is_batch(self, source: BoundStream) -> bool:
+        """The engine takes whatever comes out of a named window as a batch."""
+        if source.kind is SourceKind.WINDOW:
+            return True
         return self._window is not None and self._window.is_batch
 
     def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Events:
@@ -194,23 +209,25 @@ class PatternQuery:
         self._schemas = {step.schema.name: step.schema.arrow for step in source.steps}
         self._streams = query.input_streams
         self._timer_path = timer_path
-        self._pattern = Pattern(query, source)
+        self._pattern = make_pattern(query, source)
         self._results = Results(query, False, False, timer_path)
         self.failures = Failures()
 
     def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Events:
         """What the matches that the events complete make of it."""
         merged = [merge(inputs.get(name, ()), self._schemas[name]) for name in self._streams]
-        matches = placed(self._pattern.process(merged), self._timer_path)
+        matches = placed(self._pattern.process(merged, timeline), self._timer_path)
         frame = self._pattern.frame(matches).timed(matches)
         return self._results.process(frame, matches, timeline)
 
     def next_time(self) -> int | None:
-        """When the next timer of the rate is due; patterns have none."""
-        return self._results.next_time()
+        """When the next timer of an absent event or of the rate is due."""
+        times = (self._pattern.next_time(), self._results.next_time())
+        return min((time for time in times if time is not None), default=None)
 
     def forget(self, instances: Longs) -> None:
         """Drop these instances."""
+        self._pattern.forget(instances)
         self._results.forget(instances)
 
     def snapshot(self) -> State:
@@ -223,39 +240,13 @@ class PatternQuery:
         self._results.restore(part(state, "select"))
 
 
-class Results:
-    """The selector, and behind it the output rate."""
-
-    def __init__(self, query: BoundQuery, windowed: bool, batch: bool, timer_path: int) -> None:
-        if query.rate is not None:
-            raise MeshError("MESH-O102", "output rates have no operator")
-        del batch, timer_path
-        self._selector = Selector(query, windowed)
-
-    def process(self, frame: Frame, events: Events, timeline: Timeline) -> Events:
-        """The output rows of ``events``, whose attributes are in ``frame``."""
-        del timeline
-        return self._selector.process(frame, events)
-
-    def next_time(self) -> int | None:
-        """When the rate's next timer is due."""
-        return None
-
-    def forget(self, instances: Longs) -> None:
-        """Drop these instances."""
-
-    def snapshot(self) -> State:
-        """The aggregates."""
-        return self._selector.snapshot()
-
-    def restore(self, state: State) -> None:
-        """Take over the aggregates."""
-        self._selector.restore(state)
-
-
-def start(query: BoundQuery, timer_path: int) -> StreamQuery | PatternQuery:
+def start(query: BoundQuery, timer_path: int) -> StreamQuery | PatternQuery | JoinQuery:
     """The operators of ``query``, with nothing in them yet."""
     if isinstance(query.input, BoundPattern):
         return PatternQuery(query, query.input, timer_path)
-    assert isinstance(query.input, BoundStream), "the planner refuses joins"
+    if isinstance(query.input, BoundJoin):
+        # The sides of a join are made of what is above.
+        from mesh.operators.joins.query import JoinQuery
+
+        return JoinQuery(query, query.input, timer_path)
     return StreamQuery(query, query.input, timer_path)

@@ -1,0 +1,336 @@
+"""From a step's filter to what is asked of its events alone, and a program for the rest.
+
+What names only the step's own event is evaluated for a whole batch at once: an event that fails it
+is never shown to a partial match.  The rest is a program over numbers (``program``).  Parts of it
+that name one event, but are more than the program's operations, are evaluated for the batch too and
+are attributes of the event then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mesh.functions.kernels import meeting_type
+from mesh.language.syntax import BinaryOperator, UnaryOperator
+from mesh.model.types import AttributeType
+from mesh.operators.expressions import conjuncts
+from mesh.operators.patterns import program as op
+from mesh.plan.bound import (
+    BinaryExpression,
+    BoundExpression,
+    Column,
+    Constant,
+    EventIsNull,
+    FunctionCall,
+    TableCheck,
+    UnaryExpression,
+    operands,
+    walk,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mesh.operators.patterns.world import Array
+    from mesh.plan.bound import BoundStep
+
+_WIDE = frozenset({AttributeType.FLOAT, AttributeType.DOUBLE})
+_ARITHMETIC = {
+    BinaryOperator.ADD: (op.ADD, op.ADD_F),
+    BinaryOperator.SUBTRACT: (op.SUBTRACT, op.SUBTRACT_F),
+    BinaryOperator.MULTIPLY: (op.MULTIPLY, op.MULTIPLY_F),
+    BinaryOperator.DIVIDE: (op.DIVIDE, op.DIVIDE_F),
+    BinaryOperator.MODULO: (op.MODULO, op.MODULO_F),
+}
+_COMPARISON = {
+    BinaryOperator.EQUAL: (op.EQUAL, op.EQUAL_F),
+    BinaryOperator.LESS: (op.LESS, op.LESS_F),
+    BinaryOperator.LESS_OR_EQUAL: (op.LESS_EQUAL, op.LESS_EQUAL_F),
+    BinaryOperator.GREATER: (op.GREATER, op.GREATER_F),
+    BinaryOperator.GREATER_OR_EQUAL: (op.GREATER_EQUAL, op.GREATER_EQUAL_F),
+}
+
+
+class Needs(Exception):
+    """A part of a condition names several events, and is more than a program can compute."""
+
+    def __init__(self, part: BoundExpression) -> None:
+        super().__init__()
+        self.part = part
+
+
+@dataclass(slots=True)
+class Attributes:
+    """What programs read of the events of one stream: expressions over one, step 0."""
+
+    expressions: list[BoundExpression] = field(default_factory=list)
+
+    def number(self, expression: BoundExpression) -> int:
+        """The column of an expression, the same for an equal one."""
+        if expression not in self.expressions:
+            self.expressions.append(expression)
+        return self.expressions.index(expression)
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """The place in a program of what an expression is without its event."""
+
+    row: int
+    expression: BoundExpression
+
+
+@dataclass(slots=True)
+class Programs:
+    """The conditions of all steps.
+
+    ``static``: by step, the condition on its own event alone; ``bounds``: by step, the first row of
+    its program and that behind the last; ``attributes``: by stream.
+    """
+
+    static: list[BoundExpression | None] = field(default_factory=list)
+    bounds: list[tuple[int, int]] = field(default_factory=list)
+    rows: list[tuple[int, int | float, int, int]] = field(default_factory=list)
+    attributes: dict[str, Attributes] = field(default_factory=dict)
+    defaults: list[Default] = field(default_factory=list)
+    #: Constant strings: the row that compares with each.
+    texts: list[tuple[int, str]] = field(default_factory=list)
+
+    def arrays(self) -> tuple[Array, Array]:
+        """The program as whole numbers, and the same memory as doubles."""
+        table = np.zeros((len(self.rows), op.PROGRAM_COLUMNS), dtype=np.int64)
+        floats = table.view(np.float64)
+        for number, (operation, a, b, c) in enumerate(self.rows):
+            table[number] = (operation, 0, b, c)
+            (floats if operation == op.FLOATING else table)[number, 1] = a
+        return table, floats
+
+
+def compile_conditions(steps: Sequence[BoundStep], counted: frozenset[int]) -> Programs:
+    """The conditions of a pattern's steps; ``counted`` are those that take several events.
+
+    Raises:
+        Needs: a part can't be computed.
+    """
+    programs = Programs()
+    for step in steps:
+        programs.attributes.setdefault(step.schema.name, Attributes())
+    for number, step in enumerate(steps):
+        condition = step.filter
+        static: list[BoundExpression] = []
+        rest: list[BoundExpression] = []
+        for conjunct in conjuncts(condition) if condition is not None else ():
+            (static if _is_own(conjunct, number) else rest).append(conjunct)
+        programs.static.append(_moved(reduce(_both, static)) if static else None)
+        start = len(programs.rows)
+        compiler = _Compiler(programs, steps, number, counted)
+        for conjunct in rest:
+            compiler.emit(conjunct)
+            compiler.add(op.TEST)
+        programs.bounds.append((start, len(programs.rows)))
+    return programs
+
+
+def _both(left: BoundExpression, right: BoundExpression) -> BoundExpression:
+    return BinaryExpression(BinaryOperator.AND, left, right, AttributeType.BOOL)
+
+
+def _is_own(expression: BoundExpression, step: int) -> bool:
+    """Whether it names nothing but the event at ``step`` as it comes."""
+    for part in walk(expression):
+        if isinstance(part, Column) and part.step >= 0 and (part.step, part.index) != (step, None):
+            return False
+        if isinstance(part, EventIsNull):
+            return False
+    return True
+
+
+def _events(expression: BoundExpression) -> set[tuple[int, int | None]]:
+    """The events that an expression names: step and index."""
+    found: set[tuple[int, int | None]] = set()
+    for part in walk(expression):
+        if isinstance(part, Column) and part.step >= 0:
+            found.add((part.step, part.index))
+        if isinstance(part, EventIsNull) and part.step is not None:
+            found.add((-1, part.step))
+    return found
+
+
+def _moved(expression: BoundExpression) -> BoundExpression:
+    """The same over one event, step 0."""
+    match expression:
+        case Column():
+            is_input = expression.step >= 0
+            return replace(expression, step=0, index=None) if is_input else expression
+        case UnaryExpression() | TableCheck():
+            return replace(expression, operand=_moved(expression.operand))
+        case BinaryExpression():
+            left, right = _moved(expression.left), _moved(expression.right)
+            return replace(expression, left=left, right=right)
+        case FunctionCall():
+            return replace(expression, arguments=tuple(map(_moved, expression.arguments)))
+        case _:
+            return expression
+
+
+class _Compiler:
+    """Writes one step's conditions behind the others."""
+
+    def __init__(
+        self, programs: Programs, steps: Sequence[BoundStep], own: int, counted: frozenset[int]
+    ) -> None:
+        self._programs = programs
+        self._steps = steps
+        self._own = own
+        self._counted = counted
+
+    def add(self, operation: int, a: int | float = 0, b: int = 0, c: int = 0) -> None:
+        """Write a row."""
+        self._programs.rows.append((operation, a, b, c))
+
+    def emit(self, expression: BoundExpression) -> AttributeType:
+        """Write what pushes the value of an expression; its type."""
+        match expression:
+            case Constant():
+                return self._constant(expression)
+            case Column():
+                if expression.type is AttributeType.OBJECT:
+                    raise Needs(expression)
+                self._attribute(op.ATTRIBUTE, expression, expression.step, expression.index)
+                return expression.type
+            case EventIsNull(_, step, index):
+                if step is None:
+                    self.add(op.WHOLE_NUMBER, 0)
+                else:
+                    self.add(op.NO_EVENT, step, self._index(step, index))
+                return AttributeType.BOOL
+            case UnaryExpression(operator, operand):
+                return self._unary(operator, operand)
+            case BinaryExpression():
+                return self._binary(expression)
+            case _:
+                return self._derived(expression)
+
+    def _constant(self, constant: Constant) -> AttributeType:
+        kind = constant.type or AttributeType.BOOL
+        if constant.value is None:
+            self.add(op.NULL)
+        elif isinstance(constant.value, str):
+            self._programs.texts.append((len(self._programs.rows), constant.value))
+            self.add(op.WHOLE_NUMBER)
+        elif kind in _WIDE:
+            value = float(constant.value)
+            self.add(
+                op.FLOATING, float(np.float32(value)) if kind is AttributeType.FLOAT else value
+            )
+        else:
+            self.add(op.WHOLE_NUMBER, int(constant.value))
+        return kind
+
+    def _index(self, step: int, index: int | None) -> int:
+        """Which event of a chain; at its own step the event that came is its last already."""
+        if index is None:
+            return -1
+        return index - 1 if index < 0 and step == self._own and step in self._counted else index
+
+    def _attribute(
+        self, operation: int, expression: BoundExpression, step: int, index: int | None
+    ) -> None:
+        stream = self._programs.attributes[self._steps[step].schema.name]
+        self.add(operation, step, self._index(step, index), stream.number(_moved(expression)))
+
+    def _derived(self, expression: BoundExpression) -> AttributeType:
+        events = _events(expression) or {(self._own, None)}
+        own = {(self._own, None)}
+        if len(events) > 1 or (isinstance(expression, TableCheck) and events != own):
+            raise Needs(expression)
+        ((step, index),) = events
+        kind = expression.type
+        if step < 0 or kind is None or kind is AttributeType.OBJECT:
+            raise Needs(expression)
+        self._attribute(op.DERIVED, expression, step, index)
+        self._programs.defaults.append(Default(len(self._programs.rows), _moved(expression)))
+        self.add(op.NULL)
+        return kind
+
+    def _unary(self, operator: UnaryOperator, operand: BoundExpression) -> AttributeType:
+        if operator is UnaryOperator.IS_NULL and _is_object(operand):
+            raise Needs(operand)
+        kind = self.emit(operand)
+        match operator:
+            case UnaryOperator.NOT:
+                self.add(op.NOT)
+                return AttributeType.BOOL
+            case UnaryOperator.IS_NULL:
+                self.add(op.IS_NULL)
+                return AttributeType.BOOL
+            case UnaryOperator.NEGATE:
+                self.add(op.MINUS_FLOATING if kind in _WIDE else op.MINUS)
+                self._narrow(kind)
+                return kind
+
+    def _binary(self, expression: BinaryExpression) -> AttributeType:
+        operator = expression.operator
+        if operator in (BinaryOperator.AND, BinaryOperator.OR):
+            self.emit(expression.left)
+            self.emit(expression.right)
+            self.add(op.BOTH if operator is BinaryOperator.AND else op.EITHER)
+        elif operator in _ARITHMETIC:
+            kind = expression.type
+            for side in operands(expression):
+                self._convert(self.emit(side), kind)
+            whole, floating = _ARITHMETIC[operator]
+            self.add(floating if kind in _WIDE else whole)
+            self._narrow(kind)
+            return kind
+        else:
+            self._compare(expression)
+        return AttributeType.BOOL
+
+    def _compare(self, expression: BinaryExpression) -> None:
+        operator = expression.operator
+        is_not = operator is BinaryOperator.NOT_EQUAL
+        operator = BinaryOperator.EQUAL if is_not else operator
+        kinds = [_kind(side) for side in operands(expression)]
+        if AttributeType.OBJECT in kinds:
+            raise Needs(expression)
+        if any(kind is None or not kind.is_numeric for kind in kinds):
+            if kinds[0] is not kinds[1] and None not in kinds:
+                raise Needs(expression)
+            for side in operands(expression):
+                self.emit(side)
+            self.add(_COMPARISON[operator][0])
+        else:
+            left, right = (kind for kind in kinds if kind is not None)
+            meeting = meeting_type(operator, left, right)
+            for side in operands(expression):
+                self._convert(self.emit(side), meeting)
+            self.add(_COMPARISON[operator][meeting in _WIDE])
+        if is_not:
+            self.add(op.NOT)
+
+    def _convert(self, have: AttributeType, want: AttributeType) -> None:
+        if have is want:
+            return
+        if want is AttributeType.DOUBLE and have not in _WIDE:
+            self.add(op.TO_DOUBLE)
+        elif want is AttributeType.FLOAT:
+            self.add(op.TO_FLOAT if have in _WIDE else op.LONG_TO_FLOAT)
+
+    def _narrow(self, kind: AttributeType) -> None:
+        if kind is AttributeType.INT:
+            self.add(op.TO_INT)
+        elif kind is AttributeType.FLOAT:
+            self.add(op.TO_FLOAT)
+
+
+def _kind(expression: BoundExpression) -> AttributeType | None:
+    return expression.type
+
+
+def _is_object(expression: BoundExpression) -> bool:
+    return expression.type is AttributeType.OBJECT

@@ -1,0 +1,167 @@
+"""The events that partial matches hold on to: their attributes for programs and for what comes out.
+
+An event has a slot, given in the order of arrival.  Programs read numbers by slot; rows of each
+stream are kept in Arrow, and each slot says which is its.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.model.types import AttributeType
+from mesh.operators.base import concat
+from mesh.operators.expressions import Frame, compile_expression
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh.functions.vectors import Vector
+    from mesh.operators.expressions import Evaluator
+    from mesh.operators.patterns.conditions import Programs
+    from mesh.operators.patterns.world import Array
+    from mesh.plan.bound import BoundExpression
+
+_FLOATING = (AttributeType.FLOAT, AttributeType.DOUBLE)
+
+
+class Texts:
+    """Numbers for strings: equal ones have the same."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        """The number of one."""
+        return self._numbers.setdefault(text, len(self._numbers))
+
+    def numbers(self, values: pa.Array[Any]) -> Array:
+        """int64[n]: the numbers of many; of nulls any."""
+        if isinstance(values, pa.ChunkedArray):
+            values = values.combine_chunks()
+        encoded = values.dictionary_encode()
+        known = np.array([self.number(text) for text in encoded.dictionary.to_pylist()] or [0])
+        codes = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
+        return known[codes].astype(np.int64)
+
+
+class EventStore:
+    """Slots of events of several streams.
+
+    ``values``: int64[capacity, attributes], floating numbers as the bits of doubles; ``nulls``.
+    """
+
+    def __init__(
+        self,
+        programs: Programs,
+        schemas: Mapping[str, pa.Schema],
+        streams: Sequence[str],
+    ) -> None:
+        self._schemas = [schemas[stream] for stream in streams]
+        self._texts = Texts()
+        expressions = [programs.attributes[stream].expressions for stream in streams]
+        self._types = [[e.type for e in found] for found in expressions]
+        self._evaluate: list[list[Evaluator]] = [
+            [compile_expression(e) for e in found] for found in expressions
+        ]
+        self._width = max(1, *(len(found) for found in expressions))
+        self.count = 0
+        self.values: Array = np.zeros((0, self._width), dtype=np.int64)
+        self.nulls: Array = np.zeros((0, self._width), dtype=np.int64)
+        #: By slot: the stream, and the row among those that are kept of it.
+        self.stream: Array = np.empty(0, dtype=np.int64)
+        self.row: Array = np.empty(0, dtype=np.int64)
+        self._rows: list[list[pa.RecordBatch]] = [[] for _ in streams]
+        self._kept = [0 for _ in streams]
+
+    def text_number(self, text: str) -> int:
+        """The number that stands for a constant string."""
+        return self._texts.number(text)
+
+    def without_event(self, expression: BoundExpression, schema: pa.Schema) -> tuple[int, int]:
+        """The bits of what an expression over one event is without one, and whether it is null."""
+        nothing = pa.RecordBatch.from_arrays([pa.nulls(1, f.type) for f in schema], schema=schema)
+        vector = compile_expression(expression)(Frame.of_rows(nothing)).spread(1)
+        bits, nulls = self._bits(vector)
+        return int(bits[0]), int(nulls[0])
+
+    def _bits(self, vector: Vector) -> tuple[Array, Array]:
+        nulls = vector.null_mask.astype(np.int64)
+        if vector.type is AttributeType.STRING:
+            return self._texts.numbers(vector.values), nulls
+        if vector.type in _FLOATING:
+            return vector.values.astype(np.float64).view(np.int64), nulls
+        return vector.values.astype(np.int64), nulls
+
+    def add(self, streams: Array, rows: Sequence[pa.RecordBatch], frames: Sequence[Frame]) -> Array:
+        """Give slots to events, in order.
+
+        Args:
+            streams: int64[n], of which stream each event is.
+            rows: by stream, its events among them.
+            frames: by stream, the same as a frame, with times.
+
+        Returns:
+            int64[n]: their slots.
+        """
+        slots = np.arange(self.count, self.count + len(streams))
+        self._reserve(self.count + len(streams))
+        self.stream[slots] = streams
+        for number, kept in enumerate(rows):
+            if not kept.num_rows:
+                continue
+            own = slots[streams == number]
+            self.row[own] = np.arange(self._kept[number], self._kept[number] + len(own))
+            self._kept[number] += len(own)
+            self._rows[number].append(kept)
+            for column, evaluate in enumerate(self._evaluate[number]):
+                vector = evaluate(frames[number]).spread(len(own))
+                self.values[own, column], self.nulls[own, column] = self._bits(vector)
+        self.count += len(streams)
+        return slots
+
+    def _reserve(self, size: int) -> None:
+        have = len(self.stream)
+        if size <= have:
+            return
+        more = max(size, 2 * have, 1024) - have
+        self.values = np.concatenate([self.values, np.zeros((more, self._width), np.int64)])
+        self.nulls = np.concatenate([self.nulls, np.zeros((more, self._width), np.int64)])
+        self.stream = np.concatenate([self.stream, np.zeros(more, np.int64)])
+        self.row = np.concatenate([self.row, np.zeros(more, np.int64)])
+
+    def rows_of(self, stream: int) -> pa.RecordBatch:
+        """All rows that are kept of a stream."""
+        if not self._rows[stream]:
+            return pa.RecordBatch.from_pylist([], self._schemas[stream])
+        together = concat(self._rows[stream])
+        self._rows[stream] = [together]
+        return together
+
+    def column(self, stream: int, name: str, slots: Array) -> pa.Array[Any]:
+        """An attribute of the events in ``slots``, of one stream; null for negative ones."""
+        missing = slots < 0
+        rows = self.row[np.where(missing, 0, slots)] if len(self.row) else slots
+        return self.rows_of(stream).column(name).take(pa.array(rows, mask=missing))
+
+    def keep(self, slots: Array) -> None:
+        """Forget all events but those in ``slots``, rising, which are 0, 1 .. from now on."""
+        self.values, self.nulls = self.values[slots], self.nulls[slots]
+        self.stream, rows = self.stream[slots], self.row[slots]
+        self.row = np.empty(len(slots), dtype=np.int64)
+        for number in range(len(self._rows)):
+            own = self.stream == number
+            self._rows[number] = [self.rows_of(number).take(pa.array(rows[own]))]
+            self._kept[number] = int(own.sum())
+            self.row[own] = np.arange(self._kept[number])
+        self.count = len(slots)
+
+    def kept(self, slots: Array) -> list[pa.RecordBatch]:
+        """By stream, the rows of the events in ``slots``, rising."""
+        streams, rows = self.stream[slots], self.row[slots]
+        return [
+            self.rows_of(number).take(pa.array(rows[streams == number]))
+            for number in range(len(self._rows))
+        ]

@@ -1,0 +1,425 @@
+"""Any pattern or sequence, exactly as the reference engine does it, by the native machine.
+
+The state is arrays that the machine works on (``world``), and the events that they hold on to
+(``events``).  What nothing holds on to any more is swept out when it is more than what is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.functions.objects import FLOAT, INTEGER, to_binary
+from mesh.language.syntax import StateKind
+from mesh.model.types import AttributeType
+from mesh.operators.base import (
+    CURRENT,
+    EXPIRED,
+    OWN_TIMER,
+    WHOLE,
+    Events,
+    State,
+    no_events,
+)
+from mesh.operators.expressions import Frame, Key, compile_filter
+from mesh.operators.patterns import program, storing, world
+from mesh.operators.patterns.conditions import compile_conditions
+from mesh.operators.patterns.events import EventStore
+from mesh.operators.patterns.layout import lay_out
+from mesh.operators.patterns.machine import run, start_instance
+from mesh.operators.patterns.world import World
+from mesh.plan.bound import Column, EventIsNull, SomeEvents, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mesh.operators.base import Longs, Timeline
+    from mesh.operators.patterns.world import Array
+    from mesh.plan.bound import BoundElement, BoundExpression, BoundPattern, BoundQuery
+
+#: What has no column of its own still has as many rows.
+_ROWS = "#"
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A column of a match: an attribute of one event, a list of those of all, or what is missing.
+
+    ``number``: which of the machine's reads it comes of.
+    """
+
+    name: str
+    number: int
+    key: Key | None
+    type: AttributeType
+    is_list: bool = False
+
+
+def counted_steps(element: BoundElement) -> frozenset[int]:
+    """The steps that take several events."""
+    found: set[int] = set()
+    pending: list[Any] = [element]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, SomeEvents):
+            found.add(part.step)
+        for name in ("element", "elements", "left", "right"):
+            below = getattr(part, name, ())
+            pending.extend(below if isinstance(below, tuple) else (below,))
+    return frozenset(found)
+
+
+def query_expressions(query: BoundQuery) -> list[BoundExpression]:
+    """What a query computes behind its input."""
+    found = [output.expression for output in query.outputs]
+    found += [query.having] if query.having is not None else []
+    return [*found, *query.group_by, *(order.column for order in query.order_by)]
+
+
+class ExactPattern:
+    """The partial matches of one query.
+
+    ``is_partitioned``: instances are a partition's, and begin with their first event; outside, the
+    one that there is begins with the first that is known of time.
+    """
+
+    def __init__(
+        self, query: BoundQuery, pattern: BoundPattern, is_partitioned: bool = False
+    ) -> None:
+        self._pattern = pattern
+        self._streams = query.input_streams
+        self._is_partitioned = is_partitioned
+        self._layout = lay_out(pattern, self._streams)
+        counted = counted_steps(pattern.element)
+        programs = compile_conditions(pattern.steps, counted)
+        self._static = [compile_filter(e) if e is not None else None for e in programs.static]
+        self._stream_of = self._layout.plan[:, world.STREAM]
+        schemas = {step.schema.name: step.schema.arrow for step in pattern.steps}
+        self._schemas = [schemas[stream] for stream in self._streams]
+        self._events = EventStore(programs, schemas, self._streams)
+        by_place = {default.row: default.expression for default in programs.defaults}
+        for row, text in programs.texts:
+            programs.rows[row] = (program.WHOLE_NUMBER, self._events.text_number(text), 0, 0)
+        self._program = programs.arrays()
+        for row, expression in by_place.items():
+            step = int(self._program[0][row - 1, 1])
+            bits = self._events.without_event(expression, schemas[pattern.steps[step].schema.name])
+            self._program[0][row, 1:3] = bits
+        self._layout.plan[:, [world.PROGRAM, world.PROGRAM_END]] = programs.bounds
+        self._reads, self._columns = _reads(query, counted)
+        self.schema = pa.schema(
+            [pa.field(_ROWS, pa.int8()), *(pa.field(c.name, c.type.arrow) for c in self._columns)]
+        )
+        #: Events seen.
+        self._seen = 0
+        self._is_started = False
+        #: After the last sweep.
+        self._held_nodes = self._held_events = 0
+        self._world = self._empty()
+
+    def _empty(self) -> World:
+        steps = len(self._pattern.steps)
+        layout = self._layout
+        scalars = np.zeros(world.SCALARS, dtype=np.int64)
+        scalars[world.IS_SEQUENCE] = self._pattern.kind is StateKind.SEQUENCE
+        within = self._pattern.within_ms
+        scalars[world.WITHIN_MS] = world.NEVER if within is None else within
+        scalars[world.STEPS] = steps
+        scalars[world.FREE_CELL] = world.NONE
+        scalars[world.SKIPS] = layout.is_bounded
+        scalars[[world.LAST_ORDER, world.LAST_CLOCK]] = world.NEVER
+        scalars[world.CLOCK_MS] = np.iinfo(np.int64).min
+        stack = np.zeros(program.STACK_SIZE, dtype=np.int64)
+        lists = np.full((world.SCRATCH, world.LIST_COLUMNS), world.NONE, dtype=np.int64)
+        lists[:, world.SIZE] = 0
+        return World(
+            plan=layout.plan,
+            starts=layout.starts,
+            initials=layout.initials,
+            resets=layout.resets,
+            updates=layout.updates,
+            readers=layout.readers,
+            receivers=layout.receivers,
+            reads=self._reads,
+            program=self._program[0],
+            program_floats=self._program[1],
+            scalars=scalars,
+            flags=np.zeros((steps, world.FLAG_COLUMNS), dtype=np.int64),
+            matches=np.zeros((256, steps + 2), dtype=np.int64),
+            nodes=np.zeros((256, world.NODE_COLUMNS), dtype=np.int64),
+            cells=np.zeros((512, 2), dtype=np.int64),
+            lists=lists,
+            local=np.zeros((0, world.LOCAL_COLUMNS), dtype=np.int64),
+            tasks=np.zeros((256, world.TASK_COLUMNS), dtype=np.int64),
+            values=self._events.values,
+            floats=self._events.values.view(np.float64),
+            nulls=self._events.nulls,
+            stack=stack,
+            stack_floats=stack.view(np.float64),
+            stack_nulls=np.zeros(program.STACK_SIZE, dtype=np.int64),
+            path=np.zeros(steps + 1, dtype=np.int64),
+            outputs=np.zeros((256, world.OUT_COLUMNS + 2 * len(self._reads)), dtype=np.int64),
+            items=np.zeros(256, dtype=np.int64),
+        )
+
+    def process(self, inputs: Sequence[Events], timeline: Timeline) -> Events:
+        """Events of the pattern's streams, a run for each, in order of first mention.
+
+        Returns the matches that they and the timers completed.
+        """
+        known_ms = timeline.now_ms
+        if len(timeline.clocks_ms):
+            known_ms = min(known_ms, int(timeline.clocks_ms[0]))
+        if not self._is_started and not self._is_partitioned and known_ms > _UNKNOWN:
+            self._begin(known_ms)
+        counts = [len(events) for events in inputs]
+        count = sum(counts)
+        tasks = self._world.scalars[world.TASKS]
+        if not count and (not tasks or self._world.tasks[0, 0] > timeline.now_ms):
+            return no_events(self.schema)
+        order = np.concatenate([events.order for events in inputs])
+        clock_ms = np.concatenate([events.clock_ms for events in inputs])
+        path = np.concatenate([events.path for events in inputs])
+        chunk = np.concatenate([events.chunk for events in inputs])
+        merged = np.lexsort((chunk, path, clock_ms, order))
+        stream = np.repeat(np.arange(len(inputs)), counts)
+        slots = self._slots(inputs, counts, merged)
+        times_ms = np.concatenate([events.time_ms for events in inputs])[merged]
+        instances = np.concatenate([events.instance for events in inputs])[merged]
+        if count:
+            self._reserve_instances(int(instances.max()) + 1)
+        self._seen += count
+        at = 0
+        while True:
+            at = run(
+                self._world, at, stream[merged], instances, times_ms, clock_ms[merged],
+                order[merged], slots, timeline.now_ms, timeline.clocks_ms, 2 * timeline.first,
+            )  # fmt: skip
+            if at < 0:
+                break
+            self._grow()
+        result = self._outputs(path[merged])
+        self._sweep()
+        return result
+
+    def _begin(self, known_ms: int) -> None:
+        """The one instance outside of partitions begins."""
+        self._is_started = True
+        self._reserve_instances(1)
+        self._world.scalars[world.CLOCK_MS] = known_ms
+        start_instance(self._world, WHOLE)
+
+    def _slots(self, inputs: Sequence[Events], counts: Sequence[int], merged: Longs) -> Array:
+        """int64[n, steps]: where the attributes of events are that pass a step's own condition."""
+        steps = len(self._pattern.steps)
+        starts = np.cumsum([0, *counts])
+        passes = np.zeros((int(starts[-1]), steps), dtype=np.bool_)
+        frames = [Frame.of_events(events) for events in inputs]
+        for step in range(steps):
+            number = int(self._stream_of[step])
+            if counts[number]:
+                own = slice(starts[number], starts[number + 1])
+                static = self._static[step]
+                passes[own, step] = True if static is None else static(frames[number])
+        needed = passes.any(axis=1)
+        streams = np.repeat(np.arange(len(inputs)), counts)
+        rows, kept = [], []
+        for number, events in enumerate(inputs):
+            mine = needed[starts[number] : starts[number + 1]]
+            some = events.where(mine) if len(events) else events
+            rows.append(some.rows)
+            kept.append(Frame.of_events(some))
+        # Slots are given in the order of events, rows of a stream are in that order already.
+        places = merged[needed[merged]]
+        given = np.full(int(starts[-1]), world.NOTHING, dtype=np.int64)
+        given[places] = self._events.add(streams[places], rows, kept)
+        store = self._events
+        self._world = self._world._replace(
+            values=store.values, floats=store.values.view(np.float64), nulls=store.nulls
+        )
+        slots: Array = np.where(passes, given[:, None], world.NOTHING)[merged]
+        return np.ascontiguousarray(slots)
+
+    def _reserve_instances(self, count: int) -> None:
+        steps = len(self._pattern.steps)
+        have = len(self._world.local) // steps
+        if count <= have:
+            return
+        more = max(count, 2 * have) - have
+        local = np.zeros((more * steps, world.LOCAL_COLUMNS), dtype=np.int64)
+        local[:, [world.QUEUE, world.QUEUE_END]] = world.NONE
+        lists = np.full((2 * more * steps, world.LIST_COLUMNS), world.NONE, dtype=np.int64)
+        lists[:, world.SIZE] = 0
+        self._world = self._world._replace(
+            local=np.concatenate([self._world.local, local]),
+            lists=np.concatenate([self._world.lists, lists]),
+        )
+
+    def _grow(self) -> None:
+        """Make room for more of everything."""
+        w = self._world
+        self._world = w._replace(
+            matches=_doubled(w.matches),
+            nodes=_doubled(w.nodes),
+            cells=_doubled(w.cells),
+            tasks=_doubled(w.tasks),
+            outputs=_doubled(w.outputs),
+            items=_doubled(w.items) if any(self._reads[:, 2]) else w.items,
+        )
+
+    def _outputs(self, path: Longs) -> Events:
+        """The matches that the machine wrote down, as events."""
+        w = self._world
+        count = int(w.scalars[world.OUTPUTS])
+        if not count:
+            return no_events(self.schema)
+        made = w.outputs[:count].copy()
+        w.scalars[[world.OUTPUTS, world.ITEMS]] = 0
+        cause = made[:, world.OUT_CAUSE]
+        by_timer = cause == world.NONE
+        paths = np.full(count, OWN_TIMER, dtype=np.int64)
+        paths[~by_timer] = path[cause[~by_timer]]
+        arrays: list[pa.Array[Any]] = [pa.array(np.zeros(count, dtype=np.int8))]
+        arrays += [self._column(column, made) for column in self._columns]
+        return Events(
+            made[:, world.OUT_TIME].copy(),
+            made[:, world.OUT_CLOCK].copy(),
+            made[:, world.OUT_ORDER].copy(),
+            paths,
+            made[:, world.OUT_CHUNK].copy(),
+            np.where(made[:, world.OUT_DROPPED] == 1, EXPIRED, CURRENT).astype(np.int8),
+            made[:, world.OUT_INSTANCE].copy(),
+            pa.RecordBatch.from_arrays(arrays, schema=self.schema),
+        )
+
+    def _column(self, column: _Read, made: Array) -> pa.Array[Any]:
+        at = world.OUT_COLUMNS + 2 * column.number
+        if column.key is None:
+            return pa.array(made[:, at + 1] == 1)
+        stream = int(self._stream_of[column.key[0]])
+        if not column.is_list:
+            return self._events.column(stream, column.key[1], made[:, at])
+        starts, stops = made[:, at].tolist(), made[:, at + 1].tolist()
+        slots = self._world.items[: max(stops, default=0)].copy()
+        values = self._events.column(stream, column.key[1], slots)
+        items = _objects(values)
+        lists = [items[a:b] or None for a, b in zip(starts, stops, strict=True)]
+        return to_binary(lists)
+
+    def frame(self, matches: Events) -> Frame:
+        """The columns of ``matches``, by step, attribute and index."""
+        arrays = {c.key: matches.rows.column(c.name) for c in self._columns if c.key is not None}
+        frame = Frame(len(matches), arrays)
+        for column in self._columns:
+            if column.key is None:
+                step, index = self._reads[column.number, :2].tolist()
+                is_given = column.name.endswith("]?")
+                missing = matches.rows.column(column.name).to_numpy(zero_copy_only=False)
+                frame.add_missing(step, missing, index if is_given else None)
+        return frame
+
+    def next_time(self) -> int | None:
+        """When the first timer is due."""
+        w = self._world
+        return int(w.tasks[0, world.TASK_TIME]) if w.scalars[world.TASKS] else None
+
+    def _sweep(self, always: bool = False) -> None:
+        """Forget what no list holds on to, when it is more than what they do."""
+        w = self._world
+        held = int(w.lists[:, world.SIZE].sum())
+        few = 2 * held + 1024
+        nodes = int(w.scalars[world.NODES])
+        is_full = w.scalars[world.MATCHES] > few or nodes > 2 * self._held_nodes + 4096
+        is_full = is_full or self._events.count > 2 * self._held_events + 4096
+        if not (is_full or always):
+            return
+        self._world, slots = storing.compacted(w)
+        self._events.keep(slots)
+        self._held_nodes = int(self._world.scalars[world.NODES])
+        self._held_events = len(slots)
+        store = self._events
+        self._world = self._world._replace(
+            values=store.values, floats=store.values.view(np.float64), nulls=store.nulls
+        )
+
+    def forget(self, instances: Longs) -> None:
+        """Be as if these instances had never been."""
+        storing.forget(self._world, instances)
+
+    def snapshot(self) -> State:
+        """Partial matches, timers, and the events that they hold on to."""
+        self._sweep(always=True)
+        name = f"{self._seen}-{int(self._world.scalars[world.FIRED])}"
+        pieces = storing.pieces(self._world)
+        for number, rows in enumerate(self._events.kept(np.arange(self._events.count))):
+            pieces[f"rows{number}"] = rows
+        stream = self._events.stream[: self._events.count]
+        pieces["streams"] = pa.record_batch({"stream": pa.array(stream)})
+        scalars = {"seen": self._seen, "started": self._is_started, "name": name}
+        return State({f"{key}-{name}": piece for key, piece in pieces.items()}, scalars)
+
+    def restore(self, state: State) -> None:
+        """Take over partial matches and timers."""
+        scalars: Any = state.scalars
+        self._seen, self._is_started = scalars["seen"], scalars["started"]
+        suffix = f"-{scalars['name']}"
+        pieces = {key.removesuffix(suffix): piece for key, piece in state.pieces.items()}
+        streams = pieces["streams"].column("stream").to_numpy()
+        rows = [pieces[f"rows{number}"] for number in range(len(self._streams))]
+        self._events.add(streams, rows, [Frame.of_rows(kept) for kept in rows])
+        store = self._events
+        self._world = storing.restored(self._empty(), pieces)._replace(
+            values=store.values, floats=store.values.view(np.float64), nulls=store.nulls
+        )
+
+
+_UNKNOWN = int(np.iinfo(np.int64).min)
+
+
+def _doubled(array: Array) -> Array:
+    more: Array = np.concatenate([array, np.zeros_like(array)])
+    return more
+
+
+def _objects(values: pa.Array[Any]) -> list[Any]:
+    """A column as the values that objects are."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    items = values.to_pylist()
+    if values.type == pa.int32():
+        return [None if item is None else INTEGER(item) for item in items]
+    if values.type == pa.float32():
+        return [None if item is None else FLOAT(item) for item in items]
+    return items
+
+
+def _reads(query: BoundQuery, counted: frozenset[int]) -> tuple[Array, list[_Read]]:
+    """What the machine reads of a match, and the columns that come of it."""
+    numbers: dict[tuple[int, int, int], int] = {}
+    columns: dict[str, _Read] = {}
+    for expression in query_expressions(query):
+        for part in walk(expression):
+            if isinstance(part, Column) and part.step >= 0:
+                is_list = (
+                    part.type is AttributeType.OBJECT
+                    and part.step in counted
+                    and part.index is None
+                )
+                index = -1 if part.index is None else part.index
+                read = numbers.setdefault((part.step, index, int(is_list)), len(numbers))
+                mark = "" if part.index is None else f"[{part.index}]"
+                name = f"{part.step}{mark}.{part.name}"
+                key: Key = (part.step, part.name)
+                if part.index is not None:
+                    key = (part.step, part.name, part.index)
+                columns[name] = _Read(name, read, key, part.type, is_list)
+            elif isinstance(part, EventIsNull) and part.step is not None:
+                index = -1 if part.index is None else part.index
+                read = numbers.setdefault((part.step, index, 0), len(numbers))
+                name = f"{part.step}?" if part.index is None else f"{part.step}[{part.index}]?"
+                columns[name] = _Read(name, read, None, AttributeType.BOOL)
+    table = np.array(list(numbers), dtype=np.int64).reshape(len(numbers), 3)
+    return table, list(columns.values())

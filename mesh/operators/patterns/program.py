@@ -1,0 +1,187 @@
+"""Conditions over the events of a partial match, as programs for a machine with a stack.
+
+A program is rows of (operation, a, b, c).  Numbers are 64 bits: ints, longs, bools and numbers of
+strings as whole numbers, floats and doubles as doubles, a float rounded behind each operation.
+Nulls stand beside the values.  The semantics are those of ``mesh.functions.kernels``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numba import njit
+
+from mesh.operators.patterns.world import (
+    EVENT,
+    NONE,
+    NOTHING,
+    PROGRAM,
+    PROGRAM_END,
+    World,
+    node_at,
+)
+
+# Push: a constant, or nothing; an attribute (step, index, column); an expression over one event,
+# which has a value without the event too; whether there is no event.
+WHOLE_NUMBER, FLOATING, NULL, ATTRIBUTE, DERIVED, NO_EVENT = range(6)
+# Change the top.
+TO_DOUBLE, TO_FLOAT, LONG_TO_FLOAT, TO_INT, NOT, IS_NULL, MINUS, MINUS_FLOATING = range(6, 14)
+# Combine the two on top.
+ADD, SUBTRACT, MULTIPLY, DIVIDE, MODULO = range(15, 20)
+ADD_F, SUBTRACT_F, MULTIPLY_F, DIVIDE_F, MODULO_F = range(20, 25)
+EQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL = range(25, 30)
+EQUAL_F, LESS_F, LESS_EQUAL_F, GREATER_F, GREATER_EQUAL_F = range(30, 35)
+BOTH, EITHER = 35, 36
+#: Ends the program with False unless the top is true.
+TEST = 37
+PROGRAM_COLUMNS: Final = 4
+STACK_SIZE: Final = 256
+
+
+@njit(cache=True)
+def _whole(operation: int, a: int, b: int) -> int:
+    if operation == ADD:
+        return a + b
+    if operation == SUBTRACT:
+        return a - b
+    if operation == MULTIPLY:
+        return a * b
+    # Java truncates toward zero, and the least long over -1 is itself.
+    if b == -1:
+        return -a if operation == DIVIDE else 0
+    quotient = a // b
+    remainder = a - quotient * b
+    if remainder != 0 and (a < 0) != (b < 0):
+        quotient += 1
+        remainder -= b
+    return quotient if operation == DIVIDE else remainder
+
+
+@njit(cache=True)
+def _floating(operation: int, a: float, b: float) -> float:
+    if operation == ADD_F:
+        return a + b
+    if operation == SUBTRACT_F:
+        return a - b
+    if operation == MULTIPLY_F:
+        return a * b
+    if operation == DIVIDE_F:
+        return a / b
+    return float(np.fmod(a, b))
+
+
+@njit(cache=True)
+def _compares(operation: int, a: int, b: int) -> bool:
+    if operation == EQUAL:
+        return a == b
+    if operation == LESS:
+        return a < b
+    if operation == LESS_EQUAL:
+        return a <= b
+    if operation == GREATER:
+        return a > b
+    return a >= b
+
+
+@njit(cache=True)
+def _compares_floating(operation: int, a: float, b: float) -> bool:
+    if operation == EQUAL_F:
+        return a == b
+    if operation == LESS_F:
+        return a < b
+    if operation == LESS_EQUAL_F:
+        return a <= b
+    if operation == GREATER_F:
+        return a > b
+    return a >= b
+
+
+@njit(cache=True)
+def passes(w: World, step: int, match: int) -> bool:
+    """Whether ``match`` with the event at ``step`` meets the step's condition."""
+    stack, floats, nulls = w.stack, w.stack_floats, w.stack_nulls
+    top = -1
+    at = w.plan[step, PROGRAM]
+    while at < w.plan[step, PROGRAM_END]:
+        operation = w.program[at, 0]
+        if operation <= NO_EVENT:
+            top += 1
+            nulls[top] = 0
+            if operation == WHOLE_NUMBER:
+                stack[top] = w.program[at, 1]
+            elif operation == FLOATING:
+                floats[top] = w.program_floats[at, 1]
+            elif operation == NULL:
+                nulls[top] = 1
+            else:
+                node = node_at(w, match, w.program[at, 1], w.program[at, 2])
+                event = NOTHING if node == NONE else w.nodes[node, EVENT]
+                if operation == NO_EVENT:
+                    stack[top] = 1 if node == NONE else 0
+                elif event != NOTHING:
+                    stack[top] = w.values[event, w.program[at, 3]]
+                    nulls[top] = w.nulls[event, w.program[at, 3]]
+                elif operation == ATTRIBUTE:
+                    nulls[top] = 1
+                else:
+                    # The row behind says what it is without the event.
+                    stack[top] = w.program[at + 1, 1]
+                    nulls[top] = w.program[at + 1, 2]
+                if operation == DERIVED:
+                    at += 1
+        elif operation <= MINUS_FLOATING:
+            if operation == TO_DOUBLE:
+                floats[top] = float(stack[top])
+            elif operation == TO_FLOAT:
+                floats[top] = float(np.float32(floats[top]))
+            elif operation == LONG_TO_FLOAT:
+                floats[top] = float(np.float32(stack[top]))
+            elif operation == TO_INT:
+                low = stack[top] & 0xFFFFFFFF
+                stack[top] = low - 0x100000000 if low >= 0x80000000 else low
+            elif operation == NOT:
+                stack[top] = 0 if nulls[top] == 0 and stack[top] != 0 else 1
+                nulls[top] = 0
+            elif operation == IS_NULL:
+                stack[top] = nulls[top]
+                nulls[top] = 0
+            elif operation == MINUS:
+                stack[top] = -stack[top]
+            else:
+                floats[top] = -floats[top]
+        elif operation == TEST:
+            if nulls[top] != 0 or stack[top] == 0:
+                return False
+            top -= 1
+        else:
+            top -= 1
+            null = nulls[top] | nulls[top + 1]
+            if operation <= MODULO:
+                if operation >= DIVIDE and stack[top + 1] == 0:
+                    null = 1
+                if null == 0:
+                    stack[top] = _whole(operation, stack[top], stack[top + 1])
+                nulls[top] = null
+            elif operation <= MODULO_F:
+                if operation >= DIVIDE_F and floats[top + 1] == 0.0:
+                    null = 1
+                if null == 0:
+                    floats[top] = _floating(operation, floats[top], floats[top + 1])
+                nulls[top] = null
+            elif operation <= GREATER_EQUAL:
+                holds = null == 0 and _compares(operation, stack[top], stack[top + 1])
+                stack[top] = 1 if holds else 0
+                nulls[top] = 0
+            elif operation <= GREATER_EQUAL_F:
+                holds = null == 0 and _compares_floating(operation, floats[top], floats[top + 1])
+                stack[top] = 1 if holds else 0
+                nulls[top] = 0
+            else:
+                left = nulls[top] == 0 and stack[top] != 0
+                right = nulls[top + 1] == 0 and stack[top + 1] != 0
+                holds = (left and right) if operation == BOTH else (left or right)
+                stack[top] = 1 if holds else 0
+                nulls[top] = 0
+        at += 1
+    return True

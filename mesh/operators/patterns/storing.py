@@ -1,0 +1,224 @@
+"""The machine's memory swept, stored and read again.
+
+Swept memory has one form for one state: everything is numbered in the order in which the lists hold
+it, so that the same state is stored as the same bytes however it came about.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numba import njit
+
+from mesh.operators.patterns import world
+from mesh.operators.patterns.world import (
+    BACK,
+    CELLS,
+    END,
+    EVENT,
+    FORWARD,
+    FREE_CELL,
+    HEAD,
+    LENGTH,
+    MATCHES,
+    NODE_COLUMNS,
+    NODES,
+    NONE,
+    NOTHING,
+    QUEUE,
+    QUEUE_END,
+    SCRATCH,
+    SIZE,
+    STEPS,
+    TAIL,
+    TIME,
+    Array,
+    World,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@njit(cache=True)
+def _sweep(w: World, matches: Array, nodes: Array, cells: Array, kept: Array) -> None:
+    """Copy what is held into new arrays, and give everything its new number."""
+    steps = w.scalars[STEPS]
+    number_of_match = np.full(w.scalars[MATCHES], NONE, dtype=np.int64)
+    number_of_node = np.full(w.scalars[NODES], NONE, dtype=np.int64)
+    next_match = 0
+    next_node = 0
+    next_cell = 0
+    for of in range(len(w.lists)):
+        cell = w.lists[of, HEAD]
+        if cell == NONE:
+            continue
+        w.lists[of, HEAD] = next_cell
+        while cell != NONE:
+            match = w.cells[cell, 0]
+            if number_of_match[match] == NONE:
+                number_of_match[match] = next_match
+                for column in range(steps + 2):
+                    matches[next_match, column] = w.matches[match, column]
+                for step in range(steps):
+                    node = w.matches[match, step]
+                    if node == NONE:
+                        continue
+                    if number_of_node[node] == NONE:
+                        head = next_node
+                        before = NONE
+                        at = node
+                        while at != NONE:
+                            number_of_node[at] = next_node
+                            for column in range(NODE_COLUMNS):
+                                nodes[next_node, column] = w.nodes[at, column]
+                            nodes[next_node, BACK] = before
+                            nodes[next_node, FORWARD] = NONE
+                            nodes[next_node, TAIL] = next_node
+                            nodes[next_node, LENGTH] = 1
+                            if before != NONE:
+                                nodes[before, FORWARD] = next_node
+                                nodes[head, LENGTH] += 1
+                            event = w.nodes[at, EVENT]
+                            if event != NOTHING:
+                                kept[event] = 1
+                            before = next_node
+                            next_node += 1
+                            at = w.nodes[at, FORWARD]
+                        nodes[head, TAIL] = before
+                    matches[next_match, step] = number_of_node[node]
+                next_match += 1
+            after = w.cells[cell, 1]
+            cells[next_cell, 0] = number_of_match[match]
+            cells[next_cell, 1] = NONE if after == NONE else next_cell + 1
+            w.lists[of, END] = next_cell
+            next_cell += 1
+            cell = after
+    for key in range(len(w.local)):
+        cell = w.local[key, QUEUE]
+        if cell == NONE:
+            w.local[key, QUEUE_END] = NONE
+            continue
+        w.local[key, QUEUE] = next_cell
+        while cell != NONE:
+            after = w.cells[cell, 1]
+            cells[next_cell, 0] = w.cells[cell, 0]
+            cells[next_cell, 1] = NONE if after == NONE else next_cell + 1
+            w.local[key, QUEUE_END] = next_cell
+            next_cell += 1
+            cell = after
+    number = 0
+    for event in range(len(kept)):
+        if kept[event] == 1:
+            kept[event] = number
+            number += 1
+        else:
+            kept[event] = NONE
+    for node in range(next_node):
+        if nodes[node, EVENT] != NOTHING:
+            nodes[node, EVENT] = kept[nodes[node, EVENT]]
+    w.scalars[MATCHES] = next_match
+    w.scalars[NODES] = next_node
+    w.scalars[CELLS] = next_cell
+    w.scalars[FREE_CELL] = NONE
+
+
+def compacted(w: World) -> tuple[World, Array]:
+    """The world with only what lists hold on to, and the slots of its events, rising."""
+    kept = np.zeros(len(w.values), dtype=np.int64)
+    matches, nodes, cells = (np.zeros_like(a) for a in (w.matches, w.nodes, w.cells))
+    _sweep(w, matches, nodes, cells, kept)
+    return w._replace(matches=matches, nodes=nodes, cells=cells), np.flatnonzero(kept >= 0)
+
+
+def forget(w: World, instances: Array) -> None:
+    """Empty everything of these instances; what they held is swept later."""
+    steps = int(w.scalars[STEPS])
+    held = np.arange(steps)
+    keys = (instances[:, None] * steps + held).ravel()
+    keys = keys[keys < len(w.local)]
+    lists = (SCRATCH + 2 * keys[:, None] + np.arange(2)).ravel()
+    w.lists[lists, HEAD] = NONE
+    w.lists[lists, END] = NONE
+    w.lists[lists, SIZE] = 0
+    w.local[keys] = 0
+    w.local[keys, QUEUE] = NONE
+    w.local[keys, QUEUE_END] = NONE
+    tasks = int(w.scalars[world.TASKS])
+    stays = ~np.isin(w.tasks[:tasks, world.TASK_KEY], keys)
+    kept = w.tasks[:tasks][stays]
+    order = np.lexsort((kept[:, world.TASK_NUMBER], kept[:, world.TASK_TIME]))
+    # Sorted rows are a heap.
+    w.tasks[: len(kept)] = kept[order]
+    w.scalars[world.TASKS] = len(kept)
+
+
+#: Scalars that are state; the others are counts of what is stored, or of one call.
+_SCALARS = (world.TASK_COUNT, world.CLOCK_MS, world.ORDER, world.FIRED)
+
+
+def _table(array: Array) -> pa.RecordBatch:
+    columns = [pa.array(np.ascontiguousarray(array[:, n])) for n in range(array.shape[1])]
+    return pa.RecordBatch.from_arrays(columns, names=[str(n) for n in range(array.shape[1])])
+
+
+def _array(table: pa.RecordBatch) -> Array:
+    columns = [column.to_numpy() for column in table.columns]
+    return np.ascontiguousarray(np.stack(columns, axis=1)).astype(np.int64)
+
+
+def pieces(w: World) -> dict[str, pa.RecordBatch]:
+    """A swept world as record batches."""
+    s = w.scalars
+    tasks = w.tasks[: s[world.TASKS]]
+    order = np.lexsort((tasks[:, world.TASK_NUMBER], tasks[:, world.TASK_TIME]))
+    started = np.flatnonzero(w.local[:, world.STARTED])
+    used = (int(started[-1]) + 1) if len(started) else 0
+    return {
+        "scalars": pa.record_batch({"value": pa.array(s[list(_SCALARS)])}),
+        "flags": _table(w.flags),
+        "matches": _table(w.matches[: s[MATCHES]]),
+        "nodes": _table(w.nodes[: s[NODES], : TIME + 1]),
+        "chains": _table(w.nodes[: s[NODES], FORWARD:]),
+        "cells": _table(w.cells[: s[CELLS]]),
+        "lists": _table(w.lists[: SCRATCH + 2 * used, : SIZE + 1]),
+        "local": _table(w.local[:used]),
+        "tasks": _table(tasks[order]),
+    }
+
+
+def restored(empty: World, stored: Mapping[str, pa.RecordBatch]) -> World:
+    """The world that ``pieces`` stored; an empty one has what isn't state."""
+    found = {name: _array(stored[name]) for name in stored if name in _TABLES}
+    scalars = empty.scalars
+    scalars[list(_SCALARS)] = stored["scalars"].column("value").to_numpy()
+    lists = np.full((len(found["lists"]), world.LIST_COLUMNS), NONE, dtype=np.int64)
+    lists[:, : SIZE + 1] = found["lists"]
+    # Bounds that tell nothing: whatever is in the lists is looked at.
+    lists[:, world.LOW], lists[:, world.HIGH] = -world.FAR, world.FAR
+    nodes = np.concatenate([found["nodes"], found["chains"]], axis=1)
+    scalars[[MATCHES, NODES, CELLS, world.TASKS]] = [
+        len(found["matches"]),
+        len(nodes),
+        len(found["cells"]),
+        len(found["tasks"]),
+    ]
+    return empty._replace(
+        flags=found["flags"],
+        matches=_with_room(found["matches"], empty.matches),
+        nodes=_with_room(nodes, empty.nodes),
+        cells=_with_room(found["cells"], empty.cells),
+        tasks=_with_room(found["tasks"], empty.tasks),
+        lists=lists,
+        local=found["local"],
+    )
+
+
+_TABLES = ("flags", "matches", "nodes", "chains", "cells", "lists", "local", "tasks")
+
+
+def _with_room(rows: Array, room: Array) -> Array:
+    more: Array = np.concatenate([rows, np.zeros_like(room)])
+    return more

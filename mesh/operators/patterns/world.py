@@ -1,0 +1,346 @@
+"""The memory of the exact pattern machine: arrays of whole numbers, and lists made in them.
+
+A partial match is a row of ``matches``: for each step the first node of its chain of events, or
+-1; then its time, -1 before its first event, and whether ``within`` has dropped it.  Copies of one
+share the chains of the steps before the one they wait at: one that grows does so for all.
+
+Each step of each instance has two lists of partial matches: those that wait (``PENDING``) and those
+that will from the next event on (``NEW``).  Lists are chains of cells.
+
+Native code; no Python objects inside.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numba import njit
+
+# Columns of ``plan``, one row a step.
+KIND, START, NEXT, EVERY, WITHIN_EVERY, CALLBACK, FINISHES, LAST, PARTNER = range(9)
+LOGIC, WAITING, LEAST, MOST, STREAM, PROGRAM, PROGRAM_END = range(9, 16)
+PLAN_COLUMNS: Final = 16
+
+# ``KIND``
+ONE, COUNT, ABSENT, LOGICAL, ABSENT_LOGICAL = range(5)
+# ``LOGIC``
+AND, OR = 1, 2
+
+# ``scalars``
+IS_SEQUENCE, WITHIN_MS, STEPS, MATCHES, NODES, CELLS, FREE_CELL, TASKS, TASK_COUNT = range(9)
+OUTPUTS, ITEMS, CLOCK_MS, ORDER, CAUSE, CHUNK, LAST_ORDER, LAST_CLOCK = range(9, 17)
+FIRED, SKIPS = 17, 18
+SCALARS: Final = 19
+
+# Columns of ``nodes``; ``TAIL`` and ``LENGTH`` are those of a chain, at its first node.
+EVENT, TIME, FORWARD, BACK, TAIL, LENGTH = range(6)
+NODE_COLUMNS: Final = 6
+
+# Columns of ``lists``; ``LOW`` and ``HIGH`` bound the times of the first events of what is in it.
+HEAD, END, SIZE, LOW, HIGH = range(5)
+LIST_COLUMNS: Final = 5
+#: Lists that belong to no step.
+SCRATCH: Final = 1
+PENDING, NEW = 0, 1
+
+# Columns of ``local``, one row for each step of each instance; ``DUE`` is when the step was last
+# scheduled for or, of a pair, when its event last came.
+ACTIVE, DUE, INITIALIZED, RESETS, STARTED, QUEUE, QUEUE_END, RUNNING = range(8)
+LOCAL_COLUMNS: Final = 8
+
+# Columns of ``tasks``, a heap by (time, number).
+TASK_TIME, TASK_NUMBER, TASK_KEY, TASK_ORDER = range(4)
+TASK_COLUMNS: Final = 4
+
+# Columns of ``flags``, one row a step.
+CHANGED, SUCCESS, RETURNED = range(3)
+FLAG_COLUMNS: Final = 3
+
+# Columns of ``outputs``, before the events that the query reads.
+OUT_TIME, OUT_CLOCK, OUT_ORDER, OUT_CAUSE, OUT_CHUNK, OUT_DROPPED, OUT_INSTANCE = range(7)
+OUT_COLUMNS: Final = 7
+
+#: ``receivers``: whether what a stream's event completes comes out, and each match by itself.
+NOT_AT_ALL, AT_ONCE, EACH = range(3)
+
+NONE: Final = -1
+#: ``EVENT`` of a node that stands for an event that did not come.
+NOTHING: Final = -1
+NEVER: Final = -1
+FAR: Final = 1 << 62
+
+Array = np.ndarray[Any, Any]
+
+
+class World(NamedTuple):
+    """All that the machine works on; the arrays' columns are named above."""
+
+    plan: Array
+    #: The steps that a match can begin with.
+    starts: Array
+    #: The steps in the orders in which the engine begins, resets and updates them.
+    initials: Array
+    resets: Array
+    updates: Array
+    #: By stream: the steps in the order of the text, and in the order in which they see an event.
+    readers: Array
+    #: By stream: whether it is read once, and whether what it completes comes out.
+    receivers: Array
+    #: What is read of a match: step, index, whether all of its events.
+    reads: Array
+    program: Array
+    program_floats: Array
+    scalars: Array
+    flags: Array
+    matches: Array
+    nodes: Array
+    cells: Array
+    lists: Array
+    local: Array
+    tasks: Array
+    values: Array
+    floats: Array
+    nulls: Array
+    stack: Array
+    stack_floats: Array
+    stack_nulls: Array
+    path: Array
+    outputs: Array
+    items: Array
+
+
+@njit(cache=True)
+def list_of(w: World, step: int, instance: int, which: int) -> int:
+    """The number of a step's list."""
+    return SCRATCH + 2 * (instance * w.scalars[STEPS] + step) + which
+
+
+@njit(cache=True)
+def new_cell(w: World, value: int) -> int:
+    """A cell that holds ``value``."""
+    cell = w.scalars[FREE_CELL]
+    if cell != NONE:
+        w.scalars[FREE_CELL] = w.cells[cell, 1]
+    else:
+        cell = w.scalars[CELLS]
+        w.scalars[CELLS] += 1
+    w.cells[cell, 0] = value
+    w.cells[cell, 1] = NONE
+    return cell
+
+
+@njit(cache=True)
+def free_cell(w: World, cell: int) -> None:
+    """Give a cell back."""
+    w.cells[cell, 1] = w.scalars[FREE_CELL]
+    w.scalars[FREE_CELL] = cell
+
+
+@njit(cache=True)
+def bound(w: World, of: int, match: int) -> None:
+    """Widen the bounds of a list by the first events of ``match``."""
+    for step in w.starts:
+        node = w.matches[match, step]
+        if node != NONE:
+            time_ms = w.nodes[node, TIME]
+            w.lists[of, LOW] = min(w.lists[of, LOW], time_ms)
+            w.lists[of, HIGH] = max(w.lists[of, HIGH], time_ms)
+
+
+@njit(cache=True)
+def push(w: World, of: int, match: int) -> None:
+    """Put ``match`` at the end of a list."""
+    cell = new_cell(w, match)
+    if w.lists[of, HEAD] == NONE:
+        w.lists[of, HEAD] = cell
+        w.lists[of, LOW] = FAR
+        w.lists[of, HIGH] = -FAR
+    else:
+        w.cells[w.lists[of, END], 1] = cell
+    w.lists[of, END] = cell
+    w.lists[of, SIZE] += 1
+    if w.scalars[WITHIN_MS] != NEVER:
+        bound(w, of, match)
+
+
+@njit(cache=True)
+def remove(w: World, of: int, before: int, cell: int) -> None:
+    """Take ``cell`` out of a list, where it comes behind the cell ``before``, or first."""
+    after = w.cells[cell, 1]
+    if before == NONE:
+        w.lists[of, HEAD] = after
+    else:
+        w.cells[before, 1] = after
+    if w.lists[of, END] == cell:
+        w.lists[of, END] = before
+    w.lists[of, SIZE] -= 1
+    free_cell(w, cell)
+
+
+@njit(cache=True)
+def clear(w: World, of: int) -> None:
+    """Empty a list."""
+    head = w.lists[of, HEAD]
+    if head != NONE:
+        w.cells[w.lists[of, END], 1] = w.scalars[FREE_CELL]
+        w.scalars[FREE_CELL] = head
+        w.lists[of, HEAD] = NONE
+        w.lists[of, END] = NONE
+        w.lists[of, SIZE] = 0
+
+
+@njit(cache=True)
+def is_later(w: World, left: int, right: int) -> bool:
+    """Whether a match without a time, or with a later one, goes behind another."""
+    a, b = w.matches[left, w.scalars[STEPS]], w.matches[right, w.scalars[STEPS]]
+    if b == NEVER:
+        return False
+    return a == NEVER or a > b
+
+
+@njit(cache=True)
+def sort(w: World, of: int) -> None:
+    """Put a list in the order of time, keeping the order of those of one time."""
+    size = w.lists[of, SIZE]
+    cell = w.lists[of, HEAD]
+    is_sorted = True
+    for _ in range(size - 1):
+        after = w.cells[cell, 1]
+        if is_later(w, w.cells[cell, 0], w.cells[after, 0]):
+            is_sorted = False
+            break
+        cell = after
+    if is_sorted:
+        return
+    values = np.empty(size, dtype=np.int64)
+    keys = np.empty(size, dtype=np.int64)
+    cell = w.lists[of, HEAD]
+    for place in range(size):
+        values[place] = w.cells[cell, 0]
+        time_ms = w.matches[values[place], w.scalars[STEPS]]
+        keys[place] = FAR if time_ms == NEVER else time_ms
+        cell = w.cells[cell, 1]
+    order = np.argsort(keys, kind="mergesort")
+    cell = w.lists[of, HEAD]
+    for place in range(size):
+        w.cells[cell, 0] = values[order[place]]
+        cell = w.cells[cell, 1]
+
+
+@njit(cache=True)
+def append(w: World, of: int, more: int) -> None:
+    """Move all of the list ``more`` behind a list."""
+    head = w.lists[more, HEAD]
+    if head == NONE:
+        return
+    if w.lists[of, HEAD] == NONE:
+        w.lists[of, HEAD] = head
+        w.lists[of, LOW] = w.lists[more, LOW]
+        w.lists[of, HIGH] = w.lists[more, HIGH]
+    else:
+        w.cells[w.lists[of, END], 1] = head
+        w.lists[of, LOW] = min(w.lists[of, LOW], w.lists[more, LOW])
+        w.lists[of, HIGH] = max(w.lists[of, HIGH], w.lists[more, HIGH])
+    w.lists[of, END] = w.lists[more, END]
+    w.lists[of, SIZE] += w.lists[more, SIZE]
+    w.lists[more, HEAD] = NONE
+    w.lists[more, END] = NONE
+    w.lists[more, SIZE] = 0
+
+
+@njit(cache=True)
+def new_match(w: World) -> int:
+    """A partial match without events."""
+    match = w.scalars[MATCHES]
+    w.scalars[MATCHES] += 1
+    steps = w.scalars[STEPS]
+    for step in range(steps):
+        w.matches[match, step] = NONE
+    w.matches[match, steps] = NEVER
+    w.matches[match, steps + 1] = 0
+    return match
+
+
+@njit(cache=True)
+def copy_match(w: World, match: int) -> int:
+    """A partial match with the same events, not dropped."""
+    copy = w.scalars[MATCHES]
+    w.scalars[MATCHES] += 1
+    steps = w.scalars[STEPS]
+    for column in range(steps + 1):
+        w.matches[copy, column] = w.matches[match, column]
+    w.matches[copy, steps + 1] = 0
+    return copy
+
+
+@njit(cache=True)
+def new_node(w: World, event: int, time_ms: int) -> int:
+    """A chain of one event."""
+    node = w.scalars[NODES]
+    w.scalars[NODES] += 1
+    w.nodes[node, EVENT] = event
+    w.nodes[node, TIME] = time_ms
+    w.nodes[node, FORWARD] = NONE
+    w.nodes[node, BACK] = NONE
+    w.nodes[node, TAIL] = node
+    w.nodes[node, LENGTH] = 1
+    return node
+
+
+@njit(cache=True)
+def add_event(w: World, match: int, step: int, event: int, time_ms: int) -> None:
+    """Put an event at the end of a step's chain."""
+    node = new_node(w, event, time_ms)
+    head = w.matches[match, step]
+    if head == NONE:
+        w.matches[match, step] = node
+        return
+    tail = w.nodes[head, TAIL]
+    w.nodes[tail, FORWARD] = node
+    w.nodes[node, BACK] = tail
+    w.nodes[head, TAIL] = node
+    w.nodes[head, LENGTH] += 1
+
+
+@njit(cache=True)
+def remove_last_event(w: World, match: int, step: int) -> None:
+    """Take the last event off a step's chain."""
+    head = w.matches[match, step]
+    if head == NONE:
+        return
+    if w.nodes[head, LENGTH] == 1:
+        w.matches[match, step] = NONE
+        if head == w.scalars[NODES] - 1:
+            w.scalars[NODES] -= 1
+        return
+    if w.nodes[head, TAIL] == w.scalars[NODES] - 1:
+        w.scalars[NODES] -= 1
+    tail = w.nodes[w.nodes[head, TAIL], BACK]
+    w.nodes[tail, FORWARD] = NONE
+    w.nodes[head, TAIL] = tail
+    w.nodes[head, LENGTH] -= 1
+
+
+#: ``index`` of the last event of a chain.
+CURRENT_EVENT: Final = -1
+
+
+@njit(cache=True)
+def node_at(w: World, match: int, step: int, index: int) -> int:
+    """The node of a step's event number ``index``; negative ones count from the last, -1."""
+    node = w.matches[match, step]
+    if node == NONE:
+        return NONE
+    if index < 0:
+        node = w.nodes[node, TAIL]
+        for _ in range(-1 - index):
+            node = w.nodes[node, BACK]
+            if node == NONE:
+                return NONE
+        return node
+    for _ in range(index):
+        node = w.nodes[node, FORWARD]
+        if node == NONE:
+            return NONE
+    return node
