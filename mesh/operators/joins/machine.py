@@ -25,20 +25,26 @@ WAITING, INSIDE, GONE = range(3)
 #: Columns of ``lists``.
 HEAD, TAIL, COUNT = range(3)
 LIST_COLUMNS = 3
-#: Registers: rows inside, when the pending timer was set, the last row let in and let go.
-R_COUNT, R_ARMED, R_ENTERED, R_LEFT = range(4)
-REGISTERS = 4
+#: Registers: rows inside; the last row let in, let go, and that was inside when the other side last
+#: looked; when the pending timer was set: twice the time, plus 1 by an event, 0 by a timer; and the
+#: place in the total order, with the step where a timer did.
+R_COUNT, R_ENTERED, R_LEFT, R_FOUND, R_ARMED, R_PLACE, R_STEP = range(7)
+REGISTERS = 7
+NEW = np.array([0, -1, -1, -1, -1, -1, 0])
 #: Columns of a window's output.
 E_ORDER, E_CLOCK, E_PATH, E_CHUNK, E_KIND, E_ID, E_INSTANCE = range(7)
 EVENT_COLUMNS = 7
 #: What the loop is told and remembers: where it is on both sides, events done in this run and
 #: ever, pairs written, nodes used and gone by side, the path of the query's timers, which side sets
-#: it off, which side is looked into, room that the next event needs.
+#: it off, which side is looked into, room that the next event needs, by side the milliseconds after
+#: which a timer is set again (0: it is set by events), and whether rows that were looked at keep
+#: their time when they leave.
 (
     M_LEFT, M_RIGHT, M_DONE, M_STEPS, M_PAIRS, M_USED, M_USED_RIGHT, M_GONE, M_GONE_RIGHT, M_PATH,
-    M_TRIGGER, M_TRIGGER_RIGHT, M_LISTED, M_LISTED_RIGHT, M_NEED,
-) = range(15)  # fmt: skip
-COUNTERS = 15
+    M_TRIGGER, M_TRIGGER_RIGHT, M_LISTED, M_LISTED_RIGHT, M_NEED, M_SPAN, M_SPAN_RIGHT,
+    M_KEEPS, M_KEEPS_RIGHT,
+) = range(19)  # fmt: skip
+COUNTERS = 19
 
 _CURRENT, _EXPIRED, _RESET = 0, 1, 2
 _long1 = types.Array(types.int64, 1, "C")
@@ -104,7 +110,16 @@ def _same_piece(events, at):
 
 
 @njit(cache=True)
-def _right_first(left, i, right, j, reg, timer):
+def _armed(events, at, reg, meta, s):
+    """When the timer that made the piece at ``at`` was set."""
+    when = reg[s, events[at, E_INSTANCE], R_ARMED]
+    if meta[M_SPAN + s]:
+        return max(when, 2 * (events[at, E_CLOCK] - meta[M_SPAN + s]))
+    return when
+
+
+@njit(cache=True)
+def _right_first(left, i, right, j, reg, meta):
     """Whether the right side's next event comes before the left's; both stand at a piece's start.
 
     Of two timers at one instant the one that was set first fires first.
@@ -112,18 +127,43 @@ def _right_first(left, i, right, j, reg, timer):
     for column in (E_ORDER, E_CLOCK, E_PATH):
         if left[i, column] != right[j, column]:
             return right[j, column] < left[i, column]
-    if left[i, E_PATH] == timer:
-        return reg[1, right[j, E_INSTANCE], R_ARMED] < reg[0, left[i, E_INSTANCE], R_ARMED]
-    return right[j, E_CHUNK] < left[i, E_CHUNK]
+    if left[i, E_PATH] != meta[M_PATH]:
+        return right[j, E_CHUNK] < left[i, E_CHUNK]
+    first, second = _armed(left, i, reg, meta, 0), _armed(right, j, reg, meta, 1)
+    if first != second:
+        return second < first
+    mine, other = left[i, E_INSTANCE], right[j, E_INSTANCE]
+    if reg[0, mine, R_PLACE] != reg[1, other, R_PLACE]:
+        return reg[1, other, R_PLACE] < reg[0, mine, R_PLACE]
+    return reg[1, other, R_STEP] < reg[0, mine, R_STEP]
 
 
 @njit(cache=True)
-def _move(node, lists, reg, meta, s, n, kind, instance, path):
+def _next_side(left, i, right, j, reg, meta):
+    """Whose event is next, of which there is one; a piece stays together."""
+    if i > 0 and i < left.shape[0] and _same_piece(left, i):
+        return 0
+    if j > 0 and j < right.shape[0] and _same_piece(right, j):
+        return 1
+    if i == left.shape[0] or j == right.shape[0]:
+        return 1 if i == left.shape[0] else 0
+    return 1 if _right_first(left, i, right, j, reg, meta) else 0
+
+
+@njit(cache=True)
+def _move(node, lists, reg, meta, s, n, events, at):
     """Let one row in or go."""
-    step = meta[M_STEPS]
+    kind, instance, clock = events[at, E_KIND], events[at, E_INSTANCE], events[at, E_CLOCK]
+    by_timer = events[at, E_PATH] == meta[M_PATH]
+    if by_timer:
+        reg[s, instance, R_PLACE] = events[at, E_ORDER]
+        reg[s, instance, R_STEP] = meta[M_STEPS]
+        if meta[M_SPAN + s] == 0:
+            reg[s, instance, R_ARMED] = 2 * clock
     if kind == _CURRENT:
-        if reg[s, instance, R_COUNT] == 0:
-            reg[s, instance, R_ARMED] = step
+        if reg[s, instance, R_COUNT] == 0 and meta[M_SPAN + s] == 0:
+            reg[s, instance, R_ARMED] = 2 * clock + 1
+            reg[s, instance, R_PLACE], reg[s, instance, R_STEP] = events[at, E_ORDER], 0
         reg[s, instance, R_COUNT] += 1
         reg[s, instance, R_ENTERED] = node[s, n, ID]
         if meta[M_LISTED + s] and node[s, n, KEY] != NIL:
@@ -138,28 +178,22 @@ def _move(node, lists, reg, meta, s, n, kind, instance, path):
         meta[M_GONE + s] += 1
     node[s, n, STATE] = GONE
     reg[s, instance, R_LEFT] = node[s, n, ID]
-    if path == meta[M_PATH]:
-        reg[s, instance, R_ARMED] = step
 
 
 @native(types.void(_long2, _long2, _long3, _long3, _long3, _long1, _long2, _long2))
 def join_loop(left, right, node, lists, reg, meta, own, pairs):
     """Go on with both windows' outputs until they end, or ``pairs`` is full.
 
-    ``own[k]`` becomes (side, number) of the k-th event; ``pairs[p]`` is (k, a row it found).
+    ``own[k]`` becomes (side, number, whether it keeps its time) of the k-th event; ``pairs[p]`` is
+    (k, a row it found).
     """
     i, j = meta[M_LEFT], meta[M_RIGHT]
     while i < left.shape[0] or j < right.shape[0]:
-        s = 0
-        if i > 0 and i < left.shape[0] and _same_piece(left, i):
-            s = 0
-        elif (j > 0 and j < right.shape[0] and _same_piece(right, j)) or i == left.shape[0]:
-            s = 1
-        elif j < right.shape[0] and _right_first(left, i, right, j, reg, meta[M_PATH]):
-            s = 1
+        s = _next_side(left, i, right, j, reg, meta)
         events, at = (left, i) if s == 0 else (right, j)
         kind, instance = events[at, E_KIND], events[at, E_INSTANCE]
         done = meta[M_DONE]
+        own[done, 2] = 0
         if kind != _RESET:
             n = _find(node, s, meta[M_USED + s], events[at, E_ID])
             key = node[s, n, KEY]
@@ -174,8 +208,12 @@ def join_loop(left, right, node, lists, reg, meta, own, pairs):
                     pairs[meta[M_PAIRS], 1] = node[1 - s, found, ID]
                     meta[M_PAIRS] += 1
                     found = node[1 - s, found, NEXT]
+            if meta[M_TRIGGER + s]:
+                reg[1 - s, instance, R_FOUND] = reg[1 - s, instance, R_ENTERED]
+            if kind == _EXPIRED and meta[M_KEEPS + s]:
+                own[done, 2] = events[at, E_ID] <= reg[s, instance, R_FOUND]
             meta[M_STEPS] += 1
-            _move(node, lists, reg, meta, s, n, kind, instance, events[at, E_PATH])
+            _move(node, lists, reg, meta, s, n, events, at)
         own[done, 0], own[done, 1] = s, at
         meta[M_DONE] = done + 1
         if s == 0:
@@ -242,4 +280,4 @@ def forget_instance(node, lists, reg, meta, s, instance):
         meta[M_GONE + s] += 1
         reg[s, instance, R_LEFT] = node[s, n, ID]
     reg[s, instance, R_COUNT] = 0
-    reg[s, instance, R_ARMED] = 0
+    reg[s, instance, R_ARMED] = -1

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mesh.plan.bound import BoundExpression, BoundQuery, BoundStream
 
 #: Columns that go through a window beside the attributes.
-ROW, INSTANCE = "#row", "#instance"
+ROW, INSTANCE, TIME = "#row", "#instance", "#time"
 _ROW_SCHEMA = pa.schema([pa.field(ROW, pa.int64())])
 #: What an event without a window does: comes, leaves, and takes the aggregates with it.
 _PASSING = np.array([CURRENT, EXPIRED, RESET], dtype=np.int8)
@@ -39,6 +39,7 @@ class Side:
         before = [h for h in source.handlers if not isinstance(h, Window)]
         self._handlers = Handlers(before, source.schema.arrow, timer_path)
         self.step = step
+        self.definition = source.window
         self.window: WindowOperator | None = None
         if source.window is not None:
             self.window = make_window(source.window, _ROW_SCHEMA, timer_path)
@@ -46,7 +47,8 @@ class Side:
         fields = [f for f in self._handlers.schema if f.name in used]
         #: The attributes that anything behind the join looks at.
         self.schema = pa.schema(fields)
-        self.rows = RowStore(self.schema.append(pa.field(INSTANCE, pa.int64())))
+        beside = [pa.field(INSTANCE, pa.int64()), pa.field(TIME, pa.int64())]
+        self.rows = RowStore(pa.schema([*fields, *beside]))
 
     def handle(self, events: Events, timeline: Timeline, failures: Failures) -> Events:
         """What comes to the window."""
@@ -56,7 +58,7 @@ class Side:
         """Keep the attributes of what comes to the window; the numbers of the rows."""
         first = self.rows.came
         columns = [events.rows.column(name) for name in self.schema.names]
-        columns.append(pa.array(events.instance))
+        columns += [pa.array(events.instance), pa.array(events.time_ms)]
         self.rows.append(pa.RecordBatch.from_arrays(columns, schema=self.rows.schema))
         return np.arange(first, first + len(events))
 

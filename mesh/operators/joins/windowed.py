@@ -21,7 +21,7 @@ from mesh.operators.base import OWN_TIMER, RESET, Events, Longs, State, part, pr
 from mesh.operators.expressions import Frame, compile_filter
 from mesh.operators.joins import machine as m
 from mesh.operators.joins.keys import Keys, split
-from mesh.operators.joins.sides import INSTANCE, ROW, Side
+from mesh.operators.joins.sides import INSTANCE, ROW, TIME, Side
 from mesh.plan.bound import BinaryExpression
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ PLAIN_WINDOWS = frozenset(
         "timeLength",
     }
 )
+#: Of these the engine takes the time of leaving for rows that the other side has not looked at.
+_KEEPING = frozenset({"batch", "lengthBatch", "timeBatch"})
 #: Pairs that are looked at together.
 _PAIRS = 1 << 18
 #: Rows that are gone, before a side is swept.
@@ -92,14 +94,19 @@ class WindowJoin:
     def _clear(self) -> None:
         self._node = np.empty((2, 1024, m.NODE_COLUMNS), dtype=np.int64)
         self._lists = _no_lists(64)
-        self._reg = np.zeros((2, 1, m.REGISTERS), dtype=np.int64)
-        self._reg[:, :, [m.R_ENTERED, m.R_LEFT]] = -1
+        self._reg = _no_registers(1)
         meta = np.zeros(m.COUNTERS, dtype=np.int64)
         meta[m.M_PATH] = self._timer_path
         for side, sets_off in enumerate(self._sets_off):
             meta[m.M_TRIGGER + side] = sets_off
             has_window = self.sides[side].window is not None
             meta[m.M_LISTED + side] = has_window and self._sets_off[1 - side]
+            window = self.sides[side].definition
+            if window is not None and window.name in _KEEPING:
+                meta[m.M_KEEPS + side] = 1
+            if window is not None and window.name == "timeBatch":
+                span = window.arguments[0]
+                meta[m.M_SPAN + side] = getattr(span, "value", 0) or 0
         self._meta = meta
         #: (order, clock, path) of the last event that went out, and the number of its chunk.
         self._last = np.full(4, -1, dtype=np.int64)
@@ -127,7 +134,7 @@ class WindowJoin:
         if not any(len(events) for events in made):
             return self._result([], made)
         columns = [self._columns(events) for events in made]
-        own = np.empty((len(columns[0]) + len(columns[1]), 2), dtype=np.int64)
+        own = np.empty((len(columns[0]) + len(columns[1]), 3), dtype=np.int64)
         meta = self._meta
         meta[[m.M_LEFT, m.M_RIGHT, m.M_DONE, m.M_NEED]] = 0
         parts: list[_Pairs] = []
@@ -163,10 +170,16 @@ class WindowJoin:
         self._place(s, numbers, keys, events.instance)
         instances = int(events.instance.max()) + 1
         if instances > self._reg.shape[1]:
-            reg = np.zeros((2, max(instances, 2 * self._reg.shape[1]), m.REGISTERS), dtype=np.int64)
-            reg[:, :, [m.R_ENTERED, m.R_LEFT]] = -1
+            reg = _no_registers(max(instances, 2 * self._reg.shape[1]))
             reg[:, : self._reg.shape[1]] = self._reg
             self._reg = reg
+        if self._meta[m.M_SPAN + s]:
+            # Its timers go on for ever from the first event of an instance.
+            first, at = np.unique(events.instance, return_index=True)
+            new = self._reg[s, first, m.R_ARMED] < 0
+            first, at = first[new], at[new]
+            self._reg[s, first, m.R_ARMED] = 2 * events.clock_ms[at] + 1
+            self._reg[s, first, m.R_PLACE] = events.order[at]
 
     def _place(self, s: int, numbers: Longs, keys: Longs, instances: Longs) -> None:
         used = int(self._meta[m.M_USED + s])
@@ -230,7 +243,7 @@ class WindowJoin:
             order = np.argsort(which, kind="stable")
             which, other = which[order], other[order]
         left, right = self._ids(own, columns, which, other)
-        return _Pairs(own[which, 0], own[which, 1], which, left, right)
+        return _Pairs(own[which, 0], own[which, 1], own[which, 2], which, left, right)
 
     def _ids(
         self, own: Longs, columns: Sequence[Longs], which: Longs, other: Longs
@@ -279,11 +292,20 @@ class WindowJoin:
             for name in ("time_ms", "clock_ms", "order", "path", "kind", "instance")
         ]
         time_ms, clock_ms, order, path, kind, instance = columns
+        time_ms = self._own_times(pairs, time_ms)
         path = np.where(path == OWN_TIMER, self._timer_path, path)
         chunk = self._chunks(pairs.which, order, clock_ms, path)
         kinds = kind.astype(np.int8)
         events = Events(time_ms, clock_ms, order, path, chunk, kinds, instance, rows)
         return events, frame.timed(events)
+
+    def _own_times(self, pairs: _Pairs, time_ms: Longs) -> Longs:
+        """``time_ms``, and of events that keep it the time that they came with."""
+        for side, ids in zip(self.sides, (pairs.left, pairs.right), strict=True):
+            at = np.flatnonzero((pairs.keeps == 1) & (pairs.sides == side.step))
+            if len(at):
+                time_ms[at] = side.rows.take(ids[at]).column(TIME).to_numpy()
+        return time_ms
 
     def _chunks(self, which: Longs, order: Longs, clock_ms: Longs, path: Longs) -> Longs:
         """Each event's finds are a chunk of their own, numbered under one cause."""
@@ -393,10 +415,15 @@ class WindowJoin:
 
 
 class _Pairs:
-    """Pairs, in order: whose event it was and its number there; its number of all; the rows."""
+    """Pairs, in order: of which side's event, its number there, whether it keeps its own time.
 
-    def __init__(self, sides: Longs, at: Longs, which: Longs, left: Longs, right: Longs) -> None:
-        self.sides, self.at, self.which = sides, at, which
+    ``which``: the event's number among all; ``left``, ``right``: the rows.
+    """
+
+    def __init__(
+        self, sides: Longs, at: Longs, keeps: Longs, which: Longs, left: Longs, right: Longs
+    ) -> None:
+        self.sides, self.at, self.keeps, self.which = sides, at, keeps, which
         self.left, self.right = left, right
 
     @classmethod
@@ -408,7 +435,7 @@ class _Pairs:
         return cls(
             *(
                 np.concatenate([none, *(getattr(p, name) for p in parts)])
-                for name in ("sides", "at", "which", "left", "right")
+                for name in ("sides", "at", "keeps", "which", "left", "right")
             )
         )
 
@@ -446,6 +473,10 @@ def _one_by_one(events: Events) -> Events:
         events.instance,
         events.rows,
     )
+
+
+def _no_registers(instances: int) -> Longs:
+    return np.tile(m.NEW, (2, instances, 1))
 
 
 def _no_lists(keys: int) -> Longs:
