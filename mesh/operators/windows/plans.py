@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING
 
 from mesh.operators.windows import external_batch, sliding, tumbling
 from mesh.operators.windows import machine as m
+from mesh.operators.windows.frequent import Frequent, LossyFrequent, keys_of
 from mesh.operators.windows.keyed import KeyedWindow, Plan, WindowOperator
+from mesh.operators.windows.plain import PlainWindow
+from mesh.operators.windows.ranked import Ranked, sort_keys
+from mesh.operators.windows.sessions import Sessions, session_keys
 from mesh.plan.bound import Constant
 
 if TYPE_CHECKING:
@@ -119,14 +123,53 @@ def _external_time_batch(window: Window) -> Plan:
     )
 
 
+def _sort(window: Window, schema: pa.Schema, timer_path: int, expired: bool) -> WindowOperator:
+    size = _number(window, 0)
+    by: list[tuple[str, bool]] = []
+    for argument in window.arguments[1:]:
+        if isinstance(argument, Constant):
+            by[-1] = (by[-1][0], str(argument.value).lower() == "desc")
+        else:
+            by.append((argument.name, False))
+    return PlainWindow(lambda: Ranked(size), sort_keys(by), schema, timer_path)
+
+
+def _frequent(window: Window, schema: pa.Schema, timer_path: int, expired: bool) -> WindowOperator:
+    size = _number(window, 0)
+    keys = keys_of([_column(window, k) for k in range(1, len(window.arguments))])
+    return PlainWindow(lambda: Frequent(size), keys, schema, timer_path)
+
+
+def _lossy(window: Window, schema: pa.Schema, timer_path: int, expired: bool) -> WindowOperator:
+    support, error = (_share(window, k) for k in range(2))
+    keys = keys_of([_column(window, k) for k in range(2, len(window.arguments))])
+    return PlainWindow(lambda: LossyFrequent(support, error), keys, schema, timer_path)
+
+
+def _share(window: Window, index: int) -> float:
+    argument = window.arguments[index]
+    assert isinstance(argument, Constant), "the planner takes no attribute here"
+    return float(argument.value or 0)
+
+
+def _session(window: Window, schema: pa.Schema, timer_path: int, expired: bool) -> WindowOperator:
+    gap, latency = _number(window, 0), _number(window, 2)
+    keys = session_keys(_column(window, 1) if len(window.arguments) > 1 else None)
+    return PlainWindow(lambda: Sessions(gap, latency), keys, schema, timer_path)
+
+
 #: By the window's name, what makes its operator.
 PLANS: dict[str, Maker] = {
     "batch": _keyed(_batch),
     "delay": _keyed(_delay),
     "externalTime": _keyed(_external_time),
     "externalTimeBatch": _keyed(_external_time_batch),
+    "frequent": _frequent,
     "length": _keyed(_length),
     "lengthBatch": _keyed(_length_batch),
+    "lossyFrequent": _lossy,
+    "session": _session,
+    "sort": _sort,
     "time": _keyed(_time),
     "timeBatch": _keyed(_time_batch),
     "timeLength": _keyed(_time_length),

@@ -1,0 +1,158 @@
+"""``frequent(n, attribute)`` and ``lossyFrequent(support, error, attribute)``: what comes often.
+
+Keys are the attributes' values one behind the other as text.  Of each key the latest event is kept.
+
+``frequent`` counts up to n keys (Misra and Gries): an event of a further key takes one from every
+count, and what has none left leaves; if nothing left the event is dropped.
+
+``lossyFrequent`` (Manku and Motwani): an event passes if its key has come often enough, and after
+each bucket of 1/error events those that are too rare leave.
+
+Source: observed on Siddhi 5.1.7.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from mesh.functions.texts import java_text
+from mesh.operators.windows.java_maps import spread, table_of
+from mesh.operators.windows.machine import CURRENT, EXPIRED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from mesh.operators.windows.plain import Sink
+
+
+class _Counts:
+    """Counted keys: [count, bucket, row, time] of each, in the order of their coming."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, list[int]] = {}
+        self._table = table_of(0)
+
+    def _add(self, key: str, entry: list[int]) -> None:
+        self._keys[key] = entry
+        self._table = table_of(len(self._keys), self._table)
+
+    def _in_order(self) -> list[str]:
+        """The keys as the engine's map goes through them."""
+        return sorted(self._keys, key=lambda key: spread(key) & (self._table - 1))
+
+    def fire(self, due_ms: int, now_ms: int, to: Sink) -> None:
+        """It has no timers."""
+
+    def finish(self, to: Sink) -> None:
+        """Nothing goes behind a chunk."""
+
+    def rows(self) -> Iterable[int]:
+        """The rows in it."""
+        return [entry[2] for entry in self._keys.values()]
+
+    def found(self) -> Sequence[tuple[int, int]]:
+        """What a join finds: the latest event of each key."""
+        return [(self._keys[key][2], self._keys[key][3]) for key in self._in_order()]
+
+    def dump(self) -> Any:
+        """Its state as JSON."""
+        return [self._table, list(self._keys.items())]
+
+    def load(self, state: Any) -> None:
+        """Take over what ``dump`` gave."""
+        self._table, keys = state
+        self._keys = {key: list(entry) for key, entry in keys}
+
+
+class Frequent(_Counts):
+    """The n keys that come most often, of one instance."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._size = size
+
+    def take(self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Sink) -> None:
+        """Take one event."""
+        (key,) = values
+        entry = self._keys.get(key)
+        if entry is not None:
+            entry[0] += 1
+            entry[2:] = row, time_ms
+            to.emit(row, CURRENT, time_ms)
+            return
+        if len(self._keys) >= self._size:
+            for other in self._in_order():
+                counted = self._keys[other]
+                counted[0] -= 1
+                if counted[0] == 0:
+                    del self._keys[other]
+                    to.emit(counted[2], EXPIRED, now_ms)
+            if len(self._keys) >= self._size:
+                return
+        self._add(key, [1, 0, row, time_ms])
+        to.emit(row, CURRENT, time_ms)
+
+
+class LossyFrequent(_Counts):
+    """The keys that make up more than a share of the events, of one instance."""
+
+    def __init__(self, support: float, error: float) -> None:
+        super().__init__()
+        self._share = support - error
+        self._width = math.ceil(1 / error)
+        self._total = 0
+
+    def take(self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Sink) -> None:
+        """Take one event."""
+        (key,) = values
+        self._total += 1
+        bucket = 1 if self._total == 1 else math.ceil(self._total / self._width)
+        entry = self._keys.get(key)
+        if entry is not None:
+            entry[0] += 1
+            entry[2:] = row, time_ms
+        else:
+            entry = [1, bucket - 1, row, time_ms]
+            self._add(key, entry)
+        if entry[0] >= self._share * self._total:
+            to.emit(row, CURRENT, time_ms)
+        if self._total % self._width == 0:
+            for other in self._in_order():
+                count, since, its_row, _ = self._keys[other]
+                if count + since <= bucket:
+                    del self._keys[other]
+                    to.emit(its_row, EXPIRED, now_ms)
+
+    def dump(self) -> Any:
+        """Its state as JSON."""
+        return [self._total, super().dump()]
+
+    def load(self, state: Any) -> None:
+        """Take over what ``dump`` gave."""
+        self._total, counts = state
+        super().load(counts)
+
+
+def keys_of(names: Sequence[str]) -> Callable[[pa.RecordBatch], Sequence[list[Any]]]:
+    """The keys of rows by these attributes; by all without any."""
+
+    def keys(rows: pa.RecordBatch) -> Sequence[list[Any]]:
+        columns = [rows.column(name) for name in names or rows.schema.names]
+        texts = [_texts(column) for column in columns]
+        return [["".join(parts) for parts in zip(*texts, strict=True)]]
+
+    return keys
+
+
+def _texts(column: pa.Array[Any]) -> list[str]:
+    """Values as Java writes them."""
+    values = column.to_pylist()
+    if pa.types.is_floating(column.type):
+        number: Any = column.type.to_pandas_dtype()
+        return ["null" if v is None else java_text(number(v)) for v in values]
+    if pa.types.is_boolean(column.type):
+        return ["null" if v is None else str(v).lower() for v in values]
+    return ["null" if v is None else str(v) for v in values]

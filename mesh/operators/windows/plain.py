@@ -1,0 +1,346 @@
+"""A window that is kept as Python lists, for those that are small: event by event, no native code.
+
+What differs from window to window is a ``Content`` for each partition instance, which says what
+goes on when an event comes or a timer fires.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.operators.base import OWN_TIMER, Events, Longs, State, Timeline
+from mesh.operators.rows import RowStore
+from mesh.operators.windows import machine as m
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+#: Rows that nobody needs any more, before the store is swept.
+_SWEEP_ROWS = 4096
+
+
+class Sink:
+    """Where a content lets events go on to, and sets timers."""
+
+    def __init__(self) -> None:
+        self.row: list[int] = []
+        self.kind: list[int] = []
+        self.time: list[int] = []
+        #: Times of timers that were set, in order.
+        self.alarms: list[int] = []
+
+    def emit(self, row: int, kind: int, time_ms: int) -> None:
+        """Let a row go on, in the chunk that is made now."""
+        self.row.append(row)
+        self.kind.append(kind)
+        self.time.append(time_ms)
+
+
+class Content(Protocol):
+    """What one instance of a window holds."""
+
+    def take(self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Sink) -> None:
+        """Take one event; ``values`` are those of the columns that the window asked for."""
+        ...
+
+    def fire(self, due_ms: int, now_ms: int, to: Sink) -> None:
+        """Do what is to be done when a timer fires that was set to ``due_ms``."""
+        ...
+
+    def finish(self, to: Sink) -> None:
+        """Add what goes behind all events of a chunk."""
+        ...
+
+    def rows(self) -> Iterable[int]:
+        """The numbers of all rows in it."""
+        ...
+
+    def found(self) -> Sequence[tuple[int, int]]:
+        """What a join finds in it: row numbers and times, in order."""
+        ...
+
+    def dump(self) -> Any:
+        """Its state as JSON."""
+        ...
+
+    def load(self, state: Any) -> None:
+        """Take over what ``dump`` gave."""
+        ...
+
+
+class PlainWindow:
+    """A window with a ``Content`` for each partition instance.
+
+    ``columns``: the attributes whose values a content is given.  Timers of an instance fire in the
+    order in which they were set, one that is set to an earlier time with the one before it.
+    """
+
+    is_batch = False
+
+    def __init__(
+        self,
+        make: Callable[[], Content],
+        columns: Callable[[pa.RecordBatch], Sequence[list[Any]]],
+        schema: pa.Schema,
+        timer_path: int,
+    ) -> None:
+        self._make = make
+        self._columns = columns
+        self._schema = schema
+        self._timer_path = timer_path
+        self._store = RowStore(schema)
+        self._contents: dict[int, Content] = {}
+        self._alarms: dict[int, deque[int]] = {}
+        #: Pending timers, one for each instance that has any: (due, number, instance).
+        self._heap: list[tuple[int, int, int]] = []
+        self._number = 0
+        self._steps = 0
+        self._before_ms = m.BEFORE_ALL
+        #: (order, clock, path, chunk) of the event or timer before.
+        self._at = (-1, m.BEFORE_ALL, 0, 0)
+        #: (order, clock, path) and number of the chunk that went out last.
+        self._last: tuple[tuple[int, int, int], int] = ((-1, -1, -1), 0)
+
+    def process(self, events: Events, timeline: Timeline) -> Events:
+        """Let ``events`` in, and out what they and the timers drive out."""
+        count = len(events)
+        now_ms = timeline.now_ms
+        if not count and (not self._heap or self._heap[0][0] > now_ms):
+            self._before_ms = now_ms
+            return self._made([])
+        base = self._store.came
+        self._store.append(events.rows.select(self._schema.names))
+        run = _Run(self, timeline)
+        place = list(
+            zip(
+                events.order.tolist(),
+                events.clock_ms.tolist(),
+                events.path.tolist(),
+                events.chunk.tolist(),
+                events.instance.tolist(),
+                strict=True,
+            )
+        )
+        values = list(zip(*self._columns(events.rows), strict=True)) or [()] * count
+        times = events.time_ms.tolist()
+        for e in range(count):
+            order, clock, path, chunk, instance = place[e]
+            if self._heap:
+                run.fire_before(order, clock, path)
+            self._steps += 1
+            self._at = (order, clock, path, chunk)
+            content = self._contents.get(instance)
+            if content is None:
+                content = self._contents[instance] = self._make()
+            content.take(base + e, times[e], clock, values[e], run.sink)
+            if e + 1 == count or place[e + 1] != place[e]:
+                content.finish(run.sink)
+                run.close(order, clock, path, instance)
+        run.fire_before(None, now_ms, 0)
+        self._before_ms = now_ms
+        made = self._made(run.lines)
+        self._sweep()
+        return made
+
+    def set_alarms(self, instance: int, sink: Sink, now_ms: int) -> None:
+        """Take over the timers that a content set."""
+        if not sink.alarms:
+            return
+        queue = self._alarms.setdefault(instance, deque())
+        idle = not queue
+        queue.extend(sink.alarms)
+        sink.alarms.clear()
+        if idle:
+            self.schedule(instance, now_ms)
+
+    def schedule(self, instance: int, now_ms: int) -> None:
+        """Put an instance's first timer among those of all; odd numbers are those due already."""
+        queue = self._alarms[instance]
+        if queue:
+            self._number += 2
+            number = self._number + (1 if queue[0] <= now_ms else 0)
+            heappush(self._heap, (queue[0], number, instance))
+
+    def chunk_of(self, key: tuple[int, int, int]) -> int:
+        """The number of the next chunk under (order, clock, path)."""
+        number = self._last[1] + 1 if self._last[0] == key else 0
+        self._last = (key, number)
+        return number
+
+    def _made(self, lines: list[tuple[Any, ...]]) -> Events:
+        if not lines:
+            none = np.empty(0, dtype=np.int64)
+            rows = pa.RecordBatch.from_pylist([], self._schema)
+            return Events(none, none, none, none, none, none.astype(np.int8), none, rows)
+        table = np.array(lines, dtype=np.int64)
+        row, kind, time, order, clock, path, chunk, instance = (
+            np.ascontiguousarray(table[:, k]) for k in range(8)
+        )
+        rows = self._store.take(row)
+        return Events(time, clock, order, path, chunk, kind.astype(np.int8), instance, rows)
+
+    def _sweep(self) -> None:
+        if self._store.count <= _SWEEP_ROWS:
+            return
+        live = sum(1 for content in self._contents.values() for _ in content.rows())
+        if self._store.count > 2 * live + _SWEEP_ROWS:
+            self.compact()
+
+    def compact(self) -> None:
+        """Keep just the rows that are in a content."""
+        live = sorted({row for content in self._contents.values() for row in content.rows()})
+        self._store.keep(np.array(live, dtype=np.int64))
+
+    def next_time(self) -> int | None:
+        """When the earliest timer is due."""
+        return self._heap[0][0] if self._heap else None
+
+    def content(self, instance: int) -> tuple[pa.RecordBatch, Longs]:
+        """What a join finds in it: rows in the engine's order, and their times."""
+        content = self._contents.get(instance)
+        found = content.found() if content is not None else ()
+        rows = np.array([row for row, _ in found], dtype=np.int64)
+        return self._store.take(rows), np.array([time for _, time in found], dtype=np.int64)
+
+    def forget(self, instances: Longs) -> None:
+        """Be as if these partition instances had never been."""
+        for instance in instances.tolist():
+            self._contents.pop(instance, None)
+            self._alarms.pop(instance, None)
+        self._heap = [timer for timer in self._heap if timer[2] in self._alarms]
+        heapify(self._heap)
+        self._steps += 1
+
+    def snapshot(self) -> State:
+        """The rows in pieces that stay; what the contents hold as one that changes."""
+        pieces = self._store.pieces()
+        contents = [[instance, content.dump()] for instance, content in self._contents.items()]
+        pieces[f"contents-{self._steps}"] = pa.RecordBatch.from_pydict(
+            {"json": [json.dumps(contents)]}
+        )
+        scalars = {
+            "store": self._store.scalars(),
+            "alarms": [[i, list(queue)] for i, queue in self._alarms.items() if queue],
+            "heap": [list(timer) for timer in sorted(self._heap)],
+            "number": self._number,
+            "steps": self._steps,
+            "now": self._before_ms,
+            "at": list(self._at),
+            "last": [list(self._last[0]), self._last[1]],
+        }
+        return State(pieces, scalars)
+
+    def restore(self, state: State) -> None:
+        """Take over rows and contents."""
+        scalars: Any = state.scalars
+        self._steps, self._number = scalars["steps"], scalars["number"]
+        self._store.restore(state.pieces, scalars["store"])
+        self._before_ms = scalars["now"]
+        order, clock, path, chunk = scalars["at"]
+        self._at = (order, clock, path, chunk)
+        (last_order, last_clock, last_path), number = scalars["last"]
+        self._last = ((last_order, last_clock, last_path), number)
+        self._alarms = {i: deque(times) for i, times in scalars["alarms"]}
+        self._heap = [(due, number, i) for due, number, i in scalars["heap"]]
+        piece = state.pieces[f"contents-{self._steps}"]
+        self._contents = {}
+        for instance, dumped in json.loads(piece.column("json")[0].as_py()):
+            content = self._contents[instance] = self._make()
+            content.load(dumped)
+
+    # What a run needs of it
+
+
+class _Run:
+    """One call of ``process``: the lines that go out, and the timers on the way."""
+
+    def __init__(self, window: PlainWindow, timeline: Timeline) -> None:
+        self._window = window
+        self._first = timeline.first
+        self._clocks = timeline.clocks_ms
+        self._now_ms = timeline.now_ms
+        self._playback = bool(getattr(timeline, "playback", False))
+        self.sink = Sink()
+        self.lines: list[tuple[Any, ...]] = []
+
+    def close(self, order: int, clock: int, path: int, instance: int) -> None:
+        """What has gone into the sink is a chunk."""
+        sink = self.sink
+        if sink.row:
+            chunk = self._window.chunk_of((order, clock, path))
+            self.lines += [
+                (row, kind, time, order, clock, path, chunk, instance)
+                for row, kind, time in zip(sink.row, sink.kind, sink.time, strict=True)
+            ]
+            sink.row.clear()
+            sink.kind.clear()
+            sink.time.clear()
+        self._window.set_alarms(instance, sink, clock)
+
+    def fire_before(self, order: int | None, clock: int, path: int) -> None:
+        """Let the timers fire that come before an event; None: up to the end of the run."""
+        window = self._window
+        while window._heap:
+            due, number, instance = window._heap[0]
+            place = self._place(due, number, order, clock, path)
+            if place is None:
+                return
+            heappop(window._heap)
+            at_order, at_clock, at_path = place
+            window._steps += 1
+            window._at = (at_order, at_clock, at_path, 0)
+            queue, content = window._alarms[instance], window._contents[instance]
+            while queue and queue[0] <= at_clock:
+                content.fire(queue.popleft(), at_clock, self.sink)
+                content.finish(self.sink)
+                queue.extend(self.sink.alarms)
+                self.sink.alarms.clear()
+                self.close(at_order, at_clock, at_path, instance)
+            window.schedule(instance, at_clock)
+
+    def _place(
+        self, due: int, number: int, order: int | None, clock: int, path: int
+    ) -> tuple[int, int, int] | None:
+        """Order, clock and path at which a timer fires; None: not before the event."""
+        window = self._window
+        at_order, at_clock, at_path, _ = window._at
+        k = int(np.searchsorted(self._clocks, due, side="left"))
+        if self._playback:
+            k = max(k, (at_order + 1) // 2 - self._first)
+            if k < len(self._clocks):
+                place = (2 * (self._first + k), int(self._clocks[k]), OWN_TIMER)
+                return place if order is None or place[0] < order else None
+            moved = not len(self._clocks) or self._now_ms > int(self._clocks[-1])
+            if order is not None or due > self._now_ms or not moved:
+                return None
+            if self._now_ms <= window._before_ms:
+                return None
+            return 2 * (self._first + k), self._now_ms, OWN_TIMER
+        if not self._comes_before(due, number, order, clock, path):
+            return None
+        fires = max(2 * (self._first + k), (at_order + 1) // 2 * 2)
+        own_path = at_path if number & 1 and fires == at_order else OWN_TIMER
+        return fires, max(due, at_clock), own_path
+
+    def _comes_before(
+        self, due: int, number: int, order: int | None, clock: int, path: int
+    ) -> bool:
+        if order is None:
+            return due <= clock
+        at_order, at_clock, _, _ = self._window._at
+        own = self._window._timer_path
+        if number & 1:
+            if at_order & 1 == 0:
+                return order != at_order or clock != at_clock
+            if order != at_order + 1 or clock != at_clock:
+                return order > at_order
+            return own < path
+        if due != clock:
+            return due < clock
+        return bool(order & 1) or own < path
