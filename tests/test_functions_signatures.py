@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
-from unittest.mock import MagicMock
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mesh.errors import MeshError
-from mesh.functions import scalars
+from mesh.functions import registry
 from mesh.functions.catalogue import (
     AGGREGATORS,
     DOCUMENTED_FUNCTIONS,
@@ -37,10 +37,10 @@ from mesh.functions.catalogue import (
     resolve,
     script_function,
 )
+from mesh.functions.catalogue.running import RUNNING_STREAM_FUNCTIONS
 from mesh.model.types import AttributeType
-from mesh.operators import aggregators
-from mesh.plan.bound import Constant, FunctionCall
-from mesh.spark import expressions
+from mesh.operators import aggregators, stream_functions
+from mesh.plan.bound import BoundStreamFunction
 from mesh.testing import record_signatures
 from mesh.testing.signatures import FUNCTIONS, RecordedCall, judge, judge_kind, read_cases
 
@@ -269,21 +269,24 @@ def test_a_script_function_takes_anything() -> None:
 
 
 @pytest.mark.parametrize("name", [*SCALARS, *DOCUMENTED_FUNCTIONS])
-def test_a_function_runs_when_both_engines_compute_it(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_function_runs_when_it_has_a_kernel(name: str) -> None:
     signature = (SCALARS | DOCUMENTED_FUNCTIONS)[name]
-    # Columns can't be made without a Spark session; which functions have one can be told.
-    monkeypatch.setattr(expressions, "F", MagicMock())
-    arguments = (Constant(1, AttributeType.INT),) * 3
-    call = FunctionCall(signature.bound_name, arguments, AttributeType.INT)
+    if signature.kind is Kind.SCALAR:
+        has_kernel = signature.bound_name in registry.FUNCTIONS or name == "UUID"
+        assert signature.runs == has_kernel
+
+
+@pytest.mark.parametrize("name", [*STREAM_FUNCTIONS, *DOCUMENTED_STREAM_FUNCTIONS])
+def test_a_stream_function_runs_when_there_is_something_that_computes_it(name: str) -> None:
+    handler = BoundStreamFunction(name, ())
     try:
-        expressions.to_column(call, MagicMock())
+        stream_functions.StreamFunction(handler, pa.schema([]))
     except MeshError:
-        has_column = False
+        has_kernel = False
     else:
-        has_column = True
-    assert signature.runs == (has_column and signature.bound_name in scalars.SCALARS)
+        has_kernel = True
+    signature = (STREAM_FUNCTIONS | DOCUMENTED_STREAM_FUNCTIONS)[name]
+    assert signature.runs == has_kernel == (name in RUNNING_STREAM_FUNCTIONS)
 
 
 @pytest.mark.parametrize("name", AGGREGATORS)

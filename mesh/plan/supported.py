@@ -10,7 +10,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError, not_supported
-from mesh.functions.catalogue import AGGREGATORS, SCALARS, WINDOWS
+from mesh.functions.catalogue import AGGREGATORS, DOCUMENTED_FUNCTIONS, SCALARS, WINDOWS
+from mesh.functions.catalogue.running import RUNNING_STREAM_FUNCTIONS
+from mesh.functions.scripts import compile_script
 from mesh.language.syntax import BinaryOperator, EventKind, StateKind
 from mesh.model.types import AttributeType
 from mesh.plan.bound import (
@@ -19,6 +21,7 @@ from mesh.plan.bound import (
     BoundFilter,
     BoundPattern,
     BoundStream,
+    BoundStreamFunction,
     Column,
     Constant,
     EventIsNull,
@@ -43,11 +46,14 @@ if TYPE_CHECKING:
         BoundExpression,
         BoundHandler,
         BoundQuery,
+        BoundScript,
     )
 
 #: Those who come after call themselves for each level of an expression.
 _LEVELS_MAX: Final = 200
-_FUNCTIONS: Final = frozenset(s.bound_name for s in SCALARS.values() if s.runs)
+_FUNCTIONS: Final = frozenset(
+    s.bound_name for s in (*SCALARS.values(), *DOCUMENTED_FUNCTIONS.values()) if s.runs
+)
 _AGGREGATORS: Final = frozenset(s.bound_name for s in AGGREGATORS.values() if s.runs)
 _WINDOWS: Final = frozenset(s.name for s in WINDOWS.values() if s.runs)
 _ARITHMETIC: Final = frozenset(
@@ -83,9 +89,6 @@ def check_supported(app: BoundApp) -> None:
     positions = dict(app.stream_positions)
     for stream in app.streams:
         _check_stream_name(stream.name, positions.get(stream.name))
-        for attribute in stream.attributes:
-            if attribute.type is AttributeType.OBJECT:
-                raise not_supported("attributes of type object", positions.get(stream.name))
 
 
 def _check_definitions(app: BoundApp) -> None:
@@ -96,9 +99,19 @@ def _check_definitions(app: BoundApp) -> None:
     for trigger in app.triggers:
         raise not_supported("triggers (define trigger)", trigger.position)
     for script in app.scripts:
-        raise not_supported("functions (define function)", script.position)
+        _check_script(script)
     for aggregation in app.aggregations:
         raise not_supported("aggregations (define aggregation)", aggregation.position)
+
+
+def _check_script(script: BoundScript) -> None:
+    if script.language != "python":
+        raise not_supported(
+            f"functions in {script.language} (define function)",
+            script.position,
+            hint="Write it in Python: define function f[python] return int { return data[0] }.",
+        )
+    compile_script(script)
 
 
 def _check_stream_name(name: str, position: Position | None) -> None:
@@ -160,17 +173,14 @@ def _check_query(query: BoundQuery) -> None:
         case _:
             raise not_supported("joins", source.position)
     for output in query.outputs:
-        _check_expression(output.expression, nests=False)
+        _check_expression(output.expression)
     for column in query.group_by:
         _check_expression(column)
     if query.having is not None:
-        _check_condition(query.having, "'having'")
-    if query.order_by:
-        raise not_supported("order by", query.order_by[0].position)
-    if query.limit is not None:
-        raise not_supported("limit", query.position)
-    if query.offset is not None:
-        raise not_supported("offset", query.position)
+        _check_expression(query.having)
+    for order in query.order_by:
+        if order.column.type is AttributeType.OBJECT:
+            raise not_supported("order by an object", order.position)
     if query.rate is not None:
         raise not_supported("output rates (output .. every)", query.rate.position)
     action = query.action
@@ -205,8 +215,11 @@ def _check_handler(handler: BoundHandler) -> None:
             _check_condition(handler.condition, "a filter")
         case Window():
             _check_window(handler)
-        case _:
-            raise not_supported("stream functions (#name(..))", handler.position)
+        case BoundStreamFunction():
+            if handler.name not in RUNNING_STREAM_FUNCTIONS:
+                raise not_supported(f"stream function {handler.name}", handler.position)
+            for argument in handler.arguments:
+                _check_expression(argument)
 
 
 def _check_window(window: Window) -> None:
@@ -285,19 +298,15 @@ def _check_condition(condition: BoundExpression, where: str) -> None:
         pending.extend(operands(part))
 
 
-def _check_expression(root: BoundExpression, *, nests: bool = True) -> None:
-    """Refuse what can't be computed; aggregators inside one another unless they are told apart."""
-    pending = [(root, 1, False)]
+def _check_expression(root: BoundExpression) -> None:
+    """Refuse what can't be computed."""
+    pending = [(root, 1)]
     while pending:
-        part, level, inside = pending.pop()
+        part, level = pending.pop()
         if level > _LEVELS_MAX:
             raise not_supported(f"expressions of more than {_LEVELS_MAX} levels", root.position)
         _check_part(part)
-        is_aggregate = isinstance(part, AggregateCall)
-        if is_aggregate and inside and not nests:
-            raise not_supported("an aggregator inside another", part.position)
-        below = [(o, level + 1, inside or is_aggregate) for o in operands(part)]
-        pending.extend(reversed(below))
+        pending.extend((operand, level + 1) for operand in reversed(operands(part)))
 
 
 def _check_part(part: BoundExpression) -> None:
@@ -305,14 +314,12 @@ def _check_part(part: BoundExpression) -> None:
         case Constant() | UnaryExpression():
             pass
         case Column():
-            if part.type is AttributeType.OBJECT:
-                raise not_supported("attributes of type object", part.position)
             if part.index is not None:
                 raise not_supported("an index of an event that there is one of", part.position)
         case BinaryExpression():
             _check_arithmetic(part)
         case FunctionCall():
-            if part.is_script or part.function not in _FUNCTIONS:
+            if not part.is_script and part.function not in _FUNCTIONS:
                 raise not_supported(f"function {part.function}", part.position)
             if part.fails is not None:
                 raise not_supported("a call that always fails", part.position, hint=part.fails)

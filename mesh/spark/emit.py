@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 import pyarrow as pa
 
+from mesh.functions.objects import from_binary, python_value
 from mesh.model.app import Format
+from mesh.model.types import AttributeType
 from mesh.spark.wiring import POSITIONS_PER_MESSAGE
 from pyspark_nats import encode
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mesh.model.app import Channel
+    from mesh.model.types import StreamSchema
     from mesh.spark.wiring import Wiring
 
 #: Events a message of an Arrow channel holds at the most.
@@ -62,7 +65,14 @@ def event_rows(
     if channel.format is Format.JSON:
         times = event_time_ms if event_time_ms is not None else pa.nulls(len(position), pa.int64())
         yield _sink_rows(
-            channel, producer, partition, JSON_TYPE, encode.to_json(rows), times, position, position
+            channel,
+            producer,
+            partition,
+            JSON_TYPE,
+            _to_json(channel, rows),
+            times,
+            position,
+            position,
         )
         return
     # The position of each event goes along: a message that a replay cuts elsewhere may hold events
@@ -83,6 +93,27 @@ def event_rows(
         position.take(last),
         position.take(first),
     )
+
+
+def has_objects(stream: StreamSchema) -> bool:
+    """Whether an attribute is an object, which only Python can write as JSON."""
+    return any(attribute.type is AttributeType.OBJECT for attribute in stream.attributes)
+
+
+def _to_json(channel: Channel, rows: pa.RecordBatch) -> Any:
+    """Rows as JSON objects; an object as the JSON that comes nearest to it."""
+    if not has_objects(channel.stream):
+        return encode.to_json(rows)
+    plain = [a.name for a in channel.stream.attributes if a.type is not AttributeType.OBJECT]
+    events: list[dict[str, Any]] = rows.select(plain).to_pylist()
+    for attribute in channel.stream.attributes:
+        if attribute.type is AttributeType.OBJECT:
+            values = from_binary(rows.column(attribute.name))
+            for event, value in zip(events, values, strict=True):
+                event[attribute.name] = python_value(value)
+    names = channel.stream.names
+    texts = [orjson.dumps({n: e[n] for n in names}, default=str) for e in events]
+    return pa.array(texts, pa.binary())
 
 
 def _sink_rows(

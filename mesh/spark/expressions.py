@@ -14,24 +14,29 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from mesh.errors import not_supported
+from mesh.functions.kernels import meeting_type
 from mesh.language.syntax import BinaryOperator, UnaryOperator
-from mesh.model.types import AttributeType
+from mesh.model.types import NUMERIC, AttributeType
 from mesh.plan.bound import (
     AggregateCall,
     BinaryExpression,
     BoundExpression,
+    BoundStream,
     Column,
     Constant,
     EventIsNull,
     FunctionCall,
     TableCheck,
     UnaryExpression,
+    walk,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import Column as SparkColumn
+
+    from mesh.plan.bound import BoundQuery
 
 SPARK_TYPES: dict[AttributeType, str] = {
     AttributeType.STRING: "string",
@@ -40,7 +45,38 @@ SPARK_TYPES: dict[AttributeType, str] = {
     AttributeType.FLOAT: "float",
     AttributeType.DOUBLE: "double",
     AttributeType.BOOL: "boolean",
+    AttributeType.OBJECT: "binary",
 }
+
+_WHOLE = (AttributeType.INT, AttributeType.LONG)
+#: Functions that Catalyst has, with exactly the reference engine's results.
+_NATIVE = frozenset({"coalesce", "default", "ifthenelse", "maximum", "minimum"})
+
+
+def is_native(query: BoundQuery) -> bool:
+    """Whether Catalyst computes the whole of a stateless query."""
+    source = query.input
+    if not isinstance(source, BoundStream) or len(source.filters) != len(source.handlers):
+        return False
+    parts = [*source.filters, *(output.expression for output in query.outputs)]
+    if query.having is not None:
+        parts.append(query.having)
+    return all(_is_native(part) for expression in parts for part in walk(expression))
+
+
+def _is_native(part: BoundExpression) -> bool:
+    if part.type is AttributeType.OBJECT:
+        return False
+    match part:
+        case FunctionCall(name, arguments):
+            # Spark's greatest and least take two or more, and NaN for the largest number.
+            is_extreme = name in ("maximum", "minimum")
+            exact = not is_extreme or (len(arguments) > 1 and part.type in _WHOLE)
+            return not part.is_script and name in _NATIVE and exact
+        case TableCheck() | EventIsNull():
+            return False
+        case _:
+            return True
 
 
 def to_column(expression: BoundExpression, lookup: Callable[[Column], SparkColumn]) -> SparkColumn:
@@ -79,9 +115,9 @@ def _binary(expression: BinaryExpression, lookup: Callable[[Column], SparkColumn
         left, right = F.coalesce(left, F.lit(False)), F.coalesce(right, F.lit(False))
         return left & right if operator is BinaryOperator.AND else left | right
     if operator is BinaryOperator.NOT_EQUAL:
-        return ~F.coalesce(left == right, F.lit(False))
+        return ~_compared(BinaryOperator.EQUAL, left, right, expression)
     if operator in _COMPARE:
-        return F.coalesce(_COMPARE[operator](left, right), F.lit(False))
+        return _compared(operator, left, right, expression)
     spark_type = SPARK_TYPES[expression.type]
     left, right = left.cast(spark_type), right.cast(spark_type)
     match operator:
@@ -96,9 +132,28 @@ def _binary(expression: BinaryExpression, lookup: Callable[[Column], SparkColumn
         case BinaryOperator.DIVIDE:
             if expression.type in (AttributeType.INT, AttributeType.LONG):
                 return F.call_function("div", left, right).cast(spark_type)
-            return left / right
+            # Of floats Spark makes doubles first.
+            return (left / right).cast(spark_type)
         case _:
             raise AssertionError(operator)
+
+
+def _compared(
+    operator: BinaryOperator, left: SparkColumn, right: SparkColumn, expression: BinaryExpression
+) -> SparkColumn:
+    """A comparison as Java has it: to Spark NaN is equal to itself and above all numbers."""
+    kinds = (expression.left.type, expression.right.type)
+    if not all(kind in NUMERIC for kind in kinds):
+        return F.coalesce(_COMPARE[operator](left, right), F.lit(False))
+    assert kinds[0] is not None
+    assert kinds[1] is not None
+    meeting = meeting_type(operator, kinds[0], kinds[1])
+    left, right = left.cast(SPARK_TYPES[meeting]), right.cast(SPARK_TYPES[meeting])
+    result = _COMPARE[operator](left, right)
+    if meeting not in _WHOLE:
+        larger = right if operator in (BinaryOperator.LESS, BinaryOperator.LESS_OR_EQUAL) else left
+        result = result & ~F.isnan(larger)
+    return F.coalesce(result, F.lit(False))
 
 
 _COMPARE: dict[BinaryOperator, Callable[[SparkColumn, SparkColumn], SparkColumn]] = {

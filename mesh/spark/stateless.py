@@ -19,13 +19,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 
 from mesh.model.app import Channel, Format, GroupKind
 from mesh.model.partition import partitions
 from mesh.plan.bound import BoundStream
 from mesh.plan.build import bind_group
 from mesh.spark import emit
-from mesh.spark.expressions import to_column
+from mesh.spark.expressions import SPARK_TYPES, is_native, to_column
+from mesh.spark.kernel_query import KernelTask
 from mesh.spark.wiring import POSITIONS_PER_MESSAGE, SINK_SCHEMA
 
 if TYPE_CHECKING:
@@ -92,15 +94,18 @@ def _leg(wiring: Wiring, leg: Leg, number: int, frame: DataFrame, records: bool)
     if not records:
         frame = frame.where(F.col("_error").isNull())
     for query in leg.queries:
-        frame = _query(query, frame)
+        frame = _query(wiring, query, number, frame)
     producer = wiring.producer(f"{wiring.assignment.index}of{wiring.group.parallel}-{number}")
-    if leg.output.format is Format.JSON and not leg.output.key:
+    output = leg.output
+    if output.format is Format.JSON and not output.key and not emit.has_objects(output.stream):
         return _json_rows(wiring, leg, producer, frame)
     return frame.mapInArrow(EncodeTask(wiring, leg, producer), SINK_SCHEMA)
 
 
-def _query(query: BoundQuery, frame: DataFrame) -> DataFrame:
+def _query(wiring: Wiring, query: BoundQuery, number: int, frame: DataFrame) -> DataFrame:
     assert isinstance(query.input, BoundStream)
+    if not is_native(query):
+        return _by_kernels(wiring, query, number, frame)
     failed = F.col("_error").isNotNull()
 
     def attribute(column: Column) -> SparkColumn:
@@ -118,6 +123,20 @@ def _query(query: BoundQuery, frame: DataFrame) -> DataFrame:
     # The target's attribute names count, by place, when the stream is defined with other ones.
     named = zip(query.target.names, outputs.values(), strict=True)
     return frame.select(*(column.alias(name) for name, column in named), *METADATA)
+
+
+def _by_kernels(wiring: Wiring, query: BoundQuery, leg: int, frame: DataFrame) -> DataFrame:
+    """What has no expression in Spark, computed in Python on batches of Arrow."""
+    queries = bind_group(wiring.group).queries
+    number = next(n for n, one in enumerate(queries) if one.name == query.name)
+    metadata = frame.select(*METADATA).schema.fields
+    fields = [
+        StructField(attribute.name, _parse_datatype_string(SPARK_TYPES[attribute.type]))
+        for attribute in query.target.attributes
+    ]
+    salt = f"{wiring.assignment.index}of{wiring.group.parallel}-{leg}"
+    task = KernelTask(wiring.group, number, salt, METADATA)
+    return frame.mapInArrow(task, StructType([*fields, *metadata]))
 
 
 def _json_rows(wiring: Wiring, leg: Leg, producer: str, frame: DataFrame) -> DataFrame:

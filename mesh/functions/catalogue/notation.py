@@ -31,7 +31,7 @@ from mesh.functions.catalogue.model import (
     Signature,
     TypeOf,
 )
-from mesh.functions.catalogue.running import RUNNING
+from mesh.functions.catalogue.running import RUNNING, RUNNING_STREAM_FUNCTIONS
 from mesh.model.types import Attribute, AttributeType
 
 if TYPE_CHECKING:
@@ -50,9 +50,15 @@ def signatures(text: str, kind: Kind) -> dict[str, Signature]:
         form = _overload(match["inside"], match["result"], kind)
         overloads.setdefault(match["name"], []).append(form)
     return {
-        name: Signature(name, kind, tuple(forms), Origin.DOCUMENTATION, runs=name in RUNNING)
+        name: Signature(name, kind, tuple(forms), Origin.DOCUMENTATION, runs=_runs(name, kind))
         for name, forms in overloads.items()
     }
+
+
+def _runs(name: str, kind: Kind) -> bool:
+    if kind is Kind.SCALAR:
+        return True
+    return name in (RUNNING_STREAM_FUNCTIONS if kind is Kind.STREAM_PROCESSOR else RUNNING)
 
 
 def _overload(inside: str, result: str | None, kind: Kind) -> Overload:

@@ -1,8 +1,8 @@
 """What this version executes, of what the catalogue lists.
 
-A name is here once every place that may meet it computes it: for a function the vector kernels and
-the Spark columns, for an aggregator the kernels of ``mesh.operators``.  A test holds this list and
-those kernels together, as this layer stands below them.
+A name is here once every place that may meet it computes it: for a function the vector kernels,
+for an aggregator the kernels of ``mesh.operators``.  A test holds this list and
+those kernels together, as this layer stands below them.  Of the extensions every function runs.
 """
 
 from __future__ import annotations
@@ -11,17 +11,42 @@ from typing import Final
 
 RUNNING: Final = frozenset(
     {
+        "UUID",
         "avg",
+        "cast",
         "coalesce",
+        "convert",
         "count",
+        "createSet",
+        "currentTimeMillis",
         "default",
+        "eventTimestamp",
         "ifThenElse",
+        "instanceOfBoolean",
+        "instanceOfDouble",
+        "instanceOfFloat",
+        "instanceOfInteger",
+        "instanceOfLong",
+        "instanceOfString",
         "max",
         "maximum",
         "min",
         "minimum",
+        "sizeOfSet",
         "stdDev",
         "sum",
+    }
+)
+#: The same of stream functions.
+RUNNING_STREAM_FUNCTIONS: Final = frozenset(
+    {
+        "json:tokenize",
+        "json:tokenizeAsObject",
+        "list:tokenize",
+        "log",
+        "map:tokenize",
+        "pol2Cart",
+        "str:tokenize",
     }
 )
 #: The same of windows, whose names are their own.

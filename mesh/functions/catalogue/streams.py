@@ -40,6 +40,7 @@ _ENGINE: Final = (
                 (_PRIORITY, _MESSAGE, _LOGGED),
             )
         ),
+        runs=True,
     ),
     Signature(
         "pol2Cart",
@@ -48,6 +49,7 @@ _ENGINE: Final = (
             Overload((_THETA, _RHO), adds=(_X, _Y)),
             Overload((_THETA, _RHO, Parameter("z", DOUBLE)), adds=(_X, _Y, _Z)),
         ),
+        runs=True,
     ),
 )
 

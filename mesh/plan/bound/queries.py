@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING
 from mesh.language.syntax import Direction, EventKind, RateKind
 from mesh.language.syntax.basics import at
 from mesh.plan.bound.expressions import BoundExpression, Column, has_aggregate
-from mesh.plan.bound.inputs import BoundJoin, BoundPattern, BoundStore, BoundStream, SourceKind
+from mesh.plan.bound.inputs import (
+    BoundHandler,
+    BoundJoin,
+    BoundPattern,
+    BoundStore,
+    BoundStream,
+    BoundStreamFunction,
+    SourceKind,
+)
 
 if TYPE_CHECKING:
     from mesh.errors import Position
@@ -155,8 +163,25 @@ class BoundQuery:
             and isinstance(self.action, Insert)
             and self.action.kind is SourceKind.STREAM
             and self.rate is None
-            and not any(has_aggregate(output.expression) for output in self.outputs)
+            and not self.order_by
+            and self.limit is None
+            and self.offset is None
+            and not any(_multiplies(handler) for handler in self.input.handlers)
+            and not self.has_aggregates
         )
+
+    @property
+    def has_aggregates(self) -> bool:
+        """Whether there is an aggregator in its select clause, or in ``having``."""
+        expressions = [output.expression for output in self.outputs]
+        if self.having is not None:
+            expressions.append(self.having)
+        return any(has_aggregate(expression) for expression in expressions)
+
+
+def _multiplies(handler: BoundHandler) -> bool:
+    """Whether it may make several events of one: those of the extensions do."""
+    return isinstance(handler, BoundStreamFunction) and ":" in handler.name
 
 
 @dataclass(frozen=True, slots=True)
