@@ -5,15 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mesh.operators.base import State, merge, part, prefixed
-from mesh.operators.joins.windowed import WindowJoin
+from mesh.operators.joins.stepwise import StepJoin
+from mesh.operators.joins.windowed import PLAIN_WINDOWS, WindowJoin
 from mesh.operators.queries import Failures
 from mesh.operators.results import Results
+from mesh.plan.bound import SourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.operators.base import Events, Longs, Timeline
     from mesh.plan.bound import BoundJoin, BoundQuery
+
+
+def looks_inside(source: BoundJoin) -> bool:
+    """Whether a join looks into a side, and so has to be driven step by step."""
+    return any(
+        side.kind in (SourceKind.TABLE, SourceKind.WINDOW)
+        or (side.window is not None and side.window.name not in PLAIN_WINDOWS)
+        for side in (source.left, source.right)
+    )
 
 
 class JoinQuery:
@@ -23,7 +34,11 @@ class JoinQuery:
         self._schemas = [
             (side.schema.name, side.schema.arrow) for side in (source.left, source.right)
         ]
-        self._join = WindowJoin(query, source, timer_path)
+        self._join: WindowJoin | StepJoin
+        if looks_inside(source):
+            self._join = StepJoin(query, source, timer_path)
+        else:
+            self._join = WindowJoin(query, source, timer_path)
         # What each event finds is a batch to the selector, whatever the windows are.
         self._results = Results(query, True, True, timer_path)
         self.failures = Failures()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from mesh.language.syntax import JoinKind
 from mesh.operators.base import CURRENT, EXPIRED, RESET, Events, Longs, State, part, prefixed
 from mesh.operators.expressions import columns_of
 from mesh.operators.queries import Handlers
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from mesh.operators.base import Timeline
     from mesh.operators.queries import Failures
     from mesh.operators.windows import WindowOperator
-    from mesh.plan.bound import BoundExpression, BoundQuery, BoundStream
+    from mesh.plan.bound import BoundExpression, BoundJoin, BoundQuery, BoundStream
 
 #: Columns that go through a window beside the attributes.
 ROW, INSTANCE, TIME = "#row", "#instance", "#time"
@@ -29,30 +31,51 @@ _ROW_SCHEMA = pa.schema([pa.field(ROW, pa.int64())])
 _PASSING = np.array([CURRENT, EXPIRED, RESET], dtype=np.int8)
 
 
-class Side:
-    """The handlers before the window of ``source``, the window, and the attributes of its rows.
-
-    Rows are numbered as they pass the handlers; only their numbers go through the window.
-    """
+class Entrance:
+    """The handlers before the window of ``source``, and what window there is."""
 
     def __init__(self, query: BoundQuery, source: BoundStream, step: int, timer_path: int) -> None:
         before = [h for h in source.handlers if not isinstance(h, Window)]
         self._handlers = Handlers(before, source.schema.arrow, timer_path)
         self.step = step
+        self._timer_path = timer_path
         self.definition = source.window
         self.window: WindowOperator | None = None
-        if source.window is not None:
-            self.window = make_window(source.window, _ROW_SCHEMA, timer_path)
         used = {c.name for e in _expressions(query) for c in columns_of(e) if c.step == step}
         fields = [f for f in self._handlers.schema if f.name in used]
         #: The attributes that anything behind the join looks at.
         self.schema = pa.schema(fields)
-        beside = [pa.field(INSTANCE, pa.int64()), pa.field(TIME, pa.int64())]
-        self.rows = RowStore(pa.schema([*fields, *beside]))
+
+    def _make_window(self, schema: pa.Schema) -> None:
+        """Make the window, if there is one, for rows of ``schema``."""
+        if self.definition is not None:
+            self.window = make_window(self.definition, schema, self._timer_path)
 
     def handle(self, events: Events, timeline: Timeline, failures: Failures) -> Events:
         """What comes to the window."""
         return self._handlers.process(events, timeline, failures)
+
+    def next_time(self) -> int | None:
+        """When the window's next timer is due."""
+        return None if self.window is None else self.window.next_time()
+
+    def forget(self, instances: Longs) -> None:
+        """Drop these partition instances from the window."""
+        if self.window is not None:
+            self.window.forget(instances)
+
+
+class Side(Entrance):
+    """A side of which only the numbers of rows go through the window.
+
+    Rows are numbered as they pass the handlers, and are kept here.
+    """
+
+    def __init__(self, query: BoundQuery, source: BoundStream, step: int, timer_path: int) -> None:
+        super().__init__(query, source, step, timer_path)
+        self._make_window(_ROW_SCHEMA)
+        beside = [pa.field(INSTANCE, pa.int64()), pa.field(TIME, pa.int64())]
+        self.rows = RowStore(pa.schema([*self.schema, *beside]))
 
     def keep(self, events: Events) -> Longs:
         """Keep the attributes of what comes to the window; the numbers of the rows."""
@@ -64,19 +87,12 @@ class Side:
 
     def pass_window(self, events: Events, numbers: Longs, timeline: Timeline) -> Events:
         """What the window puts out, by the numbers of rows, in order."""
+        array = pa.array(numbers, pa.int64())
         if self.window is None:
-            return _pass_nothing(events, numbers)
-        rows = events.rows.append_column(ROW, pa.array(numbers, pa.int64()))
+            rows = pa.RecordBatch.from_arrays([array], schema=_ROW_SCHEMA)
+            return pass_nothing(events.with_rows(rows))
+        rows = events.rows.append_column(ROW, array)
         return self.window.process(events.with_rows(rows), timeline)
-
-    def next_time(self) -> int | None:
-        """When the window's next timer is due."""
-        return None if self.window is None else self.window.next_time()
-
-    def forget(self, instances: Longs) -> None:
-        """Drop these partition instances from the window."""
-        if self.window is not None:
-            self.window.forget(instances)
 
     def snapshot(self) -> State:
         """Rows and window."""
@@ -92,22 +108,20 @@ class Side:
         self.rows.restore(rows.pieces, rows.scalars["rows"])
 
 
-def _pass_nothing(events: Events, numbers: Longs) -> Events:
+def pass_nothing(events: Events) -> Events:
     """Without a window each event leaves as soon as it has come, and nothing is left behind."""
     count = len(events)
-    three = np.repeat(np.arange(count), 3)
     kind = np.tile(_PASSING, count)
-    made = events.at(three)
-    rows = pa.RecordBatch.from_arrays([pa.array(numbers[three], pa.int64())], schema=_ROW_SCHEMA)
-    return Events(
-        np.where(kind == CURRENT, made.time_ms, made.clock_ms),
-        made.clock_ms,
-        made.order,
-        made.path,
-        made.chunk,
-        kind,
-        made.instance,
-        rows,
+    made = events.take(np.repeat(np.arange(count), len(_PASSING)))
+    time_ms = np.where(kind == CURRENT, made.time_ms, made.clock_ms)
+    return replace(made, time_ms=time_ms, kind=kind)
+
+
+def joined_events(source: BoundJoin) -> tuple[bool, bool]:
+    """By side, whether its events go on where they find nothing."""
+    return (
+        source.kind in (JoinKind.LEFT_OUTER, JoinKind.FULL_OUTER),
+        source.kind in (JoinKind.RIGHT_OUTER, JoinKind.FULL_OUTER),
     )
 
 

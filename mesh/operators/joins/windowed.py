@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.language.syntax import BinaryOperator, JoinKind, JoinSide
+from mesh.language.syntax import BinaryOperator, JoinSide
 from mesh.model.types import AttributeType
 from mesh.operators.base import OWN_TIMER, RESET, Events, Longs, State, part, prefixed
 from mesh.operators.expressions import Frame, compile_filter
 from mesh.operators.joins import machine as m
 from mesh.operators.joins.keys import Keys, split
-from mesh.operators.joins.sides import INSTANCE, ROW, TIME, Side
+from mesh.operators.joins.sides import INSTANCE, ROW, TIME, Side, joined_events
 from mesh.plan.bound import BinaryExpression
 
 if TYPE_CHECKING:
@@ -55,15 +55,6 @@ _SPARE = 4096
 _NO_PAIR = -1
 
 
-def joined_events(query: BoundQuery) -> tuple[bool, bool]:
-    """Of a join, by side, whether its events go on where they find nothing."""
-    kind = getattr(query.input, "kind", JoinKind.INNER)
-    return (
-        kind in (JoinKind.LEFT_OUTER, JoinKind.FULL_OUTER),
-        kind in (JoinKind.RIGHT_OUTER, JoinKind.FULL_OUTER),
-    )
-
-
 class WindowJoin:
     """``from A#window.x(..) join B#window.y(..) on ..``, keyed by partition instance."""
 
@@ -74,7 +65,7 @@ class WindowJoin:
             Side(query, source.right, 1, timer_path),
         )
         self._is_self = source.left.schema.name == source.right.schema.name
-        self._outer = np.array(joined_events(query))
+        self._outer = np.array(joined_events(source))
         equal, rest = split(source.on)
         self._rest: Callable[[Frame], Mask] | None = None
         if rest:
