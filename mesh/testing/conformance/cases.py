@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from mesh.functions import objects
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
@@ -152,13 +153,18 @@ def batch(schema: StreamSchema, rows: Sequence[Sequence[Any]], clock: Clock) -> 
         for column, value_, attribute in zip(columns, row, schema.attributes, strict=True):
             column.append(_value(value_, attribute, clock))
     arrays = [
-        pa.array(column, field.type) for column, field in zip(columns, schema.arrow, strict=True)
+        objects.to_binary(column)
+        if attribute.type is AttributeType.OBJECT
+        else pa.array(column, attribute.type.arrow)
+        for column, attribute in zip(columns, schema.attributes, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
 
 
 def _value(value: Any, attribute: Attribute, clock: Clock) -> Any:
     kind = attribute.type
+    if kind is AttributeType.OBJECT:
+        return _boxed(value)
     match value:
         case None:
             return None
@@ -178,6 +184,25 @@ def _value(value: Any, attribute: Attribute, clock: Clock) -> Any:
     if kind in (AttributeType.FLOAT, AttributeType.DOUBLE):
         return float(value)
     return int(value) if kind in _INT_MAX else value
+
+
+def _boxed(value: Any) -> Any:
+    """A value of type object; one that is written out has the class that its type has in Java."""
+    match value:
+        case {"$t": "null"}:
+            return None
+        case {"$t": "int", "v": inner}:
+            return objects.INTEGER(inner)
+        case {"$t": "long", "v": inner}:
+            return int(inner)
+        case {"$t": "float", "v": inner}:
+            return objects.FLOAT(float(inner))
+        case {"$t": "double", "v": inner}:
+            return float(inner)
+        case {"$t": str(), "v": inner}:
+            return objects.from_python(inner)
+        case _:
+            return objects.from_python(value)
 
 
 def _fits(value: Any, kind: AttributeType) -> bool:
