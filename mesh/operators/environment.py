@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    import pyarrow as pa
+
     from mesh.functions.rows import Function
     from mesh.functions.vectors import Mask
+    from mesh.operators.base import Longs
     from mesh.operators.expressions import Frame
     from mesh.plan.bound import BoundExpression
 
@@ -28,9 +31,17 @@ class Membership(Protocol):
         ...
 
 
+class Content(Protocol):
+    """A named window as a join asks it."""
+
+    def content(self, instance: int = 0) -> tuple[pa.RecordBatch, Longs]:
+        """What is in it now: rows in the engine's order, and their times."""
+        ...
+
+
 @dataclass(frozen=True)
 class Environment:
-    """``scripts`` and ``tables`` by name; both may grow while the app is compiled.
+    """``scripts``, ``tables`` and named ``windows``; all may grow while the app is compiled.
 
     ``salt``: tells apart what runs the same app over other events, another partition for one, so
     that no two of them make the same ``UUID()``.
@@ -38,6 +49,7 @@ class Environment:
 
     scripts: Mapping[str, Function] = field(default_factory=dict)
     tables: Mapping[str, Membership] = field(default_factory=dict)
+    windows: Mapping[str, Content] = field(default_factory=dict)
     salt: str = ""
 
 

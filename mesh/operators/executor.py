@@ -6,7 +6,7 @@ own, timers fire at places in that order, and each output row gets its number in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from mesh.errors import MeshError
 from mesh.functions.scripts import compile_scripts
+from mesh.operators.actions import Failed, QueryWork
 from mesh.operators.base import (
     CURRENT,
     WHOLE,
@@ -29,19 +30,21 @@ from mesh.operators.base import (
 )
 from mesh.operators.environment import Environment, using
 from mesh.operators.flow import BulkFlow, Flow, Leaving, StepFlow
-from mesh.operators.graph import chunk_starts
+from mesh.operators.graph import Node, chunk_starts
 from mesh.operators.inputs import Inputs, Ready
-from mesh.operators.nodes import QueryWork, nodes_of
+from mesh.operators.nodes import Nodes
 from mesh.operators.paths import sort
+from mesh.operators.tables import Tables
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from mesh.operators.graph import Node
+    from mesh.operators.named_windows import NamedWindowWork
     from mesh.plan.bound import BoundApp
 
 #: The format of ``snapshot``; a state of another one is not read.
 STATE_VERSION = 2
+_NEVER = int(np.iinfo(np.int64).min)
 
 
 class Mode(StrEnum):
@@ -119,13 +122,21 @@ class Executor:
     ) -> None:
         self._schemas = {stream.name: stream.arrow for stream in app.streams}
         self._outputs = [stream.name for stream in app.streams if stream.name in outputs]
-        with using(Environment(compile_scripts(app.scripts), salt=f"{app.name}/{salt}")):
-            self._nodes = nodes_of(app)
-            self._flow = _flow(self._nodes, self._outputs, mode)
+        tables = Tables()
+        windows: dict[str, NamedWindowWork] = {}
+        scripts = compile_scripts(app.scripts)
+        environment = Environment(scripts, tables, windows, salt=f"{app.name}/{salt}")
+        with using(environment):
+            tables.define(app.tables)
+            nodes = Nodes(app, tables, windows)
+            self._nodes, self._flow = _flow(nodes, self._outputs, mode)
             for number, node in enumerate(self._nodes):
                 node.work = node.make(self._flow.timers[number])
-        works = [node.work for node in self._nodes]
-        self._calls = [work.calls for work in works if isinstance(work, QueryWork)]
+        self._tables = tables
+        self._errors = nodes.errors
+        # Queries inside of partitions have no callbacks in the engine either.
+        outside = [part for part in nodes.parts if isinstance(part, Node)]
+        self._calls = [n.work.calls for n in outside if isinstance(n.work, QueryWork)]
         for calls in self._calls:
             calls.wanted = calls.query in callbacks
         mentioned = (channel for node in self._nodes for channel in node.reads)
@@ -133,7 +144,8 @@ class Executor:
         self._inputs = Inputs(tuple(streams), self._schemas)
         #: External events processed so far.
         self._events = 0
-        self._now_ms = int(np.iinfo(np.int64).min)
+        self._now_ms = _NEVER
+        self._is_started = False
         #: Positions given so far.
         self.outputs_count = 0
 
@@ -183,11 +195,20 @@ class Executor:
             clocks_ms[part_.index] = part_.clock_ms
         clocks_ms = np.maximum(np.maximum.accumulate(clocks_ms), self._now_ms)
         last_ms = int(clocks_ms[-1]) if count else self._now_ms
+        leaving: list[Leaving] = []
+        if not self._is_started and max(last_ms, known_ms) > _NEVER:
+            # The app starts: what makes events by itself begins to count.
+            self._is_started = True
+            start_ms = int(clocks_ms[0]) if count else known_ms
+            leaving += self._flow.run([], Timeline(0, clocks_ms[:0], start_ms))
         timeline = Timeline(self._events, clocks_ms, max(last_ms, known_ms))
         entering = [(part_.stream, self._events_of(part_, clocks_ms)) for part_ in ready]
         self._events += count
         self._now_ms = timeline.now_ms
-        return self._number(self._flow.run(entering, timeline))
+        before = sum(len(one.place) for one in leaving)
+        for one in self._flow.run(entering, timeline):
+            leaving.append(replace(one, place=one.place + before))
+        return self._number(leaving)
 
     def _events_of(self, ready: Ready, clocks_ms: Longs) -> Events:
         count = len(ready.index)
@@ -238,6 +259,11 @@ class Executor:
             calls.runs.clear()
         return found
 
+    def take_failed(self) -> list[Failed]:
+        """The events on which queries failed and that no fault stream took, since last time."""
+        found, self._errors.found = self._errors.found, []
+        return found
+
     def next_time(self) -> int | None:
         """The earliest time at which the passing of time alone changes anything; None without."""
         times = [node.work.next_time() for node in self._nodes]
@@ -251,9 +277,11 @@ class Executor:
             "events": self._events,
             "now_ms": self._now_ms,
             "outputs": self.outputs_count,
+            "started": self._is_started,
         }
         parts = {node.name: node.work.snapshot() for node in self._nodes}
-        return prefixed({"own": State({}, scalars), "inputs": self._inputs.snapshot(), **parts})
+        parts |= {"inputs": self._inputs.snapshot(), "tables": self._tables.snapshot()}
+        return prefixed({"own": State({}, scalars), **parts})
 
     def restore(self, state: State) -> None:
         """Go on from ``state``, a snapshot of an executor of the same app.
@@ -270,15 +298,18 @@ class Executor:
                 hint="Run it with the version of mesh that wrote it, or start from nothing.",
             )
         self._events, self._now_ms = own["events"], own["now_ms"]
-        self.outputs_count = own["outputs"]
+        self.outputs_count, self._is_started = own["outputs"], own["started"]
         self._inputs.restore(part(state, "inputs"))
+        self._tables.restore(part(state, "tables"))
         for node in self._nodes:
             node.work.restore(part(state, node.name))
 
 
-def _flow(nodes: Sequence[Node], outputs: Collection[str], mode: Mode) -> Flow:
+def _flow(nodes: Nodes, outputs: Collection[str], mode: Mode) -> tuple[list[Node], Flow]:
     """In bulk, unless nodes feed themselves or look at what others change."""
-    order = sort(nodes)
-    if mode is Mode.STEP or order is None or any(node.is_stepwise for node in nodes):
-        return StepFlow(nodes, outputs)
-    return BulkFlow(nodes, order, outputs)
+    grouped = None if mode is Mode.STEP else nodes.grouped()
+    if grouped is not None and not any(node.is_stepwise for node in grouped):
+        order = sort(grouped)
+        if order is not None:
+            return grouped, BulkFlow(grouped, order, outputs)
+    return nodes.flat, StepFlow(nodes.flat, outputs)

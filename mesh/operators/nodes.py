@@ -1,82 +1,218 @@
-"""The nodes of an app: its queries with what becomes of their output."""
+"""The nodes of an app: what it defines, its queries with what becomes of their output, partitions.
+
+In the order in which the engine subscribes them: triggers, named windows, and then queries and
+partitions as they are written.  A partition is an entrance and the queries behind it; driven in
+bulk, these are one node.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from mesh.operators.base import WHOLE
-from mesh.operators.graph import Calls, Made, Node, entering
-from mesh.operators.queries import start
-from mesh.plan.bound import Insert
+from mesh.language.parser import parse_expression
+from mesh.language.syntax import Literal, find
+from mesh.operators.actions import Errors, QueryWork, Target
+from mesh.operators.entrance import Entrance, Purge
+from mesh.operators.flow import BulkFlow
+from mesh.operators.graph import Node
+from mesh.operators.joins.query import looks_inside
+from mesh.operators.named_windows import NamedWindowWork, window_input
+from mesh.operators.partitions import PartitionWork
+from mesh.operators.paths import sort
+from mesh.operators.tables import TableAction, Tables
+from mesh.operators.triggers import TriggerWork
+from mesh.plan.bound import Answer, BoundJoin, BoundPartition, Insert, SourceKind
+from mesh.plan.uses import uses_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from mesh.operators.base import Events, Longs, State, Timeline
-    from mesh.plan.bound import BoundApp, BoundQuery
+    from mesh.language.syntax import Annotation
+    from mesh.operators.base import Longs
+    from mesh.operators.graph import Work
+    from mesh.plan.bound import BoundApp, BoundNamedWindow, BoundQuery, BoundTrigger
+
+#: What queries look into rather than take events from.
+_KEPT = (SourceKind.TABLE, SourceKind.AGGREGATION)
 
 
-class QueryWork:
-    """A query between channels.
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A partition: the first of its nodes is the entrance."""
 
-    ``channels``: by channel, the name by which the query knows it.  ``target``: the channel that it
-    writes.  ``leaves``: whether what it writes leaves a partition.
+    name: str
+    nodes: tuple[Node, ...]
+
+
+class Nodes:
+    """The nodes of ``app``.
+
+    ``tables``: made already.  ``windows``: the named windows, by name, as soon as their work is
+    made.  ``parts``: nodes and partitions, in order.
     """
 
-    def __init__(
-        self, query: BoundQuery, timer: int, channels: Mapping[str, str], target: str, leaves: bool
-    ) -> None:
-        self._channels = channels
-        self._target = target
-        self._leaves = leaves
-        self.query = start(query, timer)
-        self.calls = Calls(query.name)
+    def __init__(self, app: BoundApp, tables: Tables, windows: dict[str, NamedWindowWork]) -> None:
+        self.tables = tables
+        self.windows = windows
+        streams = {stream.name: stream.arrow for stream in app.streams}
+        self.errors = Errors(
+            {name[1:]: schema for name, schema in streams.items() if name.startswith("!")}
+        )
+        self.parts: list[Node | Region] = [
+            Node(f"trigger-{t.schema.name}", (), (t.schema.name,), _trigger(t))
+            for t in app.triggers
+        ]
+        self.parts += [self._window(window) for window in app.windows]
+        elements: list[BoundQuery | BoundPartition] = [*app.queries, *app.partitions]
+        numbers = {id(query): number for number, query in enumerate(app.queries)}
+        numbers |= {id(partition): number for number, partition in enumerate(app.partitions)}
+        elements.sort(key=lambda element: (element.position.line, element.position.column))
+        for element in elements:
+            number = numbers[id(element)]
+            if isinstance(element, BoundPartition):
+                self.parts.append(self._region(number, element))
+            else:
+                self.parts.append(self._query(f"query{number}", element, ""))
 
-    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
-        """What the query makes of the events, for its target."""
-        named: dict[str, list[Events]] = {}
-        for channel, runs in inputs.items():
-            named.setdefault(self._channels[channel], []).extend(runs)
-        made = self.query.process(named, timeline)
-        self.calls.record(made)
-        made = entering(made)
-        if self._leaves:
-            made = replace(made, instance=np.full(len(made), WHOLE, dtype=np.int64))
-        return [(self._target, made)]
+    @property
+    def flat(self) -> list[Node]:
+        """All nodes, entrances and queries of partitions too."""
+        found: list[Node] = []
+        for part in self.parts:
+            found += part.nodes if isinstance(part, Region) else [part]
+        return found
 
-    def next_time(self) -> int | None:
-        """When the query's next timer is due."""
-        return self.query.next_time()
+    def grouped(self) -> list[Node] | None:
+        """All nodes, each partition as one; None where that can't be."""
+        found: list[Node] = []
+        for part in self.parts:
+            if isinstance(part, Region):
+                whole = _whole(part)
+                if whole is None:
+                    return None
+                found.append(whole)
+            else:
+                found.append(part)
+        return found
 
-    def forget(self, instances: Longs) -> None:
-        """Drop these instances of the query's partition."""
-        self.query.forget(instances)
+    def _window(self, definition: BoundNamedWindow) -> Node:
+        name = definition.schema.name
 
-    def snapshot(self) -> State:
-        """The query's state."""
-        return self.query.snapshot()
+        def make(timer: int) -> Work:
+            work = self.windows[name] = NamedWindowWork(definition, timer)
+            return work
 
-    def restore(self, state: State) -> None:
-        """Take over the query's state."""
-        self.query.restore(state)
+        return Node(f"window-{name}", (window_input(name),), (name,), make)
+
+    def _query(self, name: str, query: BoundQuery, inside: str) -> Node:
+        channels = {
+            f"{inside}{stream}": stream for stream, kind in query.inputs if kind not in _KEPT
+        }
+        channel, leaves = self._channel(query, inside)
+        reads = set(channels.values())
+        faults = tuple(f"!{s}" for s in reads if s in self.errors.faults and len(reads) == 1)
+        looks = isinstance(query.input, BoundJoin) and looks_inside(query.input)
+        return Node(
+            name,
+            tuple(channels),
+            (*((channel,) if channel else ()), *faults),
+            lambda timer: QueryWork(
+                query, timer, channels, self._target(query, channel, leaves), self.errors
+            ),
+            is_stepwise=bool(uses_of(query).tables) or looks,
+        )
+
+    def _channel(self, query: BoundQuery, inside: str) -> tuple[str, bool]:
+        """What the output goes into, and whether that is out of a partition."""
+        action = query.action
+        assert not isinstance(action, Answer), "an app's queries answer nobody"
+        name = action.target.name
+        if not isinstance(action, Insert) or action.kind is SourceKind.TABLE:
+            return "", False
+        match action.kind:
+            case SourceKind.INNER:
+                return f"{inside}{name}", False
+            case SourceKind.WINDOW:
+                return window_input(name), bool(inside)
+            case SourceKind.FAULT:
+                return f"!{name.removeprefix('!')}", bool(inside)
+            case _:
+                return name, bool(inside)
+
+    def _target(self, query: BoundQuery, channel: str, leaves: bool) -> Target:
+        action = query.action
+        assert not isinstance(action, Answer), "an app's queries answer nobody"
+        if channel:
+            return Target(channel, leaves)
+        return Target("", leaves, TableAction(action, self.tables[action.target.name]))
+
+    def _region(self, number: int, partition: BoundPartition) -> Region:
+        name = f"partition{number}"
+        inside = f"{name}|"
+        queries = [
+            self._query(f"{name}.query{at}", query, inside)
+            for at, query in enumerate(partition.queries)
+        ]
+        outer = {
+            stream: f"{inside}{stream}"
+            for query in partition.queries
+            for stream, kind in query.inputs
+            if kind is not SourceKind.INNER and kind not in _KEPT
+        }
+        keys = {key.stream: key for key in partition.keys if key.stream in outer}
+        purge = _purge(partition.annotations)
+
+        def forget(instances: Longs) -> None:
+            for node in queries:
+                work = node.work
+                assert isinstance(work, QueryWork)
+                work.forget(instances)
+
+        entrance = Node(
+            f"{name}.entrance",
+            tuple(outer),
+            tuple(outer.values()),
+            lambda timer: Entrance(outer, keys, purge, forget),
+            {stream: (channel,) for stream, channel in outer.items()},
+        )
+        return Region(name, (entrance, *queries))
 
 
-def plain(number: int, query: BoundQuery) -> Node:
-    """The node of a query outside of partitions."""
-    assert isinstance(query.action, Insert), "the planner refuses tables"
-    channels = {name: name for name in query.input_streams}
-    target = query.target.name
-    return Node(
-        f"query{number}",
-        tuple(channels),
-        (target,),
-        lambda timer: QueryWork(query, timer, channels, target, leaves=False),
-    )
+def _trigger(trigger: BoundTrigger) -> Callable[[int], Work]:
+    return lambda timer: TriggerWork(trigger)
 
 
-def nodes_of(app: BoundApp) -> list[Node]:
-    """All nodes, in the order in which the engine subscribes them."""
-    return [plain(number, query) for number, query in enumerate(app.queries)]
+def _whole(region: Region) -> Node | None:
+    """A partition as one node; None if its queries feed each other in a circle."""
+    entrance, *queries = region.nodes
+    order = sort(queries)
+    if order is None or any(node.is_stepwise for node in region.nodes):
+        return None
+    inner = {channel for node in queries for channel in node.reads}
+    writes = tuple(dict.fromkeys(c for node in queries for c in node.writes if c not in inner))
+
+    def make(timer: int) -> Work:
+        flow = BulkFlow(queries, order, writes)
+        for node, own in zip(queries, flow.timers, strict=True):
+            node.work = node.make(own)
+        work = entrance.work = entrance.make(timer)
+        assert isinstance(work, Entrance)
+        return PartitionWork(work, queries, flow)
+
+    return Node(region.name, entrance.reads, writes, make)
+
+
+def _purge(annotations: Sequence[Annotation]) -> Purge | None:
+    annotation = find(tuple(annotations), "purge")
+    if annotation is None or (annotation.get("enable") or "").lower() != "true":
+        return None
+    idle = annotation.get("idle.period")
+    assert idle is not None, "the binder refuses @purge without it"
+    return Purge(_milliseconds(annotation.get("interval") or "1 min"), _milliseconds(idle))
+
+
+def _milliseconds(text: str) -> int:
+    time = parse_expression(text)
+    assert isinstance(time, Literal) and isinstance(time.value, int), "the binder checks it"  # noqa: PT018
+    return time.value

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from mesh.errors import MeshError, not_supported
 from mesh.functions.catalogue import AGGREGATORS, DOCUMENTED_FUNCTIONS, SCALARS, WINDOWS
 from mesh.functions.catalogue.running import RUNNING_STREAM_FUNCTIONS
+from mesh.functions.cron import check_cron
 from mesh.functions.scripts import compile_script
 from mesh.language.syntax import BinaryOperator, EventKind, StateKind
 from mesh.model.types import AttributeType
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         BoundElement,
         BoundExpression,
         BoundHandler,
+        BoundPartition,
         BoundQuery,
         BoundScript,
     )
@@ -65,6 +67,8 @@ _ARITHMETIC: Final = frozenset(
         BinaryOperator.MODULO,
     }
 )
+#: What gives events to a query.
+EVENT_SOURCES: Final = frozenset(SourceKind) - {SourceKind.TABLE, SourceKind.AGGREGATION}
 _STREAM_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
 _CONNECTIONS: Final = ("source", "sink", "store", "map")
 _APP_ANNOTATIONS: Final = ("app:playback", "app:guarantee")
@@ -85,7 +89,7 @@ def check_supported(app: BoundApp) -> None:
     for query in app.queries:
         _check_query(query)
     for partition in app.partitions:
-        raise not_supported("partitions (partition with)", partition.position)
+        _check_partition(partition)
     positions = dict(app.stream_positions)
     for stream in app.streams:
         _check_stream_name(stream.name, positions.get(stream.name))
@@ -95,9 +99,10 @@ def _check_definitions(app: BoundApp) -> None:
     for table in app.tables:
         raise not_supported("tables (define table)", table.position)
     for window in app.windows:
-        raise not_supported("named windows (define window)", window.position)
+        _check_window(window.window)
     for trigger in app.triggers:
-        raise not_supported("triggers (define trigger)", trigger.position)
+        if trigger.schedule is not None and trigger.schedule.lower() != "start":
+            check_cron(trigger.schedule, trigger.position)
     for script in app.scripts:
         _check_script(script)
     for aggregation in app.aggregations:
@@ -115,11 +120,8 @@ def _check_script(script: BoundScript) -> None:
 
 
 def _check_stream_name(name: str, position: Position | None) -> None:
-    if name.startswith("#"):
-        raise not_supported("inner streams (#S)", position)
-    if name.startswith("!"):
-        raise not_supported("fault streams (!S)", position)
-    if not _STREAM_NAME.match(name):
+    # Fault streams never leave their group.
+    if not name.startswith("!") and not _STREAM_NAME.match(name):
         raise MeshError(
             "MESH-P214",
             f'stream name "{name}" can\'t stand in a subject',
@@ -149,8 +151,8 @@ def _check_stream_annotation(annotation: Annotation) -> None:
             annotation.position,
             hint="Publish events to the stream's subject, and subscribe to it.",
         )
-    if name == "onerror" and (annotation.get("action") or "LOG").upper() != "LOG":
-        raise not_supported("@OnError with another action than LOG", annotation.position)
+    if name == "onerror" and (annotation.get("action") or "LOG").upper() == "STORE":
+        raise not_supported("@OnError(action='STORE')", annotation.position)
     if name == "dist":
         raise MeshError(
             "MESH-P201",
@@ -161,6 +163,15 @@ def _check_stream_annotation(annotation: Annotation) -> None:
 
 
 # Queries
+
+
+def _check_partition(partition: BoundPartition) -> None:
+    for key in partition.keys:
+        for part in (key.value, *(one.condition for one in key.ranges)):
+            if part is not None:
+                _check_expression(part)
+    for query in partition.queries:
+        _check_query(query)
 
 
 def _check_query(query: BoundQuery) -> None:
@@ -186,9 +197,11 @@ def _check_query(query: BoundQuery) -> None:
     action = query.action
     if not isinstance(action, Insert):
         raise not_supported("other outputs than 'insert into'", action.position)
-    if action.kind is not SourceKind.STREAM:
+    if action.kind is SourceKind.TABLE:
         raise not_supported(f"'insert into' {_article(action.kind)}", action.position)
-    has_window = isinstance(source, BoundStream) and source.window is not None
+    has_window = isinstance(source, BoundStream) and (
+        source.window is not None or source.kind is SourceKind.WINDOW
+    )
     if query.events is EventKind.EXPIRED and not has_window:
         raise not_supported(
             "expired events of a query without a window",
@@ -203,7 +216,7 @@ def _article(kind: SourceKind) -> str:
 
 
 def _check_stream(source: BoundStream) -> None:
-    if source.kind is not SourceKind.STREAM:
+    if source.kind not in EVENT_SOURCES:
         raise not_supported(f"reading {_article(source.kind)}", source.position)
     for handler in source.handlers:
         _check_handler(handler)
@@ -240,7 +253,7 @@ def _check_pattern(source: BoundPattern) -> None:
     _check_chain(source)
     names: set[str] = set()
     for step in source.steps:
-        if step.kind is not SourceKind.STREAM:
+        if step.kind not in EVENT_SOURCES:
             raise not_supported(f"reading {_article(step.kind)}", step.position)
         for handler in step.handlers:
             _check_handler(handler)

@@ -1,0 +1,299 @@
+"""The entrance of a partition: gives each event the number of its key's instance.
+
+A stream with a key: its events go to the instance of their key, or of each range that they are in,
+and without a key nowhere.  A stream without one: its events go to every instance there is.  Of one
+chunk, events that follow each other with equal keys go on as one chunk, as in the engine.
+
+Purging: from the first event with a key on, every ``interval_ms``, instances that nothing came to
+for longer than ``idle_ms`` are forgotten.  A key that comes back gets a new number.
+
+Source: observed on Siddhi 5.1.7; tests/cases/conformance/partitions.jsonl.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.functions.conversion import convert
+from mesh.model.types import AttributeType
+from mesh.operators.base import Events, Longs, State, join
+from mesh.operators.expressions import Frame, compile_expression, compile_filter
+from mesh.operators.graph import Made, chunk_starts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mesh.functions.vectors import Mask, Vector
+    from mesh.operators.base import Timeline
+    from mesh.plan.bound import BoundKey
+
+#: The place of an event in the total order, and its row among those of its run.
+_Place = tuple[int, int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Purge:
+    """``@purge(enable='true', interval='10 sec', idle.period='1 hour')``."""
+
+    interval_ms: int
+    idle_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Keyed:
+    """Events of one stream with the keys they go by, in order, some of them several times.
+
+    ``row``: int64[m], growing, the event of each; ``code``: int64[m], its key in ``texts``.
+    """
+
+    channel: str
+    events: Events
+    row: Longs
+    code: Longs
+    texts: list[str]
+
+
+class Keys:
+    """How one stream is divided: the text of a value, or the labels of ranges."""
+
+    def __init__(self, key: BoundKey) -> None:
+        self._value: Callable[[Frame], Vector] | None = None
+        if key.value is not None:
+            self._value = compile_expression(key.value)
+        self._ranges: list[Callable[[Frame], Mask]] = []
+        self._ranges = [compile_filter(r.condition) for r in key.ranges]
+        self._labels = [r.label for r in key.ranges]
+
+    def of(self, channel: str, events: Events) -> _Keyed:
+        """The keys of events; those without one are not in it."""
+        frame = Frame.of_events(events)
+        if self._value is None:
+            inside = np.stack([passes(frame) for passes in self._ranges])
+            row, code = np.nonzero(inside.T)
+            return _Keyed(channel, events, row, code, self._labels)
+        vector = self._value(frame).spread(len(events))
+        if vector.type is not AttributeType.STRING:
+            vector = _as_text(vector)
+        coded = vector.values.dictionary_encode()
+        valid = ~np.asarray(coded.indices.is_null().to_numpy(zero_copy_only=False))
+        code = coded.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        if frame.failures:
+            valid[list(frame.failures)] = False
+        row = np.flatnonzero(valid)
+        return _Keyed(channel, events, row, code[row], coded.dictionary.to_pylist())
+
+
+def _as_text(vector: Vector) -> Vector:
+    """The text of each value, made once for each that is different."""
+    if vector.type not in (AttributeType.INT, AttributeType.LONG):
+        return convert(vector, AttributeType.STRING)
+    array = pa.array(vector.values, mask=vector.nulls)
+    return replace(vector, type=AttributeType.STRING, values=array.cast(pa.string()), nulls=None)
+
+
+class Entrance:
+    """``partition with (k of S)``: from the streams outside to those that the queries in it see.
+
+    ``channels``: by channel outside, that inside; ``keys``: by channel outside, of those that have
+    any.  ``forget`` is called with the numbers of the instances that are purged.
+    """
+
+    def __init__(
+        self,
+        channels: Mapping[str, str],
+        keys: Mapping[str, BoundKey],
+        purge: Purge | None,
+        forget: Callable[[Longs], None],
+    ) -> None:
+        self._channels = channels
+        self._keys = {channel: Keys(key) for channel, key in keys.items()}
+        self._purge = purge
+        self._forget = forget
+        #: In the order of their numbers.
+        self._numbers: dict[str, int] = {}
+        self._next = 0
+        #: When something came to each instance last; only where they are purged.
+        self._used_ms: dict[int, int] = {}
+        #: When the first event with a key came.
+        self._base_ms: int | None = None
+
+    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
+        """Hand events on, each to where its key says; then forget what is idle by now."""
+        runs = [
+            (channel, join(found, found[0].rows.schema))
+            for channel, found in inputs.items()
+            if found and sum(map(len, found))
+        ]
+        keyed = [
+            self._keys[channel].of(channel, events)
+            for channel, events in runs
+            if channel in self._keys
+        ]
+        alive = list(self._numbers.values())
+        born = self._number_new(keyed)
+        made: Made = []
+        for part in keyed:
+            self._note_use(part)
+            made.append((self._channels[part.channel], self._divided(part)))
+        for channel, events in runs:
+            if channel not in self._keys:
+                made.append((self._channels[channel], _to_all(events, alive, born)))
+        self._forget_idle(timeline.now_ms)
+        return made
+
+    def _number_new(self, keyed: Sequence[_Keyed]) -> list[tuple[_Place, int]]:
+        """Give numbers to keys that are new, in the order in which they came; where, and which."""
+        first: dict[str, _Place] = {}
+        for part in keyed:
+            codes, at = np.unique(part.code, return_index=True)
+            for code, place in zip(codes.tolist(), at.tolist(), strict=True):
+                text = part.texts[code]
+                if text in self._numbers:
+                    continue
+                here = (*_place(part.events, int(part.row[place])), place)
+                if text not in first or here < first[text]:
+                    first[text] = here
+        born = []
+        for text, here in sorted(first.items(), key=lambda item: item[1]):
+            self._numbers[text] = self._next
+            born.append((here, self._next))
+            self._next += 1
+        return born
+
+    def _divided(self, part: _Keyed) -> Events:
+        numbers = np.array([self._numbers.get(text, -1) for text in part.texts], dtype=np.int64)
+        instance = numbers[part.code] if len(numbers) else part.code
+        events = part.events
+        if len(part.row) != len(events) or not _is_count(part.row):
+            events = events.take(part.row)
+        return _split(replace(events, instance=instance))
+
+    def _note_use(self, part: _Keyed) -> None:
+        if self._base_ms is None and len(part.row):
+            self._base_ms = int(part.events.clock_ms[part.row[0]])
+        if self._purge is None or not len(part.row):
+            return
+        latest = np.zeros(len(part.texts), dtype=np.int64)
+        # Clocks never fall, so the last one that is written is the latest.
+        latest[part.code] = part.events.clock_ms[part.row]
+        for code in np.unique(part.code).tolist():
+            number = self._numbers[part.texts[code]]
+            self._used_ms[number] = max(self._used_ms.get(number, 0), int(latest[code]))
+
+    def next_purge(self, first_ms: int | None) -> int | None:
+        """When instances may be forgotten next, if an event with a key comes at ``first_ms``."""
+        if self._purge is None:
+            return None
+        oldest = min(self._used_ms.values(), default=first_ms)
+        if oldest is None:
+            return None
+        base_ms = self._base_ms if self._base_ms is not None else first_ms
+        assert base_ms is not None, "there are instances only behind a first event"
+        if first_ms is not None:
+            oldest = min(oldest, first_ms)
+        rounds = max(1, (oldest + self._purge.idle_ms - base_ms) // self._purge.interval_ms + 1)
+        return base_ms + rounds * self._purge.interval_ms
+
+    def first_keyed(self, inputs: Mapping[str, Sequence[Events]]) -> int | None:
+        """The clock of the first event of the streams that have keys."""
+        clocks = [
+            int(run.clock_ms[0])
+            for channel, runs in inputs.items()
+            if channel in self._keys
+            for run in runs
+            if len(run)
+        ]
+        return min(clocks, default=None)
+
+    def _forget_idle(self, now_ms: int) -> None:
+        due = self.next_time()
+        while due is not None and due <= now_ms:
+            assert self._purge is not None
+            gone = {n for n, at in self._used_ms.items() if at + self._purge.idle_ms < due}
+            self._numbers = {t: n for t, n in self._numbers.items() if n not in gone}
+            self._used_ms = {n: at for n, at in self._used_ms.items() if n not in gone}
+            self._forget(np.array(sorted(gone), dtype=np.int64))
+            due = self.next_time()
+
+    def next_time(self) -> int | None:
+        """When instances are forgotten next."""
+        return self.next_purge(None)
+
+    def snapshot(self) -> State:
+        """The keys and their numbers."""
+        own: dict[str, object] = {"next": self._next, "base_ms": self._base_ms}
+        if not self._numbers:
+            return State({}, own)
+        numbers = list(self._numbers.values())
+        keys = pa.RecordBatch.from_pydict(
+            {
+                "key": pa.array(list(self._numbers), pa.string()),
+                "number": pa.array(numbers, pa.int64()),
+                "used_ms": pa.array([self._used_ms.get(n) for n in numbers], pa.int64()),
+            }
+        )
+        name = f"keys-{self._next}-{sum(self._used_ms.values())}"
+        return State({name: keys}, own | {"keys": name})
+
+    def restore(self, state: State) -> None:
+        """Take over the keys."""
+        own: Any = state.scalars
+        self._next, self._base_ms = own["next"], own["base_ms"]
+        self._numbers, self._used_ms = {}, {}
+        if "keys" not in own:
+            return
+        columns = state.pieces[own["keys"]].to_pydict()
+        self._numbers = dict(zip(columns["key"], columns["number"], strict=True))
+        used = zip(columns["number"], columns["used_ms"], strict=True)
+        self._used_ms = {number: at for number, at in used if at is not None}
+
+
+def _is_count(row: Longs) -> bool:
+    """Whether growing numbers, as many as there are rows, are each row once."""
+    return not len(row) or (int(row[0]) == 0 and bool((np.diff(row) == 1).all()))
+
+
+def _place(events: Events, row: int) -> tuple[int, int, int, int]:
+    return (
+        int(events.order[row]),
+        int(events.clock_ms[row]),
+        int(events.path[row]),
+        int(events.chunk[row]),
+    )
+
+
+def _split(events: Events) -> Events:
+    """Cut chunks where the instance changes: number the parts under one cause and way."""
+    count = len(events)
+    if not count:
+        return events
+    new = np.zeros(count, dtype=np.bool_)
+    new[chunk_starts(events)] = True
+    new[1:] |= events.instance[1:] != events.instance[:-1]
+    way = np.zeros(count, dtype=np.bool_)
+    way[0] = True
+    for column in (events.order, events.clock_ms, events.path):
+        way[1:] |= column[1:] != column[:-1]
+    number = np.cumsum(new)
+    start = np.maximum.accumulate(np.where(way, np.arange(count), 0))
+    return replace(events, chunk=number - number[start])
+
+
+def _to_all(events: Events, alive: Sequence[int], born: Sequence[tuple[_Place, int]]) -> Events:
+    """Events for every instance there is when they come, a chunk for each."""
+    places = [place[:4] for place, _ in born]
+    row: list[int] = []
+    instance: list[int] = []
+    starts = chunk_starts(events).tolist()
+    for start, stop in zip(starts, [*starts[1:], len(events)], strict=True):
+        there = bisect_left(places, _place(events, start))
+        for number in [*alive, *(n for _, n in born[:there])]:
+            row.extend(range(start, stop))
+            instance.extend([number] * (stop - start))
+    taken = events.take(np.array(row, dtype=np.int64))
+    return _split(replace(taken, instance=np.array(instance, dtype=np.int64)))

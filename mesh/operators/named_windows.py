@@ -1,0 +1,72 @@
+"""Named windows: one window that several queries write and several read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mesh.language.syntax import EventKind
+from mesh.operators.base import CURRENT, EXPIRED, WHOLE, Longs, State, merge
+from mesh.operators.queries import placed
+from mesh.operators.windows import make_window
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from mesh.operators.base import Events, Timeline
+    from mesh.operators.graph import Made
+    from mesh.plan.bound import BoundNamedWindow
+
+
+def window_input(name: str) -> str:
+    """The channel of what is inserted into the named window ``name``."""
+    return f">{name}"
+
+
+class NamedWindowWork:
+    """``define window W (..) length(5) output all events``.
+
+    What goes on are current events, expired ones or both; only with both do readers learn that a
+    batch is over, as in the engine.
+    """
+
+    def __init__(self, definition: BoundNamedWindow, timer: int) -> None:
+        self._name = definition.schema.name
+        self._schema = definition.schema.arrow
+        self._events = definition.events
+        self._timer = timer
+        self._window = make_window(definition.window, self._schema, timer)
+
+    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
+        """What enters and leaves the window."""
+        events = merge(inputs.get(window_input(self._name), ()), self._schema)
+        if events.rows.schema != self._schema:
+            events = events.with_rows(events.rows.rename_columns(self._schema.names))
+        events = replace(events, instance=np.full(len(events), WHOLE, dtype=np.int64))
+        made = placed(self._window.process(events, timeline), self._timer)
+        if self._events is not EventKind.ALL:
+            made = made.where(
+                made.kind == (CURRENT if self._events is EventKind.CURRENT else EXPIRED)
+            )
+        return [(self._name, made)]
+
+    def content(self, instance: int = WHOLE) -> tuple[pa.RecordBatch, Longs]:
+        """What is in it now: rows in the engine's order, and their times."""
+        del instance
+        return self._window.content(WHOLE)
+
+    def next_time(self) -> int | None:
+        """When the window's next timer is due."""
+        return self._window.next_time()
+
+    def snapshot(self) -> State:
+        """The window's state."""
+        return self._window.snapshot()
+
+    def restore(self, state: State) -> None:
+        """Take over the window's state."""
+        self._window.restore(state)

@@ -1,0 +1,158 @@
+"""A partition as one node: its entrance and its queries, with an order of events of their own.
+
+Each chunk that the entrance hands to an instance is a cause of its own for the queries behind it:
+all of them are done with it before the next one comes.  So inside the partition chunks are numbered
+as external events are outside, and what comes out is put back into the order outside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mesh.operators.base import OWN_TIMER, Longs, State, Timeline, part, prefixed
+from mesh.operators.graph import Made, chunk_starts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh.operators.base import Events
+    from mesh.operators.entrance import Entrance
+    from mesh.operators.flow import Flow, Leaving
+    from mesh.operators.graph import Node
+
+_NEVER = int(np.iinfo(np.int64).min)
+
+
+class PartitionWork:
+    """The entrance and the nodes behind it, driven in bulk."""
+
+    def __init__(self, entrance: Entrance, nodes: Sequence[Node], flow: Flow) -> None:
+        self._entrance = entrance
+        self._nodes = nodes
+        self._flow = flow
+
+    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
+        """What the queries make of the events; in parts where instances are forgotten between."""
+        made: Made = []
+        due = self._entrance.next_purge(self._entrance.first_keyed(inputs))
+        while due is not None and due <= timeline.now_ms:
+            before, inputs = _cut(inputs, due)
+            count = int(np.searchsorted(timeline.clocks_ms, due, side="left"))
+            until = Timeline(timeline.first, timeline.clocks_ms[:count], due - 1)
+            made += self._part(before, until)
+            timeline = Timeline(timeline.first + count, timeline.clocks_ms[count:], timeline.now_ms)
+            self._entrance.process({}, Timeline(timeline.first, timeline.clocks_ms[:0], due))
+            due = self._entrance.next_purge(self._entrance.first_keyed(inputs))
+        return made + self._part(inputs, timeline)
+
+    def _part(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
+        quiet = Timeline(timeline.first, timeline.clocks_ms, _NEVER)
+        divided = [one for one in self._entrance.process(inputs, quiet) if len(one[1])]
+        causes = _Causes([events for _, events in divided])
+        entering = [
+            (channel, replace(events, order=2 * number + 1))
+            for (channel, events), number in zip(divided, causes.numbers, strict=True)
+        ]
+        inside = Timeline(0, causes.clock_ms, timeline.now_ms)
+        leaving = self._flow.run(entering, inside)
+        return _outside(leaving, causes, timeline)
+
+    def next_time(self) -> int | None:
+        """When the next timer of a query in it is due, or instances are forgotten."""
+        times = [self._entrance.next_time(), *(node.work.next_time() for node in self._nodes)]
+        return min((time for time in times if time is not None), default=None)
+
+    def snapshot(self) -> State:
+        """The keys, and the state of each query."""
+        states = {node.name: node.work.snapshot() for node in self._nodes}
+        return prefixed({"entrance": self._entrance.snapshot(), **states})
+
+    def restore(self, state: State) -> None:
+        """Take over keys and states."""
+        self._entrance.restore(part(state, "entrance"))
+        for node in self._nodes:
+            node.work.restore(part(state, node.name))
+
+
+class _Causes:
+    """The chunks that go into the queries, numbered in order, with their places outside.
+
+    ``numbers``: for each run int64[n], the number of each event's chunk.  ``order``, ``clock_ms``,
+    ``path``: int64[m], of each chunk.
+    """
+
+    def __init__(self, runs: Sequence[Events]) -> None:
+        starts = [chunk_starts(run) for run in runs]
+        columns = [
+            np.concatenate([getattr(run, name)[at] for run, at in zip(runs, starts, strict=True)])
+            if runs
+            else np.empty(0, dtype=np.int64)
+            for name in ("order", "clock_ms", "path", "chunk")
+        ]
+        place = np.lexsort(tuple(reversed(columns)))
+        self.order, self.clock_ms, self.path, _ = (column[place] for column in columns)
+        rank = np.empty(len(place), dtype=np.int64)
+        rank[place] = np.arange(len(place))
+        self.numbers: list[Longs] = []
+        at = 0
+        for run, start in zip(runs, starts, strict=True):
+            own = rank[at : at + len(start)]
+            self.numbers.append(np.repeat(own, np.diff([*start.tolist(), len(run)])))
+            at += len(start)
+
+
+def _outside(leaving: Sequence[Leaving], causes: _Causes, timeline: Timeline) -> Made:
+    """Put what came out into the order outside, in the sequence in which it came out."""
+    if not leaving:
+        return []
+    place = np.concatenate([one.place for one in leaving])
+    inner = np.concatenate([one.events.order for one in leaving])
+    clock_ms = np.concatenate([one.events.clock_ms for one in leaving])
+    way = np.concatenate([one.events.path for one in leaving])
+    piece = np.concatenate([one.events.chunk for one in leaving])
+    back = np.argsort(place)
+    inner, clock_ms, way, piece = inner[back], clock_ms[back], way[back], piece[back]
+
+    order, path = timeline.timer_order(clock_ms), np.full(len(inner), OWN_TIMER, dtype=np.int64)
+    if len(causes.order):
+        caused = inner & 1 == 1
+        # The chunk that caused it or, of a timer, the last one before it.
+        cause = np.clip((inner - 1) >> 1, 0, len(causes.order) - 1)
+        # A timer that an event sets off at once belongs to that event.
+        of_event = caused | ((inner >= 2) & (order < causes.order[cause]))
+        order = np.where(of_event, causes.order[cause], order)
+        path = np.where(of_event, causes.path[cause], path)
+    new = np.ones(len(place), dtype=np.bool_)
+    new[1:] = inner[1:] != inner[:-1]
+    for column in (clock_ms, way, piece):
+        new[1:] |= column[1:] != column[:-1]
+    chunk = np.empty(len(place), dtype=np.int64)
+    chunk[back] = np.cumsum(new)
+    outer_order, outer_path = np.empty_like(order), np.empty_like(path)
+    outer_order[back], outer_path[back] = order, path
+
+    made: Made = []
+    at = 0
+    for one in leaving:
+        cut = slice(at, at + len(one.place))
+        events = replace(one.events, order=outer_order[cut], path=outer_path[cut], chunk=chunk[cut])
+        made.append((one.channel, events))
+        at += len(one.place)
+    return made
+
+
+def _cut(
+    inputs: Mapping[str, Sequence[Events]], due_ms: int
+) -> tuple[dict[str, list[Events]], dict[str, list[Events]]]:
+    """The events before ``due_ms`` and the others."""
+    before: dict[str, list[Events]] = {}
+    after: dict[str, list[Events]] = {}
+    for channel, runs in inputs.items():
+        for run in runs:
+            at = int(np.searchsorted(run.clock_ms, due_ms, side="left"))
+            before.setdefault(channel, []).append(run.slice(0, at))
+            after.setdefault(channel, []).append(run.slice(at, len(run)))
+    return before, after

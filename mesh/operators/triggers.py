@@ -1,0 +1,85 @@
+"""Triggers: events that time alone makes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.functions.cron import Cron
+from mesh.operators.base import CURRENT, OWN_TIMER, WHOLE, Events, State
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh.operators.base import Timeline
+    from mesh.operators.graph import Made
+    from mesh.plan.bound import BoundTrigger
+
+
+class TriggerWork:
+    """``define trigger T at ..``; the app starts with the first call."""
+
+    def __init__(self, trigger: BoundTrigger) -> None:
+        self._trigger = trigger
+        self._schema = trigger.schema.arrow
+        schedule = trigger.schedule
+        self._at_start = schedule is not None and schedule.lower() == "start"
+        self._cron = Cron(schedule) if schedule is not None and not self._at_start else None
+        self._is_started = False
+        self._next_ms: int | None = None
+
+    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
+        """An event for each time that is due."""
+        if not self._is_started:
+            self._is_started = True
+            self._next_ms = self._first(timeline.now_ms)
+        due: list[int] = []
+        while self._next_ms is not None and self._next_ms <= timeline.now_ms:
+            due.append(self._next_ms)
+            self._next_ms = self._after(self._next_ms)
+        if not due:
+            return []
+        times = np.array(due, dtype=np.int64)
+        count = len(times)
+        events = Events(
+            times,
+            times,
+            timeline.timer_order(times),
+            np.full(count, OWN_TIMER, dtype=np.int64),
+            np.zeros(count, dtype=np.int64),
+            np.full(count, CURRENT, dtype=np.int8),
+            np.full(count, WHOLE, dtype=np.int64),
+            pa.RecordBatch.from_arrays([pa.array(times)], schema=self._schema),
+        )
+        return [(self._trigger.schema.name, events)]
+
+    def _first(self, start_ms: int) -> int | None:
+        if self._at_start:
+            return start_ms
+        if self._cron is not None:
+            return self._cron.first_from(start_ms)
+        assert self._trigger.every_ms is not None, "a trigger has a time or a text"
+        return start_ms + self._trigger.every_ms
+
+    def _after(self, time_ms: int) -> int | None:
+        if self._at_start:
+            return None
+        if self._cron is not None:
+            return self._cron.after(time_ms)
+        assert self._trigger.every_ms is not None, "a trigger has a time or a text"
+        return time_ms + max(1, self._trigger.every_ms)
+
+    def next_time(self) -> int | None:
+        """When it is due next."""
+        return self._next_ms
+
+    def snapshot(self) -> State:
+        """When it is due next."""
+        return State({}, {"started": self._is_started, "next_ms": self._next_ms})
+
+    def restore(self, state: State) -> None:
+        """Take over when it is due next."""
+        own: Any = state.scalars
+        self._is_started, self._next_ms = own["started"], own["next_ms"]
