@@ -99,7 +99,9 @@ class Run:
         }
         asked = self.asked.queries
         if asked is None:
-            asked = tuple(name for name in targets if self.asked.names_in_text(name))
+            # The engine has no callbacks for queries inside of partitions.
+            names = [query.name for query in self.app.queries]
+            asked = tuple(name for name in names if self.asked.names_in_text(name))
         self.queries = {name: [] for name in asked}
         self._create()
         for number, step in enumerate(self.asked.inputs):
