@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
-_RADIANS = 0.017453292519943295
+RADIANS = 0.017453292519943295
 _DEGREES = 57.29577951308232
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -205,5 +205,5 @@ FUNCTIONS: dict[str, Function] = {
     "math:tan": _of(np.tan),
     "math:tanh": _of(np.tanh),
     "math:todegrees": _of(lambda values: values * _DEGREES),
-    "math:toradians": _of(lambda values: values * _RADIANS),
+    "math:toradians": _of(lambda values: values * RADIANS),
 }

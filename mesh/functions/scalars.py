@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def choose(condition: np.ndarray[Any, Any], yes: Vector, no: Vector) -> Vector:
     """``yes`` where ``condition`` (bool, length n or 1), else ``no``; both of one type."""
-    length = max(len(condition), len(yes), len(no))
+    length = next((n for n in (len(condition), len(yes), len(no)) if n != 1), 1)
     if yes.type is AttributeType.STRING:
         mask = pa.array(np.broadcast_to(condition, length))
         a, b = yes.spread(length).values, no.spread(length).values
@@ -66,8 +66,11 @@ def _extreme(arguments: Sequence[Vector], type: AttributeType, larger: bool) -> 
     """The largest or smallest; nulls and NaN are passed over, the first of equals stays.
 
     The engine starts ``maximum`` from Java's Double.MIN_VALUE, the least *positive* double, cast to
-    the type; so it never falls below that, and is that (0 but for doubles) when all are null.
+    the type; so it never falls below that, and is that (0 but for doubles) when all are null.  One
+    argument alone is the result as it is.
     """
+    if len(arguments) == 1:
+        return arguments[0]
     start = np.array([5e-324 if larger else np.finfo(np.float64).max])
     result: Any = kernels.cast(Vector(AttributeType.DOUBLE, start), type).values
     for argument in arguments:

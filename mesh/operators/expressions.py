@@ -230,6 +230,14 @@ def _membership(tables: Mapping[str, Membership], name: str, operand: BoundExpre
 
 
 def _function(call: FunctionCall) -> Evaluator:
+    evaluate = _function_value(call)
+    if call.type is not AttributeType.BOOL:
+        return evaluate
+    # No function of the engine gives a null bool: it is false.
+    return lambda frame: _bools(kernels.truth(evaluate(frame)))
+
+
+def _function_value(call: FunctionCall) -> Evaluator:
     name, type, environment = call.function, call.type, current()
     parts = [compile_expression(argument) for argument in call.arguments]
     if name == "ifthenelse" and not call.is_script:

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.errors import MeshError
-from mesh.functions.objects import object_text
+from mesh.functions.mathematics import RADIANS
+from mesh.functions.objects import from_binary, object_text
 from mesh.functions.rows import from_values, object_values, python_values
 from mesh.functions.tokens import TOKENIZERS
 from mesh.model.types import AttributeType
@@ -117,12 +118,17 @@ def _log(arguments: list[Vector], events: Events, frame: Frame) -> _Made:
 
 
 def _texts(events: Events) -> list[str]:
-    columns = [column.to_pylist() for column in events.rows.columns]
+    columns = [_shown(column) for column in events.rows.columns]
     rows: Any = zip(*columns, strict=True) if columns else [()] * len(events)
     return [
         f"StreamEvent{{ timestamp={time}, data={object_text(list(row))}, type={_KINDS[kind]} }}"
         for time, kind, row in zip(events.time_ms.tolist(), events.kind, rows, strict=True)
     ]
+
+
+def _shown(column: Any) -> list[Any]:
+    # Objects are the only binary columns.
+    return list(from_binary(column)) if pa.types.is_binary(column.type) else column.to_pylist()
 
 
 def _pol2cart(arguments: list[Vector], events: Events, frame: Frame) -> _Made:
@@ -131,7 +137,7 @@ def _pol2cart(arguments: list[Vector], events: Events, frame: Frame) -> _Made:
     missing = np.logical_or.reduce([a.null_mask for a in (theta, rho, *height)])
     for row in np.flatnonzero(missing).tolist():
         frame.failures.setdefault(row, "pol2Cart can't take null")
-    angles = [value / 180.0 * math.pi for value in theta.values.tolist()]
+    angles = [value * RADIANS for value in theta.values.tolist()]
     xs = [r * _of_angle(math.cos, a) for r, a in zip(rho.values.tolist(), angles, strict=True)]
     ys = [r * _of_angle(math.sin, a) for r, a in zip(rho.values.tolist(), angles, strict=True)]
     made = [from_values(values, AttributeType.DOUBLE) for values in (xs, ys)]

@@ -100,7 +100,8 @@ def to_column(expression: BoundExpression, lookup: Callable[[Column], SparkColum
             return _binary(expression, lookup)
         case FunctionCall(name, arguments, kind):
             columns = [to_column(argument, lookup) for argument in arguments]
-            return _call(name, columns, kind)
+            result = _call(name, columns, kind)
+            return F.coalesce(result, F.lit(False)) if kind is AttributeType.BOOL else result
         case AggregateCall():
             raise AssertionError("a stateless query has no aggregate")
         case TableCheck() | EventIsNull():
