@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mesh.plan.bound import BoundExpression, BoundJoin, BoundQuery, BoundStream
 
 #: Columns that go through a window beside the attributes.
-ROW, INSTANCE, TIME = "#row", "#instance", "#time"
+ROW, INSTANCE, TIME = "#joined", "#of", "#came"
 _ROW_SCHEMA = pa.schema([pa.field(ROW, pa.int64())])
 #: What an event without a window does: comes, leaves, and takes the aggregates with it.
 _PASSING = np.array([CURRENT, EXPIRED, RESET], dtype=np.int8)

@@ -13,6 +13,7 @@ import numpy as np
 
 from mesh.functions import kernels
 from mesh.functions.vectors import Vector, constant
+from mesh.operators.base import RESET
 from mesh.operators.expressions import Frame, compile_expression
 from mesh.operators.tables.conditions import Condition
 from mesh.plan.bound import Column, Delete, Insert, Update
@@ -46,11 +47,13 @@ class TableAction:
             ]
 
     def perform(self, events: Events) -> dict[int, str]:
-        """Take ``events``, the query's output; RESET ones are not among them.
+        """Take ``events``, the query's output.
 
         Returns:
             By number, the rows that the table refused, with the reason; the rest has gone in.
         """
+        if events.kind.any():
+            events = events.where(events.kind != RESET)
         if not len(events):
             return {}
         if isinstance(self._action, Insert):

@@ -1,0 +1,25 @@
+"""The rows that a query puts out: what their attributes are called, and of what type."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mesh.model.types import Attribute, AttributeType, StreamSchema
+from mesh.plan.bound import Delete, Update
+
+if TYPE_CHECKING:
+    from mesh.plan.bound import BoundQuery
+
+
+def output_schema(query: BoundQuery) -> StreamSchema:
+    """What is inserted is named and typed as where it goes; what deletes or updates, by itself."""
+    if not isinstance(query.action, Delete | Update):
+        return query.target
+    return StreamSchema(
+        query.target.name,
+        tuple(
+            # A bare null has no type; no comparison with it holds, whatever it is given.
+            Attribute(output.name, output.expression.type or AttributeType.BOOL)
+            for output in query.outputs
+        ),
+    )
