@@ -40,7 +40,7 @@ from mesh.functions.catalogue import (
 from mesh.functions.catalogue.running import RUNNING_STREAM_FUNCTIONS
 from mesh.model.types import AttributeType
 from mesh.operators import aggregators, stream_functions
-from mesh.plan.bound import BoundStreamFunction
+from mesh.plan.bound import AggregateCall, BoundStreamFunction, Constant
 from mesh.testing import record_signatures
 from mesh.testing.signatures import FUNCTIONS, RecordedCall, judge, judge_kind, read_cases
 
@@ -291,8 +291,9 @@ def test_a_stream_function_runs_when_there_is_something_that_computes_it(name: s
 
 @pytest.mark.parametrize("name", AGGREGATORS)
 def test_an_aggregator_runs_when_it_has_a_kernel(name: str) -> None:
+    call = AggregateCall(name, (Constant(1.0, AttributeType.DOUBLE),), AttributeType.DOUBLE)
     try:
-        aggregators.make(name, AttributeType.DOUBLE, windowed=False)
+        aggregators.make(call, windowed=False)
     except MeshError:
         assert not AGGREGATORS[name].runs
     else:

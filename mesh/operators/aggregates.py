@@ -315,15 +315,14 @@ def _ever(
 
 
 class ExtremeEver:
-    """``minForever(x)``, ``maxForever(x)``: of all values so far; those that leave count again.
+    """``minForever(x)``, ``maxForever(x)``: of all values so far, also those that have left.
 
-    ``resets``: whether it starts afresh, as ``min(x)`` without expired events does.
+    So is ``min(x)`` where nothing leaves.  A batch window's reset makes it begin anew.
     """
 
-    def __init__(self, type: AttributeType, larger: bool, resets: bool) -> None:
+    def __init__(self, type: AttributeType, larger: bool) -> None:
         self._type = type
         self._larger = larger
-        self._resets = resets
         self.columns = Columns(count=np.int64, best=dtype_of(type))
 
     def run(self, values: Vector | None, batch: Batch) -> Vector:
@@ -332,11 +331,10 @@ class ExtremeEver:
         numbers, nulls = native_of(values, len(batch))
         out = np.zeros(len(batch), dtype=numbers.dtype)
         none = np.zeros(len(batch), dtype=np.bool_)
-        fresh = batch.fresh if self._resets else np.zeros(len(batch), dtype=np.bool_)
         columns = self.columns
         some = _ever(
-            batch.groups, fresh, numbers, nulls, self._larger, columns["count"], columns["best"],
-            out, none,
+            batch.groups, batch.fresh, numbers, nulls, self._larger, columns["count"],
+            columns["best"], out, none,
         )  # fmt: skip
         return Vector(self._type, out, none if some else None)
 

@@ -32,6 +32,7 @@ from mesh.operators.lifting import AGGREGATES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mesh.functions.vectors import Vector
     from mesh.operators.aggregates import Aggregate
     from mesh.operators.base import Bools, Events, Longs
     from mesh.operators.expressions import Frame
@@ -64,9 +65,9 @@ def make(call: AggregateCall, windowed: bool) -> Aggregate:
         case "min" | "max" if windowed:
             return WindowExtreme(type, larger=name == "max")
         case "min" | "max":
-            return ExtremeEver(type, larger=name == "max", resets=True)
+            return ExtremeEver(type, larger=name == "max")
         case "minforever" | "maxforever":
-            return ExtremeEver(type, larger=name == "maxforever", resets=False)
+            return ExtremeEver(type, larger=name == "maxforever")
         case "and" | "or":
             return Conditions(every=name == "and")
         case "distinctcount":
@@ -193,7 +194,9 @@ class _Site:
         self.aggregate = make(lifted.call, windowed)
         self.listing = cast("Listing", self.aggregate) if hasattr(self.aggregate, "lists") else None
         self.conditions = [compile_filter(condition) for condition in lifted.conditions]
-        arguments = lifted.call.arguments
+        name, arguments = lifted.call.function, lifted.call.arguments
+        #: Its name, if it has no answer to a null.
+        self.fails_on_null = name if name.lower() in ("and", "or") else None
         self.argument = compile_expression(arguments[0]) if arguments else None
 
     def reached(self, frame: Frame) -> Bools | None:
@@ -204,6 +207,12 @@ class _Site:
         for condition in self.conditions[1:]:
             reached = reached & condition(frame)
         return reached
+
+
+def _fail_on_nulls(frame: Frame, argument: Vector, name: str) -> None:
+    if argument.nulls is not None:
+        for row in np.flatnonzero(argument.spread(frame.length).null_mask).tolist():
+            frame.failures.setdefault(row, f"{name}: the condition is null")
 
 
 def failed(frame: Frame, events: Events) -> Bools:
@@ -218,14 +227,21 @@ def failed(frame: Frame, events: Events) -> Bools:
 class Aggregators:
     """The aggregators ``lifted`` out of a query, in their order.
 
-    ``prefix``: what ``lift`` was given; ``windowed``: whether events expire.
+    ``prefix``: what ``lift`` was given; ``windowed``: whether events expire; ``resets``: whether
+    they begin anew when an event says so.
     """
 
     def __init__(
-        self, lifted: Sequence[Lifted], groups: Groups, windowed: bool, prefix: str = ""
+        self,
+        lifted: Sequence[Lifted],
+        groups: Groups,
+        windowed: bool,
+        prefix: str = "",
+        resets: bool = True,
     ) -> None:
         self.groups = groups
         self._prefix = prefix
+        self._may_reset = resets
         self._sites = [_Site(one, windowed) for one in lifted]
         #: Those that are looked at in all events share the first.
         self._resets = [_Resets() for _ in range(1 + sum(bool(s.conditions) for s in self._sites))]
@@ -256,9 +272,14 @@ class Aggregators:
             argument = site.argument(frame) if site.argument is not None else None
             reached = site.reached(frame)
             own = groups
+            if site.fails_on_null and argument is not None:
+                _fail_on_nulls(frame, argument, site.fails_on_null)
             if frame.failures:
                 own = np.where(failed(frame, events), -1, own)
-            if reached is not None:
+            if not self._may_reset:
+                fresh = np.zeros(len(events), dtype=np.bool_)
+                own = own if reached is None else np.where(reached, own, -1)
+            elif reached is not None:
                 own = np.where(reached, own, -1)
                 resets = self._resets[self._resets_of[number]]
                 fresh = resets.fresh(own, events, reached, self._rows)

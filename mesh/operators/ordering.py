@@ -5,6 +5,8 @@ themselves.  Nulls come last in both directions, NaN is more than every number, 
 and texts compare by their UTF-16 units, as Java's do.  ``offset`` drops the first of a chunk; then
 ``limit`` lets that many go, and of the others those that expire.
 
+With ``group by``, and no batch window, only ``limit`` is heeded, and by expired events as well.
+
 Source: observed on Siddhi 5.1.7.
 """
 
@@ -72,11 +74,16 @@ def _ranks(vector: Vector) -> Longs:
     return flipped
 
 
-def limited(events: Events, limit: int | None, offset: int | None) -> Bools:
-    """bool[n], which of ``events`` go on."""
+def places(events: Events) -> Longs:
+    """int64[n], how many events come before each in its chunk."""
     first = np.flatnonzero(begins(events))
     lengths = np.diff(np.append(first, len(events)))
-    place = np.arange(len(events)) - np.repeat(first, lengths) - (offset or 0)
+    return np.arange(len(events)) - np.repeat(first, lengths)
+
+
+def limited(events: Events, limit: int | None, offset: int | None) -> Bools:
+    """bool[n], which of ``events`` go on."""
+    place = places(events) - (offset or 0)
     going: Bools = place >= 0
     if limit is not None:
         going &= (place < limit) | (events.kind == EXPIRED)

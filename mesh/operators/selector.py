@@ -19,7 +19,8 @@ from mesh.operators.base import CURRENT, EXPIRED, State, part, prefixed
 from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.groups import Groups
 from mesh.operators.lifting import Lifted, lift
-from mesh.operators.ordering import begins, in_order, limited
+from mesh.operators.ordering import begins, in_order, limited, places
+from mesh.operators.outputs import output_schema
 from mesh.plan.bound import OUTPUT_STEP
 
 if TYPE_CHECKING:
@@ -40,8 +41,9 @@ class Selector:
     """
 
     def __init__(self, query: BoundQuery, windowed: bool, batch: bool = False) -> None:
-        self._schema = query.target.arrow
-        self._types = [attribute.type for attribute in query.target.attributes]
+        written = output_schema(query)
+        self._schema = written.arrow
+        self._types = [attribute.type for attribute in written.attributes]
         self._kind = query.events
         self._order_by = [
             (compile_expression(order.column), order.direction) for order in query.order_by
@@ -60,7 +62,9 @@ class Selector:
         self._aggregators = Aggregators(lifted, self._groups, windowed) if lifted else None
         # They see what goes on alone, in one group, and nothing resets them.
         self._in_having = (
-            Aggregators(in_having, Groups(()), windowed, _HAVING) if in_having else None
+            Aggregators(in_having, Groups(()), windowed, _HAVING, resets=False)
+            if in_having
+            else None
         )
         self._thins_out = batch and bool(lifted or in_having or query.group_by)
         self._needs_groups = bool(lifted) or (self._thins_out and bool(query.group_by))
@@ -68,6 +72,8 @@ class Selector:
     def process(self, frame: Frame, events: Events) -> Events:
         """The output rows of ``events``, whose attributes are in ``frame``, current or expired."""
         count = len(events)
+        if not count:
+            return events.with_rows(pa.RecordBatch.from_pylist([], self._schema))
         groups: Longs | None = None
         if self._needs_groups:
             keys = [frame.column(column) for column in self._group_by]
@@ -96,6 +102,9 @@ class Selector:
         if self._thins_out:
             kept = self._last_ones(events, groups, going)
             return self._ordered(frame, made.take(kept), kept)
+        if self._group_by:
+            made = made.where(going)
+            return made if self._limit is None else made.where(places(made) < self._limit)
         if self._order_by:
             return self._ordered(frame, made.where(going), np.flatnonzero(going))
         return self._limited(made.where(going))

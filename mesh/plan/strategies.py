@@ -156,7 +156,13 @@ def _group_key(group: Group, tree: Query, query: BoundQuery) -> tuple[str, ...]:
             hint=hint,
             position=tree.position,
         )
-    if not any(has_aggregate(output.expression) for output in query.outputs):
+    if query.order_by or query.limit is not None or query.offset is not None:
+        # What goes out at once would be divided among the instances.
+        raise not_supported(f"order by, limit or offset {where}", tree.position, hint=hint)
+    if query.having is not None and has_aggregate(query.having):
+        # It is one over all groups.
+        raise not_supported(f"an aggregator in 'having' {where}", tree.position, hint=hint)
+    if not query.has_aggregates:
         raise not_supported(f"a query that keeps state {where}", tree.position, hint=hint)
     if not query.group_by:
         raise MeshError(
