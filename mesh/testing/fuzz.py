@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import logging
 import sys
 import time
 from collections import Counter
@@ -115,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     categories = given.only.split(",") if given.only else list(MAKERS)
     deadline_s = time.monotonic() + 60 * given.minutes
-    with ProcessPoolExecutor(given.jobs) as pool:
+    with ProcessPoolExecutor(given.jobs, initializer=logging.disable) as pool:
         search = Search(given.oracle, pool, given.streams, given.unchecked, deadline_s)
         for number in itertools.count():
             first = given.seed + number * _CASES_PER_ROUND
