@@ -25,6 +25,7 @@ from mesh.language.syntax import (
 from mesh.model.app import AppSpec, GroupKind, GroupSpec
 from mesh.plan.bind import bind
 from mesh.plan.channels import PARTITIONS, Partitioner, Wiring, wire
+from mesh.plan.deployable import check_deployable
 from mesh.plan.groups import Element, Group, app_name, cut
 from mesh.plan.supported import check_supported
 
@@ -69,6 +70,7 @@ def plan(app: str | App, *, partitions: int = PARTITIONS) -> AppPlan:
     groups = cut(tree, bound)
     wiring = wire(bound, groups, partitions)
     check_supported(bound)
+    check_deployable(bound, groups)
     specs = [_partitioner_spec(p, name, tree, wiring) for p in wiring.partitioners]
     specs += [_group_spec(g, bound, tree, wiring) for g in groups]
     return AppPlan(bound, AppSpec(name, text, wiring.channels, tuple(specs)))

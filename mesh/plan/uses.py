@@ -7,7 +7,7 @@ and what is not kept (triggers, functions) is made anew in each group that uses 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from mesh.plan.bound import (
     Answer,
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
     from mesh.plan.bound import BoundExpression, BoundHandler, BoundQuery
 
-#: What a group keeps for itself.
-KEPT: Final = (SourceKind.TABLE, SourceKind.WINDOW)
-
 
 @dataclass(frozen=True, slots=True)
 class Uses:
@@ -47,11 +44,8 @@ class Uses:
     tables: tuple[str, ...] = ()
     windows: tuple[str, ...] = ()
     scripts: tuple[str, ...] = ()
-
-    @property
-    def definitions(self) -> frozenset[str]:
-        """The names of all but streams."""
-        return frozenset((*self.triggers, *self.tables, *self.windows, *self.scripts))
+    #: Fault streams that are read, with their mark.
+    faults: tuple[str, ...] = ()
 
 
 def uses_of(element: BoundQuery | BoundPartition) -> Uses:
@@ -71,6 +65,7 @@ def uses_of(element: BoundQuery | BoundPartition) -> Uses:
         triggers=_of(inputs, SourceKind.TRIGGER),
         tables=_of(kept, SourceKind.TABLE),
         windows=_of(kept, SourceKind.WINDOW),
+        faults=_of(inputs, SourceKind.FAULT),
     )
     return union([own, _named(expressions(element))])
 

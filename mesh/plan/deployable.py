@@ -1,0 +1,58 @@
+"""What the operators run and a cluster does not yet: refused when an app is planned.
+
+A cluster's clock is the broker's, and an app has events before it has a time; so what has a time of
+its own from the start, or a clock of its own, waits.  What failed in one group is seen there only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mesh.errors import not_supported
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mesh.errors import Position
+    from mesh.plan.bound import BoundApp
+    from mesh.plan.groups import Group
+
+_PUBLISH = "Publish an event to a stream of the app at these times, with any NATS client."
+
+
+def check_deployable(app: BoundApp, groups: Sequence[Group]) -> None:
+    """Refuse what a cluster can't run of an app that is right otherwise.
+
+    Raises:
+        MeshError: MESH-P900 at the first such part.
+    """
+    for trigger in app.triggers:
+        raise not_supported("triggers in a cluster", trigger.position, hint=_PUBLISH)
+    for annotation in app.annotations:
+        if annotation.name.lower() == "app:playback":
+            raise not_supported(
+                "@App:playback in a cluster",
+                annotation.position,
+                hint="Give events their own times by the header Mesh-Timestamp.",
+            )
+    for group in groups:
+        _check_faults(group, groups)
+
+
+def _check_faults(group: Group, groups: Sequence[Group]) -> None:
+    """A fault stream is read where the stream is, by a group of one instance."""
+    for fault in group.uses.faults:
+        stream = fault.removeprefix("!")
+        readers = [g.name for g in groups if stream in g.uses.reads]
+        if readers != [group.name] or group.parallel > 1:
+            raise not_supported(
+                f'fault stream "{fault}" in another group than the readers of "{stream}"',
+                _reader_of(group, fault),
+                hint=f'Put all queries that read "{stream}" or "{fault}" into one group of '
+                "parallel='1'.",
+            )
+
+
+def _reader_of(group: Group, stream: str) -> Position:
+    trees = (tree for tree, query in group.queries if stream in query.input_streams)
+    return next(trees).position
