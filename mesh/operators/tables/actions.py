@@ -7,25 +7,24 @@ Source: observed on Siddhi 5.1.7, live; tests/cases/conformance/tables.jsonl.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mesh.functions import kernels
-from mesh.functions.vectors import Vector, constant
 from mesh.operators.base import RESET
 from mesh.operators.expressions import Frame, compile_expression
-from mesh.operators.tables.conditions import Condition
+from mesh.operators.tables.conditions import Condition, RowFrame
 from mesh.plan.bound import Column, Delete, Insert, Update
-from mesh.plan.bound.expressions import OUTPUT_STEP, TABLE_STEP
+from mesh.plan.bound.expressions import OUTPUT_STEP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     import pyarrow as pa
 
-    from mesh.operators.base import Events
-    from mesh.operators.expressions import Key
+    from mesh.functions.vectors import Vector
+    from mesh.operators.base import Events, Longs
     from mesh.operators.tables.store import Table
 
 
@@ -36,6 +35,7 @@ class TableAction:
         self._table = table
         self._action = action
         self._condition: Condition | None = None
+        self._types = {a.name: a.type for a in table.schema.attributes}
         self._assignments: list[tuple[str, Callable[[Frame], Vector]]] = []
         if isinstance(action, Insert):
             return
@@ -58,7 +58,7 @@ class TableAction:
             return {}
         if isinstance(self._action, Insert):
             return self._table.insert(events.rows)
-        frame = _OutputFrame(events.rows).timed(events)
+        frame = Frame.of_events(events, OUTPUT_STEP)
         if isinstance(self._action, Delete):
             self._delete(frame)
             return {}
@@ -70,25 +70,22 @@ class TableAction:
             self._table.remove(self._condition.find(frame, row))
 
     def _update(self, frame: Frame, rows: pa.RecordBatch) -> dict[int, str]:
-        assert self._condition is not None
-        assert isinstance(self._action, Update)
-        values = self._values(frame, rows)
-        failures = dict(frame.failures)
+        condition, action = self._condition, self._action
+        assert condition is not None
+        assert isinstance(action, Update)
+        failures: dict[int, str] = {}
         # Where the primary key alone is asked for, the engine writes over the whole row.
-        whole = self._action.inserts and self._condition.is_key
-        own = self._inserted(frame, rows) if self._action.inserts else []
+        whole = action.inserts and condition.is_key
+        own = self._inserted(frame, rows) if action.inserts else []
         for row in range(frame.length):
-            if row in failures:
-                continue
             at = np.array([row])
             if whole:
                 refused = self._table.put([vector.take(at) for vector in own])
             else:
-                slots = self._condition.find(frame, row)
+                slots = condition.find(frame, row)
                 if len(slots):
-                    one = {name: vector.take(at) for name, vector in values.items()}
-                    refused = self._table.change(slots, one)
-                elif self._action.inserts:
+                    refused = self._change(slots, frame, row)
+                elif action.inserts:
                     refused = self._table.add([vector.take(at) for vector in own], 1).get(0)
                 else:
                     continue
@@ -96,21 +93,25 @@ class TableAction:
                 failures[row] = refused
         return failures
 
-    def _values(self, frame: Frame, rows: pa.RecordBatch) -> Mapping[str, Vector]:
-        """What each attribute is set to, row by row; without assignments, to the output's."""
-        types = {a.name: a.type for a in self._table.schema.attributes}
+    def _change(self, slots: Longs, frame: Frame, row: int) -> str | None:
+        """Set what is to be set in the rows at ``slots``; without assignments, all outputs."""
+        beside = RowFrame(self._table, slots, frame, row)
         if self._assignments:
-            return {
-                name: kernels.cast(evaluate(frame), types[name])
-                if types[name].is_numeric
-                else evaluate(frame)
+            values = {
+                name: kernels.cast(evaluate(beside), self._types[name])
+                if self._types[name].is_numeric
+                else evaluate(beside)
                 for name, evaluate in self._assignments
             }
-        return {
-            name: frame.column(Column(name, types[name], OUTPUT_STEP))
-            for name in rows.schema.names
-            if name in types
-        }
+        else:
+            values = {
+                name: beside.column(Column(name, type, OUTPUT_STEP))
+                for name, type in self._types.items()
+                if frame.has((OUTPUT_STEP, name))
+            }
+        if beside.failures:
+            return next(iter(beside.failures.values()))
+        return self._table.change(slots, values)
 
     def _inserted(self, frame: Frame, rows: pa.RecordBatch) -> list[Vector]:
         """The output as rows of the table: by place, as ``insert into`` takes it."""
@@ -119,20 +120,3 @@ class TableAction:
             frame.column(Column(name, attribute.type, OUTPUT_STEP))
             for name, attribute in zip(rows.schema.names, attributes, strict=True)
         ]
-
-
-class _OutputFrame(Frame):
-    """A query's output.  In what is assigned, the table's own attributes have no value."""
-
-    def __init__(self, rows: pa.RecordBatch) -> None:
-        names = rows.schema.names
-        columns: dict[Key, pa.Array[Any]] = {
-            (OUTPUT_STEP, name): rows.column(i) for i, name in enumerate(names)
-        }
-        super().__init__(rows.num_rows, columns)
-
-    def column(self, column: Column) -> Vector:
-        """An attribute of the output; of the table, null."""
-        if column.step == TABLE_STEP:
-            return constant(None, column.type)
-        return super().column(column)

@@ -56,10 +56,10 @@ class Column:
         self._values, self._nulls = values, nulls
 
     def set(self, slots: Longs, vector: Vector) -> None:
-        """Put one value, a vector of length 1, into ``slots``."""
-        values, nulls = _plain(vector)
-        self._values[slots] = values[0]
-        self._nulls[slots] = nulls[0]
+        """Put values into ``slots``: one for each, or the same into all."""
+        values, nulls = _plain(vector.spread(len(slots)))
+        self._values[slots] = values
+        self._nulls[slots] = nulls
         self._whole = None
 
     def get(self, slot: int) -> Any:

@@ -80,7 +80,7 @@ class Condition:
             return table.arrange(found)
         if self._rest is None:
             return table.arrange(table.slots())
-        rows = _Rows(table, found, frame, row)
+        rows = RowFrame(table, found, frame, row)
         if not rows.length:
             return _NONE
         met = self._rest(rows)
@@ -169,7 +169,7 @@ def _sortable(vector: Vector) -> Any:
     return values.to_numpy(zero_copy_only=False) if not isinstance(values, np.ndarray) else values
 
 
-class _Rows(Frame):
+class RowFrame(Frame):
     """Rows of a table beside one row of another frame, which is the same for all of them."""
 
     def __init__(self, table: Table, slots: Longs | None, outer: Frame, row: int) -> None:

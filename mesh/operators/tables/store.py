@@ -188,9 +188,10 @@ class Table:
         self._touch(slot)
 
     def change(self, slots: Longs, values: Mapping[str, Vector]) -> str | None:
-        """Set attributes of the rows at ``slots``, each to one value, or say why it can't be.
+        """Set attributes of the rows at ``slots``, or say why it can't be.
 
-        Where the primary key changes the row comes anew, and two rows can't come to have one key.
+        ``values``: by attribute, one for each row or the same for all.  Where the primary key
+        changes the row comes anew, and two rows can't come to have one key.
         """
         if not len(slots):
             return None
@@ -201,17 +202,19 @@ class Table:
             if reason is not None:
                 return reason
             moves = [self._key_at(s) != k for s, k in zip(slots.tolist(), new, strict=True)]
-            self._move(slots[np.array(moves)], values)
-            slots = slots[~np.array(moves)]
+            if any(moves):
+                moving = np.flatnonzero(moves)
+                staying = np.flatnonzero(np.logical_not(moves))
+                self._move(slots[moving], {n: v.take(moving) for n, v in values.items()})
+                slots, values = slots[staying], {n: v.take(staying) for n, v in values.items()}
         self._set(slots, values)
         return None
 
     def _key_of(self, values: Mapping[str, Vector], slots: Longs) -> list[Key]:
-        given = {name: _python(vector) for name, vector in values.items()}
         keys = []
-        for slot in slots.tolist():
+        for at, slot in enumerate(slots.tolist()):
             parts = tuple(
-                given[name] if name in given else self._columns[name].get(slot)
+                _python(values[name], at) if name in values else self._columns[name].get(slot)
                 for name in self.primary_key
             )
             keys.append(parts[0] if len(parts) == 1 else parts)
@@ -230,8 +233,6 @@ class Table:
 
     def _move(self, slots: Longs, values: Mapping[str, Vector]) -> None:
         """Give rows other keys, of which none is another row's."""
-        if not len(slots):
-            return
         count = len(slots)
         vectors = [
             values[name].spread(count) if name in values else column.take(slots)
@@ -246,8 +247,8 @@ class Table:
         for name, vector in values.items():
             index = self._indexes.get(name)
             if index is not None:
-                value = _python(vector)
-                for slot in slots.tolist():
+                for at, slot in enumerate(slots.tolist()):
+                    value = _python(vector, at)
                     old = self._columns[name].get(slot)
                     del index[old][slot]
                     if not index[old]:
@@ -351,11 +352,12 @@ def _nothing(column: Column, count: int) -> pa.Array[Any]:
     return none
 
 
-def _python(vector: Vector) -> Any:
-    """The one value of ``vector``."""
-    if bool(vector.null_mask[0]):
+def _python(vector: Vector, at: int = 0) -> Any:
+    """The value at ``at``; a vector of length 1 has the same everywhere."""
+    at = at if len(vector) > 1 else 0
+    if bool(vector.null_mask[at]):
         return None
-    value = vector.values[0]
+    value = vector.values[at]
     if isinstance(value, pa.Scalar):
         return value.as_py()
     return value.item() if isinstance(value, np.generic) else value
