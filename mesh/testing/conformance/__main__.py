@@ -74,11 +74,14 @@ def answer_all(
     answer = partial(direct.answer, unchecked=unchecked)
     # Rows that fail are part of the answers.
     logging.disable(logging.CRITICAL)
-    if jobs > 1:
-        with ProcessPoolExecutor(jobs, initializer=logging.disable) as pool:
-            answers = list(pool.map(answer, asked, chunksize=8))
-    else:
-        answers = [answer(one) for one in asked]
+    try:
+        if jobs > 1:
+            with ProcessPoolExecutor(jobs, initializer=logging.disable) as pool:
+                answers = list(pool.map(answer, asked, chunksize=8))
+        else:
+            answers = [answer(one) for one in asked]
+    finally:
+        logging.disable(logging.NOTSET)
     return [{"index": index} | one for index, one in enumerate(answers)]
 
 
