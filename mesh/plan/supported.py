@@ -6,7 +6,6 @@ What runs is listed, and all else is refused, so that nothing new in the languag
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError, not_supported
@@ -14,7 +13,7 @@ from mesh.functions.catalogue import AGGREGATORS, DOCUMENTED_FUNCTIONS, SCALARS,
 from mesh.functions.catalogue.running import RUNNING_STREAM_FUNCTIONS
 from mesh.functions.cron import check_cron
 from mesh.functions.scripts import compile_script
-from mesh.language.syntax import BinaryOperator, EventKind, StateKind
+from mesh.language.syntax import BinaryOperator, EventKind
 from mesh.model.types import AttributeType
 from mesh.plan.bound import (
     AggregateCall,
@@ -26,24 +25,21 @@ from mesh.plan.bound import (
     Column,
     Constant,
     EventIsNull,
-    Every,
     FunctionCall,
     Insert,
-    Next,
-    OneEvent,
     SourceKind,
     TableCheck,
     UnaryExpression,
     Window,
     operands,
 )
+from mesh.plan.patterns import check_pattern
 
 if TYPE_CHECKING:
     from mesh.errors import Position
     from mesh.language.syntax import Annotation
     from mesh.plan.bound import (
         BoundApp,
-        BoundElement,
         BoundExpression,
         BoundHandler,
         BoundPartition,
@@ -248,50 +244,12 @@ def _check_window(window: Window) -> None:
 
 
 def _check_pattern(source: BoundPattern) -> None:
-    if source.kind is StateKind.SEQUENCE:
-        raise not_supported("sequences (A, B)", source.position)
-    _check_chain(source)
-    names: set[str] = set()
     for step in source.steps:
         if step.kind not in EVENT_SOURCES:
             raise not_supported(f"reading {_article(step.kind)}", step.position)
         for handler in step.handlers:
             _check_handler(handler)
-        if step.name in names and step.name != step.schema.name:
-            raise not_supported(f'"{step.name}" as the name of two events', step.position)
-        names.add(step.name)
-
-
-def _check_chain(source: BoundPattern) -> None:
-    """Refuse all but ``every A -> B [-> C ..]``."""
-    chain = _elements(source.element)
-    first, *rest = chain
-    if not isinstance(first, Every):
-        if any(isinstance(element, Every) for element in rest):
-            raise not_supported("'every' over other events than the first", source.position)
-        raise not_supported(
-            "patterns without 'every'", source.position, hint="Write every (..) -> .. ."
-        )
-    repeated = _elements(first.element)
-    for element in (*repeated, *rest):
-        if isinstance(element, Every):
-            raise not_supported("more than one 'every' in a pattern", element.position)
-        if not isinstance(element, OneEvent):
-            raise not_supported("counts, absence, 'and' and 'or' of events", element.position)
-    if len(repeated) > 1:
-        raise not_supported("'every' over other events than the first", source.position)
-    if not rest:
-        raise not_supported(
-            "patterns of one event",
-            source.position,
-            hint=f"A plain query does the same: from {source.steps[0].schema.name}[..] select ..",
-        )
-    numbers = [e.step for e in (*repeated, *rest) if isinstance(e, OneEvent)]
-    assert all(a + 1 == b for a, b in pairwise(numbers)), "events of a chain are numbered in order"
-
-
-def _elements(element: BoundElement) -> tuple[BoundElement, ...]:
-    return element.elements if isinstance(element, Next) else (element,)
+    check_pattern(source)
 
 
 # Expressions
@@ -326,9 +284,8 @@ def _check_part(part: BoundExpression) -> None:
     match part:
         case Constant() | UnaryExpression():
             pass
-        case Column():
-            if part.index is not None:
-                raise not_supported("an index of an event that there is one of", part.position)
+        case Column() | EventIsNull():
+            pass
         case BinaryExpression():
             _check_arithmetic(part)
         case FunctionCall():
@@ -341,8 +298,6 @@ def _check_part(part: BoundExpression) -> None:
                 raise not_supported(f"aggregator {part.function}", part.position)
         case TableCheck():
             raise not_supported("'in' a table", part.position)
-        case EventIsNull():
-            raise not_supported("'is null' of an event", part.position)
 
 
 def _check_arithmetic(part: BinaryExpression) -> None:

@@ -579,11 +579,8 @@ def _is_past(w: World, step: int, match: int) -> bool:
 
 
 @njit(cache=True)
-def _take(w: World, step: int, instance: int, event: int, time_ms: int, comes_out: int) -> int:
-    """Give an event to all that waits at a step; ``event`` is -1 if no match can take it.
-
-    Returns 1 if a match came out.
-    """
+def _take(w: World, step: int, instance: int, event: int, time_ms: int, comes_out: int) -> None:
+    """Give an event to all that waits at a step; ``event`` is -1 if no match can take it."""
     kind = w.plan[step, KIND]
     steps = w.scalars[STEPS]
     is_sequence = w.scalars[IS_SEQUENCE] == 1
@@ -592,11 +589,10 @@ def _take(w: World, step: int, instance: int, event: int, time_ms: int, comes_ou
     partner = w.plan[step, PARTNER]
     pending = list_of(w, step, instance, PENDING)
     if kind in (ABSENT, ABSENT_LOGICAL) and w.local[key, ACTIVE] == 0:
-        return 0
+        return
     can_change = is_sequence or kind not in (ONE, ABSENT) or w.flags[last, RETURNED] == 1
     if event == NOTHING and not can_change:
-        return 0
-    result = 0
+        return
     # Chains of one are never added to, so that all matches may have the same.
     node = NONE
     before = NONE
@@ -642,10 +638,7 @@ def _take(w: World, step: int, instance: int, event: int, time_ms: int, comes_ou
         if w.flags[last, RETURNED] == 1:
             w.flags[last, RETURNED] = 0
             if kind != ABSENT and comes_out != NOT_AT_ALL:
-                if comes_out == EACH or result == 0:
-                    _next_chunk(w)
-                result = 1
-                _put_out(w, instance, match)
+                push(w, 0, match)
         is_removed = w.flags[step, CHANGED] == 1
         if kind == COUNT:
             if w.flags[step, SUCCESS] == 0:
@@ -663,7 +656,23 @@ def _take(w: World, step: int, instance: int, event: int, time_ms: int, comes_ou
         else:
             before = cell
         cell = after
-    return result
+    _put_out_all(w, instance, comes_out == EACH)
+
+
+@njit(cache=True)
+def _put_out_all(w: World, instance: int, is_each: bool) -> None:
+    """Write down the matches in the first list, as they are behind the event."""
+    cell = w.lists[0, HEAD]
+    if cell == NONE:
+        return
+    is_new = True
+    while cell != NONE:
+        if is_new or is_each:
+            _next_chunk(w)
+        is_new = False
+        _put_out(w, instance, w.cells[cell, 0])
+        cell = w.cells[cell, 1]
+    clear(w, 0)
 
 
 @njit(cache=True)
