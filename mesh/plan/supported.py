@@ -19,17 +19,19 @@ from mesh.plan.bound import (
     AggregateCall,
     BinaryExpression,
     BoundFilter,
+    BoundJoin,
     BoundPattern,
     BoundStream,
     BoundStreamFunction,
     Column,
     Constant,
+    Delete,
     EventIsNull,
     FunctionCall,
-    Insert,
     SourceKind,
     TableCheck,
     UnaryExpression,
+    Update,
     Window,
     operands,
 )
@@ -93,7 +95,9 @@ def check_supported(app: BoundApp) -> None:
 
 def _check_definitions(app: BoundApp) -> None:
     for table in app.tables:
-        raise not_supported("tables (define table)", table.position)
+        for annotation in table.annotations:
+            if annotation.name.lower() == "store":
+                raise not_supported("tables in a store (@store)", annotation.position)
     for window in app.windows:
         _check_window(window.window)
     for trigger in app.triggers:
@@ -177,8 +181,8 @@ def _check_query(query: BoundQuery) -> None:
             _check_stream(source)
         case BoundPattern():
             _check_pattern(source)
-        case _:
-            raise not_supported("joins", source.position)
+        case BoundJoin():
+            _check_join(source)
     for output in query.outputs:
         _check_expression(output.expression)
     for column in query.group_by:
@@ -191,12 +195,15 @@ def _check_query(query: BoundQuery) -> None:
     if query.rate is not None:
         raise not_supported("output rates (output .. every)", query.rate.position)
     action = query.action
-    if not isinstance(action, Insert):
-        raise not_supported("other outputs than 'insert into'", action.position)
-    if action.kind is SourceKind.TABLE:
-        raise not_supported(f"'insert into' {_article(action.kind)}", action.position)
-    has_window = isinstance(source, BoundStream) and (
-        source.window is not None or source.kind is SourceKind.WINDOW
+    if isinstance(action, Delete | Update):
+        _check_condition(action.on, "the condition of a table's rows")
+    if isinstance(action, Update):
+        for assignment in action.assignments:
+            _check_expression(assignment.value)
+    # In joins what has no window leaves as soon as it has come.
+    has_window = isinstance(source, BoundJoin) or (
+        isinstance(source, BoundStream)
+        and (source.window is not None or source.kind is SourceKind.WINDOW)
     )
     if query.events is EventKind.EXPIRED and not has_window:
         raise not_supported(
@@ -216,6 +223,16 @@ def _check_stream(source: BoundStream) -> None:
         raise not_supported(f"reading {_article(source.kind)}", source.position)
     for handler in source.handlers:
         _check_handler(handler)
+
+
+def _check_join(source: BoundJoin) -> None:
+    for side in (source.left, source.right):
+        if side.kind is SourceKind.AGGREGATION:
+            raise not_supported(f"reading {_article(side.kind)}", side.position)
+        for handler in side.handlers:
+            _check_handler(handler)
+    if source.on is not None:
+        _check_condition(source.on, "'on'")
 
 
 def _check_handler(handler: BoundHandler) -> None:
@@ -284,7 +301,7 @@ def _check_part(part: BoundExpression) -> None:
     match part:
         case Constant() | UnaryExpression():
             pass
-        case Column() | EventIsNull():
+        case Column() | EventIsNull() | TableCheck():
             pass
         case BinaryExpression():
             _check_arithmetic(part)
@@ -296,8 +313,6 @@ def _check_part(part: BoundExpression) -> None:
         case AggregateCall():
             if part.function not in _AGGREGATORS:
                 raise not_supported(f"aggregator {part.function}", part.position)
-        case TableCheck():
-            raise not_supported("'in' a table", part.position)
 
 
 def _check_arithmetic(part: BinaryExpression) -> None:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from mesh.language.syntax import Direction, EventKind, RateKind
 from mesh.language.syntax.basics import at
-from mesh.plan.bound.expressions import BoundExpression, Column, has_aggregate
+from mesh.plan.bound.expressions import BoundExpression, Column, TableCheck, has_aggregate, walk
 from mesh.plan.bound.inputs import (
+    BoundFilter,
     BoundHandler,
     BoundJoin,
     BoundPattern,
@@ -168,7 +169,22 @@ class BoundQuery:
             and self.offset is None
             and not any(_multiplies(handler) for handler in self.input.handlers)
             and not self.has_aggregates
+            and not self.asks_tables
         )
+
+    @property
+    def asks_tables(self) -> bool:
+        """Whether there is ``in`` in a filter, in its select clause or in ``having``."""
+        expressions = [output.expression for output in self.outputs]
+        if self.having is not None:
+            expressions.append(self.having)
+        if isinstance(self.input, BoundStream):
+            for handler in self.input.handlers:
+                if isinstance(handler, BoundFilter):
+                    expressions.append(handler.condition)
+                elif isinstance(handler, BoundStreamFunction):
+                    expressions += handler.arguments
+        return any(isinstance(part, TableCheck) for e in expressions for part in walk(e))
 
     @property
     def has_aggregates(self) -> bool:
