@@ -12,6 +12,7 @@ from typing import Final
 RUNNING: Final = frozenset(
     {
         "UUID",
+        "and",
         "avg",
         "cast",
         "coalesce",
@@ -20,6 +21,7 @@ RUNNING: Final = frozenset(
         "createSet",
         "currentTimeMillis",
         "default",
+        "distinctCount",
         "eventTimestamp",
         "ifThenElse",
         "instanceOfBoolean",
@@ -29,12 +31,16 @@ RUNNING: Final = frozenset(
         "instanceOfLong",
         "instanceOfString",
         "max",
+        "maxForever",
         "maximum",
         "min",
+        "minForever",
         "minimum",
+        "or",
         "sizeOfSet",
         "stdDev",
         "sum",
+        "unionSet",
     }
 )
 #: The same of stream functions.
