@@ -126,7 +126,10 @@ def parse_whole(text: str, bits: int, base: int = 10) -> int:
         raise ValueError(f"there are no digits to base {base}")
     if not digits or not all(one.isalnum() for one in digits):
         raise ValueError(f"'{text}' is no whole number")
-    value = int(text, base)
+    try:
+        value = int(text, base)
+    except ValueError:
+        raise ValueError(f"'{text}' is no whole number to base {base}") from None
     if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
         raise ValueError(f"'{text}' is beyond {bits} bits")
     return value

@@ -1,0 +1,205 @@
+"""``define function f[python]`` and stream functions."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from mesh.errors import MeshError
+from mesh.functions.objects import ValueSet, from_binary
+from mesh.functions.rows import python_values
+from mesh.functions.scripts import compile_scripts
+from mesh.language.parser import parse
+from mesh.operators.base import Events
+from mesh.operators.environment import Environment, using
+from mesh.operators.expressions import Frame, compile_expression, compile_filter
+from mesh.operators.stream_functions import StreamFunction
+from mesh.plan.bind import bind
+from mesh.plan.bound import BoundStream, BoundStreamFunction
+
+STREAM = "define stream S (i int, d double, s string, b bool); "
+ROWS: list[dict[str, Any]] = [
+    {"i": 1, "d": 0.5, "s": "a,b", "b": True},
+    {"i": None, "d": math.nan, "s": None, "b": None},
+    {"i": 0, "d": None, "s": "", "b": False},
+    {"i": 4, "d": 2.0, "s": "c,c", "b": True},
+]
+
+
+def events_of(rows: pa.RecordBatch) -> Events:
+    count = rows.num_rows
+    none = np.zeros(count, dtype=np.int64)
+    order = 2 * np.arange(count) + 1
+    return Events(none, none, order, none, none, none.astype(np.int8), none, rows)
+
+
+def evaluated(functions: str, call: str, rows: list[dict[str, Any]]) -> tuple[list[Any], Any]:
+    app = bind(parse(f"{STREAM}{functions} from S select {call} as r insert into Out;"))
+    with using(Environment(compile_scripts(app.scripts))):
+        evaluate = compile_expression(app.queries[0].outputs[0].expression)
+    batch = pa.RecordBatch.from_pylist(rows, app.stream("S").arrow)
+    frame = Frame.of_events(events_of(batch))
+    return python_values(evaluate(frame).spread(len(rows))), frame.failures
+
+
+RECIPROCAL = """
+define function reciprocal[python] return double {
+    x = data[0]
+    return 1 / x
+};"""
+VECTORISED = """
+define function reciprocal[python] return double {
+    # vectorised
+    if pc.any(pc.equal(data[0], 0)).as_py() or data[0].null_count:
+        raise ValueError("no")
+    return pc.divide(1.0, data[0])
+};"""
+
+
+@pytest.mark.parametrize("functions", [RECIPROCAL, VECTORISED])
+def test_a_row_on_which_a_function_raises_fails_alone(functions: str) -> None:
+    values, failures = evaluated(functions, "reciprocal(i)", ROWS)
+    assert values == [1.0, None, None, 0.25]
+    assert sorted(failures) == [1, 2]
+
+
+def test_a_failure_says_where_in_the_function() -> None:
+    _, failures = evaluated(RECIPROCAL, "reciprocal(i)", ROWS)
+    assert failures[2] == (
+        'function "reciprocal" failed in line 3 (return 1 / x): ZeroDivisionError: division by zero'
+    )
+
+
+@pytest.mark.parametrize(
+    ("result", "body", "expected"),
+    [
+        ("int", "return data[0]", [1, None, 0, 4]),
+        ("long", "return 2 ** 40", [2**40] * 4),
+        ("int", "return 2 ** 40 + 5", [5] * 4),
+        ("int", "return 2.7", [2] * 4),
+        ("string", "return str(data[0])", ["1", "None", "0", "4"]),
+        ("bool", "return data[0] is None", [False, True, False, False]),
+        ("bool", "return None", [False] * 4),
+        ("object", "return {1, 2}", [ValueSet([np.int32(1), np.int32(2)])] * 4),
+        ("double", "# vectorised\n return np.arange(len(data[0]))", [0.0, 1.0, 2.0, 3.0]),
+        ("string", "# vectorized\n return ['x'] * len(data[0])", ["x"] * 4),
+        ("int", "# vectorised\n return data[0]", [1, None, 0, 4]),
+    ],
+)
+def test_what_a_function_returns_has_its_type(result: str, body: str, expected: Any) -> None:
+    function = f"define function f[python] return {result} {{ {body} }};"
+    values, failures = evaluated(function, "f(i)", ROWS)
+    assert (values, failures) == (expected, {})
+
+
+@pytest.mark.parametrize("body", ["return 'x'", "# vectorised\n return ['x'] * len(data[0])"])
+def test_a_result_of_another_type_fails_the_row(body: str) -> None:
+    _, failures = evaluated(f"define function f[python] return int {{ {body} }};", "f(i)", ROWS)
+    assert sorted(failures) == [0, 1, 2, 3]
+
+
+def test_a_body_that_is_no_python_is_told_with_its_line() -> None:
+    text = f"{STREAM}\ndefine function f[python] return int {{\n  x = 1\n  return x +\n}};\n"
+    app = bind(parse(text + "from S select f(i) as r insert into Out;"))
+    with pytest.raises(MeshError) as caught:
+        compile_scripts(app.scripts)
+    assert caught.value.code == "MESH-L228"
+    assert caught.value.position is not None
+    assert caught.value.position.line == 4
+
+
+@pytest.mark.parametrize(
+    ("condition", "passes", "fails"),
+    [
+        ("b and bad(i)", [], [0, 3]),
+        ("b or bad(i)", [0, 3], [1, 2]),
+        ("ifThenElse(b, true, bad(i))", [0, 3], [1, 2]),
+        ("not (b and bad(i))", [1, 2], [0, 3]),
+    ],
+)
+def test_only_what_the_engine_would_evaluate_fails(
+    condition: str, passes: list[int], fails: list[int]
+) -> None:
+    text = f"{STREAM} define function bad[python] return bool {{ raise ValueError('bad') }};"
+    app = bind(parse(f"{text} from S[{condition}] select i insert into Out;"))
+    source = app.queries[0].input
+    assert isinstance(source, BoundStream)
+    with using(Environment(compile_scripts(app.scripts))):
+        check = compile_filter(source.filters[0])
+    frame = Frame.of_rows(pa.RecordBatch.from_pylist(ROWS, app.stream("S").arrow))
+    assert np.flatnonzero(check(frame)).tolist() == passes
+    assert sorted(frame.failures) == fails
+
+
+def stream_function(call: str, rows: list[dict[str, Any]]) -> tuple[Events, dict[int, str]]:
+    app = bind(parse(f"{STREAM}from S#{call} select i insert into Out;"))
+    source = app.queries[0].input
+    assert isinstance(source, BoundStream)
+    (handler,) = source.handlers
+    assert isinstance(handler, BoundStreamFunction)
+    schema = app.stream("S").arrow
+    function = StreamFunction(handler, schema)
+    made = function.process(events_of(pa.RecordBatch.from_pylist(rows, schema)))
+    assert made.rows.schema == function.schema
+    return made, function.failures
+
+
+def test_pol2cart_adds_two_attributes() -> None:
+    made, failures = stream_function("pol2Cart(d, 2.0)", ROWS)
+    assert made.order.tolist() == [1, 3, 7]
+    assert made.rows.column("x").to_pylist()[0] == 2.0 * math.cos(0.5 * 0.017453292519943295)
+    assert failures == {2: "pol2Cart can't take null"}
+
+
+@pytest.mark.parametrize(
+    ("call", "tokens", "orders"),
+    [
+        ("str:tokenize(s, ',')", ["a", "b", "", "c", "c"], [1, 1, 5, 7, 7]),
+        ("str:tokenize(s, ',', true)", ["a", "b", "", "c"], [1, 1, 5, 7]),
+    ],
+)
+def test_a_tokenizer_makes_several_events_of_one(
+    call: str, tokens: list[str], orders: list[int]
+) -> None:
+    made, failures = stream_function(call, ROWS)
+    assert made.rows.column("token").to_pylist() == tokens
+    assert made.order.tolist() == orders
+    assert failures == {1: "str:tokenize can't take null"}
+
+
+@pytest.mark.parametrize(
+    ("call", "attribute", "expected"),
+    [
+        ('json:tokenize("""[{"a":1},"x"]""", "$[*]")', "jsonElement", ['{"a":1}', '"x"']),
+        ('json:tokenize("""{"a":"x"}""", "$.a")', "jsonElement", ["x"]),
+        ('json:tokenize("""{"a":1}""", "$.b")', "jsonElement", []),
+        ('json:tokenize("""{"a":1}""", "$.b", false)', "jsonElement", [None]),
+        ("json:tokenizeAsObject('[[1],[2]]', '$[*]')", "jsonElement", [[1], [2]]),
+        ("map:tokenize(map:create('a', 1, 'b', 2))", "key", ["a", "b"]),
+        ("map:tokenize(map:create('a', 1), map:create('a', 2))", "value", [[1, 2]]),
+        ("list:tokenize(list:create('p', 'q'))", "index", [0, 1]),
+        (
+            "list:tokenize(list:create('p', 'q'), list:create('r'))",
+            "value",
+            [["p", "r"], ["q", None]],
+        ),
+    ],
+)
+def test_tokenizers_of_documents(call: str, attribute: str, expected: list[Any]) -> None:
+    made, failures = stream_function(call, ROWS[:1])
+    column = made.rows.column(attribute)
+    found = list(from_binary(column)) if pa.types.is_binary(column.type) else column.to_pylist()
+    assert (found, failures) == (expected, {})
+
+
+def test_log_writes_each_event(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="mesh.events"):
+        made, _ = stream_function("log('warn', s, true)", ROWS)
+    assert len(made) == 4
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 4
+    assert caplog.messages[1].startswith("null, StreamEvent{ timestamp=0, data=[null, NaN, null")
