@@ -10,13 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numba
 import numpy as np
 import pyarrow as pa
+from numba import types
 
 from mesh.operators.base import Longs, concat
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 #: Rows up to which small chunks are put together.
 CHUNK_ROWS = 4096
@@ -87,31 +89,40 @@ class RowStore:
         """Give numbers to rows that nobody will ask for."""
         self.came += count
 
-    def take(self, numbers: Longs) -> pa.RecordBatch:
-        """The rows with these numbers, in their order; each is kept."""
+    def take(self, numbers: Longs, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """The rows with these numbers, in their order, or some of their columns; each is kept."""
+        names = list(self.schema.names if columns is None else columns)
         if not len(numbers):
-            return pa.RecordBatch.from_pylist([], self.schema)
-        where = np.searchsorted(np.array(self._lasts), numbers)
-        low, high = int(where.min()), int(where.max())
-        if low == high:
-            chunk = self._chunks[low]
-            return chunk.rows.take(chunk.places(numbers))
+            return pa.RecordBatch.from_pylist([], self.schema).select(names)
+        lasts = np.array(self._lasts)
+        firsts = np.array([chunk.first for chunk in self._chunks])
+        where = np.empty(len(numbers), dtype=np.int64)
+        # By chunk: how many rows are asked for, and the least and the greatest number of them.
+        spans = np.zeros((3, len(lasts)), dtype=np.int64)
+        _locate(numbers, firsts, lasts, where, spans)
+        used = np.flatnonzero(spans[0]).tolist()
+        if len(used) == 1:
+            chunk = self._chunks[used[0]]
+            return chunk.rows.select(names).take(chunk.places(numbers))
         parts: list[pa.RecordBatch] = []
-        places = np.empty(len(numbers), dtype=np.int64)
+        shift = np.zeros(len(lasts), dtype=np.int64)
+        apart: list[tuple[Longs, Longs]] = []
         start = 0
-        for index in np.flatnonzero(np.bincount(where - low)).tolist():
-            chunk = self._chunks[low + index]
-            asked = np.flatnonzero(where == low + index)
-            found = chunk.places(numbers[asked])
-            least, most = int(found.min()), int(found.max())
-            if most - least < _SPAN * len(asked):
-                part = chunk.rows.slice(least, most - least + 1)
-                places[asked] = found - least + start
+        for index in used:
+            chunk = self._chunks[index]
+            count, least, most = spans[:, index].tolist()
+            if chunk.numbers is None and most - least < _SPAN * count + _SPAN:
+                part = chunk.rows.slice(least - chunk.first, most - least + 1).select(names)
+                shift[index] = start - least
             else:
-                part = chunk.rows.take(found)
-                places[asked] = np.arange(start, start + len(asked))
+                asked = np.flatnonzero(where == index)
+                part = chunk.rows.select(names).take(chunk.places(numbers[asked]))
+                apart.append((asked, np.arange(start, start + count)))
             parts.append(part)
             start += part.num_rows
+        places = numbers + shift[where]
+        for asked, found in apart:
+            places[asked] = found
         return concat(parts).take(places)
 
     def release_below(self, number: int) -> None:
@@ -200,3 +211,38 @@ def _thin(chunk: _Chunk, numbers: Longs, rows: pa.RecordBatch) -> _Chunk:
     if len(numbers) == chunk.last - chunk.first + 1:
         return _Chunk(chunk.first, chunk.last, rows)
     return _Chunk(chunk.first, chunk.last, rows, numbers)
+
+
+_long1 = types.Array(types.int64, 1, "C")
+_read1 = types.Array(types.int64, 1, "C", readonly=True)
+_jit: Any = numba.njit
+
+
+@_jit(
+    types.void(_read1, _read1, _read1, _long1, types.Array(types.int64, 2, "C")),
+    cache=True,
+)
+def _locate(numbers, firsts, lasts, where, spans):  # type: ignore[no-untyped-def]
+    """Find the chunk of each number; what leaves and what comes are two rising rows, mixed."""
+    near, other = 0, 0
+    for k in range(numbers.shape[0]):
+        number = numbers[k]
+        if not firsts[near] <= number <= lasts[near]:
+            near, other = other, near
+            if not firsts[near] <= number <= lasts[near]:
+                low, high = 0, lasts.shape[0]
+                while low < high:
+                    middle = (low + high) // 2
+                    if lasts[middle] < number:
+                        low = middle + 1
+                    else:
+                        high = middle
+                near = low
+        where[k] = near
+        if spans[0, near] == 0:
+            spans[1, near], spans[2, near] = number, number
+        elif number < spans[1, near]:
+            spans[1, near] = number
+        elif number > spans[2, near]:
+            spans[2, near] = number
+        spans[0, near] += 1

@@ -122,7 +122,7 @@ def _append(par, node, reg, meta, out, i, keeps, clock, order, path):
 
 @helper
 def _has_room(reg, meta, out, i):
-    return meta[M_OUT] + 2 * reg[i, B_COUNT] + reg[i, A_COUNT] + 2 <= out.shape[0]
+    return meta[M_OUT] + 2 * reg[i, B_COUNT] + reg[i, A_COUNT] + 2 <= out.shape[1]
 
 
 @native(LOOP)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _TIME, _INSTANCE = "#time", "#instance"
 #: Rows that nobody needs any more, before the store is swept.
 _SWEEP_ROWS = 65_536
+#: Up to so many events that go out the room for them is used again.
+_BUFFER_EVENTS = 1 << 18
 #: What a loop adds to the lines out when it needs room for more.
 _NO_ROOM = 1 << 40
 #: The registers of so many instances are no piece of their own.
@@ -87,6 +89,7 @@ class KeyedWindow:
         self._store = RowStore(
             schema.append(pa.field(_TIME, pa.int64())).append(pa.field(_INSTANCE, pa.int32()))
         )
+        self._out = np.empty((m.OUT_ROWS, 0), dtype=np.int64)
         self._par = np.zeros(m.PARAMETERS, dtype=np.int64)
         self._par[m.P_PATH] = timer_path
         self._par[m.P_EXPIRED] = expired
@@ -120,17 +123,17 @@ class KeyedWindow:
             self._grow_registers(int(events.instance.max()) + 1)
         self._grow(2 * count)
         size = 3 * count + 2 * self._present() + 2 * len(self._reg) + 16
-        out = np.empty((size, m.OUT_COLUMNS), dtype=np.int64)
-        meta[m.M_OUT] = 0
+        out = self._buffer(size)
+        meta[[m.M_OUT, m.M_NEAR]] = 0
         clocks = np.ascontiguousarray(timeline.clocks_ms)
         self._plan.loop(ev, clocks, par, self._node, self._reg, self._heap, meta, out)
         while meta[m.M_OUT] >= _NO_ROOM:
             meta[m.M_OUT] -= _NO_ROOM
-            out = np.concatenate([out, np.empty_like(out)])
+            out = np.concatenate([out, np.empty_like(out)], axis=1)
             self._plan.loop(ev, clocks, par, self._node, self._reg, self._heap, meta, out)
         par[m.P_BEFORE] = timeline.now_ms
         self._keep(events, ev)
-        made = self._emit(events, out[: meta[m.M_OUT]])
+        made = self._emit(out, int(meta[m.M_OUT]))
         self._sweep()
         return made
 
@@ -194,25 +197,31 @@ class KeyedWindow:
         ]
         self._store.append(pa.RecordBatch.from_arrays(arrays, schema=self._store.schema))
 
-    def _emit(self, events: Events, out: Longs) -> Events:
-        count = len(out)
+    def _buffer(self, size: int) -> Longs:
+        """Room for ``size`` events that go out; what is never written takes no memory."""
+        if size > _BUFFER_EVENTS:
+            return np.empty((m.OUT_ROWS, size), dtype=np.int64)
+        if size > self._out.shape[1]:
+            self._out = np.empty((m.OUT_ROWS, size + size // 2), dtype=np.int64)
+        return self._out
+
+    def _emit(self, out: Longs, count: int) -> Events:
         if not count:
             return self._nothing()
         chunk = np.empty(count, dtype=np.int64)
         m.number_chunks(out, count, self._last, chunk)
-        numbers = out[:, m.O_ROW].copy()
-        if (numbers < 0).any():
+        numbers = out[m.O_ROW, :count]
+        if int(numbers.min()) < 0:
             numbers[numbers < 0] = numbers.max()
-        rows = self._store.take(numbers).select(self._schema.names)
         return Events(
-            out[:, m.O_TIME].copy(),
-            out[:, m.O_CLOCK].copy(),
-            out[:, m.O_ORDER].copy(),
-            out[:, m.O_PATH].copy(),
+            out[m.O_TIME, :count].copy(),
+            out[m.O_CLOCK, :count].copy(),
+            out[m.O_ORDER, :count].copy(),
+            out[m.O_PATH, :count].copy(),
             chunk,
-            out[:, m.O_KIND].astype(np.int8),
-            out[:, m.O_INSTANCE].copy(),
-            rows,
+            out[m.O_KIND, :count].astype(np.int8),
+            out[m.O_INSTANCE, :count].copy(),
+            self._store.take(numbers, self._schema.names),
         )
 
     def _nothing(self) -> Events:
@@ -239,7 +248,7 @@ class KeyedWindow:
     def compact(self) -> None:
         """Keep just the rows that are in a list."""
         rows = self._node[: self._meta[m.M_USED], m.ROW]
-        self._store.keep(np.unique(rows[rows >= 0]))
+        self._store.keep(np.sort(rows[rows >= 0]))
 
     def next_time(self) -> int | None:
         """When the earliest timer is due."""
@@ -250,7 +259,7 @@ class KeyedWindow:
     def content(self, instance: int) -> tuple[pa.RecordBatch, Longs]:
         """What a join finds in it: rows in the engine's order, and their times."""
         numbers, times = self._list(instance, self._plan.finds)
-        return self._store.take(numbers).select(self._schema.names), times
+        return self._store.take(numbers, self._schema.names), times
 
     def _list(self, instance: int, head: int) -> tuple[Longs, Longs]:
         rows: list[int] = []

@@ -6,8 +6,8 @@ between them.  It works on row numbers and times; attributes stay in the row sto
 All arrays are int64.  ``node`` is a pool of list elements, ``node[n] = (row, time, next)``; free
 ones are chained through ``next``.  ``reg[i]`` are the registers of partition instance i; what they
 mean is each window's own, but for the first ones below.  ``heap`` holds pending timers,
-``(due, number, instance)``, the next one first; an instance has one at most.  ``out`` takes a line
-for each event that goes on.
+``(due, number, instance)``, the next one first; an instance has one at most.  ``out`` takes a
+column for each event that goes on.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ DUE, NUMBER, WHOSE = 0, 1, 2
 #: it is not the event's own; up to two arguments of the window.
 E_TIME, E_CLOCK, E_ORDER, E_PATH, E_CHUNK, E_INSTANCE, E_KEPT, E_ARG, E_ARG2 = range(9)
 EVENT_ROWS = 9
-#: Columns of ``out``; ``piece`` counts the chunks that go out.
+#: Rows of ``out``; ``piece`` counts the chunks that go out.
 O_ROW, O_KIND, O_TIME, O_CLOCK, O_ORDER, O_PATH, O_PIECE, O_INSTANCE = range(8)
-OUT_COLUMNS = 8
+OUT_ROWS = 8
 
 #: Registers that every window has: two lists (head, tail, length, first row not yet in it), the
 #: pending timer and its number.
@@ -41,11 +41,12 @@ A_HEAD, A_TAIL, A_COUNT, A_ROW, B_HEAD, B_TAIL, B_COUNT, B_ROW, ALARM, ALARM_NUM
 OWN = 10
 
 #: Counters: the first free node, nodes in use, pending timers, timers set so far, lines out, pieces
-#: out, steps done, the event before, and where a loop is to go on that found no room in ``out``.
+#: out, steps done, the event before, and where a loop is to go on that found
+#: no room in ``out``, and how many clocks were before the last timer.
 (
     M_FREE, M_USED, M_HEAP, M_NUMBER, M_OUT, M_PIECE, M_STEPS, M_ORDER, M_CLOCK, M_PATH, M_CHUNK,
-    M_RESUME,
-) = range(12)  # fmt: skip
+    M_RESUME, M_NEAR,
+) = range(13)  # fmt: skip
 COUNTERS = 16
 
 #: What a run is told: number of its first event, time to go to, that of the run before, number of
@@ -72,21 +73,22 @@ def native(*signature: Any) -> Any:
 
 def helper(function: Any) -> Any:
     """A function that is compiled into those that call it."""
-    return numba.njit(cache=True, error_model="numpy")(function)
+    # Inlined, calls don't count references to the arrays that they are given.
+    return numba.njit(cache=True, error_model="numpy", forceinline=True)(function)
 
 
 @helper
 def emit(out, meta, row, kind, time, clock, order, path, instance):  # type: ignore[no-untyped-def]
     """Let one event go on."""
     at = meta[M_OUT]
-    out[at, O_ROW] = row
-    out[at, O_KIND] = kind
-    out[at, O_TIME] = time
-    out[at, O_CLOCK] = clock
-    out[at, O_ORDER] = order
-    out[at, O_PATH] = path
-    out[at, O_PIECE] = meta[M_PIECE]
-    out[at, O_INSTANCE] = instance
+    out[O_ROW, at] = row
+    out[O_KIND, at] = kind
+    out[O_TIME, at] = time
+    out[O_CLOCK, at] = clock
+    out[O_ORDER, at] = order
+    out[O_PATH, at] = path
+    out[O_PIECE, at] = meta[M_PIECE]
+    out[O_INSTANCE, at] = instance
     meta[M_OUT] = at + 1
 
 
@@ -239,8 +241,30 @@ def timer_before(ev, clocks, par, reg, heap, meta, e):  # type: ignore[no-untype
 
 
 @helper
+def _not_before(clocks, meta, due):  # type: ignore[no-untyped-def]
+    """How many clocks are before ``due``; most often about as many as the last time."""
+    low, high = 0, clocks.shape[0]
+    near = meta[M_NEAR]
+    if near <= high and (near == 0 or clocks[near - 1] < due):
+        low = near
+        while low < high and low < near + 4:
+            if clocks[low] >= due:
+                high = low
+            else:
+                low += 1
+    while low < high:
+        middle = (low + high) // 2
+        if clocks[middle] < due:
+            low = middle + 1
+        else:
+            high = middle
+    meta[M_NEAR] = low
+    return low
+
+
+@helper
 def _playback_place(clocks, par, meta, due):  # type: ignore[no-untyped-def]
-    k = np.searchsorted(clocks, due, side="left")
+    k = _not_before(clocks, meta, due)
     least = (meta[M_ORDER] + 1) // 2 - par[P_FIRST]
     k = max(k, least)
     if k < clocks.shape[0]:
@@ -263,7 +287,7 @@ def next_timer(clocks, par, reg, heap, meta):  # type: ignore[no-untyped-def]
         order, clock = _playback_place(clocks, par, meta, due)
     else:
         clock = max(due, meta[M_CLOCK])
-        order = 2 * (par[P_FIRST] + np.searchsorted(clocks, due, side="left"))
+        order = 2 * (par[P_FIRST] + _not_before(clocks, meta, due))
         order = max(order, (meta[M_ORDER] + 1) // 2 * 2)
         if number % 2 == 1 and order == meta[M_ORDER]:
             # Set by what another timer caused: it comes behind that.
@@ -314,12 +338,12 @@ def number_chunks(out, count, state, chunk):  # type: ignore[no-untyped-def]
     ``state`` is (order, clock, path, piece, number) of the last line before, and then of these.
     """
     for k in range(count):
-        if out[k, O_ORDER] != state[0] or out[k, O_CLOCK] != state[1] or out[k, O_PATH] != state[2]:
-            state[0], state[1], state[2] = out[k, O_ORDER], out[k, O_CLOCK], out[k, O_PATH]
+        if out[O_ORDER, k] != state[0] or out[O_CLOCK, k] != state[1] or out[O_PATH, k] != state[2]:
+            state[0], state[1], state[2] = out[O_ORDER, k], out[O_CLOCK, k], out[O_PATH, k]
             state[4] = 0
-        elif out[k, O_PIECE] != state[3]:
+        elif out[O_PIECE, k] != state[3]:
             state[4] += 1
-        state[3] = out[k, O_PIECE]
+        state[3] = out[O_PIECE, k]
         chunk[k] = state[4]
 
 
