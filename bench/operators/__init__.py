@@ -1,0 +1,1 @@
+"""How fast the operators are, beside the reference engine: ``python -m bench.operators``."""

@@ -1,0 +1,138 @@
+"""``python -m bench.operators --oracle PROGRAM``: our operators and the engine, one core each.
+
+PROGRAM is the one that drives the engine (``--bench NAME --app-file FILE``); the environment
+variable ``SIDDHI_ORACLE`` names it too.  Rates are events for each second of the processor's time
+that the thread which works took, so that what else the machine does counts for neither.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.operators.apps import MEASURED
+from bench.operators.ours import BATCH
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.operators.apps import Measured
+
+RESULTS: Final = Path(__file__).parents[1] / "results"
+_ONE_CORE: Final = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print the table, keep the result; 1 when ``--check`` finds a missed target."""
+    parser = argparse.ArgumentParser(prog="python -m bench.operators", description=__doc__)
+    parser.add_argument("--oracle", type=Path, default=os.environ.get("SIDDHI_ORACLE"))
+    parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
+    parser.add_argument("--only", default="", help="measure those whose names hold this text")
+    parser.add_argument("--keys", default="100,10000")
+    parser.add_argument("--events", type=int, default=500_000)
+    parser.add_argument("--unchecked", action="store_true", help="also what the planner refuses")
+    given = parser.parse_args(arguments)
+    if given.oracle is None:
+        parser.error("--oracle or SIDDHI_ORACLE: the program that drives the reference engine")
+    rows = []
+    for measured in MEASURED:
+        if given.only not in measured.name:
+            continue
+        for keys in map(int, given.keys.split(",")):
+            row = _measure(measured, keys, given)
+            rows.append(row)
+            print(_line(row), file=sys.stderr)
+    _table(rows)
+    if not given.only:
+        print(f"kept in {_keep(rows)}")
+    return int(given.check and any(not row["is_met"] for row in rows))
+
+
+def _measure(measured: Measured, keys: int, given: argparse.Namespace) -> dict[str, Any]:
+    command = [sys.executable, "-m", "bench.operators.ours", measured.name, str(keys)]
+    command += ["--events", str(given.events), *(["--unchecked"] if given.unchecked else [])]
+    env = {**os.environ, **_ONE_CORE}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    ours: dict[str, Any] = {"error": done.stderr[-400:]}
+    if done.stdout:
+        ours = json.loads(done.stdout.splitlines()[-1])
+    engine = _engine(given.oracle, measured, keys, given.events)
+    row: dict[str, Any] = {"name": measured.name, "keys": keys, "target": measured.targets[keys]}
+    row |= {"ours": ours, "engine": engine, "times": None, "is_met": False}
+    if "cpu" in ours and "median_events_per_thread_cpu_s" in engine:
+        row["times"] = ours["cpu"] / engine["median_events_per_thread_cpu_s"]
+        row["is_met"] = row["times"] >= row["target"]
+    return row
+
+
+def _engine(oracle: Path, measured: Measured, keys: int, events: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "app.siddhi")
+        path.write_text(measured.app, encoding="utf-8")
+        # What others do is not waited for: the processor's time is what counts.
+        command = [sys.executable, str(oracle), "--bench", "mine", "--app-file", str(path)]
+        command += ["--n", str(events), "--keys", str(keys), "--batch", str(BATCH)]
+        command += ["--runs", "3", "--warmup", "2", "--max-sec", "5", "--quiet", "99"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if not done.stdout:
+        return {"error": done.stderr[-400:]}
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _line(row: dict[str, Any]) -> str:
+    if row["times"] is None:
+        said = row["ours"].get("error") or row["engine"].get("error")
+        return f"{row['name']}, {row['keys']} keys: {said}"
+    return f"{row['name']}, {row['keys']} keys: {row['times']:.2f} of at least {row['target']:g}"
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> None:
+    table = Table("query", "keys", "events/s here", "engine", "times", "at least", "")
+    for row in rows:
+        engine = row["engine"].get("median_events_per_thread_cpu_s")
+        table.add_row(
+            row["name"],
+            f"{row['keys']:,}",
+            f"{row['ours']['cpu']:,.0f}" if "cpu" in row["ours"] else "not yet",
+            f"{engine:,.0f}" if engine else "failed",
+            "" if row["times"] is None else f"{row['times']:.2f}",
+            f"{row['target']:g}",
+            "met" if row["is_met"] else "missed",
+        )
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+def _keep(rows: Sequence[dict[str, Any]]) -> Path:
+    git = ["git", "-C", str(RESULTS), "rev-parse", "HEAD"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    now = time.gmtime()
+    document = {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", now),
+        "machine": {
+            "cores": os.cpu_count(),
+            "system": platform.platform(),
+            "python": platform.python_version(),
+        },
+        "commit": commit,
+        "missed": [f"{row['name']}, {row['keys']} keys" for row in rows if not row["is_met"]],
+        "figures": list(rows),
+    }
+    path = RESULTS / f"operators-{time.strftime('%Y-%m-%d', now)}-{commit[:10]}.json"
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+if __name__ == "__main__":
+    sys.exit(main())
