@@ -162,11 +162,14 @@ class Timeline:
     ``first``: the number of the first of them.
     ``clocks_ms``: int64[n], their clocks, never falling.
     ``now_ms``: the time up to which timers fire, not before any of the clocks.
+    ``playback``: time stands still between events: what is due before one fires when it comes, all
+    of it at that event's clock, as in the reference engine's playback.
     """
 
     first: int
     clocks_ms: Longs
     now_ms: int
+    playback: bool = False
 
     def timer_order(self, due_ms: Longs) -> Longs:
         """The order of timers due at ``due_ms``: before the first event that is not earlier."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from mesh.errors import MeshError
 from mesh.functions.scripts import compile_scripts
+from mesh.language.syntax import find
 from mesh.operators.actions import Failed, QueryWork
 from mesh.operators.base import (
     CURRENT,
@@ -109,7 +110,8 @@ class Executor:
 
     ``outputs``: the streams to give out; ``callbacks``: the names of the queries whose callbacks
     are to be recorded for ``take_calls``; ``salt``: tells apart executors of the app that run over
-    different events, so that no two make the same ``UUID()``.
+    other events, for ``UUID()``; ``playback``: whether time is that of the events alone, and goes
+    on only when they come and when ``step`` says so; None: as the app says.
     """
 
     def __init__(
@@ -119,7 +121,9 @@ class Executor:
         callbacks: Collection[str] = (),
         mode: Mode = Mode.AUTO,
         salt: str = "",
+        playback: bool | None = None,
     ) -> None:
+        self._playback = _plays_back(app) if playback is None else playback
         self._schemas = {stream.name: stream.arrow for stream in app.streams}
         self._outputs = [stream.name for stream in app.streams if stream.name in outputs]
         tables = Tables()
@@ -163,7 +167,7 @@ class Executor:
         for run in inputs:
             self._inputs.add(run.stream, run.sequence, run.time_ms, run.rows, run.chunk)
         ready, known_ms = self._inputs.ready(clocks)
-        return self._advance(ready, known_ms)
+        return self._advance(ready, _NEVER if self._playback else known_ms)
 
     def step(
         self,
@@ -196,19 +200,43 @@ class Executor:
         clocks_ms = np.maximum(np.maximum.accumulate(clocks_ms), self._now_ms)
         last_ms = int(clocks_ms[-1]) if count else self._now_ms
         leaving: list[Leaving] = []
+        start_ms = _NEVER
         if not self._is_started and max(last_ms, known_ms) > _NEVER:
             # The app starts: what makes events by itself begins to count.
             self._is_started = True
             start_ms = int(clocks_ms[0]) if count else known_ms
             leaving += self._flow.run([], Timeline(0, clocks_ms[:0], start_ms))
-        timeline = Timeline(self._events, clocks_ms, max(last_ms, known_ms))
+        now_ms = max(last_ms, known_ms)
+        timeline = Timeline(
+            self._events, clocks_ms, last_ms if self._playback else now_ms, self._playback
+        )
         entering = [(part_.stream, self._events_of(part_, clocks_ms)) for part_ in ready]
         self._events += count
-        self._now_ms = timeline.now_ms
-        before = sum(len(one.place) for one in leaving)
-        for one in self._flow.run(entering, timeline):
-            leaving.append(replace(one, place=one.place + before))
+        self._now_ms = now_ms
+        self._flow_on(entering, timeline, leaving)
+        if self._playback:
+            self._stop_at_timers(max(last_ms, start_ms), now_ms, leaving)
         return self._number(leaving)
+
+    def _stop_at_timers(self, from_ms: int, now_ms: int, leaving: list[Leaving]) -> None:
+        """Let time pass without events, in playback: it stops at each timer, however it passes."""
+        none = np.empty(0, dtype=np.int64)
+        while True:
+            due = [due for n in self._nodes if (due := n.work.next_time()) is not None]
+            if min(due, default=now_ms) >= now_ms or from_ms >= now_ms:
+                break
+            from_ms = max(min(due), from_ms + 1)
+            self._flow_on([], Timeline(self._events, none, from_ms, True), leaving)
+        if from_ms < now_ms:
+            self._flow_on([], Timeline(self._events, none, now_ms, True), leaving)
+
+    def _flow_on(
+        self, entering: list[tuple[str, Events]], timeline: Timeline, leaving: list[Leaving]
+    ) -> None:
+        """Add what leaves to ``leaving``, in places behind what is there."""
+        before = sum(len(one.place) for one in leaving)
+        made = self._flow.run(entering, timeline)
+        leaving += [replace(one, place=one.place + before) for one in made]
 
     def _events_of(self, ready: Ready, clocks_ms: Longs) -> Events:
         count = len(ready.index)
@@ -303,6 +331,11 @@ class Executor:
         self._tables.restore(part(state, "tables"))
         for node in self._nodes:
             node.work.restore(part(state, node.name))
+
+
+def _plays_back(app: BoundApp) -> bool:
+    """Whether the app has ``@App:playback``; what it says of idle times needs a clock of ours."""
+    return find(app.annotations, "app:playback") is not None
 
 
 def _flow(nodes: Nodes, outputs: Collection[str], mode: Mode) -> tuple[list[Node], Flow]:

@@ -148,21 +148,28 @@ class StepFlow:
             # What is sent at once has one order.
             number = (int(events.order[0]) - 1) // 2
             clock_ms = int(events.clock_ms[0])
-            here = Timeline(number, np.array([clock_ms]), clock_ms)
+            here = Timeline(number, np.array([clock_ms]), clock_ms, timeline.playback)
             self._fire(here)
             root = np.full(len(events), self.roots[channel], dtype=np.int64)
             self._deliver(channel, replace(events, path=root), here)
             self._deliver_later(number, here)
             at = number + 1
         end = Timeline(
-            timeline.first + len(timeline.clocks_ms), timeline.clocks_ms[:0], timeline.now_ms
+            timeline.first + len(timeline.clocks_ms),
+            timeline.clocks_ms[:0],
+            timeline.now_ms,
+            timeline.playback,
         )
         assert at <= end.first
         self._fire(end)
         return self._leaving
 
     def _fire(self, here: Timeline) -> None:
-        """Let all timers fire that are due by now, each at its own time."""
+        """Let all timers fire that are due by now, each at its own time.
+
+        In playback each node lets all of its timers fire at once, at the event's time.
+        """
+        jumps = here.playback and len(here.clocks_ms) > 0
         repeats = 0
         while True:
             due = [
@@ -172,8 +179,9 @@ class StepFlow:
             ]
             if not due:
                 return
-            time_ms, number = min(due)
-            then = Timeline(here.first, here.clocks_ms, time_ms)
+            time_ms, number = min(due, key=lambda one: one[1]) if jumps else min(due)
+            now_ms = here.now_ms if jumps else time_ms
+            then = replace(here, now_ms=now_ms)
             node = self._nodes[number]
             for channel, made in node.work.process({}, then):
                 self._hand_on(number, channel, made, 2 * here.first, then)

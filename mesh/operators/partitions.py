@@ -41,22 +41,25 @@ class PartitionWork:
         while due is not None and due <= timeline.now_ms:
             before, inputs = _cut(inputs, due)
             count = int(np.searchsorted(timeline.clocks_ms, due, side="left"))
-            until = Timeline(timeline.first, timeline.clocks_ms[:count], due - 1)
+            until = replace(timeline, clocks_ms=timeline.clocks_ms[:count], now_ms=due - 1)
             made += self._part(before, until)
-            timeline = Timeline(timeline.first + count, timeline.clocks_ms[count:], timeline.now_ms)
-            self._entrance.process({}, Timeline(timeline.first, timeline.clocks_ms[:0], due))
+            timeline = replace(
+                timeline, first=timeline.first + count, clocks_ms=timeline.clocks_ms[count:]
+            )
+            then = replace(timeline, clocks_ms=timeline.clocks_ms[:0], now_ms=due)
+            self._entrance.process({}, then)
             due = self._entrance.next_purge(self._entrance.first_keyed(inputs))
         return made + self._part(inputs, timeline)
 
     def _part(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
-        quiet = Timeline(timeline.first, timeline.clocks_ms, _NEVER)
+        quiet = replace(timeline, now_ms=_NEVER)
         divided = [one for one in self._entrance.process(inputs, quiet) if len(one[1])]
         causes = _Causes([events for _, events in divided])
         entering = [
             (channel, replace(events, order=2 * number + 1))
             for (channel, events), number in zip(divided, causes.numbers, strict=True)
         ]
-        inside = Timeline(0, causes.clock_ms, timeline.now_ms)
+        inside = Timeline(0, causes.clock_ms, timeline.now_ms, timeline.playback)
         leaving = self._flow.run(entering, inside)
         return _outside(leaving, causes, timeline)
 

@@ -35,6 +35,9 @@ class TriggerWork:
         if not self._is_started:
             self._is_started = True
             self._next_ms = self._first(timeline.now_ms)
+            if self._cron is not None:
+                # The engine has a scheduler of its own for these, which begins when time goes on.
+                return []
         due: list[int] = []
         while self._next_ms is not None and self._next_ms <= timeline.now_ms:
             due.append(self._next_ms)

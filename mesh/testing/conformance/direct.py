@@ -113,7 +113,10 @@ class Run:
 
     def _create(self) -> None:
         """A new executor, at the clock's time."""
-        self._executor = Executor(self.app, list(self.streams), list(self.queries))
+        playback = self.asked.mode is Mode.PLAYBACK
+        self._executor = Executor(
+            self.app, list(self.streams), list(self.queries), playback=playback
+        )
         if self.asked.mode is Mode.VIRTUAL:
             self._pass(self.now_ms)
 
