@@ -18,7 +18,7 @@ from numba import types
 from mesh.operators.base import Longs, concat
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 #: Rows up to which small chunks are put together.
 CHUNK_ROWS = 4096
@@ -163,20 +163,11 @@ class RowStore:
             joined[-1] = _thin(_Chunk(last.first, chunk.last, rows), numbers, rows)
         return joined
 
-    def all(self) -> tuple[Longs, pa.RecordBatch]:
-        """Every row that is kept, with its number."""
-        if not self._chunks:
-            return np.empty(0, dtype=np.int64), pa.RecordBatch.from_pylist([], self.schema)
-        numbers = np.concatenate([chunk.all_numbers for chunk in self._chunks])
-        return numbers, concat([chunk.rows for chunk in self._chunks])
-
-    def column(self, name: str) -> tuple[Longs, Longs]:
-        """The numbers of all rows, and one column of integers."""
-        if not self._chunks:
-            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-        numbers = np.concatenate([chunk.all_numbers for chunk in self._chunks])
-        values = np.concatenate([chunk.rows.column(name).to_numpy() for chunk in self._chunks])
-        return numbers, values.astype(np.int64, copy=False)
+    def columns(self, names: Sequence[str]) -> Iterator[tuple[Longs, list[Longs]]]:
+        """The numbers of all rows and some columns of whole numbers, chunk by chunk."""
+        for chunk in self._chunks:
+            columns = (chunk.rows.column(name).to_numpy() for name in names)
+            yield chunk.all_numbers, [c.astype(np.int64, copy=False) for c in columns]
 
     def pieces(self) -> dict[str, pa.RecordBatch]:
         """The rows as pieces of a state; those that are not new have the names they had."""

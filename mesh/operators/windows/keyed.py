@@ -189,10 +189,11 @@ class KeyedWindow:
         attributes: list[pa.Array[Any]] = list(rows.columns)
         if self._plan.replaces:
             at = self._schema.get_field_index(self._plan.columns[0])
-            attributes[at] = pa.array(ev[m.E_ARG])
+            attributes[at] = pa.array(ev[m.E_ARG].copy())
         arrays = [
             *attributes,
-            pa.array(ev[m.E_KEPT]),
+            # A copy: what is kept must not keep all other columns of the run.
+            pa.array(ev[m.E_KEPT].copy()),
             pa.array(ev[m.E_INSTANCE].astype(np.int32)),
         ]
         self._store.append(pa.RecordBatch.from_arrays(arrays, schema=self._store.schema))
@@ -350,13 +351,12 @@ class KeyedWindow:
     def _relist(self, state: State, steps: int) -> None:
         listed = self._plan.listed
         if m.A_HEAD not in listed:
-            rows, times = self._store.column(_TIME)
-            _, instances = self._store.column(_INSTANCE)
-            self._grow(len(rows))
             kept = self._reg[:, [m.A_ROW, m.B_ROW]].copy()
             if m.B_HEAD in listed:
                 self._reg[:, m.B_ROW] = m.NEVER
-            m.rebuild_lists(rows, instances, times, self._node, self._reg, self._meta)
+            for rows, (times, instances) in self._store.columns((_TIME, _INSTANCE)):
+                self._grow(len(rows))
+                m.rebuild_lists(rows, instances, times, self._node, self._reg, self._meta)
             self._reg[:, [m.A_ROW, m.B_ROW]] = kept
         for head in listed:
             piece = state.pieces[f"list{head}-{steps}"]
