@@ -124,8 +124,7 @@ def try_call(signature: Signature) -> Support:
     written = _example_call(signature)
     assert written is not None, f"no call of {signature.name} is right"
     call, types = written
-    attributes = ", ".join(f"{_ATTRIBUTES[one]} {one}" for one in dict.fromkeys(types))
-    definition = f"define stream S ({attributes or 'i int'});\n"
+    definition = _definition([one for one in _ATTRIBUTES if one in types])
     match signature.kind:
         case Kind.SCALAR | Kind.AGGREGATOR:
             query = f"from S select {call} as x insert into Out;"
@@ -134,6 +133,17 @@ def try_call(signature: Signature) -> Support:
         case Kind.STREAM_FUNCTION | Kind.STREAM_PROCESSOR:
             query = f"from S#{call} select * insert into Out;"
     return try_app(definition + query)
+
+
+def _definition(types: Sequence[AttributeType]) -> str:
+    """A stream S with an attribute of each type; objects come from no stream but are made."""
+    plain = [one for one in types if one is not AttributeType.OBJECT] or [AttributeType.INT]
+    attributes = ", ".join(f"{_ATTRIBUTES[one]} {one}" for one in plain)
+    if AttributeType.OBJECT not in types:
+        return f"define stream S ({attributes});\n"
+    names = ", ".join(_ATTRIBUTES[one] for one in plain)
+    made = f"createSet({_ATTRIBUTES[plain[0]]}) as {_ATTRIBUTES[AttributeType.OBJECT]}"
+    return f"define stream R ({attributes});\nfrom R select {names}, {made} insert into S;\n"
 
 
 def _example_call(signature: Signature) -> tuple[str, Sequence[AttributeType]] | None:

@@ -101,7 +101,8 @@ class Frame:
     def numbers(self) -> Indices:
         """int64[n], made of the events' places in the total order, alike in every replay."""
         events = self._known_events
-        return scrambled((events.order, events.clock_ms, events.path, events.chunk, events.kind))
+        place = (events.order, events.clock_ms, events.path, events.chunk)
+        return scrambled((*place, events.kind, events.instance))
 
     @property
     def _known_events(self) -> Events:

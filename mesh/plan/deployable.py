@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mesh.errors import not_supported
+from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,8 +36,24 @@ def check_deployable(app: BoundApp, groups: Sequence[Group]) -> None:
                 annotation.position,
                 hint="Give events their own times by the header Mesh-Timestamp.",
             )
+    _check_objects(app, groups)
     for group in groups:
         _check_faults(group, groups)
+
+
+def _check_objects(app: BoundApp, groups: Sequence[Group]) -> None:
+    """What comes from outside comes as JSON, which has no objects but by a function."""
+    written = {name for group in groups for name in group.uses.writes}
+    read = {name for group in groups for name in group.uses.reads} - written
+    positions = dict(app.stream_positions)
+    for stream in app.streams:
+        is_given = stream.name in read and not stream.name.startswith("!")
+        if is_given and any(a.type is AttributeType.OBJECT for a in stream.attributes):
+            raise not_supported(
+                "attributes of type object in a stream from outside",
+                positions.get(stream.name),
+                hint="Take a string, and make an object of it: json:toObject(a).",
+            )
 
 
 def _check_faults(group: Group, groups: Sequence[Group]) -> None:

@@ -19,16 +19,18 @@ from mesh.functions.objects import python_value
 from mesh.functions.rows import python_values
 from mesh.functions.scripts import compile_scripts
 from mesh.functions.vectors import from_arrow
-from mesh.operators.base import CURRENT, Events, Timeline
+from mesh.operators.base import CURRENT, WHOLE, Events, Timeline
 from mesh.operators.environment import Environment, using
 from mesh.operators.queries import StreamQuery, start
 from mesh.plan.build import bind_group
+from mesh.spark.wiring import POSITIONS_PER_MESSAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from mesh.model.app import GroupSpec
     from mesh.model.types import StreamSchema
+    from mesh.operators.base import Longs
 
 #: The stubs know each function of Arrow by a dozen overloads, and reject most honest calls.
 _compute: Any = pyarrow.compute
@@ -69,7 +71,7 @@ class KernelTask:
         query = self._compiled.query
         made = query.process({self._compiled.source.name: [events]}, timeline)
         if len(made):
-            rows = batch.take(made.instance)
+            rows = batch.take(_rows_of(made, events))
             columns: list[Any] = [
                 *made.rows.columns,
                 *(rows.column(name) for name in self.metadata),
@@ -79,7 +81,7 @@ class KernelTask:
         # The operators collect what failed; here nobody else takes it.
         found, query.failures.found = query.failures.found, []
         for lost, texts in found:
-            yield self._lost(batch.take(lost.instance), texts)
+            yield self._lost(batch.take(_rows_of(lost, events)), texts)
 
     @property
     def _compiled(self) -> _Compiled:
@@ -139,7 +141,7 @@ def _compiled(group: GroupSpec, number: int, salt: str) -> _Compiled:
 
 
 def _events(batch: pa.RecordBatch, schema: pa.Schema) -> Events:
-    """Each row as a chunk of its own; ``instance`` is its number in the batch."""
+    """Each row as a chunk of its own, known by its message and its place in that."""
     count = batch.num_rows
     times = (batch.column("_event_time_ms"), batch.column("_timestamp_ms"))
     time_ms = _longs(_compute.coalesce(*times))
@@ -150,9 +152,17 @@ def _events(batch: pa.RecordBatch, schema: pa.Schema) -> Events:
         np.zeros(count, dtype=np.int64),
         _longs(batch.column("_index")),
         np.full(count, CURRENT, dtype=np.int8),
-        np.arange(count, dtype=np.int64),
+        np.full(count, WHOLE, dtype=np.int64),
         batch.select(schema.names).cast(schema),
     )
+
+
+def _rows_of(made: Events, events: Events) -> Longs:
+    """int64[n], which of ``events`` each of ``made`` comes of."""
+    keys = events.order * POSITIONS_PER_MESSAGE + events.chunk
+    order = np.argsort(keys, kind="stable")
+    wanted = made.order * POSITIONS_PER_MESSAGE + made.chunk
+    return order[np.searchsorted(keys, wanted, sorter=order)]
 
 
 def _longs(column: Any) -> Any:
