@@ -169,6 +169,13 @@ class RowStore:
             columns = (chunk.rows.column(name).to_numpy() for name in names)
             yield chunk.all_numbers, [c.astype(np.int64, copy=False) for c in columns]
 
+    def all(self) -> tuple[Longs, pa.RecordBatch]:
+        """Every row that is kept, with its number."""
+        if not self._chunks:
+            return np.empty(0, dtype=np.int64), pa.RecordBatch.from_pylist([], self.schema)
+        numbers = np.concatenate([chunk.all_numbers for chunk in self._chunks])
+        return numbers, concat([chunk.rows for chunk in self._chunks])
+
     def pieces(self) -> dict[str, pa.RecordBatch]:
         """The rows as pieces of a state; those that are not new have the names they had."""
         pieces = {}

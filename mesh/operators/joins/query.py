@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mesh.operators.base import State, merge, part, prefixed
+import pyarrow as pa
+
+from mesh.operators.base import RESET, State, merge, part, prefixed
 from mesh.operators.joins.stepwise import StepJoin
 from mesh.operators.joins.windowed import PLAIN_WINDOWS, WindowJoin
 from mesh.operators.queries import Failures
@@ -41,6 +43,7 @@ class JoinQuery:
             self._join = WindowJoin(query, source, timer_path)
         # What each event finds is a batch to the selector, whatever the windows are.
         self._results = Results(query, True, True, timer_path)
+        self._tells_resets = not query.has_aggregates and not query.group_by and query.rate is None
         self.failures = Failures()
 
     def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Events:
@@ -49,7 +52,18 @@ class JoinQuery:
         pairs, frame = self._join.process(merged, timeline, self.failures)
         made = self._results.process(frame, pairs, timeline)
         self.failures.take(frame, pairs)
-        return made
+        return self._with_resets(made, pairs) if self._tells_resets else made
+
+    def _with_resets(self, made: Events, pairs: Events) -> Events:
+        """What goes on, with the resets among it: the engine calls back with nothing for each."""
+        resets = pairs.where(pairs.kind == RESET)
+        if not len(resets):
+            return made
+        nothing: list[pa.Array[Any]] = [
+            pa.array([None] * len(resets), field.type) for field in made.rows.schema
+        ]
+        rows = pa.RecordBatch.from_arrays(nothing, schema=made.rows.schema)
+        return merge([made, resets.with_rows(rows)], made.rows.schema)
 
     def next_time(self) -> int | None:
         """When the next timer of a window or of the rate is due."""

@@ -13,7 +13,7 @@ from mesh.errors import MeshError
 from mesh.functions.objects import from_binary
 from mesh.language.parser import parse_app
 from mesh.model.types import Attribute, AttributeType
-from mesh.operators.base import EXPIRED, State
+from mesh.operators.base import EXPIRED, RESET, State
 from mesh.operators.executor import CallRun, Executor, OutputRun
 from mesh.plan.bind import bind
 from mesh.plan.supported import check_supported
@@ -213,6 +213,9 @@ class Run:
             places = [place for place, own in enumerate(numbers) if own == number]
             sides: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
             for place in places:
+                if int(made.kind[place]) == RESET:
+                    # The engine calls back with nothing when that is all there is.
+                    continue
                 expired = int(made.kind[place]) == EXPIRED
                 time_ms = int(made.time_ms[place])
                 event = answers.event(time_ms, rows[place], attributes, expired=expired)
