@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import logging
 import sys
 import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.testing.conformance import direct
 from mesh.testing.conformance.answers import Likeness, compact, differences, likeness
 from mesh.testing.conformance.cases import lines
+from mesh.testing.conformance.pool import Pool
 from mesh.testing.random_cases import MAKERS, random_case
 from mesh.testing.recorded import ask
 from mesh.testing.reduction import outline, reduce
@@ -41,9 +38,8 @@ class Search:
     """A search for differences; ``found`` holds the smallest case of each outline."""
 
     oracle: Path
-    pool: ProcessPoolExecutor
+    pool: Pool
     streams_only: bool = False
-    unchecked: bool = False
     deadline_s: float = 0.0
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     found: dict[str, Case] = field(default_factory=dict)
@@ -70,11 +66,11 @@ class Search:
 
     def _shows(self, said: Sequence[str]) -> Any:
         # A failure of ours and a wrong answer are two findings: one does not turn into the other.
-        failing = any(one.startswith("error") for one in said)
+        failing = any(one.startswith(("error", "crash")) for one in said)
 
         def shows(cases: Sequence[Case]) -> list[bool]:
             return [
-                like in _FOUND and failing == any(one.startswith("error") for one in now)
+                like in _FOUND and failing == any(one.startswith(("error", "crash")) for one in now)
                 for like, now in self._likeness(cases)
             ]
 
@@ -82,8 +78,7 @@ class Search:
 
     def _likeness(self, cases: Sequence[Case]) -> list[tuple[Likeness, list[str]]]:
         wanted = ask(self.oracle, cases)
-        answer = partial(direct.answer, unchecked=self.unchecked)
-        ours = self.pool.map(answer, cases, chunksize=8)
+        ours = self.pool.answers(cases)
         return [self._compared(a, b) for a, b in zip(ours, wanted, strict=True)]
 
     def _compared(self, ours: Case, wanted: Case) -> tuple[Likeness, list[str]]:
@@ -116,8 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     categories = given.only.split(",") if given.only else list(MAKERS)
     deadline_s = time.monotonic() + 60 * given.minutes
-    with ProcessPoolExecutor(given.jobs, initializer=logging.disable) as pool:
-        search = Search(given.oracle, pool, given.streams, given.unchecked, deadline_s)
+    with Pool(given.jobs, unchecked=given.unchecked) as pool:
+        search = Search(given.oracle, pool, given.streams, deadline_s)
         for number in itertools.count():
             first = given.seed + number * _CASES_PER_ROUND
             seeds = range(first, first + _CASES_PER_ROUND)

@@ -8,14 +8,13 @@ import logging
 import sys
 import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mesh.testing.conformance import direct
 from mesh.testing.conformance.answers import Likeness, compact, differences, likeness
 from mesh.testing.conformance.cases import lines, read
+from mesh.testing.conformance.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,18 +69,20 @@ def _compare(
 def answer_all(
     asked: Sequence[dict[str, Any]], jobs: int = 1, *, unchecked: bool = False
 ) -> list[dict[str, Any]]:
-    """The answers to ``asked``, in order, each with its place as ``index``."""
-    answer = partial(direct.answer, unchecked=unchecked)
-    # Rows that fail are part of the answers.
-    logging.disable(logging.CRITICAL)
-    try:
-        if jobs > 1:
-            with ProcessPoolExecutor(jobs, initializer=logging.disable) as pool:
-                answers = list(pool.map(answer, asked, chunksize=8))
-        else:
-            answers = [answer(one) for one in asked]
-    finally:
-        logging.disable(logging.NOTSET)
+    """The answers to ``asked``, in order, each with its place as ``index``.
+
+    With several jobs a case that ends its process has the status ``crash``.
+    """
+    if jobs > 1:
+        with Pool(jobs, unchecked=unchecked) as pool:
+            answers = pool.answers(asked)
+    else:
+        # Rows that fail are part of the answers.
+        logging.disable(logging.CRITICAL)
+        try:
+            answers = [direct.answer(one, unchecked=unchecked) for one in asked]
+        finally:
+            logging.disable(logging.NOTSET)
     return [{"index": index} | one for index, one in enumerate(answers)]
 
 
