@@ -1,0 +1,78 @@
+"""Cases in processes of their own: one that ends its process is an answer too."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mesh.testing.conformance import direct
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from concurrent.futures import Future
+    from types import TracebackType
+
+    Case = Mapping[str, Any]
+
+
+class Pool:
+    """``jobs`` processes that answer cases."""
+
+    def __init__(self, jobs: int, *, unchecked: bool = False) -> None:
+        self._jobs = jobs
+        self._answer = partial(direct.answer, unchecked=unchecked)
+        self._pool = self._new()
+
+    def _new(self) -> ProcessPoolExecutor:
+        # Rows that fail are part of the answers, and not to be logged.
+        return ProcessPoolExecutor(self._jobs, initializer=logging.disable)
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._pool.shutdown()
+
+    def answers(self, asked: Sequence[Case]) -> list[dict[str, Any]]:
+        """The answers to ``asked``, in order; the status of one that ends its process: crash."""
+        found: dict[int, dict[str, Any]] = {}
+        while len(found) < len(asked):
+            waiting = [number for number in range(len(asked)) if number not in found]
+            if not self._together(asked, waiting, found):
+                # The one to blame is among the first: no more were under way.
+                for number in [n for n in waiting if n not in found][: 2 * self._jobs]:
+                    found[number] = self._alone(asked[number])
+        return [found[number] for number in range(len(asked))]
+
+    def _together(
+        self, asked: Sequence[Case], numbers: Sequence[int], found: dict[int, dict[str, Any]]
+    ) -> bool:
+        """Fill ``found``; False when a process has ended."""
+        under_way: dict[int, Future[dict[str, Any]]] = {}
+        with suppress(BrokenProcessPool):
+            for number in numbers:
+                under_way[number] = self._pool.submit(self._answer, asked[number])
+        for number, future in under_way.items():
+            with suppress(BrokenProcessPool):
+                found[number] = future.result()
+        if all(number in found for number in numbers):
+            return True
+        self._pool.shutdown()
+        self._pool = self._new()
+        return False
+
+    def _alone(self, asked: Case) -> dict[str, Any]:
+        with ProcessPoolExecutor(1, initializer=logging.disable) as pool:
+            try:
+                return pool.submit(self._answer, asked).result()
+            except BrokenProcessPool:
+                return {"name": asked.get("name"), "status": "crash", "error": "crash"}
