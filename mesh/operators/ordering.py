@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 def begins(events: Events) -> Bools:
     """bool[n], whether a chunk begins with an event; a chunk is of one instance."""
-    first = np.ones(len(events), dtype=np.bool_)
-    if len(events) > 1:
-        same = np.ones(len(events) - 1, dtype=np.bool_)
+    first = np.ones(len(events.order), dtype=np.bool_)
+    if len(events.order) > 1:
+        same = np.ones(len(events.order) - 1, dtype=np.bool_)
         for column in (events.order, events.clock_ms, events.path, events.chunk, events.instance):
             same &= column[1:] == column[:-1]
         first[1:] = ~same
@@ -43,10 +43,10 @@ def in_order(events: Events, keys: Sequence[tuple[Vector, Direction]]) -> Longs:
     breaks = begins(events)
     breaks[1:] |= events.kind[1:] != events.kind[:-1]
     if breaks.all():
-        return np.arange(len(events))
+        return np.arange(len(events.order))
     columns: list[Any] = [np.cumsum(breaks)]
     for vector, direction in keys:
-        given = vector.spread(len(events))
+        given = vector.spread(len(events.order))
         ranks = _ranks(given)
         columns += [given.null_mask, ~ranks if direction is Direction.DESCENDING else ranks]
     order: Longs = np.lexsort(columns[::-1])
@@ -77,8 +77,8 @@ def _ranks(vector: Vector) -> Longs:
 def places(events: Events) -> Longs:
     """int64[n], how many events come before each in its chunk."""
     first = np.flatnonzero(begins(events))
-    lengths = np.diff(np.append(first, len(events)))
-    return np.arange(len(events)) - np.repeat(first, lengths)
+    lengths = np.diff(np.append(first, len(events.order)))
+    return np.arange(len(events.order)) - np.repeat(first, lengths)
 
 
 def limited(events: Events, limit: int | None, offset: int | None) -> Bools:

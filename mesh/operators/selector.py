@@ -24,7 +24,6 @@ from mesh.operators.outputs import output_schema
 from mesh.plan.bound import OUTPUT_STEP
 
 if TYPE_CHECKING:
-    from mesh.functions.vectors import Vector
     from mesh.operators.base import Bools, Events, Longs
     from mesh.operators.expressions import Frame
     from mesh.plan.bound import BoundQuery
@@ -38,13 +37,23 @@ class Selector:
 
     ``windowed``: whether events expire, so that min and max have to remember what is in the window.
     ``batch``: whether events come from a batch window.
+    ``kind``: which events go on, if it isn't what the query says.
+    ``grouping``: whether what comes behind needs to know the groups, which are kept then.
     """
 
-    def __init__(self, query: BoundQuery, windowed: bool, batch: bool = False) -> None:
+    def __init__(
+        self,
+        query: BoundQuery,
+        windowed: bool,
+        batch: bool = False,
+        *,
+        kind: EventKind | None = None,
+        grouping: bool = False,
+    ) -> None:
         written = output_schema(query)
         self._schema = written.arrow
         self._types = [attribute.type for attribute in written.attributes]
-        self._kind = query.events
+        self._kind = kind or query.events
         self._order_by = [
             (compile_expression(order.column), order.direction) for order in query.order_by
         ]
@@ -58,8 +67,9 @@ class Selector:
         in_having: list[Lifted] = []
         having = query.having and lift(query.having, in_having, _HAVING)
         self._having = compile_filter(having) if having is not None else None
-        self._groups = Groups([column.type for column in query.group_by])
-        self._aggregators = Aggregators(lifted, self._groups, windowed) if lifted else None
+        keys = Groups([column.type for column in query.group_by])
+        self._groups = keys
+        self._aggregators = Aggregators(lifted, keys, windowed) if lifted or grouping else None
         # They see what goes on alone, in one group, and nothing resets them.
         self._in_having = (
             Aggregators(in_having, Groups(()), windowed, _HAVING, resets=False)
@@ -67,12 +77,15 @@ class Selector:
             else None
         )
         self._thins_out = batch and bool(lifted or in_having or query.group_by)
-        self._needs_groups = bool(lifted) or (self._thins_out and bool(query.group_by))
+        self._needs_groups = bool(lifted) or grouping or (self._thins_out and bool(query.group_by))
+        #: The groups of the events that ``process`` returned last, if they are needed.
+        self.groups: Longs = np.empty(0, dtype=np.int64)
 
     def process(self, frame: Frame, events: Events) -> Events:
         """The output rows of ``events``, whose attributes are in ``frame``, current or expired."""
         count = len(events)
         if not count:
+            self.groups = np.empty(0, dtype=np.int64)
             return events.with_rows(pa.RecordBatch.from_pylist([], self._schema))
         groups: Longs | None = None
         if self._needs_groups:
@@ -83,10 +96,22 @@ class Selector:
                 groups = np.where(failed(frame, events), -1, groups)
             self._aggregators.run(frame, groups, events)
         vectors = [(name, evaluate(frame)) for name, evaluate in self._outputs]
-        going = self._of_kind(events)
         if self._having is not None or self._order_by:
             for name, vector in vectors:
                 frame.add(OUTPUT_STEP, name, vector)
+        kept = self._kept(frame, events, groups, self._going(frame, events))
+        rows = pa.RecordBatch.from_arrays(
+            [v.to_arrow(count, t) for (_, v), t in zip(vectors, self._types, strict=True)],
+            schema=self._schema,
+        )
+        made = events.with_rows(rows)
+        if groups is not None:
+            self.groups = groups if kept is None else groups[kept]
+        return made if kept is None else made.take(kept)
+
+    def _going(self, frame: Frame, events: Events) -> Bools:
+        """bool[n], which events go on, as far as each decides for itself."""
+        going = self._of_kind(events)
         if self._having is not None:
             if self._in_having is not None:
                 self._in_having.groups.number((), events.instance, events.kind)
@@ -94,36 +119,34 @@ class Selector:
             going = going & self._having(frame)
         if frame.failures:
             going = going & ~failed(frame, events)
-        rows = pa.RecordBatch.from_arrays(
-            [v.to_arrow(count, t) for (_, v), t in zip(vectors, self._types, strict=True)],
-            schema=self._schema,
-        )
-        made = events.with_rows(rows)
+        return going
+
+    def _kept(
+        self, frame: Frame, events: Events, groups: Longs | None, going: Bools
+    ) -> Longs | None:
+        """The indices of what goes on of each chunk, in order; None for all as they are."""
+        limits = self._limit is not None or self._offset is not None
         if self._thins_out:
             kept = self._last_ones(events, groups, going)
-            return self._ordered(frame, made.take(kept), kept)
-        if self._group_by:
-            made = made.where(going)
-            return made if self._limit is None else made.where(places(made) < self._limit)
-        if self._order_by:
-            return self._ordered(frame, made.where(going), np.flatnonzero(going))
-        return self._limited(made.where(going))
-
-    def _ordered(self, frame: Frame, made: Events, kept: Longs) -> Events:
-        """``made`` in order; ``kept``: its rows' places in ``frame``."""
-        if self._order_by and len(made):
-            columns: list[Vector] = [evaluate(frame) for evaluate, _ in self._order_by]
+        elif going.all() and not self._order_by and not limits:
+            return None
+        else:
+            kept = np.flatnonzero(going)
+        if self._group_by and not self._thins_out:
+            if self._limit is not None:
+                kept = kept[places(events.at(kept)) < self._limit]
+            return kept
+        if self._order_by and len(kept):
             keys = [
-                (vector.spread(frame.length).take(kept) if frame.length != 1 else vector, direction)
-                for vector, (_, direction) in zip(columns, self._order_by, strict=True)
+                (evaluate(frame).spread(frame.length).take(kept), direction)
+                if frame.length > 1
+                else (evaluate(frame), direction)
+                for evaluate, direction in self._order_by
             ]
-            made = made.take(in_order(made, keys))
-        return self._limited(made)
-
-    def _limited(self, made: Events) -> Events:
-        if self._limit is None and self._offset is None:
-            return made
-        return made.where(limited(made, self._limit, self._offset))
+            kept = kept[in_order(events.at(kept), keys)]
+        if limits:
+            kept = kept[limited(events.at(kept), self._limit, self._offset)]
+        return kept
 
     def _of_kind(self, events: Events) -> Bools:
         match self._kind:
