@@ -301,8 +301,11 @@ def _check_part(part: BoundExpression) -> None:
     match part:
         case Constant() | UnaryExpression():
             pass
-        case Column() | EventIsNull() | TableCheck():
+        case Column() | TableCheck():
             pass
+        case EventIsNull():
+            if part.step is None:
+                raise not_supported("'is null' of what the query does not read", part.position)
         case BinaryExpression():
             _check_arithmetic(part)
         case FunctionCall():

@@ -142,9 +142,12 @@ class EventStore:
 
     def column(self, stream: int, name: str, slots: Array) -> pa.Array[Any]:
         """An attribute of the events in ``slots``, of one stream; null for negative ones."""
+        kept = self.rows_of(stream).column(name)
         missing = slots < 0
-        rows = self.row[np.where(missing, 0, slots)] if len(self.row) else slots
-        return self.rows_of(stream).column(name).take(pa.array(rows, mask=missing))
+        if not len(kept):
+            return pa.nulls(len(slots), kept.type)
+        rows = np.where(missing, 0, self.row[np.where(missing, 0, slots)])
+        return kept.take(pa.array(rows, mask=missing))
 
     def keep(self, slots: Array) -> None:
         """Forget all events but those in ``slots``, rising, which are 0, 1 .. from now on."""

@@ -302,11 +302,12 @@ class ExactPattern:
         stream = int(self._stream_of[column.key[0]])
         if not column.is_list:
             return self._events.column(stream, column.key[1], made[:, at])
-        starts, stops = made[:, at].tolist(), made[:, at + 1].tolist()
-        slots = self._world.items[: max(stops, default=0)].copy()
-        values = self._events.column(stream, column.key[1], slots)
-        items = _objects(values)
-        lists = [items[a:b] or None for a, b in zip(starts, stops, strict=True)]
+        starts, lengths = made[:, at], made[:, at + 1] - made[:, at]
+        ends = np.cumsum(lengths)
+        places = np.arange(int(lengths.sum())) - np.repeat(ends - lengths - starts, lengths)
+        items = _objects(self._events.column(stream, column.key[1], self._world.items[places]))
+        first = (ends - lengths).tolist()
+        lists = [items[a:b] for a, b in zip(first, ends.tolist(), strict=True)]
         return to_binary(lists)
 
     def frame(self, matches: Events) -> Frame:

@@ -16,6 +16,7 @@ from mesh.language.syntax import (
     EveryElement,
     LogicalElement,
     NextElement,
+    StateKind,
 )
 from mesh.plan.bind.inputs import bind_handlers
 from mesh.plan.bind.names import EVENTS
@@ -71,7 +72,7 @@ def bind_pattern(
         tuple(steps),
         _milliseconds(written.within),
         written.kind,
-        _element(written.element, numbers),
+        _reaching(_element(written.element, numbers), written.kind),
         position=written.position,
     )
     return pattern, InputScope(events, names.is_known)
@@ -120,6 +121,26 @@ def _step(
         h for h in handled.handlers if isinstance(h, BoundFilter | BoundStreamFunction)
     )
     return BoundStep(schema, handlers, event.name, kind, position=event.position)
+
+
+def _reaching(element: BoundElement, kind: StateKind) -> BoundElement:
+    """``every`` of a sequence with absence in its middle: it reaches to before the last event.
+
+    So the engine reads ``every e1=S, not T for t, e2=S``, though not where absence begins or ends
+    the sequence, or brackets say what is repeated.
+    """
+    if kind is not StateKind.SEQUENCE or not isinstance(element, Next):
+        return element
+    first, *middle, last = element.elements
+    if (
+        not isinstance(first, Every)
+        or isinstance(first.element, Next | NoEvent)
+        or isinstance(last, NoEvent)
+        or not any(isinstance(part, NoEvent) for part in middle)
+    ):
+        return element
+    repeated = Next((first.element, *middle), position=first.position)
+    return Next((Every(repeated, position=first.position), last), position=element.position)
 
 
 def _element(element: StateElement, numbers: dict[int, int]) -> BoundElement:
