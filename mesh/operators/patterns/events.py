@@ -16,13 +16,16 @@ from mesh.operators.base import concat
 from mesh.operators.expressions import Frame, compile_expression
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mesh.functions.vectors import Vector
     from mesh.operators.expressions import Evaluator
     from mesh.operators.patterns.conditions import Programs
     from mesh.operators.patterns.world import Array
     from mesh.plan.bound import BoundExpression
+
+# The type stubs lack it.
+_nulls: Callable[[int, pa.DataType], pa.Array[Any]] = getattr(pa, "nulls")  # noqa: B009
 
 _FLOATING = (AttributeType.FLOAT, AttributeType.DOUBLE)
 
@@ -39,12 +42,11 @@ class Texts:
 
     def numbers(self, values: pa.Array[Any]) -> Array:
         """int64[n]: the numbers of many; of nulls any."""
-        if isinstance(values, pa.ChunkedArray):
-            values = values.combine_chunks()
-        encoded = values.dictionary_encode()
+        encoded: Any = values.dictionary_encode()
         known = np.array([self.number(text) for text in encoded.dictionary.to_pylist()] or [0])
         codes = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
-        return known[codes].astype(np.int64)
+        numbers: Array = known[codes].astype(np.int64)
+        return numbers
 
 
 class EventStore:
@@ -82,7 +84,7 @@ class EventStore:
 
     def without_event(self, expression: BoundExpression, schema: pa.Schema) -> tuple[int, int]:
         """The bits of what an expression over one event is without one, and whether it is null."""
-        nothing = pa.RecordBatch.from_arrays([pa.nulls(1, f.type) for f in schema], schema=schema)
+        nothing = pa.RecordBatch.from_arrays([_nulls(1, f.type) for f in schema], schema=schema)
         vector = compile_expression(expression)(Frame.of_rows(nothing)).spread(1)
         bits, nulls = self._bits(vector)
         return int(bits[0]), int(nulls[0])
@@ -142,12 +144,13 @@ class EventStore:
 
     def column(self, stream: int, name: str, slots: Array) -> pa.Array[Any]:
         """An attribute of the events in ``slots``, of one stream; null for negative ones."""
-        kept = self.rows_of(stream).column(name)
+        kept: pa.Array[Any] = self.rows_of(stream).column(name)
         missing = slots < 0
         if not len(kept):
-            return pa.nulls(len(slots), kept.type)
+            return _nulls(len(slots), kept.type)
         rows = np.where(missing, 0, self.row[np.where(missing, 0, slots)])
-        return kept.take(pa.array(rows, mask=missing))
+        places: Any = pa.array(rows, mask=missing)
+        return kept.take(places)
 
     def keep(self, slots: Array) -> None:
         """Forget all events but those in ``slots``, rising, which are 0, 1 .. from now on."""

@@ -224,7 +224,7 @@ class ExactPattern:
                 own = slice(starts[number], starts[number + 1])
                 static = self._static[step]
                 passes[own, step] = True if static is None else static(frames[number])
-        needed = passes.any(axis=1)
+        needed: Array = np.logical_or.reduce(passes, axis=1)
         streams = np.repeat(np.arange(len(inputs)), counts)
         rows, kept = [], []
         for number, events in enumerate(inputs):
@@ -279,7 +279,7 @@ class ExactPattern:
         made = w.outputs[:count].copy()
         w.scalars[[world.OUTPUTS, world.ITEMS]] = 0
         cause = made[:, world.OUT_CAUSE]
-        by_timer = cause == world.NONE
+        by_timer = np.equal(cause, world.NONE)
         paths = np.full(count, OWN_TIMER, dtype=np.int64)
         paths[~by_timer] = path[cause[~by_timer]]
         arrays: list[pa.Array[Any]] = [pa.array(np.zeros(count, dtype=np.int8))]
@@ -298,7 +298,8 @@ class ExactPattern:
     def _column(self, column: _Read, made: Array) -> pa.Array[Any]:
         at = world.OUT_COLUMNS + 2 * column.number
         if column.key is None:
-            return pa.array(made[:, at + 1] == 1)
+            missing: pa.Array[Any] = pa.array(made[:, at + 1] == 1)
+            return missing
         stream = int(self._stream_of[column.key[0]])
         if not column.is_list:
             return self._events.column(stream, column.key[1], made[:, at])
@@ -387,8 +388,6 @@ def _doubled(array: Array) -> Array:
 
 def _objects(values: pa.Array[Any]) -> list[Any]:
     """A column as the values that objects are."""
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
     items = values.to_pylist()
     if values.type == pa.int32():
         return [None if item is None else INTEGER(item) for item in items]

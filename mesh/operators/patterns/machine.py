@@ -120,8 +120,8 @@ from mesh.operators.patterns.world import (
 @njit(cache=True)
 def _is_before(w: World, left: int, right: int) -> bool:
     if w.tasks[left, TASK_TIME] != w.tasks[right, TASK_TIME]:
-        return w.tasks[left, TASK_TIME] < w.tasks[right, TASK_TIME]
-    return w.tasks[left, TASK_NUMBER] < w.tasks[right, TASK_NUMBER]
+        return bool(w.tasks[left, TASK_TIME] < w.tasks[right, TASK_TIME])
+    return bool(w.tasks[left, TASK_NUMBER] < w.tasks[right, TASK_NUMBER])
 
 
 @njit(cache=True)
@@ -356,7 +356,7 @@ def _begin(w: World, step: int, instance: int) -> None:
 def _goes_on(w: World, step: int, instance: int) -> bool:
     """Whether a sequence without ``every`` is beyond its first step."""
     following = w.plan[step, NEXT]
-    return (
+    return bool(
         w.scalars[IS_SEQUENCE] == 1
         and w.plan[step, EVERY] == NONE
         and following != NONE
@@ -508,9 +508,9 @@ def _absent_lets(w: World, absent: int, instance: int, match: int) -> bool:
     if w.scalars[IS_SEQUENCE] == 1 and not is_every and w.local[key, DUE] > 0:
         return False
     if w.plan[absent, WAITING] != NEVER:
-        return w.matches[match, absent] != NONE
+        return bool(w.matches[match, absent] != NONE)
     if not is_every:
-        return w.matches[match, absent] == NONE
+        return bool(w.matches[match, absent] == NONE)
     if w.local[key, DUE] > 0:
         w.local[key, DUE] = 0
         _begin(w, absent, instance)
@@ -575,7 +575,8 @@ def _is_past(w: World, step: int, match: int) -> bool:
             (step + 1 < steps and w.matches[match, step + 1] != NONE)
             or (step + 2 < steps and w.matches[match, step + 2] != NONE)
         )
-    return w.plan[step, LOGIC] == OR and w.matches[match, w.plan[step, PARTNER]] != NONE
+    partner = w.plan[step, PARTNER]
+    return bool(w.plan[step, LOGIC] == OR and w.matches[match, partner] != NONE)
 
 
 @njit(cache=True)
@@ -827,7 +828,7 @@ def _send_all(w: World, step: int, instance: int) -> None:
 def _has_waited(w: World, step: int, match: int, time_ms: int) -> bool:
     node = w.matches[match, step]
     since = w.matches[match, w.scalars[STEPS]] if node == NONE else w.nodes[node, TIME]
-    return time_ms >= since + w.plan[step, WAITING]
+    return bool(time_ms >= since + w.plan[step, WAITING])
 
 
 @njit(cache=True)

@@ -113,7 +113,7 @@ class World(NamedTuple):
 @njit(cache=True)
 def list_of(w: World, step: int, instance: int, which: int) -> int:
     """The number of a step's list."""
-    return SCRATCH + 2 * (instance * w.scalars[STEPS] + step) + which
+    return int(SCRATCH + 2 * (instance * w.scalars[STEPS] + step) + which)
 
 
 @njit(cache=True)
@@ -127,7 +127,7 @@ def new_cell(w: World, value: int) -> int:
         w.scalars[CELLS] += 1
     w.cells[cell, 0] = value
     w.cells[cell, 1] = NONE
-    return cell
+    return int(cell)
 
 
 @njit(cache=True)
@@ -196,7 +196,7 @@ def is_later(w: World, left: int, right: int) -> bool:
     a, b = w.matches[left, w.scalars[STEPS]], w.matches[right, w.scalars[STEPS]]
     if b == NEVER:
         return False
-    return a == NEVER or a > b
+    return bool(a == NEVER or a > b)
 
 
 @njit(cache=True)
@@ -259,7 +259,7 @@ def new_match(w: World) -> int:
         w.matches[match, step] = NONE
     w.matches[match, steps] = NEVER
     w.matches[match, steps + 1] = 0
-    return match
+    return int(match)
 
 
 @njit(cache=True)
@@ -271,7 +271,7 @@ def copy_match(w: World, match: int) -> int:
     for column in range(steps + 1):
         w.matches[copy, column] = w.matches[match, column]
     w.matches[copy, steps + 1] = 0
-    return copy
+    return int(copy)
 
 
 @njit(cache=True)
@@ -285,7 +285,7 @@ def new_node(w: World, event: int, time_ms: int) -> int:
     w.nodes[node, BACK] = NONE
     w.nodes[node, TAIL] = node
     w.nodes[node, LENGTH] = 1
-    return node
+    return int(node)
 
 
 @njit(cache=True)
@@ -338,9 +338,9 @@ def node_at(w: World, match: int, step: int, index: int) -> int:
             node = w.nodes[node, BACK]
             if node == NONE:
                 return NONE
-        return node
+        return int(node)
     for _ in range(index):
         node = w.nodes[node, FORWARD]
         if node == NONE:
             return NONE
-    return node
+    return int(node)
