@@ -57,7 +57,7 @@ NATIVE = [
     "d is null", "(f / f2) > d", "f / f2 + f", "l % l2", "l / l2",
     "coalesce(d, d2)", "coalesce(b, b2)", "coalesce(s, s2)", "default(s, 'z')", "default(i, 3)",
     "ifThenElse(b, d, d2)", "ifThenElse(b, b, b2)", "ifThenElse(i > 0, s, s2)",
-    "maximum(i, i2)", "minimum(l, l2)",
+    "maximum(i, i2)", "minimum(i, i2)",
 ]  # fmt: skip
 NOW_MS = 1_570_442_400_000
 

@@ -72,14 +72,16 @@ def _extreme(arguments: Sequence[Vector], type: AttributeType, larger: bool) -> 
     if len(arguments) == 1:
         return arguments[0]
     start = np.array([5e-324 if larger else np.finfo(np.float64).max])
-    result: Any = kernels.cast(Vector(AttributeType.DOUBLE, start), type).values
+    # Of longs it makes doubles, which have fewer digits.
+    held = AttributeType.DOUBLE if type is AttributeType.LONG else type
+    result: Any = kernels.cast(Vector(AttributeType.DOUBLE, start), held).values
     for argument in arguments:
-        value = kernels.cast(argument, type)
+        value = kernels.cast(argument, held)
         better = value.values > result if larger else value.values < result
         if value.nulls is not None:
             better = better & ~value.nulls
         result = np.where(better, value.values, result)
-    return Vector(type, result)
+    return kernels.cast(Vector(held, result), type)
 
 
 def _maximum(arguments: Sequence[Vector], type: AttributeType) -> Vector:

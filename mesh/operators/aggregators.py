@@ -27,6 +27,7 @@ from mesh.operators.base import RESET, State, part, prefixed
 from mesh.operators.distinct import DistinctCount, UnionSet
 from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.extremes import WindowExtreme
+from mesh.operators.failing import stopped
 from mesh.operators.lifting import AGGREGATES
 
 if TYPE_CHECKING:
@@ -215,15 +216,6 @@ def _fail_on_nulls(frame: Frame, argument: Vector, name: str) -> None:
             frame.failures.setdefault(row, f"{name}: the condition is null")
 
 
-def failed(frame: Frame, events: Events) -> Bools:
-    """bool[n], where an expression failed; there is nothing to fail on in a reset."""
-    for row in [row for row in frame.failures if events.kind[row] == RESET]:
-        del frame.failures[row]
-    result = np.zeros(len(events), dtype=np.bool_)
-    result[list(frame.failures)] = True
-    return result
-
-
 class Aggregators:
     """The aggregators ``lifted`` out of a query, in their order.
 
@@ -275,7 +267,7 @@ class Aggregators:
             if site.fails_on_null and argument is not None:
                 _fail_on_nulls(frame, argument, site.fails_on_null)
             if frame.failures:
-                own = np.where(failed(frame, events), -1, own)
+                own = np.where(stopped(frame, events), -1, own)
             if not self._may_reset:
                 fresh = np.zeros(len(events), dtype=np.bool_)
                 own = own if reached is None else np.where(reached, own, -1)

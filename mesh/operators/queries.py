@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from mesh.operators.base import OWN_TIMER, RESET, State, Stateful, merge, part, prefixed
 from mesh.operators.expressions import Frame, compile_filter
+from mesh.operators.failing import lost
 from mesh.operators.patterns import make_pattern
 from mesh.operators.results import Results
 from mesh.operators.windows import make_window
@@ -80,7 +81,9 @@ class Filter:
             return events
         frame = Frame.of_events(events)
         passes = self._passes(frame)
-        failures.take(frame, events)
+        if frame.failures:
+            passes = passes & ~lost(frame, events)
+            failures.take(frame, events)
         if events.kind.any():
             passes = passes | (events.kind == RESET)
         return events.where(passes)

@@ -14,9 +14,10 @@ import pyarrow as pa
 from numba import njit
 
 from mesh.language.syntax import EventKind
-from mesh.operators.aggregators import Aggregators, failed
+from mesh.operators.aggregators import Aggregators
 from mesh.operators.base import CURRENT, EXPIRED, State, part, prefixed
 from mesh.operators.expressions import compile_expression, compile_filter
+from mesh.operators.failing import lost, stopped
 from mesh.operators.groups import Groups
 from mesh.operators.lifting import Lifted, lift
 from mesh.operators.ordering import begins, in_order, limited, places
@@ -93,7 +94,7 @@ class Selector:
             groups = self._groups.number(keys, events.instance, events.kind)
         if self._aggregators is not None and groups is not None:
             if frame.failures:
-                groups = np.where(failed(frame, events), -1, groups)
+                groups = np.where(stopped(frame, events), -1, groups)
             self._aggregators.run(frame, groups, events)
         vectors = [(name, evaluate(frame)) for name, evaluate in self._outputs]
         if self._having is not None or self._order_by:
@@ -118,7 +119,7 @@ class Selector:
                 self._in_having.run(frame, np.where(going, events.instance, -1), events)
             going = going & self._having(frame)
         if frame.failures:
-            going = going & ~failed(frame, events)
+            going = going & ~lost(frame, events)
         return going
 
     def _kept(
@@ -165,13 +166,14 @@ class Selector:
         out = np.empty(len(events), dtype=np.int64)
         return out[: _last_of_groups(begins(events), groups, going, scratch, out)]
 
-    def forget(self, instances: Longs) -> None:
-        """Drop all groups of ``instances``."""
+    def forget(self, instances: Longs) -> Longs:
+        """Drop all groups of ``instances``, and return their numbers."""
         groups = self._groups.forget(instances)
         if self._aggregators is not None:
             self._aggregators.forget(instances, groups)
         if self._in_having is not None:
             self._in_having.forget(instances, self._in_having.groups.forget(instances))
+        return groups
 
     def snapshot(self) -> State:
         """The aggregates of all groups."""

@@ -19,6 +19,7 @@ from mesh.functions.rows import from_values, object_values, python_values
 from mesh.functions.tokens import TOKENIZERS
 from mesh.model.types import AttributeType
 from mesh.operators.expressions import Frame, compile_expression
+from mesh.operators.failing import lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,8 +67,7 @@ class StreamFunction:
         chosen, columns = self._run(arguments, events, frame)
         self.failures = frame.failures
         if frame.failures:
-            kept = np.ones(len(events), dtype=np.bool_)
-            kept[list(frame.failures)] = False
+            kept = ~lost(frame, events)
             places = np.flatnonzero(kept if chosen is None else kept[chosen])
             columns = [column.spread(_count(chosen, events)).take(places) for column in columns]
             chosen = places if chosen is None else chosen[places]

@@ -69,9 +69,10 @@ def _is_native(part: BoundExpression) -> bool:
         return False
     match part:
         case FunctionCall(name, arguments):
-            # Spark's greatest and least take two or more, and NaN for the largest number.
+            # Spark's greatest and least take two or more, and NaN for the largest number; the
+            # engine compares longs as doubles.
             is_extreme = name in ("maximum", "minimum")
-            exact = not is_extreme or (len(arguments) > 1 and part.type in _WHOLE)
+            exact = not is_extreme or (len(arguments) > 1 and part.type is AttributeType.INT)
             return not part.is_script and name in _NATIVE and exact
         case TableCheck() | EventIsNull():
             return False
