@@ -129,12 +129,18 @@ def constant(value: str | int | float | bool | None, type: AttributeType | None)
 
 
 def either_null(*vectors: Vector) -> Mask | None:
-    """True where any of ``vectors`` (numbers or bools) has no value; None when nowhere."""
+    """True where any of ``vectors`` (numbers or bools) has no value; None when nowhere.
+
+    As long as what is computed of them: a constant without a value makes a mask for all.
+    """
     mask: Mask | None = None
     for vector in vectors:
         if vector.nulls is not None:
             mask = vector.nulls if mask is None else mask | vector.nulls
-    return mask
+    if mask is None:
+        return None
+    length = common_length(vectors)
+    return mask if len(mask) == length else np.broadcast_to(mask, length)
 
 
 def common_length(vectors: Sequence[Vector]) -> int:
