@@ -76,7 +76,8 @@ class QueryWork:
         self._errors = errors
         #: Attributes are named by the target, which may be defined with other names.
         self._schema = query.target.arrow
-        self.query = start(query, timer)
+        # A channel inside of a partition has the partition's name before it.
+        self.query = start(query, timer, is_partitioned=any("|" in name for name in channels))
         self.calls = Calls(query.name)
 
     def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:

@@ -208,11 +208,13 @@ class StreamQuery:
 class PatternQuery:
     """``from every A -> B .. select ..``."""
 
-    def __init__(self, query: BoundQuery, source: BoundPattern, timer_path: int) -> None:
+    def __init__(
+        self, query: BoundQuery, source: BoundPattern, timer_path: int, is_partitioned: bool
+    ) -> None:
         self._schemas = {step.schema.name: step.schema.arrow for step in source.steps}
         self._streams = query.input_streams
         self._timer_path = timer_path
-        self._pattern = make_pattern(query, source)
+        self._pattern = make_pattern(query, source, is_partitioned)
         self._results = Results(query, False, False, timer_path)
         self.failures = Failures()
 
@@ -243,10 +245,12 @@ class PatternQuery:
         self._results.restore(part(state, "select"))
 
 
-def start(query: BoundQuery, timer_path: int) -> StreamQuery | PatternQuery | JoinQuery:
+def start(
+    query: BoundQuery, timer_path: int, is_partitioned: bool = False
+) -> StreamQuery | PatternQuery | JoinQuery:
     """The operators of ``query``, with nothing in them yet."""
     if isinstance(query.input, BoundPattern):
-        return PatternQuery(query, query.input, timer_path)
+        return PatternQuery(query, query.input, timer_path, is_partitioned)
     if isinstance(query.input, BoundJoin):
         # The sides of a join are made of what is above.
         from mesh.operators.joins.query import JoinQuery

@@ -1,17 +1,43 @@
-"""Patterns and sequences: partial matches of events that follow each other."""
+"""Patterns and sequences: partial matches of events that follow each other.
+
+Every shape runs on the exact machine (``exact``).  What is ``every A -> B [-> C ..]``, outside of a
+partition, runs on ``chain``, which matches whole batches at once and gives the same.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mesh.operators.patterns.exact import ExactPattern
+from mesh.language.syntax import StateKind
+from mesh.operators.patterns.chain import ChainPattern
+from mesh.operators.patterns.exact import ExactPattern, query_expressions
+from mesh.plan.bound import Column, EventIsNull, Every, Next, OneEvent, TableCheck, walk
 
 if TYPE_CHECKING:
     from mesh.plan.bound import BoundPattern, BoundQuery
 
-Pattern = ExactPattern
+Pattern = ChainPattern | ExactPattern
 
 
 def make_pattern(query: BoundQuery, pattern: BoundPattern, is_partitioned: bool = False) -> Pattern:
     """The operator of a pattern, with nothing in it yet."""
+    if not is_partitioned and is_chain(query, pattern):
+        return ChainPattern(query, pattern)
     return ExactPattern(query, pattern, is_partitioned)
+
+
+def is_chain(query: BoundQuery, pattern: BoundPattern) -> bool:
+    """Whether it is ``every A -> B [-> C ..]``, with nothing in it that asks what is missing."""
+    element = pattern.element
+    if pattern.kind is not StateKind.PATTERN or not isinstance(element, Next):
+        return False
+    first, *rest = element.elements
+    if not isinstance(first, Every) or not isinstance(first.element, OneEvent):
+        return False
+    expressions = [step.filter for step in pattern.steps if step.filter is not None]
+    return all(isinstance(part, OneEvent) for part in rest) and not any(
+        isinstance(part, EventIsNull | TableCheck)
+        or (isinstance(part, Column) and part.index is not None)
+        for expression in (*expressions, *query_expressions(query))
+        for part in walk(expression)
+    )

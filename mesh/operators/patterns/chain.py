@@ -15,7 +15,7 @@ Source: observed on Siddhi 5.1.7; tests/cases/operators/patterns.jsonl.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from mesh.operators.base import (
     prefixed,
 )
 from mesh.operators.expressions import Frame, columns_of, compile_filter
+from mesh.operators.patterns.exact import query_expressions
 from mesh.operators.patterns.matching import StepMatcher
 from mesh.operators.patterns.pending import Pending, PendingStore
 from mesh.plan.bound import Column
@@ -41,16 +42,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mesh.functions.vectors import Mask
+    from mesh.operators.base import Timeline
     from mesh.plan.bound import BoundPattern, BoundQuery
 
 
 def used_columns(query: BoundQuery, pattern: BoundPattern) -> dict[int, list[Column]]:
     """For each step, the attributes that filters and the select clause need of its event."""
-    expressions = [output.expression for output in query.outputs]
+    expressions = query_expressions(query)
     expressions += [step.filter for step in pattern.steps if step.filter is not None]
-    expressions += [query.having] if query.having is not None else []
     found: dict[tuple[int, str], Column] = {}
-    for expression in [*expressions, *query.group_by]:
+    for expression in expressions:
         for column in columns_of(expression):
             found.setdefault((column.step, column.name), column)
     used = {
@@ -79,7 +80,7 @@ class _Batch:
     frames: Mapping[int, Frame]
 
 
-class Pattern:
+class ChainPattern:
     """The partial matches of one query, waiting at steps 1, 2 .."""
 
     def __init__(self, query: BoundQuery, pattern: BoundPattern) -> None:
@@ -109,11 +110,12 @@ class Pattern:
     def _schema_before(self, step: int) -> pa.Schema:
         return pa.schema([f for f in self.schema if int(f.name.split(".", 1)[0]) < step])
 
-    def process(self, inputs: Sequence[Events]) -> Events:
+    def process(self, inputs: Sequence[Events], timeline: Timeline) -> Events:
         """Events of the pattern's streams, a run for each, in order of first mention.
 
         Returns the matches: attributes of all steps, times and places of the last event.
         """
+        del timeline  # Nothing here waits for time alone.
         total = sum(len(events) for events in inputs)
         if not total:
             return no_events(self.schema)
@@ -138,13 +140,31 @@ class Pattern:
                     clock_ms[last],
                     order[last],
                     path[last],
-                    np.zeros(len(last), dtype=np.int64),
+                    last,
                     np.full(len(last), CURRENT, dtype=np.int8),
                     np.full(len(last), WHOLE, dtype=np.int64),
                     done,
                 )
             )
-        return join(results, self.schema)
+        return self._in_chunks(join(results, self.schema))
+
+    def _in_chunks(self, matches: Events) -> Events:
+        """Matches whose ``chunk`` is the event that completed them, with chunks as they go on.
+
+        Where a stream is read once each goes on by itself, else those of an event go together.
+        """
+        if not len(matches):
+            return matches
+        starts = np.zeros(len(matches), dtype=np.bool_)
+        starts[0] = True
+        for column in (matches.order, matches.clock_ms, matches.path):
+            starts[1:] |= column[1:] != column[:-1]
+        rises = np.ones(len(matches), dtype=np.bool_)
+        if self._stream_of.count(self._stream_of[-1]) > 1:
+            rises[1:] = matches.chunk[1:] != matches.chunk[:-1]
+        number = np.cumsum(rises)
+        first = np.maximum.accumulate(np.where(starts, np.arange(len(matches)), 0))
+        return replace(matches, chunk=number - number[first])
 
     def _runs(self, time_ms: Longs) -> list[tuple[int, int]]:
         """Cuts a batch whose events are so late that ``within`` looks backwards too."""
@@ -248,6 +268,13 @@ class Pattern:
         """The columns of ``matches``, by step and attribute."""
         names = self.schema.names
         return Frame(len(matches), {_key(name): matches.rows.column(name) for name in names})
+
+    def next_time(self) -> int | None:
+        """It has no timers."""
+        return None
+
+    def forget(self, instances: Longs) -> None:
+        """It is for queries outside of partitions."""
 
     def snapshot(self) -> State:
         """A piece for each chunk of waiting partial matches."""
