@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.model.types import AttributeType
+from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.operators.base import CURRENT, EXPIRED, Events, State, Timeline, join
 from mesh.operators.windows import WindowOperator, make_window
 from mesh.plan.bound import Column, Constant, Window
@@ -26,20 +26,15 @@ if TYPE_CHECKING:
 #: Where the reference engine's simulated clock begins.
 START_MS = 1_570_442_400_000
 DEFINITION = "define stream S (k string, v long, d double, t long);"
-SCHEMA = pa.schema(
-    [
-        pa.field("k", pa.string()),
-        pa.field("v", pa.int64()),
-        pa.field("d", pa.float64()),
-        pa.field("t", pa.int64()),
-    ]
-)
 _COLUMNS = {
     "k": AttributeType.STRING,
     "v": AttributeType.LONG,
     "d": AttributeType.DOUBLE,
     "t": AttributeType.LONG,
 }
+SCHEMA: pa.Schema = StreamSchema(
+    "S", tuple(Attribute(name, type) for name, type in _COLUMNS.items())
+).arrow
 #: A call of a query's callback: current events, expired events; each (time, attributes).
 Call = tuple[list[tuple[int, list[Any]]], list[tuple[int, list[Any]]]]
 
@@ -143,7 +138,9 @@ def drive(
     """All that ``window`` puts out."""
     every = list(sent(case.steps))
     ends = range(1, len(every) + 1) if cuts is None else [*sorted(set(cuts)), len(every)]
-    made, first, number = [], 0, 0
+    first, number = 0, 0
+    nothing, _ = events_of([], 0)
+    made = [window.process(nothing, Timeline(0, nothing.clock_ms, START_MS))]
     for end in ends:
         part = every[first:end]
         first = end

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from mesh.errors import MeshError
 from mesh.operators.windows.keyed import WindowOperator as WindowOperator  # noqa: TC001
 from mesh.operators.windows.plans import PLANS
-from mesh.operators.windows.plans import TimeWindow as TimeWindow
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -34,6 +34,8 @@ class Sink:
         self.time: list[int] = []
         #: Times of timers that were set, in order.
         self.alarms: list[int] = []
+        #: Whether what comes is the first of all, and comes as the window begins.
+        self.begins = False
 
     def emit(self, row: int, kind: int, time_ms: int) -> None:
         """Let a row go on, in the chunk that is made now."""
@@ -81,15 +83,16 @@ class PlainWindow:
     order in which they were set, one that is set to an earlier time with the one before it.
     """
 
-    is_batch = False
-
     def __init__(
         self,
         make: Callable[[], Content],
         columns: Callable[[pa.RecordBatch], Sequence[list[Any]]],
         schema: pa.Schema,
         timer_path: int,
+        *,
+        is_batch: bool = False,
     ) -> None:
+        self.is_batch = is_batch
         self._make = make
         self._columns = columns
         self._schema = schema
@@ -102,6 +105,7 @@ class PlainWindow:
         self._number = 0
         self._steps = 0
         self._before_ms = m.BEFORE_ALL
+        self._began_ms: int | None = None
         #: (order, clock, path, chunk) of the event or timer before.
         self._at = (-1, m.BEFORE_ALL, 0, 0)
         #: (order, clock, path) and number of the chunk that went out last.
@@ -111,6 +115,9 @@ class PlainWindow:
         """Let ``events`` in, and out what they and the timers drive out."""
         count = len(events)
         now_ms = timeline.now_ms
+        if self._began_ms is None:
+            # Known only if it is told so: time passes before the first event.
+            self._began_ms = m.BEFORE_ALL if len(timeline.clocks_ms) else now_ms
         if not count and (not self._heap or self._heap[0][0] > now_ms):
             self._before_ms = now_ms
             return self._made([])
@@ -135,6 +142,7 @@ class PlainWindow:
                 run.fire_before(order, clock, path)
             self._steps += 1
             self._at = (order, clock, path, chunk)
+            run.sink.begins = self._steps == 1 and clock == self._began_ms
             content = self._contents.get(instance)
             if content is None:
                 content = self._contents[instance] = self._make()
@@ -231,6 +239,7 @@ class PlainWindow:
             "number": self._number,
             "steps": self._steps,
             "now": self._before_ms,
+            "began": self._began_ms,
             "at": list(self._at),
             "last": [list(self._last[0]), self._last[1]],
         }
@@ -241,7 +250,7 @@ class PlainWindow:
         scalars: Any = state.scalars
         self._steps, self._number = scalars["steps"], scalars["number"]
         self._store.restore(state.pieces, scalars["store"])
-        self._before_ms = scalars["now"]
+        self._before_ms, self._began_ms = scalars["now"], scalars["began"]
         order, clock, path, chunk = scalars["at"]
         self._at = (order, clock, path, chunk)
         (last_order, last_clock, last_path), number = scalars["last"]
@@ -253,8 +262,6 @@ class PlainWindow:
         for instance, dumped in json.loads(piece.column("json")[0].as_py()):
             content = self._contents[instance] = self._make()
             content.load(dumped)
-
-    # What a run needs of it
 
 
 class _Run:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mesh.functions.cron import Cron
 from mesh.operators.windows import external_batch, sliding, tumbling
 from mesh.operators.windows import machine as m
+from mesh.operators.windows.cron import CronBatch
 from mesh.operators.windows.frequent import Frequent, LossyFrequent, keys_of
 from mesh.operators.windows.keyed import KeyedWindow, Plan, WindowOperator
 from mesh.operators.windows.plain import PlainWindow
@@ -158,9 +160,19 @@ def _session(window: Window, schema: pa.Schema, timer_path: int, expired: bool) 
     return PlainWindow(lambda: Sessions(gap, latency), keys, schema, timer_path)
 
 
+def _cron(window: Window, schema: pa.Schema, timer_path: int, expired: bool) -> WindowOperator:
+    (argument,) = window.arguments
+    assert isinstance(argument, Constant), "the planner takes no attribute here"
+    schedule = Cron(str(argument.value))
+    return PlainWindow(
+        lambda: CronBatch(schedule), lambda rows: [], schema, timer_path, is_batch=True
+    )
+
+
 #: By the window's name, what makes its operator.
 PLANS: dict[str, Maker] = {
     "batch": _keyed(_batch),
+    "cron": _cron,
     "delay": _keyed(_delay),
     "externalTime": _keyed(_external_time),
     "externalTimeBatch": _keyed(_external_time_batch),
@@ -174,9 +186,3 @@ PLANS: dict[str, Maker] = {
     "timeBatch": _keyed(_time_batch),
     "timeLength": _keyed(_time_length),
 }
-
-
-def TimeWindow(schema: pa.Schema, length_ms: int, timer_path: int) -> WindowOperator:
-    """``time(t)`` outside of a bound query."""
-    plan = Plan(sliding.time_loop, (length_ms,), sliding.LATEST + 1, sliding.LATEST_START)
-    return KeyedWindow(plan, schema, timer_path, expired=True)
