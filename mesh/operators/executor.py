@@ -205,7 +205,7 @@ class Executor:
             # The app starts: what makes events by itself begins to count.
             self._is_started = True
             start_ms = int(clocks_ms[0]) if count else known_ms
-            leaving += self._flow.run([], Timeline(0, clocks_ms[:0], start_ms))
+            leaving += self._flow.begin(Timeline(0, clocks_ms[:0], start_ms, self._playback))
         now_ms = max(last_ms, known_ms)
         timeline = Timeline(
             self._events, clocks_ms, last_ms if self._playback else now_ms, self._playback

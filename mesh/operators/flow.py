@@ -52,6 +52,10 @@ class Flow(Protocol):
     #: By channel that is read, the path of external events.
     roots: Mapping[str, int]
 
+    def begin(self, timeline: Timeline) -> list[Leaving]:
+        """Let all nodes know that it is the app's start."""
+        ...
+
     def run(self, entering: Sequence[tuple[str, Events]], timeline: Timeline) -> list[Leaving]:
         """Let external events in and time pass; a run of a channel has any path."""
         ...
@@ -73,6 +77,10 @@ class BulkFlow:
         self._paths = Paths(nodes)
         self.timers: Sequence[int] = self._paths.timers
         self.roots: Mapping[str, int] = self._paths.roots
+
+    def begin(self, timeline: Timeline) -> list[Leaving]:
+        """Let all nodes know that it is the app's start."""
+        return self.run([], timeline)
 
     def run(self, entering: Sequence[tuple[str, Events]], timeline: Timeline) -> list[Leaving]:
         """Let external events in and time pass."""
@@ -140,6 +148,13 @@ class StepFlow:
         self._ties = 0
         self.timers: Sequence[int] = range(len(nodes))
 
+    def begin(self, timeline: Timeline) -> list[Leaving]:
+        """Let all nodes know that it is the app's start."""
+        self._leaving, self._count = [], 0
+        for number in range(len(self._nodes)):
+            self._let_pass(number, timeline)
+        return self._leaving
+
     def run(self, entering: Sequence[tuple[str, Events]], timeline: Timeline) -> list[Leaving]:
         """Let external events in and time pass."""
         self._leaving, self._count = [], 0
@@ -152,7 +167,7 @@ class StepFlow:
             self._fire(here)
             root = np.full(len(events), self.roots[channel], dtype=np.int64)
             self._deliver(channel, replace(events, path=root), here)
-            self._deliver_later(number, here)
+            self._deliver_later(here)
             at = number + 1
         end = Timeline(
             timeline.first + len(timeline.clocks_ms),
@@ -183,12 +198,17 @@ class StepFlow:
             now_ms = here.now_ms if jumps else time_ms
             then = replace(here, now_ms=now_ms)
             node = self._nodes[number]
-            for channel, made in node.work.process({}, then):
-                self._hand_on(number, channel, made, 2 * here.first, then)
-            self._deliver_later(here.first, then)
+            self._let_pass(number, then)
             repeats += 1
             if repeats > _REPEATS_MAX and node.work.next_time() == time_ms:
                 raise AssertionError(f"a timer of {node.name} fires without an end")
+
+    def _let_pass(self, number: int, then: Timeline) -> None:
+        """Let time pass for one node."""
+        for channel, made in self._nodes[number].work.process({}, then):
+            for piece in self._pieces(number, channel, made, 2 * then.first):
+                self._deliver(channel, piece, then)
+        self._deliver_later(then)
 
     def _deliver(self, channel: str, events: Events, here: Timeline) -> None:
         """Hand events to the readers of a channel, and what these make to theirs, depth first."""
@@ -227,10 +247,6 @@ class StepFlow:
         self._leaving.append(Leaving(channel, place, events))
         self._count += len(events)
 
-    def _hand_on(self, number: int, channel: str, made: Events, order: int, here: Timeline) -> None:
-        for piece in self._pieces(number, channel, made, order):
-            self._deliver(channel, piece, here)
-
     def _pieces(self, number: int, channel: str, made: Events, order: int) -> list[Events]:
         """What was made, chunk by chunk; what belongs behind everything of this cause waits."""
         if not len(made):
@@ -248,7 +264,7 @@ class StepFlow:
             heappush(self._later, (*place, channel, piece))
         return now
 
-    def _deliver_later(self, number: int, here: Timeline) -> None:
+    def _deliver_later(self, here: Timeline) -> None:
         while self._later:
             *_, channel, piece = heappop(self._later)
             self._deliver(channel, piece, here)
