@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mesh.operators.base import State, part, prefixed
+import numpy as np
+
+from mesh.language.syntax import EventKind, RateKind
+from mesh.operators.base import WHOLE, State, part, prefixed
+from mesh.operators.outputs import output_schema
+from mesh.operators.rates import make_rate
 from mesh.operators.selector import Selector
+from mesh.operators.snapshots import Snapshots
 
 if TYPE_CHECKING:
     from mesh.operators.base import Events, Longs, Timeline
     from mesh.operators.expressions import Frame
+    from mesh.operators.rates import Rate
     from mesh.plan.bound import BoundQuery
 
 
@@ -17,31 +24,74 @@ class Results:
     """The select clause of ``query`` with all that follows it, up to what becomes of its output.
 
     ``windowed``: whether events expire; ``batch``: whether they come from a batch window;
-    ``timer_path``: the way of the query's own timers.
+    ``timer_path``: the way of the query's own timers; ``partitioned``: whether there is one of the
+    query for each partition instance, each of which begins with its first event.
     """
 
-    def __init__(self, query: BoundQuery, windowed: bool, batch: bool, timer_path: int) -> None:
-        self._selector = Selector(query, windowed, batch)
+    def __init__(
+        self,
+        query: BoundQuery,
+        windowed: bool,
+        batch: bool,
+        timer_path: int,
+        *,
+        partitioned: bool = False,
+    ) -> None:
+        self._rate: Rate | None = None
+        self._grouping = query.rate is not None and bool(query.group_by)
+        snapshots = query.rate is not None and query.rate.kind is RateKind.SNAPSHOT
+        # A snapshot follows what comes into the window and leaves it, event by event.
+        self._selector = Selector(
+            query,
+            windowed,
+            batch and not snapshots,
+            kind=EventKind.ALL if snapshots else None,
+            grouping=self._grouping,
+        )
+        self._begins = not partitioned
+        if query.rate is not None:
+            schema = output_schema(query).arrow
+            if snapshots:
+                self._rate = Snapshots(query, schema, windowed, timer_path)
+            else:
+                self._rate = make_rate(query.rate, schema, self._grouping, timer_path)
 
     def process(self, frame: Frame, events: Events, timeline: Timeline) -> Events:
         """The output of ``events``, whose attributes are in ``frame``, and of timers due.
 
         Kinds are kept: what left a window is ``EXPIRED``.
         """
-        return self._selector.process(frame, events)
+        rate = self._rate
+        if rate is None:
+            return self._selector.process(frame, events)
+        if self._begins:
+            # The first call is the start of the app.
+            self._begins = False
+            rate.begin(np.array([WHOLE]), np.array([timeline.now_ms]))
+        rate.begin(events.instance, events.clock_ms)
+        made = self._selector.process(frame, events)
+        groups = self._selector.groups if self._grouping else np.zeros(len(made), dtype=np.int64)
+        return rate.process(made, groups, timeline)
 
     def next_time(self) -> int | None:
         """When the next timer is due."""
-        return None
+        return None if self._rate is None else self._rate.next_time()
 
     def forget(self, instances: Longs) -> None:
         """Drop what is kept for partition ``instances``."""
-        self._selector.forget(instances)
+        groups = self._selector.forget(instances)
+        if self._rate is not None:
+            self._rate.forget(instances, groups)
 
     def snapshot(self) -> State:
         """Aggregates, and what waits to be put out."""
-        return prefixed({"select": self._selector.snapshot()})
+        rate = State() if self._rate is None else self._rate.snapshot()
+        own = State({}, {"begins": self._begins})
+        return prefixed({"select": self._selector.snapshot(), "rate": rate, "own": own})
 
     def restore(self, state: State) -> None:
         """Take over what ``snapshot`` gave."""
+        self._begins = bool(part(state, "own").scalars["begins"])
         self._selector.restore(part(state, "select"))
+        if self._rate is not None:
+            self._rate.restore(part(state, "rate"))

@@ -192,8 +192,6 @@ def _check_query(query: BoundQuery) -> None:
     for order in query.order_by:
         if order.column.type is AttributeType.OBJECT:
             raise not_supported("order by an object", order.position)
-    if query.rate is not None:
-        raise not_supported("output rates (output .. every)", query.rate.position)
     action = query.action
     if isinstance(action, Delete | Update):
         _check_condition(action.on, "the condition of a table's rows")

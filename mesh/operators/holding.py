@@ -1,0 +1,160 @@
+"""What limits of the output rate are made of: what is held back, timers of instances, chunks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.operators.base import Events, State, join, no_events
+from mesh.operators.hashing import more_rows
+
+if TYPE_CHECKING:
+    from mesh.operators.base import Longs, Timeline
+
+#: When an instance begins that has not begun.
+NEVER = int(np.iinfo(np.int64).min)
+
+
+class Births:
+    """When each instance began, and as the how manieth: its timers count from there."""
+
+    def __init__(self) -> None:
+        self._start_ms: Longs = np.empty(0, dtype=np.int64)
+        self._number: Longs = np.empty(0, dtype=np.int64)
+        self._count = 0
+
+    def note(self, instance: Longs, clock_ms: Longs) -> None:
+        """Events of ``instance`` have come at ``clock_ms``, of which some may be their first."""
+        if not len(instance):
+            return
+        known = len(self._start_ms)
+        highest = int(instance.max()) + 1
+        if highest > known:
+            self._start_ms = more_rows(self._start_ms, highest)
+            self._number = more_rows(self._number, highest)
+            self._start_ms[known:] = NEVER
+        new = np.flatnonzero(self._start_ms[instance] == NEVER)
+        if len(new):
+            found, first = np.unique(instance[new], return_index=True)
+            in_turn = np.argsort(first)
+            found, first = found[in_turn], first[in_turn]
+            self._start_ms[found] = clock_ms[new[first]]
+            self._number[found] = self._count + np.arange(len(found))
+            self._count += len(found)
+
+    def after(self, instance: Longs, clock_ms: Longs, every_ms: int) -> Longs:
+        """The first tick of each one's timer behind ``clock_ms``."""
+        start_ms = self._start_ms[instance]
+        return start_ms + ((clock_ms - start_ms) // every_ms + 1) * every_ms
+
+    def turn(self, instance: Longs) -> Longs:
+        """Which one's timer comes first of those that are due at one instant."""
+        return self._number[instance]
+
+    def forget(self, instances: Longs) -> None:
+        """Be as if ``instances`` had never begun."""
+        self._start_ms[instances[instances < len(self._start_ms)]] = NEVER
+
+    def snapshot(self) -> State:
+        """All instances."""
+        live = np.flatnonzero(self._start_ms != NEVER)
+        live = live[np.argsort(self._number[live])]
+        rows = {"instance": live, "start_ms": self._start_ms[live], "number": self._number[live]}
+        return State({f"births-{self._count}-{len(live)}": pa.RecordBatch.from_pydict(rows)})
+
+    def restore(self, state: State) -> None:
+        """Take over all instances."""
+        self.__init__()  # type: ignore[misc]  # back to the beginning
+        ((name, piece),) = state.pieces.items()
+        self._count = int(name.split("-")[1])
+        instance: Any
+        start_ms: Any
+        number: Any
+        instance, start_ms, number = (column.to_numpy() for column in piece.columns)
+        size = int(instance.max(initial=-1)) + 1
+        self._start_ms = np.full(size, NEVER, dtype=np.int64)
+        self._number = np.zeros(size, dtype=np.int64)
+        self._start_ms[instance], self._number[instance] = start_ms, number
+
+
+class Held:
+    """Events that wait, in the order they came, each with its group."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self.events = no_events(schema)
+        self.groups: Longs = np.empty(0, dtype=np.int64)
+        #: Events that have come so far.
+        self.rows = 0
+
+    def add(self, events: Events, groups: Longs) -> None:
+        """Put ``events`` behind the others."""
+        if len(events):
+            self.rows += len(events)
+            self.events = join([self.events, events], self._schema)
+            self.groups = np.concatenate([self.groups, groups])
+
+    def keep(self, places: Longs) -> None:
+        """Drop all but those at ``places``."""
+        self.events, self.groups = self.events.take(places), self.groups[places]
+
+    def take(self) -> tuple[Events, Longs]:
+        """All of them, and nothing is left."""
+        taken = self.events, self.groups
+        self.events, self.groups = no_events(self._schema), np.empty(0, dtype=np.int64)
+        return taken
+
+    def snapshot(self) -> State:
+        """One piece."""
+        events = self.events
+        columns = {
+            name: pa.array(getattr(events, name))
+            for name in ("time_ms", "clock_ms", "order", "path", "chunk", "kind", "instance")
+        }
+        arrays = [*columns.values(), pa.array(self.groups), *events.rows.columns]
+        names = [f"#{name}" for name in (*columns, "group")] + self._schema.names
+        piece = pa.RecordBatch.from_arrays(arrays, names=names)
+        return State({f"held-{self.rows}-{len(events)}": piece}, {"rows": self.rows})
+
+    def restore(self, state: State) -> None:
+        """Take it over."""
+        scalars: Any = state.scalars
+        self.rows = scalars["rows"]
+        (piece,) = state.pieces.values()
+        own: Any = [column.to_numpy() for column in piece.columns[:8]]
+        time_ms, clock_ms, order, path, chunk, kind, instance, self.groups = own
+        rows = pa.RecordBatch.from_arrays(piece.columns[8:], schema=self._schema)
+        self.events = Events(time_ms, clock_ms, order, path, chunk, kind, instance, rows)
+
+
+def pieces(events: Events, cause: Longs) -> Events:
+    """``events`` with the numbers of chunks: one for each ``cause``, from 0 on in each instant."""
+    if not len(events):
+        return events
+    new = np.ones(len(events), dtype=np.bool_)
+    new[1:] = cause[1:] != cause[:-1]
+    moved = np.ones(len(events), dtype=np.bool_)
+    moved[1:] = False
+    for column in (events.order, events.clock_ms, events.path):
+        moved[1:] |= column[1:] != column[:-1]
+    count = np.cumsum(new)
+    base = np.maximum.accumulate(np.where(moved, count, 0))
+    return replace(events, chunk=count - base)
+
+
+def ticked(events: Events, due_ms: Longs, timer_path: int, timeline: Timeline) -> Events:
+    """``events`` as ticks at ``due_ms`` put them out, those of an instance at a time."""
+    made = replace(
+        events,
+        clock_ms=due_ms,
+        order=timeline.timer_order(due_ms),
+        path=np.full(len(events), timer_path, dtype=np.int64),
+    )
+    if not len(made):
+        return made
+    new = np.zeros(len(made), dtype=np.bool_)
+    new[1:] = (due_ms[1:] != due_ms[:-1]) | (events.instance[1:] != events.instance[:-1])
+    return pieces(made, np.cumsum(new))

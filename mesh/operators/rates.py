@@ -1,0 +1,334 @@
+"""``output all|first|last every ..``: how often a query puts something out.
+
+Each partition instance has a limit of its own.  One by number counts what goes on of the query,
+current and expired events alike; ``all`` and ``last`` hold a block back until it is full.  One by
+time has a timer from the start of the app, or of the instance, on, which comes before everything
+else of its instant.  ``first`` by time has none: it lets an event go when that much time has passed
+since the one before.  With ``group by``, ``last`` gives the last event of each group, in the order
+in which the groups came, and ``first`` counts for each group by itself; a held-back event keeps its
+own time.
+
+Source: observed on Siddhi 5.1.7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numba import njit
+
+from mesh.language.syntax import RateKind
+from mesh.operators.base import State
+from mesh.operators.hashing import more_rows
+from mesh.operators.holding import Births, Held, pieces, ticked
+
+if TYPE_CHECKING:
+    from mesh.operators.base import Events, Longs, Timeline
+    from mesh.plan.bound import BoundRate
+
+
+class Rate(Protocol):
+    """The limit of one query's output."""
+
+    def begin(self, instance: Longs, clock_ms: Longs) -> None:
+        """Each ``instance`` begins at its first ``clock_ms``, unless it has begun before."""
+        ...
+
+    def process(self, events: Events, groups: Longs, timeline: Timeline) -> Events:
+        """Take what goes on, each event with its group, and return what goes out."""
+        ...
+
+    def next_time(self) -> int | None:
+        """When something would go out by itself."""
+        ...
+
+    def forget(self, instances: Longs, groups: Longs) -> None:
+        """Drop ``instances``, whose groups are ``groups``."""
+        ...
+
+    def snapshot(self) -> State:
+        """What is held back."""
+        ...
+
+    def restore(self, state: State) -> None:
+        """Take over what ``snapshot`` gave."""
+        ...
+
+
+def make_rate(rate: BoundRate, schema: pa.Schema, grouped: bool, timer_path: int) -> Rate:
+    """The limit ``rate``, which is no snapshot, of rows in ``schema``."""
+    if rate.kind is RateKind.FIRST:
+        return First(rate.every, rate.is_by_time, grouped)
+    last = rate.kind is RateKind.LAST
+    if rate.is_by_time:
+        return TimeBlocks(schema, rate.every, last, grouped, timer_path)
+    return CountBlocks(schema, rate.every, last, grouped)
+
+
+# The first of so many, or of so long
+
+
+@njit(cache=True)
+def _first_by_count(keys: Any, every: int, counts: Any, going: Any) -> None:
+    for row in range(len(keys)):
+        key = keys[row]
+        going[row] = counts[key] == 0
+        counts[key] += 1
+        if counts[key] == every:
+            counts[key] = 0
+
+
+@njit(cache=True)
+def _first_by_time(keys: Any, clock_ms: Any, every: int, since: Any, going: Any) -> None:
+    """``since``: when an event went last, plus one; 0 for never."""
+    for row in range(len(keys)):
+        key = keys[row]
+        if since[key] == 0 or clock_ms[row] - (since[key] - 1) >= every:
+            going[row] = True
+            since[key] = clock_ms[row] + 1
+
+
+class First:
+    """``output first every ..``, of each group or instance: nothing is held back."""
+
+    def __init__(self, every: int, by_time: bool, grouped: bool) -> None:
+        self._every = every
+        self._by_time = by_time
+        self._grouped = grouped
+        #: By group or instance: events since the last that went, or its time plus one.
+        self._marks: Longs = np.zeros(0, dtype=np.int64)
+        self._rows = 0
+
+    def begin(self, instance: Longs, clock_ms: Longs) -> None:
+        """Nothing depends on it."""
+
+    def process(self, events: Events, groups: Longs, timeline: Timeline) -> Events:
+        """The events that are first; what came together goes together."""
+        if not len(events):
+            return events
+        keys = groups if self._grouped else events.instance
+        self._marks = more_rows(self._marks, int(keys.max()) + 1)
+        self._rows += len(events)
+        going = np.zeros(len(events), dtype=np.bool_)
+        if self._by_time:
+            _first_by_time(keys, events.clock_ms, self._every, self._marks, going)
+        else:
+            _first_by_count(keys, self._every, self._marks, going)
+        return events.where(going)
+
+    def next_time(self) -> int | None:
+        """Nothing goes out by itself."""
+        return None
+
+    def forget(self, instances: Longs, groups: Longs) -> None:
+        """Count from the beginning in these."""
+        keys = groups if self._grouped else instances
+        self._marks[keys[keys < len(self._marks)]] = 0
+        self._rows += 1
+
+    def snapshot(self) -> State:
+        """The counts, or times."""
+        used = int(np.flatnonzero(self._marks).max(initial=-1)) + 1
+        piece = pa.RecordBatch.from_pydict({"marks": self._marks[:used].copy()})
+        return State({f"marks-{self._rows}": piece}, {"rows": self._rows})
+
+    def restore(self, state: State) -> None:
+        """Take over the counts, or times."""
+        scalars: Any = state.scalars
+        self._rows = scalars["rows"]
+        (piece,) = state.pieces.values()
+        marks: Any = piece.column(0).to_numpy()
+        self._marks = marks.copy()
+
+
+# All of a block, or the last
+
+
+def _last_places(keys: list[Longs]) -> Longs:
+    """Of rows alike in ``keys`` the last one, at the place of the first: where each row is."""
+    order = np.lexsort(keys[::-1])
+    begins = np.zeros(len(order), dtype=np.bool_)
+    begins[:1] = True
+    for key in keys:
+        begins[1:] |= key[order][1:] != key[order][:-1]
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], len(order)) - 1
+    # Rows alike stand in the order they came.
+    places: Longs = order[last][np.argsort(order[first], kind="stable")]
+    return places
+
+
+def _ranks(instance: Longs) -> tuple[Longs, Longs]:
+    """How many of the same come before each, and the order that puts the same together."""
+    order = np.argsort(instance, kind="stable")
+    ordered = instance[order]
+    begins = np.ones(len(order), dtype=np.bool_)
+    begins[1:] = ordered[1:] != ordered[:-1]
+    starts = np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
+    ranks = np.empty(len(order), dtype=np.int64)
+    ranks[order] = np.arange(len(order)) - starts
+    return ranks, order
+
+
+class CountBlocks:
+    """``output all|last every n events``: a block goes out with the event that fills it."""
+
+    def __init__(self, schema: pa.Schema, every: int, last: bool, grouped: bool) -> None:
+        self._every = every
+        self._last = last
+        self._grouped = grouped
+        self._held = Held(schema)
+        #: By instance, events in the block that is not full.
+        self._counts: Longs = np.zeros(0, dtype=np.int64)
+
+    def begin(self, instance: Longs, clock_ms: Longs) -> None:
+        """Nothing depends on it."""
+
+    def process(self, events: Events, groups: Longs, timeline: Timeline) -> Events:
+        """The blocks that ``events`` fill, each as a chunk."""
+        if not len(events):
+            return events
+        kept = len(self._held.events)
+        self._counts = more_rows(self._counts, int(events.instance.max()) + 1)
+        ranks, order = _ranks(events.instance)
+        ranks += self._counts[events.instance]
+        blocks = ranks // self._every
+        # The event that fills each block, by (instance, block), and which blocks are full.
+        fills = (ranks + 1) % self._every == 0
+        filled = order[fills[order]]
+        came = np.bincount(events.instance, minlength=len(self._counts))
+        self._counts = (self._counts + came) % self._every
+        self._held.add(events, groups)
+        held, held_groups = self._held.take()
+        block = np.concatenate([np.zeros(kept, dtype=np.int64), blocks])
+
+        cause = _cause(held.instance, block, events.instance[filled], blocks[filled], filled)
+        if self._last:
+            keys = [held.instance, block]
+            if self._grouped:
+                keys.append(held_groups)
+            places = _last_places(keys)
+        else:
+            places = np.arange(len(held))
+        waits = places[cause[places] < 0]
+        going = places[cause[places] >= 0]
+        going = going[np.argsort(cause[going], kind="stable")]
+        self._held.events, self._held.groups = held, held_groups
+        self._held.keep(waits)
+        by = cause[going]
+        made = replace(
+            held.take(going),
+            clock_ms=events.clock_ms[by],
+            order=events.order[by],
+            path=events.path[by],
+        )
+        return pieces(made, by)
+
+    def next_time(self) -> int | None:
+        """Nothing goes out by itself."""
+        return None
+
+    def forget(self, instances: Longs, groups: Longs) -> None:
+        """Drop what is held back of ``instances``."""
+        self._counts[instances[instances < len(self._counts)]] = 0
+        self._held.keep(np.flatnonzero(~np.isin(self._held.events.instance, instances)))
+        self._held.rows += 1
+
+    def snapshot(self) -> State:
+        """Blocks that are not full."""
+        held = self._held.snapshot()
+        counts = pa.RecordBatch.from_pydict({"counts": self._counts.copy()})
+        return State({**held.pieces, f"counts-{self._held.rows}": counts}, held.scalars)
+
+    def restore(self, state: State) -> None:
+        """Take over the blocks."""
+        stored = dict(state.pieces)
+        name = next(name for name in stored if name.startswith("counts-"))
+        counts: Any = stored.pop(name).column(0).to_numpy()
+        self._counts = counts.copy()
+        self._held.restore(State(stored, state.scalars))
+
+
+def _cause(
+    instance: Longs, block: Longs, full_instance: Longs, full_block: Longs, filled: Longs
+) -> Longs:
+    """For each row the event that fills its block, -1 where none does."""
+    base = int(max(block.max(initial=0), full_block.max(initial=0))) + 1
+    known = full_instance * base + full_block
+    order = np.argsort(known)
+    known, filled = known[order], filled[order]
+    asked = instance * base + block
+    if not len(known):
+        return np.full(len(asked), -1, dtype=np.int64)
+    at = np.minimum(np.searchsorted(known, asked), len(known) - 1)
+    cause: Longs = np.where(known[at] == asked, filled[at], -1)
+    return cause
+
+
+class TimeBlocks:
+    """``output all|last every t``: what has come goes out with the next tick of the timer."""
+
+    def __init__(
+        self, schema: pa.Schema, every_ms: int, last: bool, grouped: bool, timer_path: int
+    ) -> None:
+        self._every_ms = every_ms
+        self._last = last
+        self._grouped = grouped
+        self._timer_path = timer_path
+        self._held = Held(schema)
+        self.births = Births()
+
+    def begin(self, instance: Longs, clock_ms: Longs) -> None:
+        """Timers count from there."""
+        self.births.note(instance, clock_ms)
+
+    def _due(self) -> Longs:
+        held = self._held.events
+        return self.births.after(held.instance, held.clock_ms, self._every_ms)
+
+    def process(self, events: Events, groups: Longs, timeline: Timeline) -> Events:
+        """What the ticks up to now let go, a chunk for each instance."""
+        self._held.add(events, groups)
+        if not len(self._held.events):
+            return self._held.events
+        due_ms = self._due()
+        held, held_groups = self._held.take()
+        places = np.arange(len(held))
+        if self._last:
+            keys = [held.instance, due_ms]
+            if self._grouped:
+                keys.append(held_groups)
+            places = _last_places(keys)
+        self._held.events, self._held.groups = held, held_groups
+        self._held.keep(places[due_ms[places] > timeline.now_ms])
+        going = places[due_ms[places] <= timeline.now_ms]
+        turn = self.births.turn(held.instance[going])
+        going = going[np.lexsort((turn, due_ms[going]))]
+        return ticked(held.take(going), due_ms[going], self._timer_path, timeline)
+
+    def next_time(self) -> int | None:
+        """The tick that lets go what came first."""
+        if not len(self._held.events):
+            return None
+        return int(self._due().min())
+
+    def forget(self, instances: Longs, groups: Longs) -> None:
+        """Drop what is held back of ``instances``, and their timers."""
+        self._held.keep(np.flatnonzero(~np.isin(self._held.events.instance, instances)))
+        self._held.rows += 1
+        self.births.forget(instances)
+
+    def snapshot(self) -> State:
+        """What waits, and when timers began."""
+        held, births = self._held.snapshot(), self.births.snapshot()
+        return State({**held.pieces, **births.pieces}, held.scalars)
+
+    def restore(self, state: State) -> None:
+        """Take it over."""
+        births = {n: p for n, p in state.pieces.items() if n.startswith("births-")}
+        self.births.restore(State(births))
+        held = {n: p for n, p in state.pieces.items() if n not in births}
+        self._held.restore(State(held, state.scalars))
