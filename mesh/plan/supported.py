@@ -249,13 +249,17 @@ def _check_handler(handler: BoundHandler) -> None:
 def _check_window(window: Window) -> None:
     if window.name not in _WINDOWS:
         raise not_supported(f"windows of kind {window.name}", window.position)
-    (length,) = window.arguments
-    if not isinstance(length, Constant) or not isinstance(length.value, int) or length.value < 0:
-        raise not_supported(
-            "a window of a time shorter than nothing",
-            length.position,
-            hint="Write #window.time(2 min), or milliseconds: #window.time(120000).",
-        )
+    if window.fails is not None:
+        raise not_supported("a window that never works", window.position, hint=window.fails)
+    if window.name in ("time", "delay", "timeLength"):
+        length = window.arguments[0]
+        value = length.value if isinstance(length, Constant) else None
+        if not isinstance(value, int) or value < 0:
+            raise not_supported(
+                "a window of a time shorter than nothing",
+                length.position,
+                hint="Write #window.time(2 min), or milliseconds: #window.time(120000).",
+            )
 
 
 def _check_pattern(source: BoundPattern) -> None:

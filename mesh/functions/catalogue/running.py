@@ -56,4 +56,21 @@ RUNNING_STREAM_FUNCTIONS: Final = frozenset(
     }
 )
 #: The same of windows, whose names are their own.
-RUNNING_WINDOWS: Final = frozenset({"time"})
+RUNNING_WINDOWS: Final = frozenset(
+    {
+        "batch",
+        "cron",
+        "delay",
+        "externalTime",
+        "externalTimeBatch",
+        "frequent",
+        "length",
+        "lengthBatch",
+        "lossyFrequent",
+        "session",
+        "sort",
+        "time",
+        "timeBatch",
+        "timeLength",
+    }
+)
