@@ -24,4 +24,7 @@ def java_text(value: np.floating[Any] | float) -> str:
     if size == 0 or 1e-3 <= size < 1e7:
         return np.format_float_positional(value, unique=True, trim="0")
     mantissa, exponent = np.format_float_scientific(value, unique=True, trim="0").split("e")
+    if mantissa.endswith(".0"):
+        # Two digits are shown always, and then the nearest two: 4.9E-324.
+        mantissa, exponent = f"{float(value):.1e}".split("e")
     return f"{mantissa}E{int(exponent)}"
