@@ -203,3 +203,20 @@ def test_log_writes_each_event(caplog: pytest.LogCaptureFixture) -> None:
     assert len(made) == 4
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 4
     assert caplog.messages[1].startswith("null, StreamEvent{ timestamp=0, data=[null, NaN, null")
+
+
+def test_uuids_are_the_same_however_the_events_are_cut() -> None:
+    app = bind(parse(f"{STREAM}from S select UUID() as u insert into Out;"))
+    evaluate = compile_expression(app.queries[0].outputs[0].expression)
+    rows = pa.RecordBatch.from_pylist(ROWS * 25, app.stream("S").arrow)
+    events = events_of(rows)
+    # Arrays of five events each: those of one array are told apart by their places in it.
+    events.order[:] = 2 * (np.arange(100) // 5) + 1
+
+    def made(start: int, stop: int) -> list[Any]:
+        return python_values(evaluate(Frame.of_events(events.slice(start, stop))))
+
+    whole = made(0, 100)
+    assert len(set(whole)) == 100
+    for cut in (5, 40, 95):
+        assert made(0, cut) + made(cut, 100) == whole
