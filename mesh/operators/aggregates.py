@@ -65,6 +65,10 @@ class Columns:
         for name, array in self.arrays.items():
             self.arrays[name] = more_rows(array, groups)
 
+    def clear(self) -> None:
+        """Drop all rows."""
+        self.arrays = {name: array[:0].copy() for name, array in self.arrays.items()}
+
     def forget(self, groups: Longs) -> None:
         """Put ``groups`` back to what they were at first."""
         for array in self.arrays.values():
@@ -156,7 +160,7 @@ def _sum(
                 counts[group] -= 1
                 totals[group] -= values[row]
         out[row] = totals[group]
-        if counts[group] <= 0:
+        if counts[group] == 0:
             none[row] = True
             some = True
     return some
@@ -186,7 +190,7 @@ def _average(
             else:
                 counts[group] -= 1
                 totals[group] -= values[row]
-        if counts[group] <= 0:
+        if counts[group] == 0:
             none[row] = True
             some = True
         else:

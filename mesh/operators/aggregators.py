@@ -182,6 +182,7 @@ class _Resets:
     def restore(self, versions: Any, state: State) -> None:
         """Take over the pieces; ``seen`` is in the pages of groups."""
         self.ever = False
+        self.resets.clear()
         for start, piece in self.pages.restore(versions, state).items():
             self.ever = True
             self.resets.grow(start + len(piece))
@@ -331,6 +332,8 @@ class Aggregators:
             {start: piece.select(_keys(piece)).columns for start, piece in pages.items()},
             np.array(scalars["free"], dtype=np.int64),
         )
+        for _, columns in self._columns():
+            columns.clear()
         self._grow(len(self.groups))
         for start, piece in pages.items():
             for name, columns in self._columns():

@@ -14,7 +14,7 @@ import pyarrow as pa
 from mesh.functions.vectors import Vector, dtype_of
 from mesh.model.types import AttributeType
 from mesh.operators.base import RESET
-from mesh.operators.hashing import Rows, Texts
+from mesh.operators.hashing import Rows, Texts, more_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,6 +40,8 @@ class Groups:
         self._rows = Rows(len(types) + 2)
         self._texts = [Texts() if t is AttributeType.STRING else None for t in types]
         self._instances = 0
+        #: For a single column of texts outside of partitions: by text, its group plus one.
+        self._direct: Longs = np.zeros(0, dtype=np.int64)
 
     def __len__(self) -> int:
         return self._rows.count if self._types else self._instances
@@ -55,7 +57,27 @@ class Groups:
         if not self._types:
             self._instances = max(self._instances, int(instance.max(initial=-1)) + 1)
             return np.where(resets, -1, instance) if resets.any() else instance
-        rows = np.empty((length, len(keys) + 2), dtype=np.int64)
+        (texts, *_) = self._texts
+        if len(keys) == 1 and texts is not None and self._nulls_are_text and not instance.any():
+            return self._number_texts(keys[0], texts, resets)
+        return self._number_rows(keys, instance, resets)
+
+    def _number_texts(self, key: Vector, texts: Texts, resets: Bools) -> Longs:
+        codes = texts.number(key.values.fill_null("null"))
+        self._direct = more_rows(self._direct, len(texts))
+        numbers: Longs = self._direct[codes]
+        numbers -= 1
+        new = np.flatnonzero(numbers < 0)
+        if len(new):
+            rows = np.zeros((len(new), 3), dtype=np.int64)
+            rows[:, 2] = codes[new]
+            found = self._rows.number(rows, resets[new])
+            numbers[new] = found
+            self._direct[codes[new[found >= 0]]] = found[found >= 0] + 1
+        return np.where(resets, -1, numbers) if resets.any() else numbers
+
+    def _number_rows(self, keys: Sequence[Vector], instance: Longs, resets: Bools) -> Longs:
+        rows = np.empty((len(instance), len(keys) + 2), dtype=np.int64)
         rows[:, 0] = instance
         rows[:, 1] = 0
         for column, (key, texts) in enumerate(zip(keys, self._texts, strict=True)):
@@ -107,6 +129,7 @@ class Groups:
         gone: Longs = np.flatnonzero(np.isin(self.instance_of(0, len(self)), instances))
         if len(gone):
             self._rows.forget(gone)
+            self._direct[:] = 0
         return gone
 
     @property
@@ -137,6 +160,7 @@ class Groups:
             return
         rows = np.zeros((self._instances, len(self._types) + 2), dtype=np.int64)
         self._texts = [Texts() if t is AttributeType.STRING else None for t in self._types]
+        self._direct = np.zeros(0, dtype=np.int64)
         for start, (instances, *columns) in pages.items():
             part = rows[start : start + len(instances)]
             part[:, 0] = instances.to_numpy()

@@ -52,7 +52,7 @@ def _number_rows(
             continue
         slot = _hash_row(rows, at) & mask
         while True:
-            number = slots[slot] - 1
+            number: Any = np.int64(slots[slot]) - 1
             if number < 0:
                 if freed:
                     freed -= 1
@@ -88,12 +88,12 @@ def _enter_rows(slots: Any, keys: Any, live: Any) -> None:
             slots[slot] = number + 1
 
 
-def slots_for(count: int) -> Longs:
+def slots_for(count: int) -> Any:
     """An empty table for ``count`` entries."""
     length = _SLOTS_MIN
     while length < 2 * count:
         length *= 2
-    return np.zeros(length, dtype=np.int64)
+    return np.zeros(length, dtype=np.int32)
 
 
 def more_rows(array: Any, length: int) -> Any:
@@ -127,7 +127,7 @@ class Rows:
         needed = self.count + len(rows)
         self.keys = more_rows(self.keys, needed)
         if len(self._slots) < 2 * needed:
-            self._build(2 * needed)
+            self._build(needed)
         out = np.empty(len(rows), dtype=np.int64)
         self.count, self._freed = _number_rows(
             rows, skip, self._slots, self.keys, self.count, self._free, self._freed, out
@@ -181,7 +181,7 @@ def _number_texts(
         start, stop = np.int64(offsets[first + row]), np.int64(offsets[first + row + 1])
         slot = _hash_bytes(data, start, stop) & mask
         while True:
-            number = slots[slot] - 1
+            number: Any = np.int64(slots[slot]) - 1
             if number < 0:
                 number = count
                 count += 1
@@ -241,7 +241,7 @@ class Texts:
         size = int(starts[first + len(texts)]) - int(starts[first])
         self._arena = more_rows(self._arena, int(self._ends[self._count]) + size)
         if len(self._slots) < 2 * needed:
-            self._slots = slots_for(2 * needed)
+            self._slots = slots_for(needed)
             _enter_texts(self._slots, self._ends, self._arena, self._count)
         out = np.empty(len(texts), dtype=np.int64)
         self._count = _number_texts(
