@@ -134,27 +134,32 @@ class Entrance:
             for channel, events in runs
             if channel in self._keys
         ]
-        alive = list(self._numbers.values())
-        born = self._number_new(keyed)
+        has_others = len(keyed) < len(runs)
+        alive = list(self._numbers.values()) if has_others else []
+        known = [self._known(part) for part in keyed]
+        born = self._number_new(keyed, known)
+        if born:
+            known = [self._known(part) for part in keyed]
         made: Made = []
-        for part in keyed:
-            self._note_use(part)
-            made.append((self._channels[part.channel], self._divided(part)))
+        for part, numbers in zip(keyed, known, strict=True):
+            self._note_use(part, numbers)
+            made.append((self._channels[part.channel], _divided(part, numbers)))
         for channel, events in runs:
             if channel not in self._keys:
                 made.append((self._channels[channel], _to_all(events, alive, born)))
         self._forget_idle(timeline.now_ms)
         return made
 
-    def _number_new(self, keyed: Sequence[_Keyed]) -> list[tuple[_Place, int]]:
+    def _number_new(
+        self, keyed: Sequence[_Keyed], known: Sequence[Longs]
+    ) -> list[tuple[_Place, int]]:
         """Give numbers to keys that are new, in the order in which they came; where, and which."""
         first: dict[str, _Place] = {}
-        for part in keyed:
-            codes, at = np.unique(part.code, return_index=True)
-            for code, place in zip(codes.tolist(), at.tolist(), strict=True):
+        for part, numbers in zip(keyed, known, strict=True):
+            rows = np.flatnonzero(numbers[part.code] < 0) if part.texts else part.row
+            codes, at = np.unique(part.code[rows], return_index=True)
+            for code, place in zip(codes.tolist(), rows[at].tolist(), strict=True):
                 text = part.texts[code]
-                if text in self._numbers:
-                    continue
                 here = (*_place(part.events, int(part.row[place])), place)
                 if text not in first or here < first[text]:
                     first[text] = here
@@ -165,15 +170,12 @@ class Entrance:
             self._next += 1
         return born
 
-    def _divided(self, part: _Keyed) -> Events:
-        numbers = np.array([self._numbers.get(text, -1) for text in part.texts], dtype=np.int64)
-        instance = numbers[part.code] if len(numbers) else part.code
-        events = part.events
-        if len(part.row) != len(events) or not _is_count(part.row):
-            events = events.take(part.row)
-        return _split(replace(events, instance=instance))
+    def _known(self, part: _Keyed) -> Longs:
+        """The number of each of a part's keys, -1 for those that have none."""
+        get = self._numbers.get
+        return np.array([get(text, -1) for text in part.texts], dtype=np.int64)
 
-    def _note_use(self, part: _Keyed) -> None:
+    def _note_use(self, part: _Keyed, numbers: Longs) -> None:
         if self._base_ms is None and len(part.row):
             self._base_ms = int(part.events.clock_ms[part.row[0]])
         if self._purge is None or not len(part.row):
@@ -182,7 +184,7 @@ class Entrance:
         # Clocks never fall, so the last one that is written is the latest.
         latest[part.code] = part.events.clock_ms[part.row]
         for code in np.unique(part.code).tolist():
-            number = self._numbers[part.texts[code]]
+            number = int(numbers[code])
             self._used_ms[number] = max(self._used_ms.get(number, 0), int(latest[code]))
 
     def next_purge(self, first_ms: int | None) -> int | None:
@@ -251,6 +253,14 @@ class Entrance:
         self._numbers = dict(zip(columns["key"], columns["number"], strict=True))
         used = zip(columns["number"], columns["used_ms"], strict=True)
         self._used_ms = {number: at for number, at in used if at is not None}
+
+
+def _divided(part: _Keyed, numbers: Longs) -> Events:
+    instance = numbers[part.code] if len(numbers) else part.code
+    events = part.events
+    if len(part.row) != len(events) or not _is_count(part.row):
+        events = events.take(part.row)
+    return _split(replace(events, instance=instance))
 
 
 def _is_count(row: Longs) -> bool:

@@ -206,6 +206,9 @@ class Executor:
             self._is_started = True
             start_ms = int(clocks_ms[0]) if count else known_ms
             leaving += self._flow.begin(Timeline(0, clocks_ms[:0], start_ms, self._playback))
+            if not count:
+                self._now_ms = known_ms
+                return self._number(leaving)
         now_ms = max(last_ms, known_ms)
         timeline = Timeline(
             self._events, clocks_ms, last_ms if self._playback else now_ms, self._playback

@@ -118,6 +118,10 @@ def _in_sequence(leaving: Sequence[tuple[str, Events]]) -> list[Leaving]:
     """Give places by cause, and then by way through the nodes."""
     if not leaving:
         return []
+    if len(leaving) == 1:
+        # What one node made for one channel is in order.
+        channel, events = leaving[0]
+        return [Leaving(channel, np.arange(len(events)), events)]
     order = np.concatenate([events.order for _, events in leaving])
     clock_ms = np.concatenate([events.clock_ms for _, events in leaving])
     path = np.concatenate([events.path for _, events in leaving])
