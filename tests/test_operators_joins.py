@@ -1,0 +1,159 @@
+"""Joins and tables: the same output whatever the cuts, after a restore, and step by step."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from mesh.language.parser import parse_app
+from mesh.model.types import Attribute, AttributeType, StreamSchema
+from mesh.operators.executor import Executor, InputRun, Mode
+from mesh.operators.joins.stepwise import StepJoin
+from mesh.operators.tables import Table
+from mesh.plan.bind import bind
+
+DEFINITIONS = (
+    "define stream L (k string, v int, t long); define stream R (k string, w int); "
+    "define stream Q (k string, v int); "
+)
+WINDOWS = ("length(3)", "time(50)", "timeLength(80, 4)", "lengthBatch(2)", "timeBatch(40)")
+KINDS = ("join", "left outer join", "right outer join", "full outer join")
+Row = tuple[int, str, tuple[object, ...]]
+
+
+def run(
+    app: str, steps: list[Row], mode: Mode, cuts: set[int], saves: bool = False
+) -> list[tuple[object, ...]]:
+    """What comes out of ``app``, by position; ``cuts``: before which events a new run begins."""
+    bound = bind(parse_app(app))
+    executor = Executor(bound, ["O"], mode=mode)
+    names = [s.name for s in bound.streams if s.name in {stream for _, stream, _ in steps}]
+    out: list[tuple[object, ...]] = []
+    pending: list[tuple[int, Row]] = []
+    for number, step in enumerate([*steps, (10_000, "", ())]):
+        if number in cuts or number == len(steps):
+            runs = []
+            for name in names:
+                own = [(n, s) for n, s in pending if s[1] == name]
+                schema = bound.stream(name).arrow
+                columns = list(zip(*(s[2] for _, s in own), strict=True)) or [()] * len(schema)
+                arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
+                runs.append(
+                    InputRun(
+                        name,
+                        np.array([n for n, _ in own], dtype=np.int64),
+                        np.array([s[0] for _, s in own], dtype=np.int64),
+                        pa.RecordBatch.from_arrays(arrays, schema=schema),
+                    )
+                )
+            for made in executor.run(runs, dict.fromkeys(names, step[0])):
+                rows = made.rows.to_pylist()
+                places = zip(made.position.tolist(), made.time_ms.tolist(), rows, strict=True)
+                out += [(place, time, *row.values()) for place, time, row in places]
+            pending = []
+            if saves:
+                state = executor.snapshot()
+                executor = Executor(bound, ["O"], mode=mode)
+                executor.restore(state)
+        pending.append((number, step))
+    return sorted(out, key=lambda row: row[0])  # type: ignore[arg-type, return-value]
+
+
+def random_steps(seed: int, streams: str, count: int = 40) -> list[Row]:
+    rnd = random.Random(seed)
+    time_ms, steps = 1000, []
+    for _ in range(count):
+        time_ms += rnd.choice((0, 1, 1, 5, 10, 40))
+        stream = rnd.choice(streams)
+        values: tuple[object, ...] = (rnd.choice("aab") if rnd.random() > 0.1 else None,)
+        values += (rnd.choice((None, 1, 2, 3, 4)),)
+        steps.append((time_ms, stream, values + ((time_ms,) if stream == "L" else ())))
+    return steps
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_join_puts_out_the_same_however_it_is_driven(seed: int) -> None:
+    rnd = random.Random(seed)
+    sides = [rnd.choice(("", *(f"#window.{w}" for w in WINDOWS))) for _ in "LR"]
+    on = rnd.choice(("x.k == y.k", "x.k == y.k and x.v > y.w", "x.v < y.w", "x.v == y.w"))
+    other = "L" if seed % 5 == 0 else "R"
+    right, w = ("L", "v") if other == "L" else ("R", "w")
+    on = on.replace("y.w", f"y.{w}")
+    select = rnd.choice(
+        (f"x.k as k, x.v, y.{w} as w", "x.k as k, count() as c, sum(x.v) as s group by x.k")
+    )
+    app = (
+        f"{DEFINITIONS} from L{sides[0]} as x {rnd.choice(KINDS)} {right}{sides[1]} as y on {on} "
+        f"select {select} insert all events into O;"
+    )
+    steps = random_steps(seed, "L" if other == "L" else "LR")
+    whole = run(app, steps, Mode.AUTO, set())
+    cuts = {n for n in range(1, len(steps)) if rnd.random() < 0.3}
+    assert run(app, steps, Mode.AUTO, cuts) == whole
+    assert run(app, steps, Mode.AUTO, cuts, saves=True) == whole
+    assert run(app, steps, Mode.STEP, set()) == whole
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_native_join_finds_what_looking_into_windows_finds(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rnd = random.Random(seed)
+    sides = [rnd.choice(("length(3)", "time(50)", "lengthBatch(2)")) for _ in "LR"]
+    app = (
+        f"{DEFINITIONS} from L#window.{sides[0]} as x {rnd.choice(KINDS)} R#window.{sides[1]} as y "
+        "on x.k == y.k and x.v <= y.w select x.k as k, x.v, y.w insert all events into O;"
+    )
+    # One event at a time is one millisecond, so that timers of both sides do not meet.
+    steps = [(1000 + 3 * n, *rest) for n, (_, *rest) in enumerate(random_steps(seed, "LR"))]
+    steps = [(t, s, v) for t, s, v in steps]
+    native = run(app, steps, Mode.STEP, set())
+    monkeypatch.setattr("mesh.operators.joins.query.WindowJoin", StepJoin)
+    assert run(app, steps, Mode.STEP, set()) == native
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_tables_are_the_same_however_the_input_is_cut(seed: int) -> None:
+    rnd = random.Random(seed)
+    key = rnd.choice(("", "@PrimaryKey('k') ", "@PrimaryKey('k', 'v') ", "@Index('v') "))
+    app = (
+        f"{DEFINITIONS} {key}define table T (k string, v int, n long); "
+        "from R select k, w as v, 0L as n insert into T; "
+        "from Q select k, v, 1L as n update or insert into T set T.n = n + v on T.k == k; "
+        "from Q[v > 3] delete T on T.v == v; "
+        "from L join T on L.k == T.k or L.v < T.v select L.k as k, T.v, T.n insert into O;"
+    )
+    steps = random_steps(seed, "LRQ", 60)
+    whole = run(app, steps, Mode.AUTO, set())
+    cuts = {n for n in range(1, len(steps)) if rnd.random() < 0.3}
+    assert run(app, steps, Mode.AUTO, cuts, saves=True) == whole
+
+
+def test_a_tables_state_changes_only_where_rows_do() -> None:
+    schema = StreamSchema(
+        "T", (Attribute("k", AttributeType.STRING), Attribute("v", AttributeType.INT))
+    )
+    table = Table(schema, ("k",), ("v",))
+
+    def rows(start: int, stop: int) -> pa.RecordBatch:
+        keys = [f"k{n}" for n in range(start, stop)]
+        arrays = [pa.array(keys), pa.array([n % 7 for n in range(start, stop)], pa.int32())]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
+
+    assert table.insert(rows(0, 5000)) == {}
+    before = set(table.snapshot().pieces)
+    assert table.insert(rows(4999, 5001)) == {
+        0: "table \"T\" has a row with the primary key 'k4999'"
+    }
+    after = set(table.snapshot().pieces)
+    assert len(before) == 5
+    assert len(before - after) == 1
+    table.remove(np.arange(4500))
+    assert len(table) == 501
+    again = Table(schema, ("k",), ("v",))
+    again.restore(table.snapshot())
+    assert again.rows().equals(table.rows())
+    assert again.by_index("v", 3).tolist() == table.by_index("v", 3).tolist()
