@@ -49,7 +49,7 @@ APPS = {
     "insert expired events into P;",
     "named time window": "define window W (k string, v int) time(20) output all events; "
     "from S select k, v insert into W; from W select k, count() as n insert all events into O;",
-    "trigger": "define trigger G at every 17 milliseconds; define trigger H at 'start'; "
+    "trigger": "define trigger G at every 900 milliseconds; define trigger H at 'start'; "
     "from G select triggered_time as t insert into O; from H select triggered_time as t "
     "insert into P; from S#window.time(10) select k, v insert all events into Q;",
     "pattern": "from S#window.lengthBatch(2) select k, v insert into A; "

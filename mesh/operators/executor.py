@@ -201,8 +201,9 @@ class Executor:
         last_ms = int(clocks_ms[-1]) if count else self._now_ms
         leaving: list[Leaving] = []
         start_ms = _NEVER
-        if not self._is_started and max(last_ms, known_ms) > _NEVER:
-            # The app starts: what makes events by itself begins to count.
+        if not self._is_started and (count or known_ms > 0):
+            # The app starts, by its first event or the first time that is known: what makes events
+            # by itself begins to count.
             self._is_started = True
             start_ms = int(clocks_ms[0]) if count else known_ms
             leaving += self._flow.begin(Timeline(0, clocks_ms[:0], start_ms, self._playback))
