@@ -107,65 +107,50 @@ def each_row(
 
     def apply(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
         length = common_length(arguments) if arguments else 1
-        changing = [a for a in arguments if len(a) == length] if length > 1 else []
-        if len(changing) == 1 and changing[0].type is AttributeType.STRING:
-            return _each_distinct(apply, arguments, type, rows)
-        columns = [read(a) if len(a) == length else read(a) * length for a in arguments]
-        results: list[Any] = []
-        given = zip(*columns, strict=True) if columns else [()]
-        for row, values in enumerate(given):
-            if not takes_null and any(value is None for value in values):
-                results.append(None)
-                continue
-            try:
-                results.append(function(*values))
-            except Exception as error:
-                results.append(None)
-                where = np.zeros(length, dtype=np.bool_)
-                where[row] = True
-                fail(rows, where, reason(error))
-        return from_values(results, type)
+        codes = None
+        changing = [i for i, a in enumerate(arguments) if len(a) == length] if length > 1 else []
+        if len(changing) == 1 and arguments[changing[0]].type is AttributeType.STRING:
+            # Texts repeat: each is looked at once.  One more stands for null.
+            coded = arguments[changing[0]].values.dictionary_encode()
+            values = [*coded.dictionary.to_pylist(), None]
+            codes = coded.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False)
+            columns = [
+                values if i == changing[0] else read(argument) * len(values)
+                for i, argument in enumerate(arguments)
+            ]
+        else:
+            columns = [read(a) if len(a) == length else read(a) * length for a in arguments]
+        results, failed = _called(function, columns, takes_null=takes_null)
+        result = from_values(results, type)
+        if failed:
+            # What is constant fails on all rows.
+            places = range(rows.length) if codes is None else codes.tolist()
+            for row, place in enumerate(places):
+                why = failed.get(place if length > 1 else 0)
+                if why is not None:
+                    rows.failures.setdefault(row, why)
+        return result if codes is None else result.take(codes)
 
     return apply
 
 
-class _Distinct:
-    """Rows of distinct values, which stand for those in which they are."""
-
-    def __init__(self, length: int) -> None:
-        self.length, self.failures = length, dict[int, str]()
-
-    @property
-    def time_ms(self) -> Indices:
-        raise AssertionError("functions of each row don't ask for times")
-
-    clock_ms = numbers = time_ms
-
-
-def _each_distinct(
-    function: Function, arguments: Sequence[Vector], type: AttributeType, rows: Rows
-) -> Vector:
-    """``function`` for each distinct value of the one argument that is no constant, a string."""
-    place = next(i for i, a in enumerate(arguments) if len(a) > 1)
-    coded = arguments[place].values.dictionary_encode()
-    codes = coded.indices.fill_null(len(coded.dictionary)).to_numpy(zero_copy_only=False)
-    # One more for null; a single value would count as a constant, and then stands for all.
-    values = [*coded.dictionary.to_pylist(), None]
-    results: list[Vector] = []
-    failures: dict[int, str] = {}
-    for index, value in enumerate(values):
-        one = Vector(AttributeType.STRING, pa.array([value], pa.string()))
-        alone = _Distinct(1)
-        given = [one if i == place else argument for i, argument in enumerate(arguments)]
-        results.append(function(given, type, alone))
-        if alone.failures:
-            failures[index] = alone.failures[0]
-    if failures:
-        for row, code in enumerate(codes.tolist()):
-            if code in failures:
-                rows.failures.setdefault(row, failures[code])
-    joined = [object_values(result)[0] for result in results]
-    return from_values(joined, type).take(codes)
+def _called(
+    function: Callable[..., Any], columns: list[list[Any]], *, takes_null: bool
+) -> tuple[list[Any], dict[int, str]]:
+    """What ``function`` makes of each row of ``columns``, and why it failed on which."""
+    results: list[Any] = []
+    failed: dict[int, str] = {}
+    given = zip(*columns, strict=True) if columns else [()]
+    for row, values in enumerate(given):
+        if not takes_null and None in values:
+            results.append(None)
+            continue
+        try:
+            results.append(function(*values))
+        except Exception as error:
+            results.append(None)
+            failed[row] = reason(error)
+    return results, failed
 
 
 def reason(error: Exception) -> str:
