@@ -12,6 +12,8 @@ import copy
 import json
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from mesh.functions.conversion import parse_real
 from mesh.functions.jsonpaths import PathNotFoundError, parse
 from mesh.functions.mathematics import parse_whole
@@ -31,9 +33,14 @@ def read_json(text: str) -> Any:
     Raises:
         ValueError: it isn't JSON.
     """
+    return from_python(_loaded(text))
+
+
+def _loaded(text: str) -> Any:
+    """The same in Python's own numbers, which is all that a path needs."""
     try:
-        return from_python(json.loads(text))
-    except (json.JSONDecodeError, RecursionError) as error:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
         shown = text if len(text) <= 200 else f"{text[:200]}.."
         raise ValueError(f"'{shown}' is no JSON: {error}") from error
 
@@ -44,7 +51,7 @@ def write_json(value: Any) -> str:
 
 
 def _document(value: Any) -> Any:
-    return read_json(value) if isinstance(value, str) else value
+    return _loaded(value) if isinstance(value, str) else value
 
 
 def find(document: Any, path: str) -> Any:
@@ -88,7 +95,7 @@ def _string(value: Any) -> str:
 def _object(document: Any, path: str) -> Any:
     steps = parse(path)
     try:
-        return steps.read(_document(document))
+        return from_python(steps.read(_document(document)))
     except PathNotFoundError:
         return None
 
@@ -104,7 +111,7 @@ def _exists(document: Any, path: str) -> bool:
 
 def _set(document: Any, path: str, element: Any, key: str | None = None) -> Any:
     """Into a list it is added, else it is put under ``key`` or takes the place of what is there."""
-    root = copy.deepcopy(_document(document))
+    root = read_json(document) if isinstance(document, str) else copy.deepcopy(document)
     element = _parsed(element)
     for place, value in parse(path).places(root):
         if isinstance(value, list):

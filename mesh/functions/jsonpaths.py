@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -64,11 +64,12 @@ class Path:
 
     steps: tuple[_Step, ...]
     function: str | None = None
+    #: Whether it can lead to one place only.
+    is_definite: bool = field(init=False)
 
-    @property
-    def is_definite(self) -> bool:
-        """Whether it can lead to one place only."""
-        return all(step.is_definite and not step.is_deep for step in self.steps)
+    def __post_init__(self) -> None:
+        definite = all(step.is_definite and not step.is_deep for step in self.steps)
+        object.__setattr__(self, "is_definite", definite)
 
     def places(self, root: Any, start: Any = _MISSING) -> list[tuple[Place, Any]]:
         """Where it leads, each place with its value."""
@@ -89,16 +90,25 @@ class Path:
         Raises:
             PathNotFoundError: a definite path leads nowhere.
         """
-        values = [value for _, value in self.places(root, start)]
-        if self.is_definite and not values:
-            raise PathNotFoundError
-        result = values[0] if self.is_definite else values
+        result = self._only(root, start) if self.is_definite else self._all(root, start)
         if self.function is None:
             return result
         try:
             return _FUNCTIONS[self.function](result)
         except (TypeError, ValueError, ZeroDivisionError) as error:
             raise PathNotFoundError from error
+
+    def _only(self, root: Any, start: Any) -> Any:
+        value = root if start is _MISSING else start
+        for step in self.steps:
+            led = step.lead(value, root)
+            if not led:
+                raise PathNotFoundError
+            value = led[0][1]
+        return value
+
+    def _all(self, root: Any, start: Any) -> list[Any]:
+        return [value for _, value in self.places(root, start)]
 
 
 def _below(place: Place, value: Any) -> Iterator[tuple[Place, Any]]:

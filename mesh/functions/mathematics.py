@@ -124,7 +124,7 @@ def parse_whole(text: str, bits: int, base: int = 10) -> int:
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not 2 <= base <= 36:
         raise ValueError(f"there are no digits to base {base}")
-    if not digits or not all(one.isalnum() for one in digits):
+    if not digits.isalnum():
         raise ValueError(f"'{text}' is no whole number")
     try:
         value = int(text, base)

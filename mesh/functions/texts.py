@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,15 +17,17 @@ def java_text(value: np.floating[Any] | float) -> str:
     The digits are the fewest that read back as the same number; Java before 19 sometimes writes
     more.
     """
-    if np.isnan(value):
-        return "NaN"
-    if np.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    size = abs(float(value))
+    number = float(value)
+    size = abs(number)
     if size == 0 or 1e-3 <= size < 1e7:
-        return np.format_float_positional(value, unique=True, trim="0")
+        # Of a float the digits of the float count, not those of the double it is here.
+        return str(value) if isinstance(value, np.float32) else repr(number)
+    if number != number:
+        return "NaN"
+    if size == math.inf:
+        return "Infinity" if number > 0 else "-Infinity"
     mantissa, exponent = np.format_float_scientific(value, unique=True, trim="0").split("e")
     if mantissa.endswith(".0"):
         # Two digits are shown always, and then the nearest two: 4.9E-324.
-        mantissa, exponent = f"{float(value):.1e}".split("e")
+        mantissa, exponent = f"{number:.1e}".split("e")
     return f"{mantissa}E{int(exponent)}"
