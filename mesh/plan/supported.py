@@ -13,7 +13,7 @@ from mesh.functions.catalogue import AGGREGATORS, DOCUMENTED_FUNCTIONS, SCALARS,
 from mesh.functions.catalogue.running import RUNNING_STREAM_FUNCTIONS
 from mesh.functions.cron import check_cron
 from mesh.functions.scripts import compile_script
-from mesh.language.syntax import BinaryOperator, EventKind
+from mesh.language.syntax import BinaryOperator, EventKind, find
 from mesh.model.types import AttributeType
 from mesh.plan.bound import (
     AggregateCall,
@@ -69,7 +69,7 @@ _ARITHMETIC: Final = frozenset(
 EVENT_SOURCES: Final = frozenset(SourceKind) - {SourceKind.TABLE, SourceKind.AGGREGATION}
 _STREAM_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
 _CONNECTIONS: Final = ("source", "sink", "store", "map")
-_APP_ANNOTATIONS: Final = ("app:playback", "app:guarantee")
+_APP_ANNOTATIONS: Final = ("app:guarantee",)
 
 
 def check_supported(app: BoundApp) -> None:
@@ -100,7 +100,14 @@ def _check_definitions(app: BoundApp) -> None:
                 raise not_supported("tables in a store (@store)", annotation.position)
     for window in app.windows:
         _check_window(window.window)
+    plays_back = find(app.annotations, "app:playback") is not None
     for trigger in app.triggers:
+        if plays_back and (trigger.schedule or "").lower() != "start":
+            raise not_supported(
+                "a trigger by time in playback",
+                trigger.position,
+                hint="The reference engine lets it fire by the wall clock there.",
+            )
         if trigger.schedule is not None and trigger.schedule.lower() != "start":
             check_cron(trigger.schedule, trigger.position)
     for script in app.scripts:
@@ -138,6 +145,12 @@ def _check_app_annotation(annotation: Annotation) -> None:
     name = annotation.name.lower()
     if name in _APP_ANNOTATIONS:
         raise not_supported(f"@{annotation.name}", annotation.position)
+    if name == "app:playback" and annotation.elements:
+        raise not_supported(
+            "@App:playback with idle.time and increment",
+            annotation.position,
+            hint="Time is that of the events alone: write @App:playback.",
+        )
     creation = name == "app:transportchannelcreationenabled"
     if creation and (annotation.get() or "").lower() != "true":
         raise not_supported(f"@{annotation.name}('false')", annotation.position)
