@@ -241,7 +241,13 @@ class StepFlow:
     ) -> list[tuple[int, int, str, Events]]:
         """A task for each reader of ``channel``, the last one first."""
         found = self._readers.get(channel, ())
-        tasks = [(depth, number, channel, events) for number in reversed(found)]
+        tasks: list[tuple[int, int, str, Events]] = []
+        for number in reversed(found):
+            if channel in self._nodes[number].singles:
+                singles = [events.slice(at, at + 1) for at in range(len(events))]
+                tasks += [(depth, number, channel, single) for single in reversed(singles)]
+            else:
+                tasks.append((depth, number, channel, events))
         if channel in self._outputs:
             tasks.append((depth, _OUT, channel, events))
         return tasks

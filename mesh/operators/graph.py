@@ -53,6 +53,8 @@ class Node:
     routes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: Whether it changes what others look at, or looks at it: then events go one by one.
     is_stepwise: bool = False
+    #: Channels of which the node takes the events of a chunk one by one, step by step.
+    singles: tuple[str, ...] = ()
     work: Work = field(init=False)
 
     def outlets(self, channel: str | None) -> tuple[str, ...]:

@@ -121,6 +121,7 @@ class Nodes:
                 query, timer, channels, self._target(query, channel, leaves), self.errors
             ),
             is_stepwise=bool(uses_of(query).tables) or looks,
+            singles=_singles(query, inside),
         )
 
     def _channel(self, query: BoundQuery, inside: str) -> tuple[str, bool]:
@@ -201,6 +202,19 @@ def _whole(region: Region) -> Node | None:
         return PartitionWork(work, queries, flow)
 
     return Node(region.name, entrance.reads, writes, make)
+
+
+def _singles(query: BoundQuery, inside: str) -> tuple[str, ...]:
+    """In a join what has no window finds its rows, and lets them go on, event by event."""
+    source = query.input
+    if not isinstance(source, BoundJoin):
+        return ()
+    sides = (source.left, source.right)
+    return tuple(
+        f"{inside}{side.schema.name}"
+        for side in sides
+        if side.window is None and side.kind not in (*_KEPT, SourceKind.WINDOW)
+    )
 
 
 def _purge(annotations: Sequence[Annotation]) -> Purge | None:

@@ -9,6 +9,7 @@ Source: observed on Siddhi 5.1.7, live; tests/cases/conformance/joins.jsonl.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from mesh.functions.vectors import Mask
     from mesh.operators.base import Timeline
     from mesh.operators.queries import Failures
-    from mesh.plan.bound import BoundJoin, BoundQuery
+    from mesh.plan.bound import BoundJoin, BoundQuery, Window
 
 #: Windows that hold what they have put out and not yet taken back, oldest first.
 PLAIN_WINDOWS = frozenset(
@@ -151,7 +152,31 @@ class WindowJoin:
         numbers = side.keep(events)
         if len(events):
             self._add(side, events, numbers)
-        return side.pass_window(events, numbers, timeline)
+        made = side.pass_window(events, numbers, timeline)
+        window = side.definition
+        return made if window is None else self._reset_times(side, window, made)
+
+    def _reset_times(self, side: Side, window: Window, made: Events) -> Events:
+        """What resets has the time that the first of its batch came with, as in the engine."""
+        at = np.flatnonzero(made.kind == RESET)
+        if not len(at) or window.name not in ("batch", "timeBatch"):
+            return made
+        times = made.time_ms.copy()
+        if window.name == "timeBatch" and len(window.arguments) < 2:
+            # The batch that comes is behind it.
+            at = at[at + 1 < len(made)]
+            times[at] = made.time_ms[at + 1]
+            return replace(made, time_ms=times)
+        new = np.ones(len(made), dtype=np.bool_)
+        new[1:] = False
+        for column in (made.order, made.clock_ms, made.path, made.chunk, made.instance):
+            new[1:] |= column[1:] != column[:-1]
+        starts = np.maximum.accumulate(np.where(new, np.arange(len(made)), 0))[at]
+        # The batch that goes is before it.
+        at, starts = at[made.kind[starts] != RESET], starts[made.kind[starts] != RESET]
+        ids = made.rows.column(ROW).to_numpy(zero_copy_only=False)[starts]
+        times[at] = side.rows.take(ids).column(TIME).to_numpy()
+        return replace(made, time_ms=times)
 
     def _add(self, side: Side, events: Events, numbers: Longs) -> None:
         """Note rows that come to the window of ``side``, with their keys."""
