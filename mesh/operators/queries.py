@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import pyarrow as pa
 
+from mesh.language.syntax import EventKind
 from mesh.operators.base import OWN_TIMER, RESET, State, Stateful, merge, part, prefixed
 from mesh.operators.expressions import Frame, compile_filter
 from mesh.operators.failing import lost
@@ -24,6 +25,7 @@ from mesh.plan.bound import (
     BoundPattern,
     BoundStream,
     BoundStreamFunction,
+    Column,
     SourceKind,
     Window,
 )
@@ -93,10 +95,18 @@ class Handlers:
     """What the events of one stream pass, in order.
 
     ``schema``: the attributes behind all of them; ``window``: the one among them, if there is one.
+    ``used``: the attributes that the select clause puts out; None: all.  ``expired``:
+    whether it asks for events that leave the window.
     """
 
     def __init__(
-        self, handlers: Sequence[BoundHandler], schema: pa.Schema, timer_path: int
+        self,
+        handlers: Sequence[BoundHandler],
+        schema: pa.Schema,
+        timer_path: int,
+        *,
+        used: Sequence[str] | None = None,
+        expired: bool = True,
     ) -> None:
         self._timer_path = timer_path
         self._steps: list[Filter | StreamFunction | None] = []
@@ -113,7 +123,9 @@ class Handlers:
                     self.schema = function.schema
                     self._steps.append(function)
                 case Window():
-                    self.window = make_window(handler, self.schema, timer_path)
+                    self.window = make_window(
+                        handler, self.schema, timer_path, expired=expired, used=used
+                    )
                     self._steps.append(None)
 
     def process(self, events: Events, timeline: Timeline, failures: Failures) -> Events:
@@ -149,13 +161,26 @@ def placed(events: Events, timer_path: int) -> Events:
     return replace(events, path=np.where(own, timer_path, events.path)) if own.any() else events
 
 
+def _selected(query: BoundQuery) -> Sequence[str]:
+    """The attributes of the input that the select clause puts out as they are, each once."""
+    parts = (output.expression for output in query.outputs)
+    columns = (part for part in parts if isinstance(part, Column) and part.step == 0)
+    return tuple(dict.fromkeys(column.name for column in columns))
+
+
 class StreamQuery:
     """``from S[..]#window.x(..)[..] select ..``."""
 
     def __init__(self, query: BoundQuery, source: BoundStream, timer_path: int) -> None:
         self._input = source.schema.arrow
         self._stream = source.schema.name
-        self._handlers = Handlers(source.handlers, self._input, timer_path)
+        self._handlers = Handlers(
+            source.handlers,
+            self._input,
+            timer_path,
+            used=_selected(query),
+            expired=query.events is not EventKind.CURRENT or query.rate is not None,
+        )
         self._window = self._handlers.window
         self._results = Results(
             query, self._is_windowed(source), self._is_batch(source), timer_path

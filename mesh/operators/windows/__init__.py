@@ -10,16 +10,23 @@ from typing import TYPE_CHECKING
 
 from mesh.errors import MeshError
 from mesh.operators.windows.keyed import WindowOperator as WindowOperator  # noqa: TC001
-from mesh.operators.windows.plans import PLANS
+from mesh.operators.windows.plans import PLANS, Needs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
     from mesh.plan.bound import Window
 
 
 def make_window(
-    window: Window, schema: pa.Schema, timer_path: int, *, expired: bool = True
+    window: Window,
+    schema: pa.Schema,
+    timer_path: int,
+    *,
+    expired: bool = True,
+    used: Sequence[str] | None = None,
 ) -> WindowOperator:
     """The operator of ``window``, with nothing in it yet.
 
@@ -29,6 +36,8 @@ def make_window(
         timer_path: its timers' place among those of other queries at one instant.
         expired: whether anything behind it looks at expired events.  A batch window that need not
             give them out keeps less.
+        used: the attributes that the select clause puts out, which is what the engine takes for all
+            of an event's where a window tells events apart; None: all of ``schema``.
 
     Raises:
         MeshError: MESH-O102, there is no operator for it.
@@ -41,4 +50,5 @@ def make_window(
             detail="The planner accepted it, but this version can't run it.",
             hint="Do manager and worker have the same version?",
         )
-    return plan(window, schema, timer_path, expired)
+    needs = Needs(schema, timer_path, expired, schema.names if used is None else used)
+    return plan(window, needs)

@@ -136,12 +136,13 @@ class LossyFrequent(_Counts):
         super().load(counts)
 
 
-def keys_of(names: Sequence[str]) -> Callable[[pa.RecordBatch], Sequence[list[Any]]]:
-    """The keys of rows by these attributes; by all without any."""
+def keys_of(names: Sequence[str]) -> Callable[[pa.RecordBatch], Sequence[list[str]]]:
+    """The keys of rows by these attributes; one for all without any."""
 
-    def keys(rows: pa.RecordBatch) -> Sequence[list[Any]]:
-        columns = [rows.column(name) for name in names or rows.schema.names]
-        texts = [_texts(column) for column in columns]
+    def keys(rows: pa.RecordBatch) -> Sequence[list[str]]:
+        if not names:
+            return [[""] * rows.num_rows]
+        texts = [_texts(rows.column(name)) for name in names]
         return [["".join(parts) for parts in zip(*texts, strict=True)]]
 
     return keys

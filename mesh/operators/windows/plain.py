@@ -83,16 +83,16 @@ class PlainWindow:
     order in which they were set, one that is set to an earlier time with the one before it.
     """
 
+    #: None of these is marked as a batch by the engine, not even that of cron.
+    is_batch = False
+
     def __init__(
         self,
         make: Callable[[], Content],
         columns: Callable[[pa.RecordBatch], Sequence[list[Any]]],
         schema: pa.Schema,
         timer_path: int,
-        *,
-        is_batch: bool = False,
     ) -> None:
-        self.is_batch = is_batch
         self._make = make
         self._columns = columns
         self._schema = schema

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mesh.functions.cron import Cron
@@ -16,13 +17,23 @@ from mesh.operators.windows.sessions import Sessions, session_keys
 from mesh.plan.bound import Constant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
     from mesh.plan.bound import Window
 
-    Maker = Callable[[Window, pa.Schema, int, bool], WindowOperator]
+    Maker = Callable[[Window, "Needs"], WindowOperator]
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a window is made for: see ``make_window``."""
+
+    schema: pa.Schema
+    timer_path: int
+    expired: bool
+    used: Sequence[str]
 
 
 def _number(window: Window, index: int, default: int = 0) -> int:
@@ -41,8 +52,8 @@ def _column(window: Window, index: int) -> str:
 
 
 def _keyed(make_plan: Callable[[Window], Plan]) -> Maker:
-    def make(window: Window, schema: pa.Schema, timer_path: int, expired: bool) -> WindowOperator:
-        return KeyedWindow(make_plan(window), schema, timer_path, expired)
+    def make(window: Window, needs: Needs) -> WindowOperator:
+        return KeyedWindow(make_plan(window), needs.schema, needs.timer_path, needs.expired)
 
     return make
 
@@ -125,7 +136,7 @@ def _external_time_batch(window: Window) -> Plan:
     )
 
 
-def _sort(window: Window, schema: pa.Schema, timer_path: int, expired: bool) -> WindowOperator:
+def _sort(window: Window, needs: Needs) -> WindowOperator:
     size = _number(window, 0)
     by: list[tuple[str, bool]] = []
     for argument in window.arguments[1:]:
@@ -133,19 +144,27 @@ def _sort(window: Window, schema: pa.Schema, timer_path: int, expired: bool) -> 
             by[-1] = (by[-1][0], str(argument.value).lower() == "desc")
         else:
             by.append((argument.name, False))
-    return PlainWindow(lambda: Ranked(size), sort_keys(by), schema, timer_path)
+    return PlainWindow(lambda: Ranked(size), sort_keys(by), needs.schema, needs.timer_path)
 
 
-def _frequent(window: Window, schema: pa.Schema, timer_path: int, expired: bool) -> WindowOperator:
+def _frequent(window: Window, needs: Needs) -> WindowOperator:
     size = _number(window, 0)
-    keys = keys_of([_column(window, k) for k in range(1, len(window.arguments))])
-    return PlainWindow(lambda: Frequent(size), keys, schema, timer_path)
+    keys = _keys(window, 1, needs)
+    return PlainWindow(lambda: Frequent(size), keys, needs.schema, needs.timer_path)
 
 
-def _lossy(window: Window, schema: pa.Schema, timer_path: int, expired: bool) -> WindowOperator:
+def _lossy(window: Window, needs: Needs) -> WindowOperator:
     support, error = (_share(window, k) for k in range(2))
-    keys = keys_of([_column(window, k) for k in range(2, len(window.arguments))])
-    return PlainWindow(lambda: LossyFrequent(support, error), keys, schema, timer_path)
+    keys = _keys(window, 2, needs)
+    return PlainWindow(lambda: LossyFrequent(support, error), keys, needs.schema, needs.timer_path)
+
+
+def _keys(
+    window: Window, first: int, needs: Needs
+) -> Callable[[pa.RecordBatch], Sequence[list[str]]]:
+    """What tells events apart: the attributes from argument ``first`` on, or all that are used."""
+    named = [_column(window, index) for index in range(first, len(window.arguments))]
+    return keys_of(named or needs.used)
 
 
 def _share(window: Window, index: int) -> float:
@@ -154,19 +173,17 @@ def _share(window: Window, index: int) -> float:
     return float(argument.value or 0)
 
 
-def _session(window: Window, schema: pa.Schema, timer_path: int, expired: bool) -> WindowOperator:
+def _session(window: Window, needs: Needs) -> WindowOperator:
     gap, latency = _number(window, 0), _number(window, 2)
     keys = session_keys(_column(window, 1) if len(window.arguments) > 1 else None)
-    return PlainWindow(lambda: Sessions(gap, latency), keys, schema, timer_path)
+    return PlainWindow(lambda: Sessions(gap, latency), keys, needs.schema, needs.timer_path)
 
 
-def _cron(window: Window, schema: pa.Schema, timer_path: int, expired: bool) -> WindowOperator:
+def _cron(window: Window, needs: Needs) -> WindowOperator:
     (argument,) = window.arguments
     assert isinstance(argument, Constant), "the planner takes no attribute here"
     schedule = Cron(str(argument.value))
-    return PlainWindow(
-        lambda: CronBatch(schedule), lambda rows: [], schema, timer_path, is_batch=True
-    )
+    return PlainWindow(lambda: CronBatch(schedule), lambda rows: [], needs.schema, needs.timer_path)
 
 
 #: By the window's name, what makes its operator.
