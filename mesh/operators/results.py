@@ -12,6 +12,7 @@ from mesh.operators.outputs import output_schema
 from mesh.operators.rates import make_rate
 from mesh.operators.selector import Selector
 from mesh.operators.snapshots import Snapshots
+from mesh.operators.ties import make_ties
 
 if TYPE_CHECKING:
     from mesh.operators.base import Events, Longs, Timeline
@@ -49,6 +50,8 @@ class Results:
             grouping=self._grouping,
         )
         self._begins = not partitioned
+        held = query.rate is not None and query.rate.kind is not RateKind.FIRST
+        self._ties = make_ties(query, timer_path) if held else None
         if query.rate is not None:
             schema = output_schema(query).arrow
             if snapshots:
@@ -70,6 +73,8 @@ class Results:
             rate.begin(np.array([WHOLE]), np.array([timeline.now_ms]))
         rate.begin(events.instance, events.clock_ms)
         made = self._selector.process(frame, events)
+        if self._ties is not None:
+            made = self._ties.placed(events, made)
         groups = self._selector.groups if self._grouping else np.zeros(len(made), dtype=np.int64)
         return rate.process(made, groups, timeline)
 
@@ -82,12 +87,16 @@ class Results:
         groups = self._selector.forget(instances)
         if self._rate is not None:
             self._rate.forget(instances, groups)
+        if self._ties is not None:
+            self._ties.forget(instances)
 
     def snapshot(self) -> State:
         """Aggregates, and what waits to be put out."""
         rate = State() if self._rate is None else self._rate.snapshot()
+        ties = State() if self._ties is None else self._ties.snapshot()
         own = State({}, {"begins": self._begins})
-        return prefixed({"select": self._selector.snapshot(), "rate": rate, "own": own})
+        parts = {"select": self._selector.snapshot(), "rate": rate, "ties": ties, "own": own}
+        return prefixed(parts)
 
     def restore(self, state: State) -> None:
         """Take over what ``snapshot`` gave."""
@@ -95,3 +104,5 @@ class Results:
         self._selector.restore(part(state, "select"))
         if self._rate is not None:
             self._rate.restore(part(state, "rate"))
+        if self._ties is not None:
+            self._ties.restore(part(state, "ties"))
