@@ -31,7 +31,10 @@ MISSPELT_TWICE = (
     f"@App:name('A') {DEFINED}\nfrom S selct a insert into T;\nfrom S select a insrt into T;"
 )
 #: Valid, and does not run yet; take another app once it does.
-NOT_RUN = f"@App:name('A') {DEFINED}\nfrom S select a insert into #T;\n"
+NOT_RUN = (
+    f"@App:name('A') {DEFINED}\ndefine function f[r] return int {{ return(1) }};\n"
+    "from S select a insert into T;\n"
+)
 
 
 def run(*arguments: object, given: str | bytes | None = None) -> Result:
