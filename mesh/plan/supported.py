@@ -13,7 +13,7 @@ from mesh.functions.catalogue import AGGREGATORS, DOCUMENTED_FUNCTIONS, SCALARS,
 from mesh.functions.catalogue.running import RUNNING_STREAM_FUNCTIONS
 from mesh.functions.cron import check_cron
 from mesh.functions.scripts import compile_script
-from mesh.language.syntax import BinaryOperator, EventKind, find
+from mesh.language.syntax import BinaryOperator, EventKind, RateKind, find
 from mesh.model.types import AttributeType
 from mesh.plan.bound import (
     AggregateCall,
@@ -205,6 +205,13 @@ def _check_query(query: BoundQuery) -> None:
     for order in query.order_by:
         if order.column.type is AttributeType.OBJECT:
             raise not_supported("order by an object", order.position)
+    rate = query.rate
+    if rate is not None and rate.kind is RateKind.SNAPSHOT and query.events is EventKind.EXPIRED:
+        raise not_supported(
+            "a snapshot of expired events",
+            rate.position,
+            hint="A snapshot shows what is in the window: insert current or all events.",
+        )
     action = query.action
     if isinstance(action, Delete | Update):
         _check_condition(action.on, "the condition of a table's rows")
