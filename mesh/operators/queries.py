@@ -95,8 +95,8 @@ class Handlers:
     """What the events of one stream pass, in order.
 
     ``schema``: the attributes behind all of them; ``window``: the one among them, if there is one.
-    ``used``: the attributes that the select clause puts out; None: all.  ``expired``:
-    whether it asks for events that leave the window.
+    ``used``: the attributes that are put out, None for what is computed; None: all are.
+    ``expired``: whether it asks for events that leave the window.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Handlers:
         schema: pa.Schema,
         timer_path: int,
         *,
-        used: Sequence[str] | None = None,
+        used: Sequence[str | None] | None = None,
         expired: bool = True,
     ) -> None:
         self._timer_path = timer_path
@@ -161,11 +161,10 @@ def placed(events: Events, timer_path: int) -> Events:
     return replace(events, path=np.where(own, timer_path, events.path)) if own.any() else events
 
 
-def _selected(query: BoundQuery) -> Sequence[str]:
-    """The attributes of the input that the select clause puts out as they are, each once."""
+def _selected(query: BoundQuery) -> Sequence[str | None]:
+    """For each output the attribute of the input that it is; None where it is computed."""
     parts = (output.expression for output in query.outputs)
-    columns = (part for part in parts if isinstance(part, Column) and part.step == 0)
-    return tuple(dict.fromkeys(column.name for column in columns))
+    return [part.name if isinstance(part, Column) and part.step == 0 else None for part in parts]
 
 
 class StreamQuery:

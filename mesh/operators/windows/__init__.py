@@ -26,7 +26,7 @@ def make_window(
     timer_path: int,
     *,
     expired: bool = True,
-    used: Sequence[str] | None = None,
+    used: Sequence[str | None] | None = None,
 ) -> WindowOperator:
     """The operator of ``window``, with nothing in it yet.
 
@@ -36,8 +36,9 @@ def make_window(
         timer_path: its timers' place among those of other queries at one instant.
         expired: whether anything behind it looks at expired events.  A batch window that need not
             give them out keeps less.
-        used: the attributes that the select clause puts out, which is what the engine takes for all
-            of an event's where a window tells events apart; None: all of ``schema``.
+        used: for each output of the query the attribute that it is, None where it is computed.
+            That is what the engine takes for all of an event's attributes, where a window tells
+            events apart by them.  None: they are those of ``schema``.
 
     Raises:
         MeshError: MESH-O102, there is no operator for it.

@@ -136,13 +136,12 @@ class LossyFrequent(_Counts):
         super().load(counts)
 
 
-def keys_of(names: Sequence[str]) -> Callable[[pa.RecordBatch], Sequence[list[str]]]:
-    """The keys of rows by these attributes; one for all without any."""
+def keys_of(names: Sequence[str | None]) -> Callable[[pa.RecordBatch], Sequence[list[str]]]:
+    """The keys of rows by these attributes; what has no name yet is null in the engine."""
 
     def keys(rows: pa.RecordBatch) -> Sequence[list[str]]:
-        if not names:
-            return [[""] * rows.num_rows]
-        texts = [_texts(rows.column(name)) for name in names]
+        nothing = ["null"] * rows.num_rows
+        texts = [nothing if name is None else _texts(rows.column(name)) for name in names]
         return [["".join(parts) for parts in zip(*texts, strict=True)]]
 
     return keys

@@ -33,7 +33,7 @@ class Needs:
     schema: pa.Schema
     timer_path: int
     expired: bool
-    used: Sequence[str]
+    used: Sequence[str | None]
 
 
 def _number(window: Window, index: int, default: int = 0) -> int:
