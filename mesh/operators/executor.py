@@ -201,9 +201,11 @@ class Executor:
         last_ms = int(clocks_ms[-1]) if count else self._now_ms
         leaving: list[Leaving] = []
         start_ms = _NEVER
-        if not self._is_started and (count or known_ms > 0):
+        if not self._is_started:
             # The app starts, by its first event or the first time that is known: what makes events
             # by itself begins to count.
+            if not count and known_ms <= 0:
+                return []
             self._is_started = True
             start_ms = int(clocks_ms[0]) if count else known_ms
             leaving += self._flow.begin(Timeline(0, clocks_ms[:0], start_ms, self._playback))
