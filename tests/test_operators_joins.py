@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -108,8 +109,10 @@ def test_the_native_join_finds_what_looking_into_windows_finds(
         "on x.k == y.k and x.v <= y.w select x.k as k, x.v, y.w insert all events into O;"
     )
     # One event at a time is one millisecond, so that timers of both sides do not meet.
-    steps = [(1000 + 3 * n, *rest) for n, (_, *rest) in enumerate(random_steps(seed, "LR"))]
-    steps = [(t, s, v) for t, s, v in steps]
+    steps: list[Row] = [
+        (1000 + 3 * n, stream, values)
+        for n, (_, stream, values) in enumerate(random_steps(seed, "LR"))
+    ]
     native = run(app, steps, Mode.STEP, set())
     monkeypatch.setattr("mesh.operators.joins.query.WindowJoin", StepJoin)
     assert run(app, steps, Mode.STEP, set()) == native
@@ -140,7 +143,10 @@ def test_a_tables_state_changes_only_where_rows_do() -> None:
 
     def rows(start: int, stop: int) -> pa.RecordBatch:
         keys = [f"k{n}" for n in range(start, stop)]
-        arrays = [pa.array(keys), pa.array([n % 7 for n in range(start, stop)], pa.int32())]
+        arrays: list[pa.Array[Any]] = [
+            pa.array(keys),
+            pa.array([n % 7 for n in range(start, stop)], pa.int32()),
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
 
     assert table.insert(rows(0, 5000)) == {}

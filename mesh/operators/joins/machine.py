@@ -17,20 +17,21 @@ import numpy as np
 from numba import njit, types
 
 NIL = -1
-#: Columns of ``node``: row number, key (``NIL``: equal to none), neighbours, what has become of it.
-ID, KEY, NEXT, BEFORE, STATE, INSTANCE = range(6)
-NODE_COLUMNS = 6
+#: Columns of ``node``: row number, key (``NIL``: equal to none), neighbours, what has become of it,
+#: partition instance, and the place among all that came on both sides.
+ID, KEY, NEXT, BEFORE, STATE, INSTANCE, RANK = range(7)
+NODE_COLUMNS = 7
 #: States of a row: not yet let in, in the list, gone.
 WAITING, INSIDE, GONE = range(3)
 #: Columns of ``lists``.
 HEAD, TAIL, COUNT = range(3)
 LIST_COLUMNS = 3
 #: Registers: rows inside; the last row let in, let go, and that was inside when the other side last
-#: looked; when the pending timer was set: twice the time, plus 1 by an event, 0 by a timer; and the
-#: place in the total order, with the step where a timer did.
-R_COUNT, R_ENTERED, R_LEFT, R_FOUND, R_ARMED, R_PLACE, R_STEP = range(7)
-REGISTERS = 7
-NEW = np.array([0, -1, -1, -1, -1, -1, 0])
+#: looked; when the pending timer was set: twice the time, plus 1 by an event, 0 by a timer; and
+#: which event it was among all that came, or at which step the timer fired.
+R_COUNT, R_ENTERED, R_LEFT, R_FOUND, R_ARMED, R_PLACE = range(6)
+REGISTERS = 6
+NEW = np.array([0, -1, -1, -1, -1, -1])
 #: Columns of a window's output.
 E_ORDER, E_CLOCK, E_PATH, E_CHUNK, E_KIND, E_ID, E_INSTANCE = range(7)
 EVENT_COLUMNS = 7
@@ -133,9 +134,7 @@ def _right_first(left, i, right, j, reg, meta):
     if first != second:
         return second < first
     mine, other = left[i, E_INSTANCE], right[j, E_INSTANCE]
-    if reg[0, mine, R_PLACE] != reg[1, other, R_PLACE]:
-        return reg[1, other, R_PLACE] < reg[0, mine, R_PLACE]
-    return reg[1, other, R_STEP] < reg[0, mine, R_STEP]
+    return reg[1, other, R_PLACE] < reg[0, mine, R_PLACE]
 
 
 @njit(cache=True)
@@ -156,14 +155,13 @@ def _move(node, lists, reg, meta, s, n, events, at):
     kind, instance, clock = events[at, E_KIND], events[at, E_INSTANCE], events[at, E_CLOCK]
     by_timer = events[at, E_PATH] == meta[M_PATH]
     if by_timer:
-        reg[s, instance, R_PLACE] = events[at, E_ORDER]
-        reg[s, instance, R_STEP] = meta[M_STEPS]
+        reg[s, instance, R_PLACE] = meta[M_STEPS]
         if meta[M_SPAN + s] == 0:
             reg[s, instance, R_ARMED] = 2 * clock
     if kind == _CURRENT:
         if reg[s, instance, R_COUNT] == 0 and meta[M_SPAN + s] == 0:
             reg[s, instance, R_ARMED] = 2 * clock + 1
-            reg[s, instance, R_PLACE], reg[s, instance, R_STEP] = events[at, E_ORDER], 0
+            reg[s, instance, R_PLACE] = node[s, n, RANK]
         reg[s, instance, R_COUNT] += 1
         reg[s, instance, R_ENTERED] = node[s, n, ID]
         if meta[M_LISTED + s] and node[s, n, KEY] != NIL:

@@ -49,6 +49,8 @@ PLAIN_WINDOWS = frozenset(
 )
 #: Of these the engine takes the time of leaving for rows that the other side has not looked at.
 _KEEPING = frozenset({"batch", "lengthBatch", "timeBatch"})
+#: Windows with timers: those of both sides may be due at one instant.
+_TIMED = frozenset({"time", "timeBatch", "timeLength", "externalTimeBatch", "hopping"})
 #: Pairs that are looked at together.
 _PAIRS = 1 << 18
 #: Rows that are gone, before a side is swept.
@@ -77,6 +79,8 @@ class WindowJoin:
                 )
             )
         self._keys = Keys(equal)
+        windows = (source.left.window, source.right.window)
+        self._has_ties = all(w is not None and w.name in _TIMED for w in windows)
         self._sets_off = (
             source.trigger is not JoinSide.RIGHT,
             source.trigger is not JoinSide.LEFT,
@@ -100,6 +104,8 @@ class WindowJoin:
                 span = window.arguments[0]
                 meta[m.M_SPAN + side] = getattr(span, "value", 0) or 0
         self._meta = meta
+        #: Events that came to both sides, as far as it matters.
+        self._came = 0
         #: (order, clock, path) of the last event that went out, and the number of its chunk.
         self._last = np.full(4, -1, dtype=np.int64)
 
@@ -119,9 +125,13 @@ class WindowJoin:
             The pairs, each with time, kind and place of the event that found it, and a chunk for
             each such event; and their frame, where the step is the side.
         """
+        coming = []
+        for side, events in zip(self.sides, inputs, strict=True):
+            given = _one_by_one(events) if self._is_self else events
+            coming.append(side.handle(given, timeline, failures))
         made = [
-            self._enter(side, events, timeline, failures)
-            for side, events in zip(self.sides, inputs, strict=True)
+            self._enter(side, events, ranks, timeline)
+            for side, events, ranks in zip(self.sides, coming, self._ranks(coming), strict=True)
         ]
         if not any(len(events) for events in made):
             return self._result([], made)
@@ -144,14 +154,26 @@ class WindowJoin:
         self._sweep()
         return result
 
-    def _enter(self, side: Side, events: Events, timeline: Timeline, failures: Failures) -> Events:
+    def _ranks(self, coming: Sequence[Events]) -> list[Longs]:
+        """Which event each is, by side, among all that ever came; 0 where nobody asks."""
+        left, right = coming
+        if not self._has_ties:
+            return [np.zeros(len(left), dtype=np.int64), np.zeros(len(right), dtype=np.int64)]
+        count = len(left) + len(right)
+        keys = [
+            np.concatenate([getattr(left, name), getattr(right, name)])
+            for name in ("chunk", "path", "clock_ms", "order")
+        ]
+        ranks = np.empty(count, dtype=np.int64)
+        ranks[np.lexsort(keys)] = np.arange(self._came, self._came + count)
+        self._came += count
+        return [ranks[: len(left)], ranks[len(left) :]]
+
+    def _enter(self, side: Side, events: Events, ranks: Longs, timeline: Timeline) -> Events:
         """What the window of ``side`` puts out, by numbers of rows."""
-        if self._is_self:
-            events = _one_by_one(events)
-        events = side.handle(events, timeline, failures)
         numbers = side.keep(events)
         if len(events):
-            self._add(side, events, numbers)
+            self._add(side, events, numbers, ranks)
         made = side.pass_window(events, numbers, timeline)
         window = side.definition
         return made if window is None else self._reset_times(side, window, made)
@@ -178,12 +200,12 @@ class WindowJoin:
         times[at] = side.rows.take(ids).column(TIME).to_numpy()
         return replace(made, time_ms=times)
 
-    def _add(self, side: Side, events: Events, numbers: Longs) -> None:
+    def _add(self, side: Side, events: Events, numbers: Longs, ranks: Longs) -> None:
         """Note rows that come to the window of ``side``, with their keys."""
         s = side.step
         frame = Frame.of_events(events, s)
         keys = self._keys.number(s, frame, events.instance)
-        self._place(s, numbers, keys, events.instance)
+        self._place(s, numbers, keys, events.instance, ranks)
         instances = int(events.instance.max()) + 1
         if instances > self._reg.shape[1]:
             reg = _no_registers(max(instances, 2 * self._reg.shape[1]))
@@ -195,9 +217,9 @@ class WindowJoin:
             new = self._reg[s, first, m.R_ARMED] < 0
             first, at = first[new], at[new]
             self._reg[s, first, m.R_ARMED] = 2 * events.clock_ms[at] + 1
-            self._reg[s, first, m.R_PLACE] = events.order[at]
+            self._reg[s, first, m.R_PLACE] = ranks[at]
 
-    def _place(self, s: int, numbers: Longs, keys: Longs, instances: Longs) -> None:
+    def _place(self, s: int, numbers: Longs, keys: Longs, instances: Longs, ranks: Longs) -> None:
         used = int(self._meta[m.M_USED + s])
         stop = used + len(numbers)
         if stop > self._node.shape[1]:
@@ -207,7 +229,7 @@ class WindowJoin:
         new = self._node[s, used:stop]
         new[:, m.ID], new[:, m.KEY], new[:, m.INSTANCE] = numbers, keys, instances
         new[:, m.NEXT] = new[:, m.BEFORE] = m.NIL
-        new[:, m.STATE] = m.WAITING
+        new[:, m.STATE], new[:, m.RANK] = m.WAITING, ranks
         self._meta[m.M_USED + s] = stop
         if len(self._keys) > self._lists.shape[1]:
             lists = _no_lists(max(len(self._keys), 2 * self._lists.shape[1]))
@@ -401,7 +423,8 @@ class WindowJoin:
             arrays, schema=pa.schema([pa.field(name, pa.int64()) for name in names])
         )
         own = State(
-            {f"registers-{steps}": registers}, {"steps": steps, "last": self._last.tolist()}
+            {f"registers-{steps}": registers},
+            {"steps": steps, "came": self._came, "last": self._last.tolist()},
         )
         left, right = (side.snapshot() for side in self.sides)
         return prefixed({"own": own, "left": left, "right": right})
@@ -414,6 +437,7 @@ class WindowJoin:
         scalars: Any = own.scalars
         self._meta[m.M_STEPS] = scalars["steps"]
         self._last[:] = scalars["last"]
+        self._came = scalars["came"]
         registers = own.pieces[f"registers-{scalars['steps']}"]
         self._reg = np.empty((2, registers.num_rows, m.REGISTERS), dtype=np.int64)
         for s in (0, 1):
@@ -425,7 +449,7 @@ class WindowJoin:
             if len(numbers):
                 instances = rows.column(INSTANCE).to_numpy()
                 keys = self._keys.number(side.step, Frame.of_rows(rows, side.step), instances)
-                self._place(side.step, numbers, keys, instances)
+                self._place(side.step, numbers, keys, instances, np.zeros_like(numbers))
         for side in self.sides:
             m.settle(self._node, self._lists, self._reg, self._meta, side.step)
 
