@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from mesh.documents.behaviour import behaviour_table
 from mesh.documents.differences import difference_table
 from mesh.documents.support import (
     Support,
@@ -38,6 +39,8 @@ BEGIN: Final = "<!-- made by `make docs`: begin -->"
 END: Final = "<!-- made by `make docs`: end -->"
 DIFFERENCES_BEGIN: Final = "<!-- differences, made by `make docs`: begin -->"
 DIFFERENCES_END: Final = "<!-- differences, made by `make docs`: end -->"
+BEHAVIOUR_BEGIN: Final = "<!-- behaviour, made by `make docs`: begin -->"
+BEHAVIOUR_END: Final = "<!-- behaviour, made by `make docs`: end -->"
 
 #: Of the engine, the catalogue's tables under the headings of the document.
 _OF_THE_ENGINE: Final = (
@@ -61,7 +64,10 @@ def language_document(root: Path) -> str:
     text = f"{before}{BEGIN}\n\n{support_tables()}\n{END}{behind}"
     before, _, rest = text.partition(DIFFERENCES_BEGIN)
     _, _, behind = rest.partition(DIFFERENCES_END)
-    return f"{before}{DIFFERENCES_BEGIN}\n\n{difference_table(root)}\n\n{DIFFERENCES_END}{behind}"
+    text = f"{before}{DIFFERENCES_BEGIN}\n\n{difference_table(root)}\n\n{DIFFERENCES_END}{behind}"
+    before, _, rest = text.partition(BEHAVIOUR_BEGIN)
+    _, _, behind = rest.partition(BEHAVIOUR_END)
+    return f"{before}{BEHAVIOUR_BEGIN}\n\n{behaviour_table(root)}\n\n{BEHAVIOUR_END}{behind}"
 
 
 def support_tables() -> str:
