@@ -195,3 +195,13 @@ def test_rows_are_found_by_their_numbers() -> None:
 def test_a_window_without_an_operator_is_refused() -> None:
     with pytest.raises(Exception, match="MESH-O102"):
         make_window(Window("nothing", ()), driver.SCHEMA, timer_path=0)
+
+
+def test_a_reset_may_go_alone() -> None:
+    bound = driver.Case("timeBatch", [10, True], [], []).bound
+    window = make_window(bound, driver.SCHEMA, timer_path=0, expired=False)
+    steps = [{"data": ["a", 1, 0.5, 1], "ts": None}]
+    events, clocks = driver.events_of(list(driver.sent(steps)), 0)
+    first = window.process(events, Timeline(0, clocks, int(clocks[0])))
+    then = window.process(events.slice(0, 0), Timeline(1, clocks[:0], int(clocks[0]) + 10))
+    assert [first.kind.tolist(), then.kind.tolist()] == [[0], [2]]

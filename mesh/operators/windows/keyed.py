@@ -212,8 +212,13 @@ class KeyedWindow:
         chunk = np.empty(count, dtype=np.int64)
         m.number_chunks(out, count, self._last, chunk)
         numbers = out[m.O_ROW, :count]
-        if int(numbers.min()) < 0:
+        if int(numbers.max()) < 0:
+            # A reset alone: what is in its row means nothing.
+            nulls = [pa.nulls(count, field.type) for field in self._schema]
+            rows = pa.RecordBatch.from_arrays(nulls, schema=self._schema)
+        else:
             numbers[numbers < 0] = numbers.max()
+            rows = self._store.take(numbers, self._schema.names)
         return Events(
             out[m.O_TIME, :count].copy(),
             out[m.O_CLOCK, :count].copy(),
@@ -222,7 +227,7 @@ class KeyedWindow:
             chunk,
             out[m.O_KIND, :count].astype(np.int8),
             out[m.O_INSTANCE, :count].copy(),
-            self._store.take(numbers, self._schema.names),
+            rows,
         )
 
     def _nothing(self) -> Events:
