@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Of every category in a round.
 _CASES_PER_ROUND: Final = 15
+#: A case that takes longer than this hangs in the engine.
+_OPTIONS: Final = ("--timeout-ms", "3000")
 _FOUND: Final = (Likeness.CHUNKS, Likeness.ORDER, Likeness.DIFFERENT)
 
 
@@ -77,7 +79,7 @@ class Search:
         return shows
 
     def _likeness(self, cases: Sequence[Case]) -> list[tuple[Likeness, list[str]]]:
-        wanted = ask(self.oracle, cases)
+        wanted = ask(self.oracle, cases, _OPTIONS)
         ours = self.pool.answers(cases)
         return [self._compared(a, b) for a, b in zip(ours, wanted, strict=True)]
 

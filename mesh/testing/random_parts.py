@@ -166,7 +166,7 @@ class Parts:
         match kind:
             case "length" | "lengthBatch":
                 return f"{kind}({count})"
-            case "time" | "timeBatch" | "delay":
+            case "time" | "timeBatch":
                 return f"{kind}({time})"
             case "timeLength":
                 return f"timeLength({time}, {count})"
@@ -205,6 +205,7 @@ class Parts:
         return self.one("", "", "", "current events ", "expired events ", "all events ")
 
 
+#: Without ``delay``: under a simulated clock the engine's never ends.
 WINDOWS: Final = (
     "length",
     "lengthBatch",
@@ -216,7 +217,6 @@ WINDOWS: Final = (
     "sort",
     "frequent",
     "session",
-    "delay",
     "batch",
 )
 #: Those that both keep events and let them go one by one.

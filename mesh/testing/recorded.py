@@ -77,18 +77,21 @@ def differences(directory: Path) -> dict[str, str]:
     return reasons
 
 
-def ask(oracle: Path, cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def ask(
+    oracle: Path, cases: Sequence[Mapping[str, Any]], options: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     """The engine's whole answers to ``cases``, in order.
 
     Args:
         oracle: a program that takes a file of cases and one for the answers.
         cases: as ``mesh.testing.conformance`` reads them.
+        options: further arguments of the program.
     """
     with tempfile.TemporaryDirectory() as directory:
         questions, answers = Path(directory, "cases.jsonl"), Path(directory, "out.jsonl")
         questions.write_text(lines(cases), encoding="utf-8")
         subprocess.run(
-            [sys.executable, str(oracle), str(questions), str(answers), "--jobs", "1"],
+            [sys.executable, str(oracle), str(questions), str(answers), "--jobs", "1", *options],
             check=True,
             stdout=subprocess.DEVNULL,
             env=dict(os.environ),
