@@ -124,7 +124,7 @@ class Inputs:
                 count = int(np.searchsorted(clock_ms, known_ms, side="left"))
             if count:
                 chunk = held.chunk[:count]
-                first = np.searchsorted(chunk, chunk, side="left")
+                first = _first_of(chunk)
                 rows = held.rows.slice(0, count)
                 parts.append((stream, first, held.time_ms[:count], clock_ms[:count], rows))
                 held.latest_ms = int(clock_ms[count - 1])
@@ -135,9 +135,10 @@ class Inputs:
         if not parts:
             return [], known_ms
         # Stable: at equal times the streams stay in their order, and each in that of its sequence.
-        order = np.argsort(np.concatenate([part[3] for part in parts]), kind="stable")
-        index = np.empty(len(order), dtype=np.int64)
-        index[order] = np.arange(len(order))
+        index = np.arange(sum(len(part[3]) for part in parts))
+        if len(parts) > 1:
+            order = np.argsort(np.concatenate([part[3] for part in parts]), kind="stable")
+            index[order] = np.arange(len(order))
         ready, at = [], 0
         for stream, first, time_ms, clock_ms, rows in parts:
             own = index[at : at + len(time_ms)]
@@ -174,3 +175,12 @@ class Inputs:
                 held.time_ms = piece.column(_TIME).to_numpy()
                 held.chunk = piece.column(_CHUNK).to_numpy()
                 held.rows = piece.select(held.schema.names)
+
+
+def _first_of(chunk: Longs) -> Longs:
+    """The index of the first element that is equal to each, of a sorted column."""
+    index = np.arange(len(chunk))
+    new = np.ones(len(chunk), dtype=np.bool_)
+    new[1:] = chunk[1:] != chunk[:-1]
+    first: Longs = index if new.all() else np.maximum.accumulate(np.where(new, index, 0))
+    return first
