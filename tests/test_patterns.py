@@ -1,0 +1,110 @@
+"""Patterns and sequences: cut anywhere, stored anywhere, fast or exact, the output is the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mesh.language.parser import parse
+from mesh.operators import patterns
+from mesh.operators.patterns.exact import ExactPattern
+from mesh.plan.bind import bind
+from tests.test_operators_cuts import DEFINE, END_MS, Recorder, Step, at_once, log_of
+
+#: Before all events, late ones too.
+START_MS = 900
+TIMES = {"30 sec": "30 milliseconds", "10 sec": "10 milliseconds"}
+
+
+def shape(text: str, select: str) -> str:
+    for written, meant in TIMES.items():
+        text = text.replace(written, meant)
+    return f"from {text} select {select} insert into O;"
+
+
+APPS = {
+    "sequence": shape("every e1=S[v > 0], e2=S[k == e1.k], e3=T within 30 sec", "e1.k, e3.v as w"),
+    "counts": shape("every e1=S<1:3> -> e2=T[k == e1[0].k]", "e1[last].k as a, e2.v as b"),
+    "optional": shape("every e1=S[v > 0]*, e2=T[v > e1[last].v]?, e3=S", "e1[0].v as a, e3.v as b"),
+    "absent": shape("every e1=S -> not T[k == e1.k] for 10 sec", "e1.k, e1.v"),
+    "absent first": shape("every not T for 10 sec -> e1=S", "e1.s, e1.v"),
+    "and": shape("every (e1=S[v > 0] and e2=T) -> e3=S[s == e1.s]", "e1.s, e2.v as w, e3.v as x"),
+    "or": shape("every (e1=S or e2=T) -> e3=S[not (e1 is null)] within 30 sec", "e1.v as a, e3.v"),
+    "and not": shape("every e1=S and not T for 10 sec -> e2=T[v > e1.v + 1]", "e1.v as a, e2.v"),
+    "several": shape("every (e1=S -> e2=T[k == e1.k]) -> e3=S within 30 sec", "e1.k, e3.v"),
+}
+
+_VALUE = st.one_of(st.none(), st.floats(-5, 5).map(lambda x: round(x, 1)))
+_EVENT = st.tuples(
+    st.sampled_from("ST"),
+    st.integers(-40, 12),
+    st.one_of(st.none(), st.integers(-1, 2)),
+    _VALUE,
+    st.sampled_from([None, "a", "b", "null"]),
+)
+
+
+@pytest.mark.parametrize("name", APPS)
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=st.lists(_EVENT, max_size=30), data=st.data())
+def test_cuts_and_restarts_change_nothing(name: str, steps: list[Step], data: Any) -> None:
+    text = APPS[name]
+    recorder = Recorder(text)
+    log = log_of(steps, recorder.inputs)
+    recorder.run([], dict.fromkeys(recorder.inputs, START_MS))
+    at = dict.fromkeys(recorder.inputs, 0)
+    clocks = dict.fromkeys(recorder.inputs, START_MS)
+    while any(at[s] < len(log[s]) for s in at):
+        stops = {s: data.draw(st.integers(at[s], min(at[s] + 9, len(log[s])))) for s in at}
+        runs = [recorder.part(log, s, at[s], stops[s]) for s in at if stops[s] > at[s]]
+        for stream, stop in stops.items():
+            highest = max((t for t, _ in log[stream][:stop]), default=0)
+            clocks[stream] = max(clocks[stream], highest)
+        at = stops
+        recorder.run(runs, dict(clocks))
+        if data.draw(st.booleans()):
+            recorder.restart()
+    recorder.run([], dict.fromkeys(recorder.inputs, 2000))
+    whole = Recorder(text)
+    whole.run([], dict.fromkeys(whole.inputs, START_MS))
+    whole.run([whole.part(log, s, 0, len(log[s])) for s in whole.inputs], clocks)
+    whole.run([], dict.fromkeys(whole.inputs, 2000))
+    assert sorted(recorder.rows) == sorted(whole.rows)
+
+
+CHAINS = [
+    "every e1=S[v > 0] -> e2=S[k == e1.k and v >= e1.v + 1] within 30 sec",
+    "every e1=S -> e2=T[k == e1.k] -> e3=S[s == e1.s and v != e2.v] within 30 sec",
+    "every e1=S[v < 3] -> e2=T[v > e1.v]",
+]
+
+
+@pytest.mark.parametrize("text", CHAINS)
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=st.lists(_EVENT, max_size=40))
+def test_a_chain_is_what_the_exact_machine_makes_of_it(text: str, steps: list[Step]) -> None:
+    app = shape(text, "e1.k, e1.v as a, e2.v as b")
+    query = bind(parse(DEFINE + app)).queries[0]
+    assert patterns.is_chain(query, query.input)  # type: ignore[arg-type]  # it is a pattern
+    log = log_of(steps, Recorder(app).inputs)
+    fast = at_once(app, log)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(patterns, "is_chain", lambda query, pattern: False)
+        assert at_once(app, log) == fast
+
+
+def test_what_nothing_holds_on_to_is_swept_out() -> None:
+    text = shape("every e1=S, e2=S[k == e1.k + 1]", "e1.v as a, e2.v as b")
+    recorder = Recorder(text)
+    query = bind(parse(DEFINE + text)).queries[0]
+    operator = patterns.make_pattern(query, query.input)  # type: ignore[arg-type]
+    assert isinstance(operator, ExactPattern)
+    log = {"S": [(1000 + n, [n, float(n), "x"]) for n in range(20_000)]}
+    for start in range(0, 20_000, 1000):
+        recorder.run([recorder.part(log, "S", start, start + 1000)], {"S": END_MS})
+    assert len(recorder.rows) == 19_999
+    size = sum(piece.nbytes for piece in recorder.executor.snapshot().pieces.values())
+    assert size < 20_000
