@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from mesh.errors import not_supported
 from mesh.functions.objects import FLOAT, INTEGER, to_binary
 from mesh.language.syntax import StateKind
 from mesh.model.types import AttributeType
@@ -26,7 +27,7 @@ from mesh.operators.base import (
 )
 from mesh.operators.expressions import Frame, Key, compile_filter
 from mesh.operators.patterns import program, storing, world
-from mesh.operators.patterns.conditions import compile_conditions
+from mesh.operators.patterns.conditions import Needs, compile_conditions
 from mesh.operators.patterns.events import EventStore
 from mesh.operators.patterns.layout import lay_out
 from mesh.operators.patterns.machine import run, start_instance
@@ -94,7 +95,11 @@ class ExactPattern:
         self._is_partitioned = is_partitioned
         self._layout = lay_out(pattern, self._streams)
         counted = counted_steps(pattern.element)
-        programs = compile_conditions(pattern.steps, counted)
+        try:
+            programs = compile_conditions(pattern.steps, counted)
+        except Needs as error:
+            what = "a function of several events in the filter of such a pattern"
+            raise not_supported(what, error.part.position) from None
         self._static = [compile_filter(e) if e is not None else None for e in programs.static]
         self._stream_of = self._layout.plan[:, world.STREAM]
         schemas = {step.schema.name: step.schema.arrow for step in pattern.steps}
