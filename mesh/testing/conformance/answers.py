@@ -197,8 +197,8 @@ def likeness(ours: Mapping[str, Any], wanted: Mapping[str, Any]) -> Likeness:
 
 
 def _text(value: Any) -> str:
-    # 1 and 1.0 differ as text, and so do 0.0 and -0.0.  Which list of Java's the engine makes of the
-    # events of a count says nothing to anybody.
+    # 1 and 1.0 differ as text, and so do 0.0 and -0.0.  Which of Java's lists the engine makes of
+    # the events of a count says nothing to anybody.
     text = json.dumps(value, sort_keys=True)
     return text.replace('"java.util.LinkedList"', '"java.util.ArrayList"')
 
