@@ -89,6 +89,10 @@ def test_a_chain_is_what_the_exact_machine_makes_of_it(text: str, steps: list[St
     app = shape(text, "e1.k, e1.v as a, e2.v as b")
     query = bind(parse(DEFINE + app)).queries[0]
     assert patterns.is_chain(query, query.input)  # type: ignore[arg-type]  # it is a pattern
+    if "T[" in text:
+        # The engine sorts what begins between two events of the next stream by time; a chain has
+        # it in the order in which it came, so that late events of two streams differ in order.
+        steps = [(stream, max(step, 0), k, v, s) for stream, step, k, v, s in steps]
     log = log_of(steps, Recorder(app).inputs)
     fast = at_once(app, log)
     with pytest.MonkeyPatch.context() as patch:
