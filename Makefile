@@ -72,6 +72,6 @@ $(STAMP): requirements.lock pyproject.toml
 	@echo 'Installing into $(VENV) (the first time takes a few minutes, most of it for Spark) ...'
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
-	@echo "Writing Spark's classes to an archive, so that sessions start faster ..."
+	@echo "Compiling native loops, and writing Spark's classes to an archive, so that sessions start faster ..."
 	@$(BIN)/python -m mesh.worker.prepare
 	@touch $(STAMP)

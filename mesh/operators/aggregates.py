@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from numba import njit
 
 from mesh.functions import kernels
 from mesh.functions.vectors import Vector, dtype_of
 from mesh.model.types import AttributeType
 from mesh.operators.hashing import more_rows
+from mesh.operators.native import njit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -110,7 +110,7 @@ def native_of(values: Vector, length: int) -> tuple[Array, Array]:
     return array, _NO_NULLS if vector.nulls is None else vector.nulls.copy()
 
 
-@njit(cache=True)
+@njit
 def _count(groups: Any, kind: Any, fresh: Any, counts: Any, out: Any) -> None:
     for row in range(len(groups)):
         group = groups[row]
@@ -135,7 +135,7 @@ class Count:
         return Vector(AttributeType.LONG, out)
 
 
-@njit(cache=True)
+@njit
 def _sum(
     groups: Any, kind: Any, fresh: Any, values: Any, nulls: Any, counts: Any, totals: Any,
     out: Any, none: Any,
@@ -166,7 +166,7 @@ def _sum(
     return some
 
 
-@njit(cache=True)
+@njit
 def _average(
     groups: Any, kind: Any, fresh: Any, values: Any, nulls: Any, counts: Any, totals: Any,
     out: Any, none: Any,
@@ -229,7 +229,7 @@ class Average(Sum):
         super().__init__(AttributeType.DOUBLE)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")  # type: ignore[untyped-decorator]
 def _deviation(
     groups: Any, kind: Any, fresh: Any, values: Any, nulls: Any, counts: Any, totals: Any,
     squares: Any, out: Any, none: Any,
@@ -289,7 +289,7 @@ class Deviation:
         return Vector(AttributeType.DOUBLE, out, none if some else None)
 
 
-@njit(cache=True)
+@njit
 def _ever(
     groups: Any, fresh: Any, values: Any, nulls: Any, larger: bool, counts: Any, best: Any,
     out: Any, none: Any,
@@ -343,7 +343,7 @@ class ExtremeEver:
         return Vector(self._type, out, none if some else None)
 
 
-@njit(cache=True)
+@njit
 def _conditions(
     groups: Any, kind: Any, fresh: Any, values: Any, nulls: Any, trues: Any, falses: Any,
     every: bool, out: Any,

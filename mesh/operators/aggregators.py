@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
 from mesh.errors import MeshError
 from mesh.operators.aggregates import (
@@ -29,6 +28,7 @@ from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.extremes import WindowExtreme
 from mesh.operators.failing import stopped
 from mesh.operators.lifting import AGGREGATES
+from mesh.operators.native import njit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +86,7 @@ def make(call: AggregateCall, windowed: bool) -> Aggregate:
             )
 
 
-@njit(cache=True)
+@njit
 def _freshen(groups: Any, reset: Any, instance: Any, resets: Any, seen: Any, fresh: Any) -> None:
     """Mark rows whose group had no other since its instance was reset.
 

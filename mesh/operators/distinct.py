@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
 from mesh.functions.objects import ValueSet, from_binary, identity, object_array, to_binary
 from mesh.functions.vectors import Vector
@@ -20,6 +19,7 @@ from mesh.model.types import AttributeType
 from mesh.operators.aggregates import Batch, Columns
 from mesh.operators.base import CURRENT
 from mesh.operators.groups import Groups
+from mesh.operators.native import njit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mesh.operators.base import Longs
 
 
-@njit(cache=True)
+@njit
 def _distinct(
     groups: Any, kind: Any, fresh: Any, pairs: Any, counts: Any, epochs: Any, epoch: Any,
     distinct: Any, out: Any,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
+
+from mesh.operators.native import njit
 
 if TYPE_CHECKING:
     from mesh.operators.base import Longs
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _SLOTS_MIN = 1024
 
 
-@njit(cache=True)
+@njit
 def _scatter(number: Any) -> Any:
     """The bits of a whole number, each of which depends on all of them."""
     mixed = np.uint64(number)
@@ -27,7 +28,7 @@ def _scatter(number: Any) -> Any:
     return mixed ^ (mixed >> np.uint64(33))
 
 
-@njit(cache=True)
+@njit
 def _hash_row(rows: Any, at: int) -> Any:
     mixed = np.uint64(0)
     for column in range(rows.shape[1]):
@@ -35,7 +36,7 @@ def _hash_row(rows: Any, at: int) -> Any:
     return mixed
 
 
-@njit(cache=True)
+@njit
 def _number_rows(
     rows: Any, skip: Any, slots: Any, keys: Any, count: int, free: Any, freed: int, out: Any
 ) -> Any:
@@ -76,7 +77,7 @@ def _number_rows(
     return count, freed
 
 
-@njit(cache=True)
+@njit
 def _enter_rows(slots: Any, keys: Any, live: Any) -> None:
     """Put the numbers of the ``live`` rows of ``keys`` into an empty table."""
     mask = np.uint64(len(slots) - 1)
@@ -158,7 +159,7 @@ class Rows:
         _enter_rows(self._slots, self.keys, self.live())
 
 
-@njit(cache=True)
+@njit
 def _hash_bytes(data: Any, start: Any, stop: Any) -> Any:
     mixed = np.uint64(stop - start)
     word = np.uint64(0)
@@ -170,7 +171,7 @@ def _hash_bytes(data: Any, start: Any, stop: Any) -> Any:
     return _scatter(mixed * np.uint64(31) + word)
 
 
-@njit(cache=True)
+@njit
 def _number_texts(
     data: Any, offsets: Any, first: int, length: int, slots: Any, ends: Any, arena: Any, count: int,
     out: Any,
@@ -205,7 +206,7 @@ def _number_texts(
     return count
 
 
-@njit(cache=True)
+@njit
 def _enter_texts(slots: Any, ends: Any, arena: Any, count: Any) -> None:
     mask = np.uint64(len(slots) - 1)
     for number in range(count):

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
 from mesh.language.syntax import RateKind
 from mesh.operators.base import State
 from mesh.operators.hashing import more_rows
 from mesh.operators.holding import Births, Held, pieces, ticked
+from mesh.operators.native import njit
 
 if TYPE_CHECKING:
     from mesh.operators.base import Events, Longs, Timeline
@@ -71,7 +71,7 @@ def make_rate(rate: BoundRate, schema: pa.Schema, grouped: bool, timer_path: int
 # The first of so many, or of so long
 
 
-@njit(cache=True)
+@njit
 def _first_by_count(keys: Any, every: int, counts: Any, going: Any) -> None:
     for row in range(len(keys)):
         key = keys[row]
@@ -81,7 +81,7 @@ def _first_by_count(keys: Any, every: int, counts: Any, going: Any) -> None:
             counts[key] = 0
 
 
-@njit(cache=True)
+@njit
 def _first_by_time(keys: Any, clock_ms: Any, every: int, since: Any, going: Any) -> None:
     """``since``: when an event went last, plus one; 0 for never."""
     for row in range(len(keys)):

@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
 import pyarrow as pa
-from numba import types
 
 from mesh.operators.base import Longs, concat
+from mesh.operators.native import njit, types
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -213,12 +212,11 @@ def _thin(chunk: _Chunk, numbers: Longs, rows: pa.RecordBatch) -> _Chunk:
 
 _long1 = types.Array(types.int64, 1, "C")
 _read1 = types.Array(types.int64, 1, "C", readonly=True)
-_jit: Any = numba.njit
+_jit: Any = njit
 
 
 @_jit(
     types.void(_read1, _read1, _read1, _long1, types.Array(types.int64, 2, "C")),
-    cache=True,
 )
 def _locate(numbers, firsts, lasts, where, spans):  # type: ignore[no-untyped-def]
     """Find the chunk of each number; what leaves and what comes are two rising rows, mixed."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
 from mesh.language.syntax import EventKind
 from mesh.operators.aggregators import Aggregators
@@ -20,6 +19,7 @@ from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.failing import lost, stopped
 from mesh.operators.groups import Groups
 from mesh.operators.lifting import Lifted, lift
+from mesh.operators.native import njit
 from mesh.operators.ordering import begins, in_order, limited, places
 from mesh.operators.outputs import output_schema
 from mesh.plan.bound import OUTPUT_STEP
@@ -189,7 +189,7 @@ class Selector:
         return [(name, aggregators) for name, aggregators in found if aggregators is not None]
 
 
-@njit(cache=True)
+@njit
 def _last_of_groups(begin: Any, groups: Any, going: Any, scratch: Any, out: Any) -> int:
     """Put the last row of each group of each chunk into ``out``, and return their number.
 

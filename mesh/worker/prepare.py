@@ -1,6 +1,7 @@
-"""Prepare an installation: ``python -m mesh.worker.prepare`` makes Spark's class archive.
+"""Prepare an installation: ``python -m mesh.worker.prepare``.
 
-Runs a session and its warm-up once, and has the JVM write the archive as it exits.
+Compiles the operators' native loops.  Then it runs a Spark session and its warm-up once, and has
+the JVM write an archive of Spark's classes as it exits.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Final
 from mesh import java
 from mesh.jetstream import server
 from mesh.model import codec
+from mesh.operators import ahead
 from mesh.settings import NatsSettings, Settings
 from mesh.spark import class_archive
 from mesh.worker.protocol import CONFIG_VARIABLE, SessionConfig
@@ -85,5 +87,8 @@ def _finished(written: Path, path: Path) -> bool:
 
 
 if __name__ == "__main__":
+    started_s = time.monotonic()
+    ahead.compile_loops()
+    sys.stdout.write(f"native loops: compiled in {time.monotonic() - started_s:.0f} s\n")
     made = make()
     sys.stdout.write(f"class archive: {made or 'not made, this Java cannot write one'}\n")

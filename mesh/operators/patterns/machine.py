@@ -15,8 +15,7 @@ against it by the cases in tests/cases.
 
 from __future__ import annotations
 
-from numba import njit
-
+from mesh.operators.native import njit
 from mesh.operators.patterns.program import passes
 from mesh.operators.patterns.world import (
     ABSENT,
@@ -117,14 +116,14 @@ from mesh.operators.patterns.world import (
 # Timers
 
 
-@njit(cache=True)
+@njit
 def _is_before(w: World, left: int, right: int) -> bool:
     if w.tasks[left, TASK_TIME] != w.tasks[right, TASK_TIME]:
         return bool(w.tasks[left, TASK_TIME] < w.tasks[right, TASK_TIME])
     return bool(w.tasks[left, TASK_NUMBER] < w.tasks[right, TASK_NUMBER])
 
 
-@njit(cache=True)
+@njit
 def _swap(w: World, left: int, right: int) -> None:
     for column in range(4):
         held = w.tasks[left, column]
@@ -132,7 +131,7 @@ def _swap(w: World, left: int, right: int) -> None:
         w.tasks[right, column] = held
 
 
-@njit(cache=True)
+@njit
 def _add_task(w: World, key: int, time_ms: int, number: int) -> None:
     at = w.scalars[TASKS]
     w.scalars[TASKS] += 1
@@ -146,14 +145,14 @@ def _add_task(w: World, key: int, time_ms: int, number: int) -> None:
         at = (at - 1) // 2
 
 
-@njit(cache=True)
+@njit
 def _wake_at(w: World, key: int, time_ms: int) -> None:
     """Have the queue of step and instance ``key`` served at a time, or behind what happens now."""
     _add_task(w, key, time_ms, w.scalars[TASK_COUNT])
     w.scalars[TASK_COUNT] += 1
 
 
-@njit(cache=True)
+@njit
 def _pop_task(w: World) -> None:
     last = w.scalars[TASKS] - 1
     w.scalars[TASKS] = last
@@ -170,7 +169,7 @@ def _pop_task(w: World) -> None:
         at = least
 
 
-@njit(cache=True)
+@njit
 def _schedule(w: World, step: int, instance: int, time_ms: int) -> None:
     """Put a time at the end of a step's queue."""
     key = instance * w.scalars[STEPS] + step
@@ -188,7 +187,7 @@ def _schedule(w: World, step: int, instance: int, time_ms: int) -> None:
 # What comes out
 
 
-@njit(cache=True)
+@njit
 def _next_chunk(w: World) -> None:
     """Begin another chunk of outputs."""
     s = w.scalars
@@ -198,7 +197,7 @@ def _next_chunk(w: World) -> None:
     s[LAST_CLOCK] = s[CLOCK_MS]
 
 
-@njit(cache=True)
+@njit
 def _put_out(w: World, instance: int, match: int) -> None:
     """Write down a whole match, as it is now."""
     s = w.scalars
@@ -231,7 +230,7 @@ def _put_out(w: World, instance: int, match: int) -> None:
 # The side of a step before its condition
 
 
-@njit(cache=True)
+@njit
 def _add_to_pair(w: World, step: int, instance: int, match: int) -> None:
     own = list_of(w, step, instance, NEW)
     partner = list_of(w, w.plan[step, PARTNER], instance, NEW)
@@ -245,7 +244,7 @@ def _add_to_pair(w: World, step: int, instance: int, match: int) -> None:
         push(w, partner, match)
 
 
-@njit(cache=True)
+@njit
 def _add_one(w: World, step: int, instance: int, match: int) -> None:
     """Let ``match`` wait at a step."""
     kind = w.plan[step, KIND]
@@ -276,7 +275,7 @@ def _add_one(w: World, step: int, instance: int, match: int) -> None:
         push(w, own, match)
 
 
-@njit(cache=True)
+@njit
 def _add_again(w: World, step: int, instance: int, match: int) -> None:
     """Let a copy of ``match`` wait at the first step of an ``every``."""
     kind = w.plan[step, KIND]
@@ -305,7 +304,7 @@ def _add_again(w: World, step: int, instance: int, match: int) -> None:
         _schedule(w, step, instance, w.local[key, DUE])
 
 
-@njit(cache=True)
+@njit
 def _add(w: World, step: int, instance: int, match: int) -> None:
     """Let ``match`` wait at a step, and behind it as long as steps need no event."""
     depth = 0
@@ -332,7 +331,7 @@ def _add(w: World, step: int, instance: int, match: int) -> None:
             _add_again(w, again, instance, match)
 
 
-@njit(cache=True)
+@njit
 def _begin(w: World, step: int, instance: int) -> None:
     """Let an empty match wait at a first step."""
     if w.plan[step, START] == 0:
@@ -352,7 +351,7 @@ def _begin(w: World, step: int, instance: int) -> None:
         w.local[key, INITIALIZED] = 1
 
 
-@njit(cache=True)
+@njit
 def _goes_on(w: World, step: int, instance: int) -> bool:
     """Whether a sequence without ``every`` is beyond its first step."""
     following = w.plan[step, NEXT]
@@ -364,7 +363,7 @@ def _goes_on(w: World, step: int, instance: int) -> bool:
     )
 
 
-@njit(cache=True)
+@njit
 def _reset(w: World, step: int, instance: int) -> None:
     """Drop what waits at a step of a sequence; a first step gets an empty match."""
     kind = w.plan[step, KIND]
@@ -382,7 +381,7 @@ def _reset(w: World, step: int, instance: int) -> None:
         _begin(w, step, instance)
 
 
-@njit(cache=True)
+@njit
 def _make_ready(w: World, step: int, instance: int) -> None:
     """Let what is new at a step wait for events."""
     kind = w.plan[step, KIND]
@@ -400,7 +399,7 @@ def _make_ready(w: World, step: int, instance: int) -> None:
         append(w, list_of(w, partner, instance, PENDING), new)
 
 
-@njit(cache=True)
+@njit
 def _is_over(w: World, match: int, time_ms: int) -> bool:
     """Whether ``within`` drops a partial match at an event of this time."""
     within = w.scalars[WITHIN_MS]
@@ -413,7 +412,7 @@ def _is_over(w: World, match: int, time_ms: int) -> bool:
     return False
 
 
-@njit(cache=True)
+@njit
 def _drop_old(w: World, step: int, instance: int, time_ms: int) -> None:
     """Drop what ``within`` drops; of an ``every`` the last of it begins again."""
     steps = w.scalars[STEPS]
@@ -458,7 +457,7 @@ def _drop_old(w: World, step: int, instance: int, time_ms: int) -> None:
 # The side of a step behind its condition
 
 
-@njit(cache=True)
+@njit
 def _hand_on(w: World, step: int, instance: int, match: int) -> None:
     """Send a match that has a step's event to where it goes next."""
     w.flags[step, CHANGED] = 1
@@ -473,7 +472,7 @@ def _hand_on(w: World, step: int, instance: int, match: int) -> None:
         w.local[instance * w.scalars[STEPS] + w.plan[step, CALLBACK], RESETS] = 1
 
 
-@njit(cache=True)
+@njit
 def _count(w: World, step: int, instance: int, match: int) -> None:
     """An event of a step that takes several."""
     head = w.matches[match, step]
@@ -500,7 +499,7 @@ def _count(w: World, step: int, instance: int, match: int) -> None:
         w.flags[step, CHANGED] = 1
 
 
-@njit(cache=True)
+@njit
 def _absent_lets(w: World, absent: int, instance: int, match: int) -> bool:
     """Whether the absent side of ``and`` lets the other side's event complete the pair."""
     key = instance * w.scalars[STEPS] + absent
@@ -518,7 +517,7 @@ def _absent_lets(w: World, absent: int, instance: int, match: int) -> bool:
     return True
 
 
-@njit(cache=True)
+@njit
 def _behind(w: World, step: int, instance: int, match: int) -> None:
     """What a match does that has passed a step's condition."""
     kind = w.plan[step, KIND]
@@ -556,7 +555,7 @@ def _behind(w: World, step: int, instance: int, match: int) -> None:
             w.local[key, DUE] = time_ms
 
 
-@njit(cache=True)
+@njit
 def _test(w: World, step: int, instance: int, match: int) -> None:
     w.flags[step, CHANGED] = 0
     if passes(w, step, match):
@@ -566,7 +565,7 @@ def _test(w: World, step: int, instance: int, match: int) -> None:
 # An event at a step
 
 
-@njit(cache=True)
+@njit
 def _is_past(w: World, step: int, match: int) -> bool:
     """Whether a match no longer waits at a step: a step behind a count, or a partner has it."""
     if w.plan[step, KIND] == COUNT:
@@ -579,7 +578,7 @@ def _is_past(w: World, step: int, match: int) -> bool:
     return bool(w.plan[step, LOGIC] == OR and w.matches[match, partner] != NONE)
 
 
-@njit(cache=True)
+@njit
 def _take(w: World, step: int, instance: int, event: int, time_ms: int, comes_out: int) -> None:
     """Give an event to all that waits at a step; ``event`` is -1 if no match can take it."""
     kind = w.plan[step, KIND]
@@ -660,7 +659,7 @@ def _take(w: World, step: int, instance: int, event: int, time_ms: int, comes_ou
     _put_out_all(w, instance, comes_out == EACH)
 
 
-@njit(cache=True)
+@njit
 def _put_out_all(w: World, instance: int, is_each: bool) -> None:
     """Write down the matches in the first list, as they are behind the event."""
     cell = w.lists[0, HEAD]
@@ -676,7 +675,7 @@ def _put_out_all(w: World, instance: int, is_each: bool) -> None:
     clear(w, 0)
 
 
-@njit(cache=True)
+@njit
 def _remove_match(w: World, of: int, match: int) -> None:
     before = NONE
     cell = w.lists[of, HEAD]
@@ -688,7 +687,7 @@ def _remove_match(w: World, of: int, match: int) -> None:
         cell = w.cells[cell, 1]
 
 
-@njit(cache=True)
+@njit
 def start_instance(w: World, instance: int) -> None:
     """Begin with an instance, at the time of the clock."""
     steps = w.scalars[STEPS]
@@ -706,7 +705,7 @@ def start_instance(w: World, instance: int) -> None:
             _schedule(w, step, instance, due_ms)
 
 
-@njit(cache=True)
+@njit
 def take_event(
     w: World, stream: int, instance: int, time_ms: int, slots: Array, number: int
 ) -> None:
@@ -740,7 +739,7 @@ def take_event(
 # A timer of an absent event
 
 
-@njit(cache=True)
+@njit
 def _send(w: World, step: int, instance: int, match: int) -> None:
     """Let a match go on whose event has been absent for its time."""
     steps = w.scalars[STEPS]
@@ -764,7 +763,7 @@ def _send(w: World, step: int, instance: int, match: int) -> None:
         w.local[instance * steps + w.plan[step, CALLBACK], RESETS] = 1
 
 
-@njit(cache=True)
+@njit
 def _absent(w: World, step: int, instance: int, time_ms: int) -> None:
     """The time of ``not S for t`` has come."""
     steps = w.scalars[STEPS]
@@ -815,7 +814,7 @@ def _absent(w: World, step: int, instance: int, time_ms: int) -> None:
         _schedule(w, step, instance, w.local[key, DUE])
 
 
-@njit(cache=True)
+@njit
 def _send_all(w: World, step: int, instance: int) -> None:
     cell = w.lists[0, HEAD]
     while cell != NONE:
@@ -824,14 +823,14 @@ def _send_all(w: World, step: int, instance: int) -> None:
     clear(w, 0)
 
 
-@njit(cache=True)
+@njit
 def _has_waited(w: World, step: int, match: int, time_ms: int) -> bool:
     node = w.matches[match, step]
     since = w.matches[match, w.scalars[STEPS]] if node == NONE else w.nodes[node, TIME]
     return bool(time_ms >= since + w.plan[step, WAITING])
 
 
-@njit(cache=True)
+@njit
 def _absent_of_pair(w: World, step: int, instance: int, time_ms: int) -> None:
     """The time of an absent event beside another has come."""
     steps = w.scalars[STEPS]
@@ -891,7 +890,7 @@ def _absent_of_pair(w: World, step: int, instance: int, time_ms: int) -> None:
         _schedule(w, step, instance, since + waiting)
 
 
-@njit(cache=True)
+@njit
 def fire_first(w: World, order: int) -> None:
     """Serve the queue of the task that is due first; ``order`` is its place."""
     key = w.tasks[0, TASK_KEY]
@@ -921,7 +920,7 @@ def fire_first(w: World, order: int) -> None:
         _wake_at(w, key, w.cells[cell, 0])
 
 
-@njit(cache=True)
+@njit
 def _has_room(w: World, instance: int) -> bool:
     """Whether there surely is room for what one event or timer of an instance can make."""
     s = w.scalars
@@ -944,7 +943,7 @@ def _has_room(w: World, instance: int) -> bool:
     )
 
 
-@njit(cache=True)
+@njit
 def run(
     w: World,
     first: int,
@@ -991,7 +990,7 @@ def run(
         at += 1
 
 
-@njit(cache=True)
+@njit
 def _place(clocks_ms: Array, time_ms: int) -> int:
     """The first of rising ``clocks_ms`` that is not before ``time_ms``."""
     low, high = 0, len(clocks_ms)

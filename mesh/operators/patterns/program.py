@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
+from mesh.operators.native import njit
 from mesh.operators.patterns.world import (
     EVENT,
     NONE,
@@ -39,7 +39,7 @@ PROGRAM_COLUMNS: Final = 4
 STACK_SIZE: Final = 256
 
 
-@njit(cache=True)
+@njit
 def _whole(operation: int, a: int, b: int) -> int:
     if operation == ADD:
         return a + b
@@ -58,7 +58,7 @@ def _whole(operation: int, a: int, b: int) -> int:
     return quotient if operation == DIVIDE else remainder
 
 
-@njit(cache=True)
+@njit
 def _floating(operation: int, a: float, b: float) -> float:
     if operation == ADD_F:
         return a + b
@@ -71,7 +71,7 @@ def _floating(operation: int, a: float, b: float) -> float:
     return float(np.fmod(a, b))
 
 
-@njit(cache=True)
+@njit
 def _compares(operation: int, a: int, b: int) -> bool:
     if operation == EQUAL:
         return a == b
@@ -84,7 +84,7 @@ def _compares(operation: int, a: int, b: int) -> bool:
     return a >= b
 
 
-@njit(cache=True)
+@njit
 def _compares_floating(operation: int, a: float, b: float) -> bool:
     if operation == EQUAL_F:
         return a == b
@@ -97,7 +97,7 @@ def _compares_floating(operation: int, a: float, b: float) -> bool:
     return a >= b
 
 
-@njit(cache=True)
+@njit
 def passes(w: World, step: int, match: int) -> bool:
     """Whether ``match`` with the event at ``step`` meets the step's condition."""
     stack, floats, nulls = w.stack, w.stack_floats, w.stack_nulls

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
+from mesh.operators.native import njit
 from mesh.operators.patterns import world
 from mesh.operators.patterns.world import (
     BACK,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@njit(cache=True)
+@njit
 def _sweep(w: World, matches: Array, nodes: Array, cells: Array, kept: Array) -> None:
     """Copy what is held into new arrays, and give everything its new number."""
     steps = w.scalars[STEPS]

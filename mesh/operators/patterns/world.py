@@ -15,7 +15,8 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import njit
+
+from mesh.operators.native import njit
 
 # Columns of ``plan``, one row a step.
 KIND, START, NEXT, EVERY, WITHIN_EVERY, CALLBACK, FINISHES, LAST, PARTNER = range(9)
@@ -110,13 +111,13 @@ class World(NamedTuple):
     items: Array
 
 
-@njit(cache=True)
+@njit
 def list_of(w: World, step: int, instance: int, which: int) -> int:
     """The number of a step's list."""
     return int(SCRATCH + 2 * (instance * w.scalars[STEPS] + step) + which)
 
 
-@njit(cache=True)
+@njit
 def new_cell(w: World, value: int) -> int:
     """A cell that holds ``value``."""
     cell = w.scalars[FREE_CELL]
@@ -130,14 +131,14 @@ def new_cell(w: World, value: int) -> int:
     return int(cell)
 
 
-@njit(cache=True)
+@njit
 def free_cell(w: World, cell: int) -> None:
     """Give a cell back."""
     w.cells[cell, 1] = w.scalars[FREE_CELL]
     w.scalars[FREE_CELL] = cell
 
 
-@njit(cache=True)
+@njit
 def bound(w: World, of: int, match: int) -> None:
     """Widen the bounds of a list by the first events of ``match``."""
     for step in w.starts:
@@ -148,7 +149,7 @@ def bound(w: World, of: int, match: int) -> None:
             w.lists[of, HIGH] = max(w.lists[of, HIGH], time_ms)
 
 
-@njit(cache=True)
+@njit
 def push(w: World, of: int, match: int) -> None:
     """Put ``match`` at the end of a list."""
     cell = new_cell(w, match)
@@ -164,7 +165,7 @@ def push(w: World, of: int, match: int) -> None:
         bound(w, of, match)
 
 
-@njit(cache=True)
+@njit
 def remove(w: World, of: int, before: int, cell: int) -> None:
     """Take ``cell`` out of a list, where it comes behind the cell ``before``, or first."""
     after = w.cells[cell, 1]
@@ -178,7 +179,7 @@ def remove(w: World, of: int, before: int, cell: int) -> None:
     free_cell(w, cell)
 
 
-@njit(cache=True)
+@njit
 def clear(w: World, of: int) -> None:
     """Empty a list."""
     head = w.lists[of, HEAD]
@@ -190,7 +191,7 @@ def clear(w: World, of: int) -> None:
         w.lists[of, SIZE] = 0
 
 
-@njit(cache=True)
+@njit
 def is_later(w: World, left: int, right: int) -> bool:
     """Whether a match without a time, or with a later one, goes behind another."""
     a, b = w.matches[left, w.scalars[STEPS]], w.matches[right, w.scalars[STEPS]]
@@ -199,7 +200,7 @@ def is_later(w: World, left: int, right: int) -> bool:
     return bool(a == NEVER or a > b)
 
 
-@njit(cache=True)
+@njit
 def sort(w: World, of: int) -> None:
     """Put a list in the order of time, keeping the order of those of one time."""
     size = w.lists[of, SIZE]
@@ -228,7 +229,7 @@ def sort(w: World, of: int) -> None:
         cell = w.cells[cell, 1]
 
 
-@njit(cache=True)
+@njit
 def append(w: World, of: int, more: int) -> None:
     """Move all of the list ``more`` behind a list."""
     head = w.lists[more, HEAD]
@@ -249,7 +250,7 @@ def append(w: World, of: int, more: int) -> None:
     w.lists[more, SIZE] = 0
 
 
-@njit(cache=True)
+@njit
 def new_match(w: World) -> int:
     """A partial match without events."""
     match = w.scalars[MATCHES]
@@ -262,7 +263,7 @@ def new_match(w: World) -> int:
     return int(match)
 
 
-@njit(cache=True)
+@njit
 def copy_match(w: World, match: int) -> int:
     """A partial match with the same events, not dropped."""
     copy = w.scalars[MATCHES]
@@ -274,7 +275,7 @@ def copy_match(w: World, match: int) -> int:
     return int(copy)
 
 
-@njit(cache=True)
+@njit
 def new_node(w: World, event: int, time_ms: int) -> int:
     """A chain of one event."""
     node = w.scalars[NODES]
@@ -288,7 +289,7 @@ def new_node(w: World, event: int, time_ms: int) -> int:
     return int(node)
 
 
-@njit(cache=True)
+@njit
 def add_event(w: World, match: int, step: int, event: int, time_ms: int) -> None:
     """Put an event at the end of a step's chain."""
     node = new_node(w, event, time_ms)
@@ -303,7 +304,7 @@ def add_event(w: World, match: int, step: int, event: int, time_ms: int) -> None
     w.nodes[head, LENGTH] += 1
 
 
-@njit(cache=True)
+@njit
 def remove_last_event(w: World, match: int, step: int) -> None:
     """Take the last event off a step's chain."""
     head = w.matches[match, step]
@@ -326,7 +327,7 @@ def remove_last_event(w: World, match: int, step: int) -> None:
 CURRENT_EVENT: Final = -1
 
 
-@njit(cache=True)
+@njit
 def node_at(w: World, match: int, step: int, index: int) -> int:
     """The node of a step's event number ``index``; negative ones count from the last, -1."""
     node = w.matches[match, step]

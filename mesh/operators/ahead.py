@@ -1,0 +1,90 @@
+"""The operators' native loops, compiled ahead.
+
+Numba compiles a loop when it is first called and keeps the result beside the source, or in
+``NUMBA_CACHE_DIR``.  All of them together take a minute or two, which nobody should wait for in
+the first query; so an app that has every operator in it is run once when mesh is installed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.language.parser import parse
+from mesh.operators.executor import Executor, InputRun
+from mesh.plan.bind import bind
+
+if TYPE_CHECKING:
+    from mesh.plan.bound import BoundApp
+
+_APP: Final = """
+@App:name('Native')
+define stream S (k string, i int, l long, f float, d double, b bool);
+define stream Q (k string, i int, l long, d double);
+@PrimaryKey('k') define table T (k string, d double);
+define window W (k string, d double) length(4) output all events;
+from S#window.length(5) select k, avg(d) as a1, sum(i) as a2, sum(d) as a3, count() as a4,
+  min(d) as a5, max(i) as a6, stdDev(d) as a7, min(l) as a8, max(f) as a9 group by k
+  insert into O1;
+from S#window.lengthBatch(4) select k, sum(l) as t, distinctCount(i) as n group by k insert into O2;
+from S#window.time(1 sec) select k, avg(l) as m, max(d) as h insert all events into O3;
+from S#window.timeBatch(1 sec) select max(d) as h, min(d) as l, sum(i) as t insert into O4;
+from S#window.timeLength(1 sec, 4) select k, i insert expired events into O5;
+from S#window.externalTime(l, 1 sec) select k, avg(d) as m group by k insert into O6;
+from S#window.externalTimeBatch(l, 1 sec) select k, sum(d) as m group by k insert into O7;
+from S#window.session(250 millisec, k) select k, count() as n insert into O8;
+from S#window.sort(3, d, 'desc') select k, d insert expired events into O9;
+from S#window.frequent(2, k) select k insert all events into O10;
+from S#window.lossyFrequent(0.1, 0.01) select k insert all events into O11;
+from S#window.delay(100 millisec) select k insert into O12;
+from S#window.batch() select k, sum(i) as t insert into O13;
+from S select k, i output last every 3 events insert into O14;
+from S select k, sum(i) as t group by k output last every 700 millisec insert into O15;
+from S select k, minForever(d) as a, maxForever(i) as c, and(b) as e, or(b) as g group by k
+  order by a limit 2 insert into O16;
+from S#window.time(1 sec) as x join Q#window.time(1 sec) as y on x.k == y.k
+  select x.i as a, y.i as c insert into O17;
+from S#window.length(3) as x full outer join Q#window.length(2) as y on x.k == y.k and x.d > y.d
+  select x.i as a, y.i as c insert into O18;
+from every e1=S -> e2=S[k == e1.k and d > e1.d] within 10 sec select e1.i as a insert into O19;
+from every e1=S[i > 2] -> e2=Q[d > e1.d]<2:3> -> e3=S[k == e1.k] select e1.i as a insert into O20;
+from every e1=S[k == 'k1'] -> not Q[k == e1.k] for 300 millisec select e1.i as a insert into O21;
+from every e1=S, e2=S[d > e1.d]+, e3=S[d < e2[last].d] select e1.i as a insert into O22;
+from every (e1=S[i > 5] and e2=Q[l > 3L]) -> e3=S[f > 1.0f] select e3.k as k insert into O23;
+partition with (k of S, k of Q) begin
+  from S#window.length(2) select k, i, avg(d) as m insert into #M;
+  from #M#window.lengthBatch(2) select k, sum(i) as t insert into O24;
+  from every e1=S -> e2=Q[d > e1.d] select e1.i as a insert into O25;
+end;
+from S select k, d insert into W;
+from W select k, sum(d) as t insert into O26;
+from S select k, d update or insert into T set T.d = d on T.k == k;
+from S join T as t on S.k == t.k select t.d as d insert into O27;
+"""
+_EVENTS: Final = 40
+
+
+def compile_loops() -> None:
+    """Run every operator over a few events, which compiles what is not in the cache yet."""
+    app = bind(parse(_APP))
+    executor = Executor(app, [f"O{number}" for number in range(1, 28)])
+    times = np.arange(_EVENTS, dtype=np.int64) * 97
+    runs = [
+        InputRun(name, np.arange(1, _EVENTS + 1), times, _rows(app, name)) for name in ("S", "Q")
+    ]
+    executor.run(runs, {"S": int(times[-1]), "Q": int(times[-1])})
+    executor.restore(executor.snapshot())
+
+
+def _rows(app: BoundApp, stream: str) -> pa.RecordBatch:
+    """A few events; every value is a number that rises and falls, or a key out of three."""
+    numbers = np.arange(_EVENTS) % 7
+    schema = app.stream(stream).arrow
+    columns = [
+        pa.array([f"k{n % 3}" for n in numbers]) if pa.types.is_string(field.type)
+        else pa.array(numbers).cast(field.type)
+        for field in schema
+    ]  # fmt: skip
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,0 +1,56 @@
+"""Native loops: Numba's ``njit``, with a cache that can't be stale.
+
+Numba keeps compiled code by function, and looks only at the age of that function's own file.  A
+loop that has a function of another file compiled into it would stay as it was when that one
+changes, and go on with another idea of the arrays they share.  So the cache's directory is named
+after the contents of all files that have native loops in them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import numba
+from numba import types as types
+
+HERE: Final = Path(__file__).parent
+#: Where a user wants compiled code to be; beside the sources otherwise.
+DIRECTORY_VARIABLE: Final = "NUMBA_CACHE_DIR"
+
+
+def _digest() -> str:
+    found = hashlib.blake2b(numba.__version__.encode(), digest_size=8)
+    for path in sorted(HERE.rglob("*.py")):
+        content = path.read_bytes()
+        if b"njit" in content:
+            found.update(content)
+    return found.hexdigest()
+
+
+def _home() -> Path:
+    """A directory that can be written to."""
+    named = os.environ.get(DIRECTORY_VARIABLE)
+    if named:
+        return Path(named)
+    beside = HERE / "__pycache__"
+    try:
+        beside.mkdir(exist_ok=True)
+        with tempfile.TemporaryFile(dir=beside):
+            return beside
+    except OSError:
+        return Path(tempfile.gettempdir()) / f"mesh-native-{os.getuid()}"
+
+
+#: Where this version's compiled code is.
+CACHE: Final = _home() / f"native-{_digest()}"
+
+
+def njit(*arguments: Any, **options: Any) -> Any:
+    """``numba.njit`` that keeps what it compiles; called with signatures or as a decorator."""
+    setattr(numba.config, "CACHE_DIR", str(CACHE))  # noqa: B010
+    compiler: Any = numba.njit
+    return compiler(*arguments, cache=True, **options)
