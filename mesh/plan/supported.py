@@ -271,6 +271,8 @@ def _check_window(window: Window) -> None:
         raise not_supported(f"windows of kind {window.name}", window.position)
     if window.fails is not None:
         raise not_supported("a window that never works", window.position, hint=window.fails)
+    if window.name == "cron" and isinstance(window.arguments[0], Constant):
+        check_cron(str(window.arguments[0].value), window.arguments[0].position)
     if window.name in ("time", "delay", "timeLength"):
         length = window.arguments[0]
         value = length.value if isinstance(length, Constant) else None
