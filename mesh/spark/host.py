@@ -238,6 +238,9 @@ class _Run:
         clocks = self._partition.clocks
         by_events = all(clock.by_events for clock in clocks.values() if clock.is_started)
         runs = self._partition.executor.run(inputs, self._partition.times())
+        # They are in the log.  The error stream takes only what has a place in the order of events,
+        # so that a replay records it once, and these have none yet.
+        self._partition.executor.take_failed()
         for run in runs:
             channel = self._wiring.output(run.stream)
             assert channel is not None, "the executor puts out only streams that leave the group"
