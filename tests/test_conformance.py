@@ -99,6 +99,24 @@ def test_likeness_tells_order_from_content() -> None:
     assert differences(less, wanted) == ['Out 1: nothing, expected [0, 5, [2], "i"]']
 
 
+def test_callbacks_without_events_are_not_compared() -> None:
+    call = [5, [[5, [1], "i"]], None]
+    wanted = {"status": "ok", "streams": {}, "queries": {"q": [call, [-1, None, None]]}}
+    ours = {"status": "ok", "streams": {}, "queries": {"q": [call]}}
+    assert likeness(ours, wanted) is likeness(wanted, ours) is Likeness.SAME
+    assert differences(ours, wanted) == []
+    silent = {"status": "ok", "streams": {}, "queries": {"q": []}}
+    assert likeness(silent, wanted) is Likeness.DIFFERENT
+
+
+@pytest.mark.parametrize("name", ["output_rates/snap time plain", "selectors/order exp lb"])
+def test_the_engine_calls_back_without_events(name: str) -> None:
+    """Shown by these cases: an empty snapshot, and a limit that lets nothing go."""
+    (case,) = (case for case in CASES if case.name == name)
+    calls = [call for calls in case.expect["queries"].values() for call in calls]
+    assert any(not call[1] and not call[2] for call in calls)
+
+
 def test_calls_that_are_cut_otherwise_are_other_chunks() -> None:
     one, two = [5, [1], "i"], [5, [2], "i"]
     wanted = {"status": "ok", "streams": {}, "queries": {"q": [[5, [one, two], None]]}}
