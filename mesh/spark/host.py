@@ -24,7 +24,7 @@ import pyarrow.compute
 
 from mesh.errors import MeshError
 from mesh.model.app import Format
-from mesh.operators.executor import Executor, InputRun
+from mesh.operators.executor import Executor, InputRun, OutputRun
 from mesh.plan.build import bind_group
 from mesh.spark import emit
 from mesh.spark.state import LocalState, Position
@@ -110,13 +110,13 @@ class HostTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run one partition's part of a micro-batch."""
         freeze_garbage()
-        run = _Run(self)
+        run = HostRun(self)
         for batch in batches:
             yield from run.take(batch)
         yield from run.finish()
 
 
-class _Run:
+class HostRun:
     """One task: from the range starts to the range ends."""
 
     def __init__(self, task: HostTask) -> None:
@@ -165,15 +165,11 @@ class _Run:
         position = Position.of(self._starts, self._starts)
         live = _LIVE.pop(self._key, None)
         if live is not None and live[0] == position:
+            self._partition = live[1]
             return live[1]
 
-        outputs = [channel.stream.name for channel in self._wiring.group.outputs]
         partition = Partition(
-            Executor(
-                bind_group(self._wiring.group),
-                outputs,
-                salt=self._wiring.producer(str(self._number)),
-            ),
+            self._executor(),
             {i.channel.stream.name: StreamClock() for i in self._inputs.values()},
         )
         local = self._local
@@ -191,6 +187,11 @@ class _Run:
             )
         self._partition = partition
         return partition
+
+    def _executor(self) -> Executor:
+        outputs = [channel.stream.name for channel in self._wiring.group.outputs]
+        salt = self._wiring.producer(str(self._number))
+        return Executor(bind_group(self._wiring.group), outputs, salt=salt)
 
     def _process(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         # The source reads stream by stream, so runs of one stream are long.
@@ -235,9 +236,7 @@ class _Run:
 
     def _run(self, inputs: list[InputRun]) -> Iterator[pa.RecordBatch]:
         assert self._partition is not None
-        clocks = self._partition.clocks
-        by_events = all(clock.by_events for clock in clocks.values() if clock.is_started)
-        runs = self._partition.executor.run(inputs, self._partition.times())
+        runs, by_events = self._advance(self._partition, inputs)
         # They are in the log.  The error stream takes only what has a place in the order of events,
         # so that a replay records it once, and these have none yet.
         self._partition.executor.take_failed()
@@ -251,6 +250,14 @@ class _Run:
                 pa.array(run.position),
                 pa.array(run.time_ms) if by_events else None,
             )
+
+    def _advance(
+        self, partition: Partition, inputs: list[InputRun]
+    ) -> tuple[list[OutputRun], bool]:
+        """Drive the operators; what comes out, and whether it takes its own times along."""
+        clocks = partition.clocks.values()
+        by_events = all(clock.by_events for clock in clocks if clock.is_started)
+        return partition.executor.run(inputs, partition.times()), by_events
 
     def _save(self, partition: Partition) -> None:
         position = Position.of(self._ends, self._ends)
