@@ -189,7 +189,7 @@ def errors(
     context: ContextOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Show events that could not be read, with the reason, oldest first.
+    """Show events that could not be read or failed in a query, with the reason, oldest first.
 
     Example: `mesh errors Temperature --limit 5`
     """
@@ -198,8 +198,12 @@ def errors(
     if output is Output.JSON:
         show_json(found)
         return
-    rows = [(e["stream"], e["sequence"], e.get("reason"), _short(e.get("data"))) for e in found]
-    show_table(("stream", "sequence", "reason", "data"), rows)
+    # What failed in a group that keeps state is known by its query, the others by their message.
+    rows = [
+        (e["stream"], e.get("sequence"), e.get("query"), e.get("reason"), _short(e.get("data")))
+        for e in found
+    ]
+    show_table(("stream", "sequence", "query", "reason", "data"), rows)
 
 
 def _short(data: Any) -> str:

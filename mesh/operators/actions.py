@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from mesh.functions.objects import Opaque, to_binary
 from mesh.operators.base import CURRENT, WHOLE
+from mesh.operators.failing import FAILED, told
 from mesh.operators.graph import Calls, Made, entering
 from mesh.operators.queries import start
 
@@ -22,28 +23,6 @@ if TYPE_CHECKING:
     from mesh.plan.bound import BoundQuery
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """Events of a stream on which a query failed, n of them, each with the reason."""
-
-    query: str
-    stream: str
-    time_ms: Longs
-    rows: pa.RecordBatch
-    reasons: list[str]
-
-
-@dataclass(slots=True)
-class Errors:
-    """What failed in the queries of one app, until somebody takes it.
-
-    ``faults``: the schema of the fault stream, by stream that has one.
-    """
-
-    faults: Mapping[str, pa.Schema]
-    found: list[Failed] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +39,10 @@ class Target:
 
 
 class QueryWork:
-    """A query between channels; ``channels``: by channel, the name by which the query knows it."""
+    """A query between channels; ``channels``: by channel, the name by which the query knows it.
+
+    ``faults``: by stream whose failed events somebody takes, the schema of its fault stream.
+    """
 
     def __init__(
         self,
@@ -68,12 +50,12 @@ class QueryWork:
         timer: int,
         channels: Mapping[str, str],
         target: Target,
-        errors: Errors,
+        faults: Mapping[str, pa.Schema],
     ) -> None:
         self._name = query.name
         self._channels = channels
         self._target = target
-        self._errors = errors
+        self._faults = faults
         #: Attributes are named by the target, which may be defined with other names.
         self._schema = query.target.arrow
         # A channel inside of a partition has the partition's name before it.
@@ -102,28 +84,28 @@ class QueryWork:
         return result
 
     def _failed(self) -> Made:
-        """Events for the fault stream, where the stream has one; the others are kept to be told."""
+        """Events for the fault stream, where the stream has one; the others are told."""
         made: Made = []
-        stream = next(iter(self._channels.values()))
-        schema = self._errors.faults.get(stream)
+        streams = tuple(dict.fromkeys(self._channels.values()))
+        schema = self._faults.get(streams[0]) if len(streams) == 1 else None
+        names = schema.names[:-1] if schema is not None else []
         for events, reasons in self.query.failures.found:
             for reason in reasons[:1]:
                 log.error("query failed on an event", extra={"query": self._name, "why": reason})
-            is_own = len(set(self._channels.values())) == 1
-            names = schema.names[:-1] if schema is not None else []
-            # The engine only logs what fails when a timer fires.
+            # What leaves a window has come before; the engine only logs what fails then.
             came = np.flatnonzero(events.kind == CURRENT)
-            if schema is None or not is_own or not set(names) <= set(events.rows.schema.names):
-                self._errors.found.append(
-                    Failed(self._name, stream, events.time_ms, events.rows, reasons)
-                )
+            whole = np.full(len(came), WHOLE, dtype=np.int64)
+            events = replace(events.take(came), instance=whole)
+            reasons = [reasons[row] for row in came]
+            if not len(events):
                 continue
-            events = events.take(came)
-            values = to_binary([Opaque("java.lang.RuntimeException", reasons[i]) for i in came])
+            if schema is None or not set(names) <= set(events.rows.schema.names):
+                made.append((FAILED, told(self._name, ", ".join(streams), events, reasons)))
+                continue
+            values = to_binary([Opaque("java.lang.RuntimeException", reason) for reason in reasons])
             columns = [events.rows.column(name) for name in names]
             rows = pa.RecordBatch.from_arrays([*columns, values], schema=schema)
-            events = replace(events, instance=np.full(len(events), WHOLE, dtype=np.int64))
-            made.append((f"!{stream}", events.with_rows(rows)))
+            made.append((f"!{streams[0]}", events.with_rows(rows)))
         self.query.failures.found.clear()
         return made
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from mesh.errors import MeshError
 from mesh.functions.scripts import compile_scripts
 from mesh.language.syntax import find
-from mesh.operators.actions import Failed, QueryWork
+from mesh.operators.actions import QueryWork
 from mesh.operators.base import (
     CURRENT,
     WHOLE,
@@ -30,6 +30,7 @@ from mesh.operators.base import (
     prefixed,
 )
 from mesh.operators.environment import Environment, using
+from mesh.operators.failing import FAILED
 from mesh.operators.flow import BulkFlow, Flow, Leaving, StepFlow
 from mesh.operators.graph import Node, chunk_starts
 from mesh.operators.inputs import Inputs, Ready
@@ -108,10 +109,10 @@ class Executor:
     clock fire.  With several, events are merged by (time, input in the order of first mention,
     sequence), and wait until every input's clock is past them.  At one instant timers come first.
 
-    ``outputs``: the streams to give out; ``callbacks``: the names of the queries whose callbacks
-    are to be recorded for ``take_calls``; ``salt``: tells apart executors of the app that run over
-    other events, for ``UUID()``; ``playback``: whether time is that of the events alone, and goes
-    on only when they come and when ``step`` says so; None: as the app says.
+    ``outputs``: the streams to give out, ``FAILED`` among them; ``callbacks``: the names of the
+    queries whose callbacks are to be recorded for ``take_calls``; ``salt``: tells apart executors
+    of the app that run over other events, for ``UUID()``; ``playback``: whether time is that of the
+    events alone, and goes on only when they come and when ``step`` says so; None: as the app says.
     """
 
     def __init__(
@@ -126,18 +127,18 @@ class Executor:
         self._playback = _plays_back(app) if playback is None else playback
         self._schemas = {stream.name: stream.arrow for stream in app.streams}
         self._outputs = [stream.name for stream in app.streams if stream.name in outputs]
+        self._outputs += [FAILED] if FAILED in outputs else []
         tables = Tables()
         windows: dict[str, NamedWindowWork] = {}
         scripts = compile_scripts(app.scripts)
         environment = Environment(scripts, tables, windows, salt=f"{app.name}/{salt}")
         with using(environment):
             tables.define(app.tables)
-            nodes = Nodes(app, tables, windows)
+            nodes = Nodes(app, tables, windows, self._outputs)
             self._nodes, self._flow = _flow(nodes, self._outputs, mode)
             for number, node in enumerate(self._nodes):
                 node.work = node.make(self._flow.timers[number])
         self._tables = tables
-        self._errors = nodes.errors
         # Queries inside of partitions have no callbacks in the engine either.
         outside = [part for part in nodes.parts if isinstance(part, Node)]
         self._calls = [n.work.calls for n in outside if isinstance(n.work, QueryWork)]
@@ -291,11 +292,6 @@ class Executor:
                     CallRun(calls.query, call, run.kind, run.clock_ms, run.time_ms, run.rows)
                 )
             calls.runs.clear()
-        return found
-
-    def take_failed(self) -> list[Failed]:
-        """The events on which queries failed and that no fault stream took, since last time."""
-        found, self._errors.found = self._errors.found, []
         return found
 
     def next_time(self) -> int | None:

@@ -1,21 +1,33 @@
-"""What becomes of a chunk when something fails on one of its events.
+"""What becomes of a chunk when something fails on one of its events, and how that is told.
 
 The reference engine hands a chunk on as one, so a failure ends it: nothing of the chunk goes on,
 and what comes behind the event that failed isn't looked at.
+
+What no fault stream takes leaves the group on the channel ``FAILED``, in the total order and with
+positions as any other output, so that whoever records it does so once, also after a replay.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import orjson
+import pyarrow as pa
 
+from mesh.functions.objects import from_binary, python_value
 from mesh.operators.base import RESET
 from mesh.operators.ordering import begins
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mesh.operators.base import Bools, Events
     from mesh.operators.expressions import Frame
+
+#: The channel of events on which queries failed; a stream can't be called so.
+FAILED: Final = "!"
+_ROWS: Final = pa.schema([(name, pa.string()) for name in ("query", "stream", "reason", "event")])
 
 
 def stopped(frame: Frame, events: Events) -> Bools:
@@ -52,3 +64,40 @@ def _forgive_resets(frame: Frame, events: Events) -> None:
     """There is nothing in the row of a reset that could fail."""
     for row in [row for row in frame.failures if events.kind[row] == RESET]:
         del frame.failures[row]
+
+
+def told(query: str, stream: str, events: Events, reasons: Sequence[str]) -> Events:
+    """Events for the channel ``FAILED``: what failed, on which event, as JSON, and why.
+
+    Args:
+        query: the name of the query that failed.
+        stream: what it reads.
+        events: n of them.
+        reasons: of length n.
+    """
+    count = len(events)
+    columns: list[pa.Array[Any]] = [
+        pa.array([query] * count, pa.string()),
+        pa.array([stream] * count, pa.string()),
+        pa.array(list(reasons), pa.string()),
+        pa.array(_as_json(events.rows), pa.string()),
+    ]
+    return events.with_rows(pa.RecordBatch.from_arrays(columns, schema=_ROWS))
+
+
+def _as_json(rows: pa.RecordBatch) -> list[str]:
+    """Each row as a JSON object; an object in it as the JSON that comes nearest to it."""
+    columns: dict[str, list[Any]] = {}
+    for field in rows.schema:
+        # Operators keep numbers of their own beside attributes.
+        if field.name.startswith("#"):
+            continue
+        column = rows.column(field.name)
+        if pa.types.is_binary(field.type):
+            columns[field.name] = [python_value(value) for value in from_binary(column)]
+        else:
+            columns[field.name] = column.to_pylist()
+    return [
+        orjson.dumps({name: values[row] for name, values in columns.items()}, default=str).decode()
+        for row in range(rows.num_rows)
+    ]

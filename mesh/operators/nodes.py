@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from mesh.language.parser import parse_expression
 from mesh.language.syntax import Literal, find
-from mesh.operators.actions import Errors, QueryWork, Target
+from mesh.operators.actions import QueryWork, Target
 from mesh.operators.entrance import Entrance, Purge
+from mesh.operators.failing import FAILED
 from mesh.operators.flow import BulkFlow
 from mesh.operators.graph import Node
 from mesh.operators.joins.query import looks_inside
@@ -26,7 +27,7 @@ from mesh.plan.bound import Answer, BoundJoin, BoundPartition, Insert, SourceKin
 from mesh.plan.uses import uses_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from mesh.language.syntax import Annotation
     from mesh.operators.base import Longs
@@ -49,16 +50,25 @@ class Nodes:
     """The nodes of ``app``.
 
     ``tables``: made already.  ``windows``: the named windows, by name, as soon as their work is
-    made.  ``parts``: nodes and partitions, in order.
+    made.  ``outputs``: the streams that leave.  ``parts``: nodes and partitions, in order.
     """
 
-    def __init__(self, app: BoundApp, tables: Tables, windows: dict[str, NamedWindowWork]) -> None:
+    def __init__(
+        self,
+        app: BoundApp,
+        tables: Tables,
+        windows: dict[str, NamedWindowWork],
+        outputs: Collection[str] = (),
+    ) -> None:
         self.tables = tables
         self.windows = windows
         streams = {stream.name: stream.arrow for stream in app.streams}
-        self.errors = Errors(
-            {name[1:]: schema for name, schema in streams.items() if name.startswith("!")}
-        )
+        # A fault stream that nobody takes anything from would let events vanish.
+        queries = [*app.queries, *(query for part in app.partitions for query in part.queries)]
+        taken = {name for query in queries for name in query.input_streams} | set(outputs)
+        self._faults = {
+            name[1:]: streams[name] for name in streams if name.startswith("!") and name in taken
+        }
         self.parts: list[Node | Region] = [
             Node(f"trigger-{t.schema.name}", (), (t.schema.name,), _trigger(t))
             for t in app.triggers
@@ -111,14 +121,14 @@ class Nodes:
         }
         channel, leaves = self._channel(query, inside)
         reads = set(channels.values())
-        faults = tuple(f"!{s}" for s in reads if s in self.errors.faults and len(reads) == 1)
+        faults = tuple(f"!{s}" for s in reads if s in self._faults and len(reads) == 1)
         looks = isinstance(query.input, BoundJoin) and looks_inside(query.input)
         return Node(
             name,
             tuple(channels),
-            (*((channel,) if channel else ()), *faults),
+            (*((channel,) if channel else ()), *faults, FAILED),
             lambda timer: QueryWork(
-                query, timer, channels, self._target(query, channel, leaves), self.errors
+                query, timer, channels, self._target(query, channel, leaves), self._faults
             ),
             is_stepwise=bool(uses_of(query).tables) or looks,
             singles=_singles(query, inside),

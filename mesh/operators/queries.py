@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from mesh.language.syntax import EventKind
 from mesh.operators.base import OWN_TIMER, RESET, State, Stateful, merge, part, prefixed
-from mesh.operators.expressions import Frame, compile_filter
+from mesh.operators.expressions import Frame, columns_of, compile_filter
 from mesh.operators.failing import lost
 from mesh.operators.patterns import make_pattern
 from mesh.operators.results import Results
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from mesh.operators.windows import WindowOperator
     from mesh.plan.bound import BoundHandler, BoundQuery
 
+    #: Columns of a query's input by the names that they are told by.
+    Named = Mapping[str, Column]
+
 
 class RunningQuery(Stateful, Protocol):
     """A query with its state."""
@@ -63,12 +66,35 @@ class Failures:
 
     found: list[tuple[Events, list[str]]] = field(default_factory=list)
 
-    def take(self, frame: Frame, events: Events) -> None:
-        """Note the rows of ``events`` on which evaluation in ``frame`` failed."""
-        if frame.failures:
-            rows = sorted(frame.failures)
-            texts = [frame.failures[row] for row in rows]
-            self.found.append((events.take(np.array(rows, dtype=np.int64)), texts))
+    def take(self, frame: Frame, events: Events, named: Named | None = None) -> None:
+        """Note the rows of ``events`` on which evaluation in ``frame`` failed.
+
+        ``named``: what to tell of each, where the attributes of ``events`` don't say it.
+        """
+        if not frame.failures:
+            return
+        rows = sorted(frame.failures)
+        texts = [frame.failures[row] for row in rows]
+        if named is not None:
+            columns = [frame.column(column).to_arrow(len(events)) for column in named.values()]
+            # Whose select clause names nothing has nothing to tell.
+            columns = columns or [pa.nulls(len(events), pa.string())]
+            attributes = pa.RecordBatch.from_arrays(columns, names=list(named) or ["#"])
+            events = events.with_rows(attributes)
+        self.found.append((events.take(np.array(rows, dtype=np.int64)), texts))
+
+
+def named_columns(query: BoundQuery, names: Sequence[str]) -> Named:
+    """What ``query`` selects from, by a name: ``e1.price``; ``names``: by step."""
+    expressions = [output.expression for output in query.outputs]
+    if query.having is not None:
+        expressions.append(query.having)
+    columns = [column for expression in expressions for column in columns_of(expression)]
+    return {
+        f"{names[c.step]}{'' if c.index is None else f'[{c.index}]'}.{c.name}": c
+        for c in columns
+        if c.step >= 0
+    }
 
 
 class Filter:
@@ -240,6 +266,7 @@ class PatternQuery:
         self._timer_path = timer_path
         self._pattern = make_pattern(query, source, is_partitioned)
         self._results = Results(query, False, False, timer_path)
+        self._named = named_columns(query, [step.name for step in source.steps])
         self.failures = Failures()
 
     def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Events:
@@ -247,7 +274,9 @@ class PatternQuery:
         merged = [merge(inputs.get(name, ()), self._schemas[name]) for name in self._streams]
         matches = placed(self._pattern.process(merged, timeline), self._timer_path)
         frame = self._pattern.frame(matches).timed(matches)
-        return self._results.process(frame, matches, timeline)
+        made = self._results.process(frame, matches, timeline)
+        self.failures.take(frame, matches, self._named)
+        return made
 
     def next_time(self) -> int | None:
         """When the next timer of an absent event or of the rate is due."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from mesh.model.app import Channel
     from mesh.model.types import StreamSchema
+    from mesh.operators.executor import OutputRun
     from mesh.spark.wiring import Wiring
 
 #: Events a message of an Arrow channel holds at the most.
@@ -160,7 +161,6 @@ def error_rows(
     """
     # Each partition numbers its messages by itself, so each has a producer of its own.
     part = wiring.assignment.index if partition is None else f"p{partition}"
-    js_stream, subject = wiring.errors
     sequences = messages.column("sequence")
     positions = [sequences[row].as_py() * POSITIONS_PER_MESSAGE + index for row, index, _ in errors]
     data = [
@@ -175,6 +175,36 @@ def error_rows(
         )
         for row, index, reason in errors
     ]
+    return _recorded(wiring, f"errors-{stream}-{part}", data, pa.array(positions, pa.int64()))
+
+
+def failed_rows(wiring: Wiring, partition: int, run: OutputRun) -> pa.RecordBatch:
+    """Rows for the sink that record events on which queries of a stateful group failed.
+
+    Args:
+        wiring: of the instance.
+        partition: the virtual partition whose operators they failed in.
+        run: n events as ``mesh.operators.failing`` tells of them.
+    """
+    told: list[dict[str, str]] = run.rows.to_pylist()
+    data = [
+        orjson.dumps(
+            {
+                "stream": one["stream"],
+                "query": one["query"],
+                "time_ms": time_ms,
+                "group": wiring.group.name,
+                "reason": one["reason"],
+                "data": one["event"],
+            }
+        )
+        for one, time_ms in zip(told, run.time_ms.tolist(), strict=True)
+    ]
+    return _recorded(wiring, f"failed-p{partition}", data, pa.array(run.position, pa.int64()))
+
+
+def _recorded(wiring: Wiring, part: str, data: list[bytes], position: Any) -> pa.RecordBatch:
+    js_stream, subject = wiring.errors
     n = len(data)
     return pa.RecordBatch.from_arrays(
         [
@@ -183,9 +213,9 @@ def error_rows(
             pa.array(data, pa.binary()),
             pa.repeat(pa.scalar(JSON_TYPE), n),
             pa.nulls(n, pa.int64()),
-            pa.repeat(pa.scalar(wiring.producer(f"errors-{stream}-{part}")), n),
-            pa.array(positions, pa.int64()),
-            pa.array(positions, pa.int64()),
+            pa.repeat(pa.scalar(wiring.producer(part)), n),
+            position,
+            position,
         ],
         schema=SINK_FIELDS,
     )

@@ -25,6 +25,7 @@ import pyarrow.compute
 from mesh.errors import MeshError
 from mesh.model.app import Format
 from mesh.operators.executor import Executor, InputRun, OutputRun
+from mesh.operators.failing import FAILED
 from mesh.plan.build import bind_group
 from mesh.spark import emit
 from mesh.spark.state import LocalState, Position
@@ -191,7 +192,7 @@ class HostRun:
     def _executor(self) -> Executor:
         outputs = [channel.stream.name for channel in self._wiring.group.outputs]
         salt = self._wiring.producer(str(self._number))
-        return Executor(bind_group(self._wiring.group), outputs, salt=salt)
+        return Executor(bind_group(self._wiring.group), [*outputs, FAILED], salt=salt)
 
     def _process(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         # The source reads stream by stream, so runs of one stream are long.
@@ -237,10 +238,10 @@ class HostRun:
     def _run(self, inputs: list[InputRun]) -> Iterator[pa.RecordBatch]:
         assert self._partition is not None
         runs, by_events = self._advance(self._partition, inputs)
-        # They are in the log.  The error stream takes only what has a place in the order of events,
-        # so that a replay records it once, and these have none yet.
-        self._partition.executor.take_failed()
         for run in runs:
+            if run.stream == FAILED:
+                yield emit.failed_rows(self._wiring, self._number, run)
+                continue
             channel = self._wiring.output(run.stream)
             assert channel is not None, "the executor puts out only streams that leave the group"
             yield from emit.event_rows(

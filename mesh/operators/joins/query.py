@@ -9,7 +9,7 @@ import pyarrow as pa
 from mesh.operators.base import RESET, State, merge, part, prefixed
 from mesh.operators.joins.stepwise import StepJoin
 from mesh.operators.joins.windowed import PLAIN_WINDOWS, WindowJoin
-from mesh.operators.queries import Failures
+from mesh.operators.queries import Failures, named_columns
 from mesh.operators.results import Results
 from mesh.plan.bound import SourceKind
 
@@ -44,6 +44,8 @@ class JoinQuery:
         # What each event finds is a batch to the selector, whatever the windows are.
         self._results = Results(query, True, True, timer_path)
         self._tells_resets = not query.has_aggregates and not query.group_by and query.rate is None
+        sides = (source.left, source.right)
+        self._named = named_columns(query, [side.alias or side.schema.name for side in sides])
         self.failures = Failures()
 
     def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Events:
@@ -51,7 +53,7 @@ class JoinQuery:
         merged = [merge(inputs.get(name, ()), schema) for name, schema in self._schemas]
         pairs, frame = self._join.process(merged, timeline, self.failures)
         made = self._results.process(frame, pairs, timeline)
-        self.failures.take(frame, pairs)
+        self.failures.take(frame, pairs, self._named)
         return self._with_resets(made, pairs) if self._tells_resets else made
 
     def _with_resets(self, made: Events, pairs: Events) -> Events:
