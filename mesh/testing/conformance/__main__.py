@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m mesh.testing.conformance")
     parser.add_argument("cases", type=Path, help="JSON lines, a case each")
     parser.add_argument("out", type=Path, help="where the answers go, a line for each case")
-    parser.add_argument("--engine", choices=("direct",), default="direct")
+    parser.add_argument("--engine", choices=("direct", "spark"), default="direct")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument(
         "--against", type=Path, help="the engine's answers to the same cases: say where we differ"
@@ -34,10 +34,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--unchecked", action="store_true", help="also run what the planner would refuse"
     )
+    parser.add_argument(
+        "--restore-half", action="store_true", help="spark: stop half-way, restore, go on"
+    )
     given = parser.parse_args(arguments)
+    if given.restore_half and given.engine != "spark":
+        parser.error("--restore-half is of --engine spark")
     asked = read(given.cases)
     started_s = time.monotonic()
-    answers = answer_all(asked, given.jobs, unchecked=given.unchecked)
+    if given.engine == "spark":
+        answers = _through_spark(asked, given)
+    else:
+        answers = answer_all(asked, given.jobs, unchecked=given.unchecked)
     took_s = time.monotonic() - started_s
     given.out.write_text(lines(answers), encoding="utf-8")
     counts = Counter(one["status"] for one in answers)
@@ -46,6 +54,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.stdout.write(json.dumps(summary) + "\n")
     if given.against is not None:
         _compare(answers, read(given.against), streams_only=given.streams)
+
+
+def _through_spark(
+    asked: Sequence[dict[str, Any]], given: argparse.Namespace
+) -> list[dict[str, Any]]:
+    # Only who wants Spark waits for it to be imported.
+    from mesh.testing.conformance import spark
+
+    logging.disable(logging.CRITICAL)
+    try:
+        answers = spark.answer_all(
+            asked, given.jobs, halved=given.restore_half, unchecked=given.unchecked
+        )
+    finally:
+        logging.disable(logging.NOTSET)
+    return [{"index": index} | one for index, one in enumerate(answers)]
 
 
 def _compare(

@@ -1,0 +1,214 @@
+"""What a case asks of the executors, call by call: written down once, and answered by another.
+
+A case is run on the operators themselves first; what the run asks of its executors is its script.
+Another engine carries the script out, and the run is done again with that engine's results in the
+executors' place: so steps, clocks, errors and the form of the answer are the same for both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from mesh.operators.base import State
+from mesh.operators.executor import CallRun, Executor, OutputRun
+from mesh.testing.conformance import direct
+from mesh.testing.conformance.cases import Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from mesh.operators.base import Longs
+    from mesh.plan.bound import BoundApp
+    from mesh.testing.conformance.cases import Case
+
+_MARK: Final = "#mark"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One call of ``Executor.step``: time passes to ``now_ms``, and then a chunk comes, if any."""
+
+    now_ms: int
+    stream: str | None = None
+    time_ms: Longs | None = None
+    rows: pa.RecordBatch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """What runs ends, and the app starts from nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The state is stored under ``mark``."""
+
+    mark: int
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What runs ends, and the app goes on from what is stored under ``mark``."""
+
+    mark: int
+
+
+Command = Sent | Fresh | Kept | Taken
+
+
+@dataclass(slots=True)
+class Made:
+    """What came out of one ``Sent``."""
+
+    outputs: list[OutputRun] = field(default_factory=list)
+    calls: list[CallRun] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """A part of a script that one runtime does: from one state to another.
+
+    ``origin``: the number of the leg that ended with the state it starts from; None: from nothing.
+    ``sent``: with its number among all ``Sent`` of the script.
+    """
+
+    origin: int | None
+    sent: tuple[tuple[int, Sent], ...]
+
+
+class Recording(direct.Run):
+    """A run whose ``commands`` are its script."""
+
+    def __init__(self, asked: Case, app: BoundApp) -> None:
+        super().__init__(asked, app)
+        self.commands: list[Command] = []
+
+    def _create(self) -> None:
+        playback = self.asked.mode is Mode.PLAYBACK
+        self.commands.append(Fresh())
+        self._executor = _Recorder(
+            self.commands, self.app, list(self.streams), list(self.queries), playback=playback
+        )
+        if self.asked.mode is Mode.VIRTUAL:
+            self._pass(self.now_ms)
+
+
+class Replaying(direct.Run):
+    """A run with results of another engine, by the number of what was sent."""
+
+    def __init__(self, asked: Case, app: BoundApp, made: Mapping[int, Made]) -> None:
+        super().__init__(asked, app)
+        self._player = _Player(made)
+
+    def _create(self) -> None:
+        self._executor = self._player
+        if self.asked.mode is Mode.VIRTUAL:
+            self._pass(self.now_ms)
+
+
+class _Recorder(Executor):
+    """Notes what it is asked, and answers."""
+
+    def __init__(
+        self,
+        commands: list[Command],
+        app: BoundApp,
+        outputs: Sequence[str],
+        callbacks: Sequence[str],
+        *,
+        playback: bool,
+    ) -> None:
+        super().__init__(app, outputs, callbacks, playback=playback)
+        self._commands = commands
+
+    def step(
+        self,
+        now_ms: int,
+        stream: str | None = None,
+        time_ms: Longs | None = None,
+        rows: pa.RecordBatch | None = None,
+    ) -> list[OutputRun]:
+        self._commands.append(Sent(now_ms, stream, time_ms, rows))
+        return super().step(now_ms, stream, time_ms, rows)
+
+    def snapshot(self) -> State:
+        mark = len(self._commands)
+        self._commands.append(Kept(mark))
+        state = super().snapshot()
+        return State(state.pieces, {**state.scalars, _MARK: mark})
+
+    def restore(self, state: State) -> None:
+        mark = state.scalars[_MARK]
+        assert isinstance(mark, int)
+        self._commands.append(Taken(mark))
+        super().restore(state)
+
+
+class _Player(Executor):
+    """Answers what another engine did; it has no operators."""
+
+    def __init__(self, made: Mapping[int, Made]) -> None:
+        self._made = made
+        self._at = -1
+
+    def step(
+        self,
+        now_ms: int,
+        stream: str | None = None,
+        time_ms: Longs | None = None,
+        rows: pa.RecordBatch | None = None,
+    ) -> list[OutputRun]:
+        self._at += 1
+        return self._made.get(self._at, Made()).outputs
+
+    def take_calls(self) -> list[CallRun]:
+        return self._made.get(self._at, Made()).calls
+
+    def snapshot(self) -> State:
+        return State()
+
+    def restore(self, state: State) -> None:
+        """What comes next is what the other engine made of that state."""
+
+
+def legs(commands: Sequence[Command], *, halved: bool) -> list[Leg]:
+    """The legs of a script, each from where an earlier one ended.
+
+    ``halved``: what runs is stopped after half of what is sent, and another goes on from its state.
+    """
+    middle = sum(isinstance(command, Sent) for command in commands) // 2
+    found: list[Leg] = []
+    #: By mark, the leg that ended there.
+    ended: dict[int, int] = {}
+    origin: int | None = None
+    sent: list[tuple[int, Sent]] = []
+    number = 0
+
+    def end() -> int:
+        found.append(Leg(origin, tuple(sent)))
+        sent.clear()
+        return len(found) - 1
+
+    for command in commands:
+        match command:
+            case Fresh():
+                if sent:
+                    end()
+                origin = None
+            case Kept(mark):
+                origin = ended[mark] = end()
+            case Taken(mark):
+                if sent:
+                    end()
+                origin = ended[mark]
+            case Sent():
+                if halved and number == middle and sent:
+                    origin = end()
+                sent.append((number, command))
+                number += 1
+    if sent:
+        end()
+    return found

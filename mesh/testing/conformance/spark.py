@@ -1,0 +1,420 @@
+"""Runs cases through Spark: streaming queries of the code that workers run, but for the broker.
+
+Each step of a case is a micro-batch: a source of rows that were laid out before stands in for the
+log, and a table in memory for the sink.  An app with state goes through the host of stateful groups
+as one group, a query for many cases, each with a state of its own on disk; one without is the
+DataFrame that a worker would make of it.  Where a case stores its state, restores it or starts
+again, and ``halved``, after half of its steps, the query ends, its snapshot is taken as it is for
+other workers, and another query starts from it.
+
+A stateless app has no callbacks here, so its answer has no ``queries``.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mesh import java
+from mesh.errors import MeshError
+from mesh.language.parser import parse_app
+from mesh.model import names
+from mesh.model.app import Channel, Format, GroupInput, GroupSpec, Strategy
+from mesh.model.cluster import Assignment
+from mesh.operators.executor import OutputRun
+from mesh.plan.bind import bind
+from mesh.plan.build import plan
+from mesh.plan.supported import check_supported
+from mesh.settings import SparkSettings
+from mesh.spark import session as spark_session
+from mesh.spark import stateless
+from mesh.spark.emit import POSITION_COLUMN, TIME_COLUMN
+from mesh.spark.state import LocalState, Manifest, Position
+from mesh.spark.wiring import POSITIONS_PER_MESSAGE, SINK_SCHEMA, Wiring, js_stream_of
+from mesh.testing.conformance import answers, spark_source
+from mesh.testing.conformance.cases import CaseError, Mode, case
+from mesh.testing.conformance.script import Leg, Made, Recording, Replaying, Sent, legs
+from mesh.testing.conformance.spark_host import CALLS, ERROR, CasesTask, CaseTask, call_run
+from mesh.testing.conformance.spark_rows import marked_rows, typed_rows, typed_schema
+from pyspark_nats.rows import MARKED_DDL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from mesh.plan.bound import BoundApp
+    from mesh.testing.conformance.cases import Case
+
+#: Cases that share a query.
+_CASES_MAX = 100
+_TIMEOUT_S = 300.0
+
+
+@contextmanager
+def session(jobs: int) -> Iterator[SparkSession]:
+    """A worker's session on ``jobs`` cores, and its end."""
+    with tempfile.TemporaryDirectory(prefix="mesh-cases-") as directory:
+        before = dict(os.environ)
+        os.environ["JAVA_HOME"] = str(java.java_home())
+        settings = SparkSettings(master=f"local[{jobs}]")
+        made = spark_session.start(settings, "conformance", Path(directory))
+        try:
+            yield made
+        finally:
+            made.stop()
+            os.environ.clear()
+            os.environ.update(before)
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A case that is run: its script, and what came out so far."""
+
+    case: Case
+    app: BoundApp
+    group: GroupSpec
+    legs: list[Leg]
+    streams: tuple[str, ...]
+    queries: tuple[str, ...]
+    made: dict[int, Made] = field(default_factory=dict)
+    #: By leg, the snapshot at its end.
+    snapshots: list[_Snapshot] = field(default_factory=list)
+    error: str | None = None
+
+    @property
+    def is_log(self) -> bool:
+        """Whether a log of one stream, with the broker's times, says all that the steps say."""
+        sent = [one for leg in self.legs for _, one in leg.sent]
+        in_time = all(one.time_ms is None or (one.time_ms == one.now_ms).all() for one in sent)
+        return in_time and self.case.mode is Mode.VIRTUAL and len(self.case.fed) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """As it is shared between workers; without a manifest there was no state yet."""
+
+    position: Position
+    manifest: bytes | None = None
+    pieces: Mapping[str, bytes] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, local: LocalState, position: Position) -> _Snapshot:
+        """What the last batch has left."""
+        manifest = local.manifest(position)
+        if manifest is None:
+            raise RuntimeError(f"no state at {position}")
+        pieces = {name: local.piece_path(name).read_bytes() for name in manifest.pieces}
+        return cls(position, manifest.to_bytes(), pieces)
+
+    def restore(self, local: LocalState) -> None:
+        """Put it where the first batch finds it."""
+        if self.manifest is not None:
+            local.directory.mkdir(parents=True)
+            for name, data in self.pieces.items():
+                local.piece_path(name).write_bytes(data)
+            local.put_manifest(Manifest.from_bytes(self.manifest))
+
+
+def answer_all(
+    asked: Sequence[Mapping[str, Any]],
+    jobs: int = 1,
+    *,
+    halved: bool = False,
+    unchecked: bool = False,
+) -> list[dict[str, Any]]:
+    """The answers to ``asked``, in order; never raises for what a case does."""
+    prepared = [
+        _prepared(line, number, halved=halved, unchecked=unchecked)
+        for number, line in enumerate(asked)
+    ]
+    running = {n: one for n, one in enumerate(prepared) if isinstance(one, _Asked)}
+    with session(jobs) as spark:
+        with_state = [n for n, one in running.items() if one.group.stateful]
+        for first in range(0, len(with_state), _CASES_MAX):
+            chosen = with_state[first : first + _CASES_MAX]
+            _run_hosted(spark, {n: running[n] for n in chosen}, jobs)
+        for one in running.values():
+            if not one.group.stateful:
+                _run_stateless(spark, one)
+    return [_answer(one) if isinstance(one, _Asked) else one for one in prepared]
+
+
+# Before and after
+
+
+def _prepared(
+    line: Mapping[str, Any], number: int, *, halved: bool, unchecked: bool
+) -> _Asked | dict[str, Any]:
+    """A case with its script; or the answer, when it comes to that without Spark."""
+    try:
+        asked = case(line)
+    except (CaseError, KeyError, TypeError, ValueError) as error:
+        return {"name": line.get("name"), "status": "bad_case", "error": str(error)}
+    made = _head(asked)
+    try:
+        app = bind(parse_app(asked.app))
+    except MeshError as error:
+        refusal = {"creation_error": answers.refusal(error), "streams": {}, "queries": {}}
+        return made | {"status": "creation_error"} | refusal
+    try:
+        if not unchecked:
+            check_supported(app)
+        run = Recording(asked, app)
+        run.all_steps()
+    except MeshError as error:
+        return made | {"status": "error", "error": f"{error.code}: {error}"}
+    except Exception as error:  # One case's answer, not the end of the others.
+        return made | {"status": "error", "error": f"{type(error).__name__}: {error}"}
+    group = _group(asked, app, f"c{number}", tuple(run.streams))
+    found = legs(run.commands, halved=halved)
+    return _Asked(asked, app, group, found, tuple(run.streams), tuple(run.queries))
+
+
+def _head(asked: Case) -> dict[str, Any]:
+    return {"name": asked.name, "mode": asked.mode.value, "t0": asked.start_ms}
+
+
+def _group(asked: Case, app: BoundApp, name: str, watched: tuple[str, ...]) -> GroupSpec:
+    """The app as one group: what the case feeds comes in, what it watches goes out."""
+    schemas = {stream.name: stream for stream in app.streams}
+    # A group without an input has a clock all the same: that of a stream on which nothing comes.
+    fed = [stream for stream in asked.fed if stream in schemas] or list(schemas)[:1]
+    inputs = tuple(
+        GroupInput(Channel(name, schemas[stream]), Strategy.ALL, records_errors=True)
+        for stream in fed
+    )
+    outputs = tuple(
+        Channel(name, schemas[stream], format=Format.ARROW)
+        for stream in watched
+        if stream in schemas
+    )
+    plain = GroupSpec(name, "default", 1, asked.app, inputs, outputs, stateful=True)
+    try:
+        planned = plan(asked.app).spec.groups
+    except MeshError:
+        # A cluster refuses more than the operators do.
+        return plain
+    if len(planned) == 1 and not planned[0].stateful:
+        return replace(plain, text=planned[0].text, stateful=False)
+    return plain
+
+
+def _answer(one: _Asked) -> dict[str, Any]:
+    made = _head(one.case)
+    run = Replaying(one.case, one.app, one.made)
+    try:
+        run.all_steps()
+    except Exception as error:  # One case's answer, not the end of the others.
+        one.error = one.error or f"{type(error).__name__}: {error}"
+    made |= {"status": "ok"} if one.error is None else {"status": "error", "error": one.error}
+    made |= {"streams": run.streams, "queries": run.queries if one.group.stateful else {}}
+    if run.errors:
+        made["errors"] = run.errors
+    return made
+
+
+def _wiring(one: _Asked) -> Wiring:
+    group = one.group
+    assignment = Assignment(
+        group.instances[0], group.app, group.name, 1, "cases", "", epoch=1, lease_revision=0
+    )
+    return Wiring(group, assignment)
+
+
+def _collected(session: SparkSession, frame: DataFrame, directory: Path) -> list[dict[str, Any]]:
+    """The rows of a streaming query, once it has come to its end."""
+    jvm = session._jvm
+    assert jvm is not None, "the session has ended"
+    # A source written in Python is looked up in the calling thread's active session.
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+    name = f"cases_{next(_numbers)}"
+    query = (
+        frame.writeStream.format("memory")
+        .queryName(name)
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .outputMode("append")
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        if not query.awaitTermination(_TIMEOUT_S):  # type: ignore[arg-type]
+            raise TimeoutError(f"a query took over {_TIMEOUT_S:g} s")
+        rows: list[dict[str, Any]] = session.table(name).toArrow().to_pylist()
+    finally:
+        query.stop()
+        session.catalog.dropTempView(name)
+    return rows
+
+
+_numbers = count()
+
+
+# With state
+
+
+def _run_hosted(session: SparkSession, asked: Mapping[int, _Asked], jobs: int) -> None:
+    """Leg by leg: a query for the first legs of all, one for the second ones, and so on."""
+    for number in range(max((len(one.legs) for one in asked.values()), default=0)):
+        with tempfile.TemporaryDirectory(prefix="mesh-leg-") as directory:
+            at_work = {n: one for n, one in asked.items() if number < len(one.legs)}
+            _run_leg(session, at_work, number, Path(directory), jobs)
+
+
+def _run_leg(
+    session: SparkSession, asked: Mapping[int, _Asked], number: int, directory: Path, jobs: int
+) -> None:
+    tasks: dict[int, CaseTask] = {}
+    owners: dict[str, int] = {}
+    turns: list[list[list[pa.RecordBatch]]] = []
+    ends: dict[int, Position] = {}
+    for n, one in asked.items():
+        wiring = _wiring(one)
+        home = directory / str(n)
+        inputs = wiring.input_streams(0)
+        owners |= dict.fromkeys(inputs, n)
+        leg = one.legs[number]
+        start = _start(one, leg, tuple(inputs))
+        start.restore(LocalState(home / "0"))
+        restored = frozenset((0,) if start.manifest is not None else ())
+        tasks[n] = CaseTask(
+            wiring, str(home), restored, one.queries, one.case.mode is Mode.PLAYBACK, one.is_log
+        )
+        position = start.position
+        for turn, (place, sent) in enumerate(leg.sent):
+            rows, position = marked_rows(inputs, position, place, sent)
+            while len(turns) <= turn:
+                turns.append([[] for _ in range(jobs)])
+            turns[turn][n % jobs].append(rows)
+        ends[n] = position
+    for turn, parts in enumerate(turns):
+        for part, batches in enumerate(parts):
+            if batches:
+                rows = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+                spark_source.write(spark_source.path_of(directory, turn, part), rows)
+    reader = spark_source.reader(session, directory, len(turns), jobs)
+    frame = reader.schema(MARKED_DDL).load().mapInArrow(CasesTask(tasks, owners), SINK_SCHEMA)
+    for row in _collected(session, frame, directory) if turns else ():
+        owner, place = row["producer"].split("/")
+        _take(asked[int(owner)], int(place), row)
+    for n, one in asked.items():
+        start = _start(one, one.legs[number], tuple(_wiring(one).input_streams(0)))
+        is_done = bool(one.legs[number].sent) and one.error is None
+        local = LocalState(directory / str(n) / "0")
+        one.snapshots.append(_Snapshot.of(local, ends[n]) if is_done else start)
+
+
+def _start(one: _Asked, leg: Leg, streams: tuple[str, ...]) -> _Snapshot:
+    """What a leg starts from."""
+    if leg.origin is None:
+        nothing = {stream: {"sequence": 0, "time_ms": 0} for stream in streams}
+        return _Snapshot(Position.of(nothing, streams))
+    return one.snapshots[leg.origin]
+
+
+def _take(one: _Asked, place: int, row: Mapping[str, Any]) -> None:
+    """Note a row of the sink."""
+    made = one.made.setdefault(place, Made())
+    stream = row["stream"]
+    if stream == ERROR:
+        one.error = one.error or row["data"].decode()
+        return
+    if stream == names.error_js_stream(one.group.app):
+        one.error = one.error or f"an event can't be read: {row['data'].decode()}"
+        return
+    rows = _read(row["data"])
+    if stream.startswith(CALLS):
+        made.calls.append(call_run(stream, rows))
+    else:
+        made.outputs.append(_output(one, stream, rows))
+
+
+def _read(data: bytes) -> pa.RecordBatch:
+    with pa.ipc.open_stream(data) as stored:
+        batches = stored.read_all().combine_chunks().to_batches()
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], stored.schema)
+
+
+def _output(one: _Asked, js_stream: str, rows: pa.RecordBatch) -> OutputRun:
+    channel = next(c for c in one.group.outputs if c.js_stream() == js_stream)
+    position, time_ms = (rows.column(n).to_numpy() for n in (POSITION_COLUMN, TIME_COLUMN))
+    own = rows.select(channel.stream.names).cast(channel.stream.arrow)
+    return OutputRun(channel.stream.name, position, time_ms, own)
+
+
+# Without state
+
+
+def _run_stateless(session: SparkSession, one: _Asked) -> None:
+    """A query for each leg; what is not sent to a stream has no effect."""
+    wiring = _wiring(one)
+    if not stateless.legs(wiring):
+        return
+    for leg in one.legs:
+        sent = [(place, chunk) for place, chunk in leg.sent if chunk.stream is not None]
+        if not sent:
+            continue
+        with tempfile.TemporaryDirectory(prefix="mesh-leg-") as directory:
+            try:
+                rows = _stateless_rows(session, one, sent, wiring, Path(directory))
+            except Exception as error:  # One case's answer, not the end of the others.
+                one.error = f"{type(error).__name__}: {error}"
+                return
+        _take_stateless(one, rows)
+
+
+def _stateless_rows(
+    session: SparkSession,
+    one: _Asked,
+    sent: Sequence[tuple[int, Sent]],
+    wiring: Wiring,
+    directory: Path,
+) -> list[dict[str, Any]]:
+    for group_input in one.group.inputs:
+        schema = group_input.channel.stream
+        home = directory / js_stream_of(group_input, 0)
+        home.mkdir()
+        for turn, (place, chunk) in enumerate(sent):
+            if chunk.stream == schema.name:
+                spark_source.write(spark_source.path_of(home, turn, 0), typed_rows(place, chunk))
+    read = partial(_typed, session, directory, len(sent))
+    return _collected(session, stateless.build(wiring, read), directory)
+
+
+def _typed(
+    session: SparkSession, directory: Path, turns: int, group_input: GroupInput
+) -> DataFrame:
+    home = directory / js_stream_of(group_input, 0)
+    reader = spark_source.reader(session, home, turns)
+    frame: DataFrame = reader.schema(typed_schema(group_input.channel.stream)).load()
+    return frame
+
+
+def _take_stateless(one: _Asked, rows: Sequence[Mapping[str, Any]]) -> None:
+    """In the engine's order: one chunk goes through each query at once."""
+    for channel in one.group.outputs:
+        found = []
+        for row in rows:
+            if row["stream"] != channel.js_stream():
+                continue
+            run = _output(one, row["stream"], _read(row["data"]))
+            leg = int(row["producer"].rpartition("-")[2])
+            for at, position in enumerate(run.position.tolist()):
+                place, index = divmod(position, POSITIONS_PER_MESSAGE)
+                found.append((place, leg, index, run, at))
+        found.sort(key=lambda one: one[:3])
+        for number, (place, _, _, run, at) in enumerate(found):
+            position = np.array([number], dtype=np.int64)
+            chosen = OutputRun(
+                run.stream, position, run.time_ms[at : at + 1], run.rows.slice(at, 1)
+            )
+            one.made.setdefault(place, Made()).outputs.append(chosen)

@@ -1,0 +1,136 @@
+"""The host of stateful groups, with the clock of a case: what ``mapInArrow`` calls.
+
+Everything but the clock is the host's own: it reads messages, finds the state at the position where
+the batch starts, runs the operators, encodes what comes out, and leaves the state at the end.
+Many cases share a query; a micro-batch is the next step of each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from mesh.operators.executor import CallRun, Executor
+from mesh.plan.build import bind_group
+from mesh.spark.emit import SINK_FIELDS
+from mesh.spark.host import HostRun, HostTask, freeze_garbage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from mesh.operators.executor import InputRun, OutputRun
+    from mesh.spark.host import Partition
+
+#: In place of a JetStream stream: rows with a call of a query, and with what ended a case.
+CALLS: Final = "?calls."
+ERROR: Final = "?error"
+_PLACE: Final = SINK_FIELDS.names.index("producer")
+_CALL_COLUMNS: Final = ("#call", "#kind", "#clock_ms", "#time_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class CaseTask(HostTask):
+    """One case in one leg.
+
+    ``is_log``: one stream whose events come when they are of: what comes is what a log tells, and
+    the operators are driven as they are by one.
+    """
+
+    callbacks: tuple[str, ...]
+    playback: bool
+    is_log: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CasesTask:
+    """Cases by number; ``owners``: the case of each JetStream stream."""
+
+    cases: dict[int, CaseTask]
+    owners: dict[str, int]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run the next step of the cases whose rows come."""
+        freeze_garbage()
+        found = [batch for batch in batches if batch.num_rows]
+        if not found:
+            return
+        rows = pa.Table.from_batches(found).combine_chunks().to_batches()[0]
+        streams: list[Any] = rows.column("stream").to_pylist()
+        owners = [self.owners[stream] for stream in streams]
+        cuts = [n for n in range(1, len(owners)) if owners[n] != owners[n - 1]]
+        for start, stop in pairwise([0, *cuts, len(owners)]):
+            part = rows.slice(start, stop - start)
+            # The first row is a marker, which has no subject; the number of the step stands there.
+            name = f"{owners[start]}/{part.column('subject')[0].as_py()}"
+            for made in _run(self.cases[owners[start]], part):
+                producer = pa.array([name] * made.num_rows, pa.string())
+                yield made.set_column(_PLACE, SINK_FIELDS.field(_PLACE), producer)
+
+
+def _run(task: CaseTask, rows: pa.RecordBatch) -> list[pa.RecordBatch]:
+    run = CaseRun(task)
+    try:
+        return [*run.take(rows), *run.finish(), *map(_call_row, run.calls)]
+    except Exception as error:  # One case's answer, not the end of the others.
+        return [_row(ERROR, f"{type(error).__name__}: {error}".encode())]
+
+
+class CaseRun(HostRun):
+    """One step of one case; ``calls``: what queries called back with."""
+
+    def __init__(self, task: CaseTask) -> None:
+        super().__init__(task)
+        self._case = task
+        self._has_come = False
+        self.calls: list[CallRun] = []
+
+    def _executor(self) -> Executor:
+        case, group = self._case, self._wiring.group
+        outputs = [channel.stream.name for channel in group.outputs]
+        return Executor(bind_group(group), outputs, case.callbacks, playback=case.playback)
+
+    def _advance(
+        self, partition: Partition, inputs: list[InputRun]
+    ) -> tuple[list[OutputRun], bool]:
+        """To the case's time, and what was sent at it."""
+        now_ms = max(end["time_ms"] for end in self._ends.values())
+        if self._has_come:
+            return [], True
+        self._has_come = bool(inputs)
+        executor = partition.executor
+        if self._case.is_log:
+            made = executor.run(inputs, dict.fromkeys(partition.clocks, now_ms))
+        elif inputs:
+            (sent,) = inputs
+            made = executor.step(now_ms, sent.stream, sent.time_ms, sent.rows)
+        else:
+            made = executor.step(now_ms)
+        self.calls += executor.take_calls()
+        return made, True
+
+
+def _call_row(call: CallRun) -> pa.RecordBatch:
+    added = (call.call, call.kind, call.clock_ms, call.time_ms)
+    columns = [*(pa.array(column) for column in added), *call.rows.columns]
+    rows: Any = pa.RecordBatch.from_arrays(columns, [*_CALL_COLUMNS, *call.rows.schema.names])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    return _row(CALLS + call.query, sink.getvalue().to_pybytes())
+
+
+def call_run(stream: str, rows: pa.RecordBatch) -> CallRun:
+    """What ``_call_row`` was made of."""
+    width = len(_CALL_COLUMNS)
+    call, kind, clock_ms, time_ms = (c.to_numpy() for c in rows.columns[:width])
+    names = rows.schema.names[width:]
+    own = pa.RecordBatch.from_arrays(rows.columns[width:], names)
+    return CallRun(stream.removeprefix(CALLS), call, kind, clock_ms, time_ms, own)
+
+
+def _row(stream: str, data: bytes) -> pa.RecordBatch:
+    row = dict.fromkeys(SINK_FIELDS.names) | {"stream": stream, "data": data}
+    return pa.RecordBatch.from_pylist([row], SINK_FIELDS)

@@ -1,0 +1,118 @@
+"""Steps of a case as the rows that a source gives: messages with range markers, or typed rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.spark.emit import ARROW_TYPE, JSON_TYPE, TIME_COLUMN
+from mesh.spark.expressions import SPARK_TYPES
+from mesh.spark.state import Position
+from pyspark_nats import encode
+from pyspark_nats.rows import MARKED, MESSAGE, RANGE_END, RANGE_START
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mesh.model.app import GroupInput
+    from mesh.model.types import StreamSchema
+    from mesh.testing.conformance.script import Sent
+
+
+def marked_rows(
+    inputs: Mapping[str, GroupInput], position: Position, place: int, sent: Sent
+) -> tuple[pa.RecordBatch, Position]:
+    """A step as the source gives it, and the position behind it.
+
+    ``inputs``: by JetStream stream; ``place``: the step's number, which stands in the first row.
+    What is sent is one message, with the broker's time.
+    """
+    starts = position.offsets
+    ends = {stream: {**start, "time_ms": sent.now_ms} for stream, start in starts.items()}
+    rows = [_marker(RANGE_START, stream, start, str(place)) for stream, start in starts.items()]
+    if sent.rows is not None:
+        stream, group_input = next(
+            (s, i) for s, i in inputs.items() if i.channel.stream.name == sent.stream
+        )
+        ends[stream]["sequence"] += 1
+        content_type, data, event_time_ms = _message(sent)
+        rows.append(
+            {
+                "kind": MESSAGE,
+                "stream": stream,
+                "sequence": ends[stream]["sequence"],
+                "time_ms": sent.now_ms,
+                "event_time_ms": event_time_ms,
+                "subject": group_input.channel.subject(),
+                "content_type": content_type,
+                "data": data,
+            }
+        )
+    rows += [_marker(RANGE_END, stream, end) for stream, end in ends.items()]
+    return pa.RecordBatch.from_pylist(rows, MARKED), Position.of(ends, ends)
+
+
+def _marker(
+    kind: int, stream: str, offset: Mapping[str, int], subject: str | None = None
+) -> dict[str, Any]:
+    return {"kind": kind, "stream": stream, "subject": subject, **offset}
+
+
+def _message(sent: Sent) -> tuple[str, bytes, int | None]:
+    """Content type, data and the header's time; JSON where that can say it."""
+    rows, times = sent.rows, sent.time_ms
+    assert rows is not None
+    assert times is not None
+    is_now = bool((times == sent.now_ms).all())
+    if _is_plain(rows) and (times == times[0]).all():
+        events = encode.to_json(rows).to_pylist()
+        data = events[0] if len(events) == 1 else b"[" + b",".join(events) + b"]"
+        return JSON_TYPE, data, None if is_now else int(times[0])
+    if not is_now:
+        rows = rows.append_column(TIME_COLUMN, pa.array(times))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    return ARROW_TYPE, sink.getvalue().to_pybytes(), None
+
+
+def _is_plain(rows: pa.RecordBatch) -> bool:
+    """Whether JSON can say it: no objects, no infinities, and some attribute."""
+    for column in rows.columns:
+        if pa.types.is_binary(column.type):
+            return False
+        if pa.types.is_floating(column.type):
+            values = column.drop_null().to_numpy()
+            if not np.isfinite(values).all():
+                return False
+    return bool(rows.num_columns)
+
+
+def typed_schema(stream: StreamSchema) -> str:
+    """The columns of ``typed_rows``, as Spark says it."""
+    own = [f"`{a.name}` {SPARK_TYPES[a.type]}" for a in stream.attributes]
+    metadata = (
+        "_sequence long, _index int, _timestamp_ms long, _event_time_ms long, _error string, "
+        "_data binary"
+    )
+    return ", ".join([*own, metadata])
+
+
+def typed_rows(place: int, sent: Sent) -> pa.RecordBatch:
+    """What is sent as the source gives it when it decodes; the sequence is the step's number."""
+    assert sent.rows is not None
+    assert sent.time_ms is not None
+    count = sent.rows.num_rows
+    columns: list[Any] = [
+        *sent.rows.columns,
+        pa.array([place] * count, pa.int64()),
+        pa.array(range(count), pa.int32()),
+        pa.array([sent.now_ms] * count, pa.int64()),
+        pa.array(sent.time_ms, pa.int64()),
+        pa.nulls(count, pa.string()),
+        pa.nulls(count, pa.binary()),
+    ]
+    metadata = ["_sequence", "_index", "_timestamp_ms", "_event_time_ms", "_error", "_data"]
+    return pa.RecordBatch.from_arrays(columns, names=[*sent.rows.schema.names, *metadata])
