@@ -164,11 +164,14 @@ def status(
         return
     reason = f": {found['reason']}" if found.get("reason") else ""
     typer.echo(f'app "{app}" is {found["state"]}{reason}')
-    columns = ("instance", "worker", "state", "in", "out", "behind", "restarts", "batch ms p50")
+    columns = (
+        "instance", "worker", "state", "in", "out", "errors", "behind", "restarts", "batch ms p50",
+    )  # fmt: skip
     rows = [
         (
             i["instance"], i.get("worker"), i.get("state"), i.get("messages_in"),
-            i.get("rows_out"), i.get("behind"), i.get("restarts"), i.get("batch_ms_p50"),
+            i.get("rows_out"), i.get("errors"), i.get("behind"), i.get("restarts"),
+            i.get("batch_ms_p50"),
         )
         for i in found["instances"]
     ]  # fmt: skip

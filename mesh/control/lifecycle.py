@@ -47,6 +47,7 @@ class InstanceView:
     rows_out: int = 0
     behind: int = 0
     batch_ms_p50: float | None = None
+    errors: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,4 +121,5 @@ def _view(
         status.rows_out,
         status.behind,
         status.batch_ms_p50,
+        status.errors,
     )

@@ -117,6 +117,8 @@ class InstanceStatus:
     #: Messages read and rows written since this epoch started here.
     messages_in: int = 0
     rows_out: int = 0
+    #: Events recorded in the app's error stream since then.
+    errors: int = 0
     #: Messages that wait in the input channels.
     behind: int = 0
     batch_ms_p50: float | None = None

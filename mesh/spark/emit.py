@@ -148,7 +148,7 @@ def error_rows(
     stream: str,
     messages: pa.RecordBatch,
     errors: Sequence[tuple[int, int, str]],
-    partition: int | None = None,
+    part: str,
 ) -> pa.RecordBatch:
     """Rows for the sink that record events which can't be read, with their reason.
 
@@ -157,10 +157,9 @@ def error_rows(
         stream: the app's stream that they were meant for.
         messages: the source's raw rows.
         errors: (row in ``messages``, index of the event in its message, reason).
-        partition: the virtual partition that they came by; None where there are none.
+        part: what of the group met them; by its name goes a producer, whose rows are in one Spark
+            partition and grow by sequence.
     """
-    # Each partition numbers its messages by itself, so each has a producer of its own.
-    part = wiring.assignment.index if partition is None else f"p{partition}"
     sequences = messages.column("sequence")
     positions = [sequences[row].as_py() * POSITIONS_PER_MESSAGE + index for row, index, _ in errors]
     data = [

@@ -219,7 +219,9 @@ class HostRun:
             messages.column("data"), messages.column("content_type"), schema.arrow
         )
         if decoded.errors and group_input.records_errors:
-            yield emit.error_rows(self._wiring, schema.name, messages, decoded.errors, self._number)
+            # Each partition numbers its messages by itself, so each has a producer of its own.
+            part = f"p{self._number}"
+            yield emit.error_rows(self._wiring, schema.name, messages, decoded.errors, part)
         if not decoded.rows.num_rows:
             return
         sequence = messages.column("sequence").to_numpy()[decoded.message]

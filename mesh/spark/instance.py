@@ -98,6 +98,7 @@ class Instance:
         self._restarts = 0
         self._messages_in = 0
         self._rows_out = 0
+        self._errors = 0
         self._behind = 0
         self._batch_ms: list[float] = []
         self._thread = threading.Thread(
@@ -213,7 +214,9 @@ class Instance:
             overhead = edges if self.wiring.group.stateful else 0
             self._messages_in += max(0, int(progress["numInputRows"]) - overhead)
             observed = progress["observedMetrics"].get(query.ROWS_OUT)
-            self._rows_out += int(observed[query.ROWS_OUT]) if observed is not None else 0
+            if observed is not None:
+                self._errors += int(observed[query.ERRORS])
+                self._rows_out += int(observed[query.ROWS_OUT]) - int(observed[query.ERRORS])
             duration = progress["durationMs"].get("triggerExecution")
             if duration is not None:
                 self._batch_ms = [*self._batch_ms[-99:], float(duration)]
@@ -261,6 +264,7 @@ class Instance:
                 restarts=self._restarts,
                 messages_in=self._messages_in,
                 rows_out=self._rows_out,
+                errors=self._errors,
                 behind=self._behind,
                 batch_ms_p50=statistics.median(self._batch_ms) if self._batch_ms else None,
             )

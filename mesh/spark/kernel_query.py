@@ -43,6 +43,7 @@ class KernelTask:
     """What ``mapInArrow`` calls: rows of the query's input with metadata, to rows of its target.
 
     ``number``: the query's place in its group; ``salt``: tells the legs of a group apart.
+    ``tells``: whether the events on which it fails are to be recorded; another leg does otherwise.
     """
 
     group: GroupSpec
@@ -50,6 +51,7 @@ class KernelTask:
     salt: str
     #: The names of the metadata columns, which every row keeps.
     metadata: tuple[str, ...]
+    tells: bool = True
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Rows with metadata in, rows with metadata out."""
@@ -65,7 +67,7 @@ class KernelTask:
                 yield from self._process(read)
 
     def _process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        events = _events(batch, self._compiled.source.arrow)
+        events = as_events(batch, self._compiled.source.arrow)
         last = int(events.clock_ms.max())
         timeline = Timeline(0, np.maximum.accumulate(events.clock_ms), last)
         query = self._compiled.query
@@ -80,7 +82,7 @@ class KernelTask:
             yield pa.RecordBatch.from_arrays(columns, names=names)
         # The operators collect what failed; here nobody else takes it.
         found, query.failures.found = query.failures.found, []
-        for lost, texts in found:
+        for lost, texts in found if self.tells else ():
             yield self._lost(batch.take(_rows_of(lost, events)), texts)
 
     @property
@@ -140,7 +142,7 @@ def _compiled(group: GroupSpec, number: int, salt: str) -> _Compiled:
     return _running[key]
 
 
-def _events(batch: pa.RecordBatch, schema: pa.Schema) -> Events:
+def as_events(batch: pa.RecordBatch, schema: pa.Schema) -> Events:
     """Each row as a chunk of its own, known by its message and its place in that."""
     count = batch.num_rows
     times = (batch.column("_event_time_ms"), batch.column("_timestamp_ms"))

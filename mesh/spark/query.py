@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 #: Messages that a batch takes, in bytes, by their average size: Arrow batches have no bound of
 #: their own (``pyspark_nats.tuning``).
 BATCH_BYTES: Final = 64 << 20
-#: Name of the observed metric that counts rows for the sink.
+#: Names of the observed metrics: that counts rows for the sink, and of those the recorded errors.
 ROWS_OUT = "rows_out"
+ERRORS = "errors"
 
 
 def start(
@@ -66,7 +67,10 @@ def start(
     assert jvm is not None, "the session has ended"
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
     session.sparkContext.setLocalProperty("spark.scheduler.pool", instance)
-    counted = rows.observe(ROWS_OUT, F.count(F.lit(1)).alias(ROWS_OUT))
+    is_error = F.col("stream") == F.lit(wiring.errors[0])
+    counted = rows.observe(
+        ROWS_OUT, F.count(F.lit(1)).alias(ROWS_OUT), F.count_if(is_error).alias(ERRORS)
+    )
     return (
         counted.writeStream.format("nats")
         .options(**nats)

@@ -5,29 +5,29 @@ for the sink.  An event that can't be read travels along as a row with ``_error`
 filter, and leaves for the error stream through the same sink, so that recording it costs no second
 read.
 
-Each path from an input channel to an output channel is a leg with a producer of its own.
+Each path from an input channel to an output channel is a leg with a producer of its own.  An event
+on which a query fails is recorded by the first leg that the query is in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 
 from mesh.model.app import Channel, Format, GroupKind
-from mesh.model.partition import partitions
 from mesh.plan.bound import BoundStream
 from mesh.plan.build import bind_group
 from mesh.spark import emit
 from mesh.spark.expressions import SPARK_TYPES, is_native, to_column
-from mesh.spark.kernel_query import KernelTask
+from mesh.spark.kernel_query import KernelTask, as_events
+from mesh.spark.placing import placed
 from mesh.spark.wiring import POSITIONS_PER_MESSAGE, SINK_SCHEMA
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from mesh.model.app import GroupInput
+    from mesh.operators.base import Events
     from mesh.plan.bound import BoundQuery, Column
     from mesh.spark.wiring import Wiring
 
@@ -81,31 +82,41 @@ def legs(wiring: Wiring) -> tuple[Leg, ...]:
 def build(wiring: Wiring, read: Callable[[GroupInput], DataFrame]) -> DataFrame:
     """The group as one DataFrame of sink rows; ``read`` gives an input's typed rows."""
     recorded: set[str] = set()
+    told: set[tuple[str, str]] = set()
     frames = []
     for number, leg in enumerate(legs(wiring), 1):
         name = leg.input.channel.stream.name
         records = leg.input.records_errors and name not in recorded
         recorded.add(name)
-        frames.append(_leg(wiring, leg, number, read(leg.input), records))
+        tells = {query.name for query in leg.queries if (name, query.name) not in told}
+        told |= {(name, query) for query in tells}
+        frames.append(_leg(wiring, leg, number, read(leg.input), records, tells))
     return reduce(lambda a, b: a.unionAll(b), frames)
 
 
-def _leg(wiring: Wiring, leg: Leg, number: int, frame: DataFrame, records: bool) -> DataFrame:
+def _leg(
+    wiring: Wiring, leg: Leg, number: int, frame: DataFrame, records: bool, tells: Collection[str]
+) -> DataFrame:
+    """``records``: the events that can't be read; ``tells``: of which queries what they fail on."""
     if not records:
         frame = frame.where(F.col("_error").isNull())
     for query in leg.queries:
-        frame = _query(wiring, query, number, frame)
-    producer = wiring.producer(f"{wiring.assignment.index}of{wiring.group.parallel}-{number}")
+        frame = _query(wiring, query, number, frame, query.name in tells)
+    index = wiring.assignment.index
+    producer = wiring.producer(f"{index}of{wiring.group.parallel}-{number}")
+    part = str(index) if records else f"{index}-{number}"
     output = leg.output
-    if output.format is Format.JSON and not output.key and not emit.has_objects(output.stream):
-        return _json_rows(wiring, leg, producer, frame)
-    return frame.mapInArrow(EncodeTask(wiring, leg, producer), SINK_SCHEMA)
+    if output.format is Format.JSON and not output.is_keyed and not emit.has_objects(output.stream):
+        return _json_rows(wiring, leg, producer, part, frame)
+    return frame.mapInArrow(EncodeTask(wiring, leg, producer, part), SINK_SCHEMA)
 
 
-def _query(wiring: Wiring, query: BoundQuery, number: int, frame: DataFrame) -> DataFrame:
+def _query(
+    wiring: Wiring, query: BoundQuery, number: int, frame: DataFrame, tells: bool
+) -> DataFrame:
     assert isinstance(query.input, BoundStream)
     if not is_native(query):
-        return _by_kernels(wiring, query, number, frame)
+        return _by_kernels(wiring, query, number, frame, tells)
     failed = F.col("_error").isNotNull()
 
     def attribute(column: Column) -> SparkColumn:
@@ -125,7 +136,9 @@ def _query(wiring: Wiring, query: BoundQuery, number: int, frame: DataFrame) -> 
     return frame.select(*(column.alias(name) for name, column in named), *METADATA)
 
 
-def _by_kernels(wiring: Wiring, query: BoundQuery, leg: int, frame: DataFrame) -> DataFrame:
+def _by_kernels(
+    wiring: Wiring, query: BoundQuery, leg: int, frame: DataFrame, tells: bool
+) -> DataFrame:
     """What has no expression in Spark, computed in Python on batches of Arrow."""
     queries = bind_group(wiring.group).queries
     number = next(n for n, one in enumerate(queries) if one.name == query.name)
@@ -135,17 +148,15 @@ def _by_kernels(wiring: Wiring, query: BoundQuery, leg: int, frame: DataFrame) -
         for attribute in query.target.attributes
     ]
     salt = f"{wiring.assignment.index}of{wiring.group.parallel}-{leg}"
-    task = KernelTask(wiring.group, number, salt, METADATA)
+    task = KernelTask(wiring.group, number, salt, METADATA, tells)
     return frame.mapInArrow(task, StructType([*fields, *metadata]))
 
 
-def _json_rows(wiring: Wiring, leg: Leg, producer: str, frame: DataFrame) -> DataFrame:
+def _json_rows(wiring: Wiring, leg: Leg, producer: str, part: str, frame: DataFrame) -> DataFrame:
     """Encoded by Catalyst: no Python between the source and the sink."""
     failed = F.col("_error").isNotNull()
     error_stream, error_subject = wiring.errors
-    error_producer = wiring.producer(
-        f"errors-{leg.input.channel.stream.name}-{wiring.assignment.index}"
-    )
+    error_producer = wiring.producer(f"errors-{leg.input.channel.stream.name}-{part}")
     names = leg.output.stream.names
     event = F.to_json(
         F.struct(*(F.col(f"`{name}`") for name in names)), {"ignoreNullFields": "false"}
@@ -183,6 +194,8 @@ class EncodeTask:
     wiring: Wiring
     leg: Leg
     producer: str
+    #: What the producer of its errors goes by.
+    part: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Rows with metadata in, sink rows out."""
@@ -202,7 +215,7 @@ class EncodeTask:
             reasons: list[Any] = batch.column("_error").to_pylist()
             found = [(row, indexes[row], reasons[row]) for row in range(batch.num_rows)]
             stream = self.leg.input.channel.stream.name
-            yield emit.error_rows(self.wiring, stream, messages, found)
+            yield emit.error_rows(self.wiring, stream, messages, found, self.part)
 
     def _events(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         output = self.leg.output
@@ -212,18 +225,21 @@ class EncodeTask:
             batch.column("_index").cast(pa.int64()),
         )
         times = batch.column("_event_time_ms")
-        if not output.key:
+        if not output.is_keyed:
             yield from emit.event_rows(output, self.producer, rows, position, _if_any(times))
             return
-        place = partitions([rows.column(name) for name in output.key], output.partitions)
-        for number in np.unique(place).tolist():
-            chosen: Any = pa.array(np.flatnonzero(place == number))
+
+        def events() -> Events:
+            return as_events(batch, output.stream.arrow)
+
+        for number, chosen in placed(output, self.wiring.group.text, rows, events):
+            at: Any = pa.array(chosen)
             yield from emit.event_rows(
                 output,
                 self.producer,
-                rows.take(chosen),
-                position.take(chosen),
-                _if_any(times.take(chosen)),
+                rows.take(at),
+                position.take(at),
+                _if_any(times.take(at)),
                 number,
             )
 
