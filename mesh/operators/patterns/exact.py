@@ -30,7 +30,16 @@ from mesh.operators.patterns import program, storing, world
 from mesh.operators.patterns.conditions import Needs, compile_conditions
 from mesh.operators.patterns.events import EventStore
 from mesh.operators.patterns.layout import lay_out
-from mesh.operators.patterns.machine import run, start_instance
+from mesh.operators.patterns.machine import (
+    EVENT_CLOCK,
+    EVENT_COLUMNS,
+    EVENT_INSTANCE,
+    EVENT_ORDER,
+    EVENT_STREAM,
+    EVENT_TIME,
+    run,
+    start_at_once,
+)
 from mesh.operators.patterns.world import World
 from mesh.plan.bound import Column, EventIsNull, SomeEvents, walk
 
@@ -135,6 +144,7 @@ class ExactPattern:
         scalars[world.STEPS] = steps
         scalars[world.FREE_CELL] = world.NONE
         scalars[world.SKIPS] = layout.is_bounded
+        scalars[world.READERS] = layout.readers.shape[1]
         scalars[[world.LAST_ORDER, world.LAST_CLOCK]] = world.NEVER
         scalars[world.CLOCK_MS] = np.iinfo(np.int64).min
         stack = np.zeros(program.STACK_SIZE, dtype=np.int64)
@@ -190,19 +200,21 @@ class ExactPattern:
         path = np.concatenate([events.path for events in inputs])
         chunk = np.concatenate([events.chunk for events in inputs])
         merged = np.lexsort((chunk, path, clock_ms, order))
-        stream = np.repeat(np.arange(len(inputs)), counts)
         slots = self._slots(inputs, counts, merged)
-        times_ms = np.concatenate([events.time_ms for events in inputs])[merged]
-        instances = np.concatenate([events.instance for events in inputs])[merged]
+        taken = np.empty((count, EVENT_COLUMNS), dtype=np.int64)
+        taken[:, EVENT_STREAM] = np.repeat(np.arange(len(inputs)), counts)[merged]
+        taken[:, EVENT_INSTANCE] = np.concatenate([events.instance for events in inputs])[merged]
+        taken[:, EVENT_TIME] = np.concatenate([events.time_ms for events in inputs])[merged]
+        taken[:, EVENT_CLOCK], taken[:, EVENT_ORDER] = clock_ms[merged], order[merged]
         if count:
-            self._reserve_instances(int(instances.max()) + 1)
+            self._reserve_instances(int(taken[:, EVENT_INSTANCE].max()) + 1)
         self._seen += count
         at = 0
         while True:
+            directory = self._world.directory()
             at = run(
-                self._world, at, stream[merged], instances, times_ms, clock_ms[merged],
-                order[merged], slots, timeline.now_ms, timeline.clocks_ms, 2 * timeline.first,
-            )  # fmt: skip
+                directory, at, taken, slots, timeline.now_ms, timeline.clocks_ms, 2 * timeline.first
+            )
             if at < 0:
                 break
             self._grow()
@@ -215,7 +227,7 @@ class ExactPattern:
         self._is_started = True
         self._reserve_instances(1)
         self._world.scalars[world.CLOCK_MS] = known_ms
-        start_instance(self._world, WHOLE)
+        start_at_once(self._world.directory(), WHOLE)
 
     def _slots(self, inputs: Sequence[Events], counts: Sequence[int], merged: Longs) -> Array:
         """int64[n, steps]: where the attributes of events are that pass a step's own condition."""

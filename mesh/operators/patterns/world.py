@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from mesh.operators.native import njit
+from mesh.operators.patterns.memory import directory, directory_type, opener
 
 # Columns of ``plan``, one row a step.
 KIND, START, NEXT, EVERY, WITHIN_EVERY, CALLBACK, FINISHES, LAST, PARTNER = range(9)
@@ -31,8 +32,9 @@ AND, OR = 1, 2
 # ``scalars``
 IS_SEQUENCE, WITHIN_MS, STEPS, MATCHES, NODES, CELLS, FREE_CELL, TASKS, TASK_COUNT = range(9)
 OUTPUTS, ITEMS, CLOCK_MS, ORDER, CAUSE, CHUNK, LAST_ORDER, LAST_CLOCK = range(9, 17)
-FIRED, SKIPS = 17, 18
-SCALARS: Final = 19
+#: ``READERS``: the width of ``readers``.
+FIRED, SKIPS, READERS = 17, 18, 19
+SCALARS: Final = 20
 
 # Columns of ``nodes``; ``TAIL`` and ``LENGTH`` are those of a chain, at its first node.
 EVENT, TIME, FORWARD, BACK, TAIL, LENGTH = range(6)
@@ -110,6 +112,29 @@ class World(NamedTuple):
     outputs: Array
     items: Array
 
+    def directory(self) -> Array:
+        """What native code finds the arrays by, as long as none of them moves."""
+        return directory(self)
+
+
+#: Widths of rows that are the same in all worlds.
+_WIDTHS: Final = {
+    "plan": PLAN_COLUMNS,
+    "reads": 3,
+    "flags": FLAG_COLUMNS,
+    "nodes": NODE_COLUMNS,
+    "cells": 2,
+    "lists": LIST_COLUMNS,
+    "local": LOCAL_COLUMNS,
+    "tasks": TASK_COLUMNS,
+}
+#: Arrays that are another's memory as doubles.
+_FLOATING: Final = ("program_floats", "floats", "stack_floats")
+#: Native: the world that a directory leads to.
+opened: Final = opener(
+    directory_type({name: _WIDTHS.get(name, 0) for name in World._fields}, _FLOATING)
+)
+
 
 @njit
 def list_of(w: World, step: int, instance: int, which: int) -> int:
@@ -141,7 +166,8 @@ def free_cell(w: World, cell: int) -> None:
 @njit
 def bound(w: World, of: int, match: int) -> None:
     """Widen the bounds of a list by the first events of ``match``."""
-    for step in w.starts:
+    for place in range(len(w.starts)):
+        step = w.starts[place]
         node = w.matches[match, step]
         if node != NONE:
             time_ms = w.nodes[node, TIME]

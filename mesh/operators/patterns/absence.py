@@ -1,0 +1,236 @@
+"""The time of an absent event has come."""
+
+from __future__ import annotations
+
+from mesh.operators.native import njit
+from mesh.operators.patterns.outgoing import next_chunk, put_out
+from mesh.operators.patterns.timers import add_task, pop_task, schedule, wake_at
+from mesh.operators.patterns.waiting import add, add_again, is_over, make_ready, reset
+from mesh.operators.patterns.world import (
+    ABSENT,
+    ABSENT_LOGICAL,
+    ACTIVE,
+    AND,
+    CALLBACK,
+    CAUSE,
+    CLOCK_MS,
+    DUE,
+    EVERY,
+    FINISHES,
+    FIRED,
+    HEAD,
+    IS_SEQUENCE,
+    KIND,
+    LOGIC,
+    NEVER,
+    NEW,
+    NEXT,
+    NONE,
+    NOTHING,
+    OR,
+    ORDER,
+    PARTNER,
+    PENDING,
+    QUEUE,
+    RESETS,
+    RUNNING,
+    SIZE,
+    START,
+    STEPS,
+    TASK_KEY,
+    TASK_NUMBER,
+    TASK_ORDER,
+    TASK_TIME,
+    TIME,
+    WAITING,
+    WITHIN_EVERY,
+    World,
+    add_event,
+    clear,
+    free_cell,
+    list_of,
+    new_match,
+    push,
+    remove,
+)
+
+
+@njit
+def _send(w: World, step: int, instance: int, match: int) -> None:
+    """Let a match go on whose event has been absent for its time."""
+    steps = w.scalars[STEPS]
+    if w.plan[step, FINISHES] == 1:
+        next_chunk(w)
+        put_out(w, instance, match)
+    if w.plan[step, NEXT] != NONE:
+        add(w, w.plan[step, NEXT], instance, match)
+    if w.plan[step, EVERY] != NONE:
+        add_again(w, w.plan[step, EVERY], instance, match)
+    elif w.plan[step, START] == 1:
+        w.local[instance * steps + step, ACTIVE] = 0
+        partner = w.plan[step, PARTNER]
+        if (
+            w.plan[step, KIND] == ABSENT_LOGICAL
+            and w.plan[step, LOGIC] == OR
+            and w.plan[partner, KIND] == ABSENT_LOGICAL
+        ):
+            w.local[instance * steps + partner, ACTIVE] = 0
+    if w.plan[step, CALLBACK] != NONE:
+        w.local[instance * steps + w.plan[step, CALLBACK], RESETS] = 1
+
+
+@njit
+def _absent(w: World, step: int, instance: int, time_ms: int) -> None:
+    """The time of ``not S for t`` has come."""
+    steps = w.scalars[STEPS]
+    key = instance * steps + step
+    if w.local[key, ACTIVE] == 0:
+        return
+    waiting = w.plan[step, WAITING]
+    pending = list_of(w, step, instance, PENDING)
+    new = list_of(w, step, instance, NEW)
+    is_sequence = w.scalars[IS_SEQUENCE] == 1
+    is_first = w.plan[step, START] == 1 and w.lists[new, SIZE] == 0 and w.lists[pending, SIZE] == 0
+    if is_first and is_sequence and w.plan[step, EVERY] == NONE and w.local[key, DUE] > 0:
+        is_first = False
+    if is_first:
+        add(w, step, instance, new_match(w))
+    elif is_sequence and w.lists[new, SIZE] > 0:
+        reset(w, step, instance)
+    make_ready(w, step, instance)
+    clear(w, 0)
+    again = w.plan[step, WITHIN_EVERY]
+    before = NONE
+    cell = w.lists[pending, HEAD]
+    while cell != NONE:
+        after = w.cells[cell, 1]
+        match = w.cells[cell, 0]
+        own_ms = w.matches[match, steps]
+        if is_over(w, match, time_ms):
+            remove(w, pending, before, cell)
+            if again != NONE and w.plan[step, EVERY] not in (step, NONE):
+                add_again(w, w.plan[step, EVERY], instance, match)
+        elif (own_ms == NEVER and time_ms >= w.local[key, DUE]) or (
+            own_ms != NEVER and time_ms >= own_ms + waiting
+        ):
+            remove(w, pending, before, cell)
+            w.matches[match, steps] = time_ms
+            push(w, 0, match)
+        else:
+            before = cell
+        cell = after
+    if again != NONE:
+        make_ready(w, again, instance)
+    is_idle = w.lists[0, SIZE] == 0
+    _send_all(w, step, instance)
+    if w.scalars[CLOCK_MS] > waiting + time_ms:
+        w.local[key, DUE] = w.scalars[CLOCK_MS] + waiting
+    if is_idle and w.local[key, DUE] < time_ms:
+        w.local[key, DUE] = time_ms + waiting
+        schedule(w, step, instance, w.local[key, DUE])
+
+
+@njit
+def _send_all(w: World, step: int, instance: int) -> None:
+    cell = w.lists[0, HEAD]
+    while cell != NONE:
+        _send(w, step, instance, w.cells[cell, 0])
+        cell = w.cells[cell, 1]
+    clear(w, 0)
+
+
+@njit
+def _has_waited(w: World, step: int, match: int, time_ms: int) -> bool:
+    node = w.matches[match, step]
+    since = w.matches[match, w.scalars[STEPS]] if node == NONE else w.nodes[node, TIME]
+    return bool(time_ms >= since + w.plan[step, WAITING])
+
+
+@njit
+def _absent_of_pair(w: World, step: int, instance: int, time_ms: int) -> None:
+    """The time of an absent event beside another has come."""
+    steps = w.scalars[STEPS]
+    key = instance * steps + step
+    if w.local[key, ACTIVE] == 0:
+        return
+    waiting = w.plan[step, WAITING]
+    partner = w.plan[step, PARTNER]
+    is_idle = True
+    if time_ms >= w.local[key, DUE] + waiting:
+        pending = list_of(w, step, instance, PENDING)
+        new = list_of(w, step, instance, NEW)
+        is_sequence = w.scalars[IS_SEQUENCE] == 1
+        is_empty = w.lists[new, SIZE] == 0 and w.lists[pending, SIZE] == 0
+        if w.plan[step, START] == 1 and is_sequence and is_empty:
+            add(w, step, instance, new_match(w))
+        elif is_sequence and w.lists[new, SIZE] > 0:
+            reset(w, step, instance)
+        make_ready(w, step, instance)
+        clear(w, 0)
+        dropped = NONE
+        before = NONE
+        cell = w.lists[pending, HEAD]
+        while cell != NONE:
+            after = w.cells[cell, 1]
+            match = w.cells[cell, 0]
+            if is_over(w, match, time_ms):
+                dropped = match
+                remove(w, pending, before, cell)
+            elif _has_waited(w, step, match, time_ms):
+                remove(w, pending, before, cell)
+                is_alone = w.matches[match, partner] == NONE
+                if w.plan[step, LOGIC] == OR and is_alone:
+                    add_event(w, match, step, NOTHING, NEVER)
+                    push(w, 0, match)
+                elif w.plan[step, LOGIC] == AND and is_alone:
+                    add_event(w, match, step, NOTHING, NEVER)
+                elif w.plan[step, LOGIC] == AND:
+                    push(w, 0, match)
+            else:
+                before = cell
+            cell = after
+        again = w.plan[step, WITHIN_EVERY]
+        if dropped != NONE and again != NONE:
+            add_again(w, again, instance, dropped)
+            make_ready(w, again, instance)
+        is_idle = w.lists[0, SIZE] == 0
+        cell = w.lists[0, HEAD]
+        while cell != NONE:
+            w.matches[w.cells[cell, 0], steps] = time_ms
+            _send(w, step, instance, w.cells[cell, 0])
+            cell = w.cells[cell, 1]
+        clear(w, 0)
+        w.local[key, DUE] = 0
+    if w.plan[step, EVERY] != NONE or (is_idle and w.plan[step, START] == 1):
+        since = w.scalars[CLOCK_MS] if w.local[key, DUE] == 0 else w.local[key, DUE]
+        schedule(w, step, instance, since + waiting)
+
+
+@njit
+def fire_first(w: World, order: int) -> None:
+    """Serve the queue of the task that is due first; ``order`` is its place."""
+    key = w.tasks[0, TASK_KEY]
+    steps = w.scalars[STEPS]
+    step, instance = key % steps, key // steps
+    w.scalars[CLOCK_MS] = max(w.scalars[CLOCK_MS], w.tasks[0, TASK_TIME])
+    w.scalars[ORDER] = max(order, w.tasks[0, TASK_ORDER])
+    w.scalars[CAUSE] = NONE
+    w.scalars[FIRED] += 1
+    number = w.tasks[0, TASK_NUMBER]
+    pop_task(w)
+    cell = w.local[key, QUEUE]
+    time_ms = w.cells[cell, 0]
+    w.local[key, QUEUE] = w.cells[cell, 1]
+    free_cell(w, cell)
+    if w.plan[step, KIND] == ABSENT:
+        _absent(w, step, instance, time_ms)
+    else:
+        _absent_of_pair(w, step, instance, time_ms)
+    # What was done may have put further times into the queue; those that are due come at once.
+    cell = w.local[key, QUEUE]
+    if cell == NONE:
+        w.local[key, RUNNING] = 0
+    elif w.cells[cell, 0] <= w.scalars[CLOCK_MS]:
+        add_task(w, key, w.scalars[CLOCK_MS], number)
+    else:
+        wake_at(w, key, w.cells[cell, 0])

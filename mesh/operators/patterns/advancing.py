@@ -1,0 +1,266 @@
+"""An event at a step, and the side of a step behind its condition."""
+
+from __future__ import annotations
+
+from mesh.operators.native import njit
+from mesh.operators.patterns.outgoing import put_out_all
+from mesh.operators.patterns.program import passes
+from mesh.operators.patterns.timers import schedule
+from mesh.operators.patterns.waiting import add, add_again, begin
+from mesh.operators.patterns.world import (
+    ABSENT,
+    ABSENT_LOGICAL,
+    ACTIVE,
+    AND,
+    CALLBACK,
+    CHANGED,
+    COUNT,
+    DUE,
+    EACH,
+    EVERY,
+    FINISHES,
+    HEAD,
+    IS_SEQUENCE,
+    KIND,
+    LAST,
+    LEAST,
+    LENGTH,
+    LOGIC,
+    LOGICAL,
+    MOST,
+    NEVER,
+    NEXT,
+    NONE,
+    NOT_AT_ALL,
+    NOTHING,
+    ONE,
+    OR,
+    PARTNER,
+    PENDING,
+    RESETS,
+    RETURNED,
+    START,
+    STEPS,
+    SUCCESS,
+    TAIL,
+    TIME,
+    WAITING,
+    World,
+    add_event,
+    list_of,
+    new_node,
+    push,
+    remove,
+    remove_last_event,
+)
+
+
+@njit
+def _hand_on(w: World, step: int, instance: int, match: int) -> None:
+    """Send a match that has a step's event to where it goes next."""
+    w.flags[step, CHANGED] = 1
+    w.matches[match, w.scalars[STEPS]] = w.nodes[w.matches[match, step], TIME]
+    if w.plan[step, FINISHES] == 1:
+        w.flags[step, RETURNED] = 1
+    if w.plan[step, NEXT] != NONE:
+        add(w, w.plan[step, NEXT], instance, match)
+    if w.plan[step, EVERY] != NONE:
+        add_again(w, w.plan[step, EVERY], instance, match)
+    if w.plan[step, CALLBACK] != NONE:
+        w.local[instance * w.scalars[STEPS] + w.plan[step, CALLBACK], RESETS] = 1
+
+
+@njit
+def _count(w: World, step: int, instance: int, match: int) -> None:
+    """An event of a step that takes several."""
+    head = w.matches[match, step]
+    length = w.nodes[head, LENGTH]
+    w.flags[step, SUCCESS] = 1
+    w.matches[match, w.scalars[STEPS]] = w.nodes[w.nodes[head, TAIL], TIME]
+    if length < w.plan[step, LEAST]:
+        return
+    following, again = w.plan[step, NEXT], w.plan[step, EVERY]
+    if w.scalars[IS_SEQUENCE] == 1:
+        if following != NONE:
+            add(w, following, instance, match)
+        if length != w.plan[step, MOST]:
+            add(w, step, instance, match)
+    elif length == w.plan[step, LEAST]:
+        if w.plan[step, FINISHES] == 1:
+            w.flags[step, CHANGED] = 1
+            w.flags[step, RETURNED] = 1
+        if following != NONE:
+            add(w, following, instance, match)
+        if again != NONE:
+            add_again(w, again, instance, match)
+    if length == w.plan[step, MOST]:
+        w.flags[step, CHANGED] = 1
+
+
+@njit
+def _absent_lets(w: World, absent: int, instance: int, match: int) -> bool:
+    """Whether the absent side of ``and`` lets the other side's event complete the pair."""
+    key = instance * w.scalars[STEPS] + absent
+    is_every = w.plan[absent, EVERY] != NONE
+    if w.scalars[IS_SEQUENCE] == 1 and not is_every and w.local[key, DUE] > 0:
+        return False
+    if w.plan[absent, WAITING] != NEVER:
+        return bool(w.matches[match, absent] != NONE)
+    if not is_every:
+        return bool(w.matches[match, absent] == NONE)
+    if w.local[key, DUE] > 0:
+        w.local[key, DUE] = 0
+        begin(w, absent, instance)
+        return False
+    return True
+
+
+@njit
+def _behind(w: World, step: int, instance: int, match: int) -> None:
+    """What a match does that has passed a step's condition."""
+    kind = w.plan[step, KIND]
+    if kind == ONE:
+        _hand_on(w, step, instance, match)
+    elif kind == COUNT:
+        _count(w, step, instance, match)
+    elif kind == LOGICAL:
+        partner = w.plan[step, PARTNER]
+        if w.plan[step, LOGIC] == OR:
+            _hand_on(w, step, instance, match)
+            if w.plan[partner, FINISHES] == 1 and w.plan[step, LAST] == partner:
+                w.flags[partner, RETURNED] = 1
+        else:
+            if w.plan[partner, KIND] == ABSENT_LOGICAL:
+                is_met = _absent_lets(w, partner, instance, match)
+            else:
+                is_met = w.matches[match, partner] != NONE
+            if is_met:
+                _hand_on(w, step, instance, match)
+            else:
+                w.flags[step, CHANGED] = 1
+    else:
+        time_ms = w.nodes[w.matches[match, step], TIME]
+        key = instance * w.scalars[STEPS] + step
+        w.flags[step, CHANGED] = 1
+        w.flags[step, RETURNED] = 1
+        if kind == ABSENT:
+            w.matches[match, w.scalars[STEPS]] = time_ms
+            if w.plan[step, START] == 1 and w.plan[step, EVERY] == step:
+                add_again(w, step, instance, match)
+            w.local[key, DUE] = time_ms + w.plan[step, WAITING]
+            schedule(w, step, instance, w.local[key, DUE])
+        else:
+            w.local[key, DUE] = time_ms
+
+
+@njit
+def _test(w: World, step: int, instance: int, match: int) -> None:
+    w.flags[step, CHANGED] = 0
+    if passes(w, step, match):
+        _behind(w, step, instance, match)
+
+
+@njit
+def _is_past(w: World, step: int, match: int) -> bool:
+    """Whether a match no longer waits at a step: a step behind a count, or a partner has it."""
+    if w.plan[step, KIND] == COUNT:
+        steps = w.scalars[STEPS]
+        return bool(
+            (step + 1 < steps and w.matches[match, step + 1] != NONE)
+            or (step + 2 < steps and w.matches[match, step + 2] != NONE)
+        )
+    partner = w.plan[step, PARTNER]
+    return bool(w.plan[step, LOGIC] == OR and w.matches[match, partner] != NONE)
+
+
+@njit
+def take(w: World, step: int, instance: int, event: int, time_ms: int, comes_out: int) -> None:
+    """Give an event to all that waits at a step; ``event`` is -1 if no match can take it."""
+    kind = w.plan[step, KIND]
+    steps = w.scalars[STEPS]
+    is_sequence = w.scalars[IS_SEQUENCE] == 1
+    key = instance * steps + step
+    last = w.plan[step, LAST]
+    partner = w.plan[step, PARTNER]
+    pending = list_of(w, step, instance, PENDING)
+    if kind in (ABSENT, ABSENT_LOGICAL) and w.local[key, ACTIVE] == 0:
+        return
+    can_change = is_sequence or kind not in (ONE, ABSENT) or w.flags[last, RETURNED] == 1
+    if event == NOTHING and not can_change:
+        return
+    # Chains of one are never added to, so that all matches may have the same.
+    node = NONE
+    before = NONE
+    cell = w.lists[pending, HEAD]
+    while cell != NONE:
+        after = w.cells[cell, 1]
+        match = w.cells[cell, 0]
+        if _is_past(w, step, match):
+            remove(w, pending, before, cell)
+            cell = after
+            continue
+        held = w.matches[match, step]
+        w.flags[step, SUCCESS] = 0
+        w.flags[step, CHANGED] = 0
+        if event != NOTHING:
+            if kind == COUNT:
+                add_event(w, match, step, event, time_ms)
+            else:
+                if node == NONE:
+                    node = new_node(w, event, time_ms)
+                w.matches[match, step] = node
+            _test(w, step, instance, match)
+        if kind == ABSENT_LOGICAL:
+            every_and = w.plan[step, LOGIC] == AND and w.plan[step, EVERY] != NONE
+            if w.plan[step, WAITING] != NEVER or (is_sequence and every_and):
+                w.matches[match, step] = held
+            is_gone = False
+            if w.flags[last, RETURNED] == 1:
+                w.flags[last, RETURNED] = 0
+                remove(w, pending, before, cell)
+                is_gone = True
+                if is_sequence:
+                    _remove_match(w, list_of(w, partner, instance, PENDING), match)
+            if w.flags[step, CHANGED] == 0:
+                w.matches[match, step] = held
+                if is_sequence and not is_gone:
+                    remove(w, pending, before, cell)
+                    is_gone = True
+            if not is_gone:
+                before = cell
+            cell = after
+            continue
+        if w.flags[last, RETURNED] == 1:
+            w.flags[last, RETURNED] = 0
+            if kind != ABSENT and comes_out != NOT_AT_ALL:
+                push(w, 0, match)
+        is_removed = w.flags[step, CHANGED] == 1
+        if kind == COUNT:
+            if w.flags[step, SUCCESS] == 0:
+                if event != NOTHING:
+                    remove_last_event(w, match, step)
+                is_removed = is_removed or is_sequence
+        elif not is_removed:
+            w.matches[match, step] = NONE
+            if is_sequence:
+                is_removed = kind != ABSENT
+                if kind in (ONE, ABSENT) and w.plan[step, CALLBACK] != NONE:
+                    w.local[instance * steps + w.plan[step, CALLBACK], RESETS] = 1
+        if is_removed:
+            remove(w, pending, before, cell)
+        else:
+            before = cell
+        cell = after
+    put_out_all(w, instance, comes_out == EACH)
+
+
+@njit
+def _remove_match(w: World, of: int, match: int) -> None:
+    before = NONE
+    cell = w.lists[of, HEAD]
+    while cell != NONE:
+        if w.cells[cell, 0] == match:
+            remove(w, of, before, cell)
+            return
+        before = cell
+        cell = w.cells[cell, 1]

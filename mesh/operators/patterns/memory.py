@@ -1,0 +1,173 @@
+"""Tables in memory as native code sees them: addresses, without a count of references.
+
+Numba counts the references to each array that an ``njit`` function is given, and hands each over
+as nine words.  The pattern machine has some thirty tables and many small functions: handing the
+tables from one to the next would cost more than what the functions do.  So it gets one address,
+that of a directory: for each table its address, the width of its rows and their number.
+``w.lists[3, SIZE]`` is then two loads, and ``w`` is one word.
+
+Whoever makes a directory keeps its tables alive, and makes another when one of them moves.  Nothing
+checks bounds, as with Numba's own arrays.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import extending as numba_extending
+from numba import types
+from numba.core import cgutils as numba_cgutils
+from numba.core.typing.templates import AttributeTemplate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh.operators.patterns.world import Array
+
+# Numba has no types.
+extending: Any = numba_extending
+cgutils: Any = numba_cgutils
+
+#: Words of a directory for each table: address, width of a row, rows.
+_ENTRY: Final = 3
+_WORD = ir.IntType(64)
+_WORDS = _WORD.as_pointer()
+
+
+class TableType(types.Type):
+    """A table of 64 bits wide cells; ``width``: of its rows, 0 where the directory says it."""
+
+    def __init__(self, width: int, is_floating: bool) -> None:
+        self.width = width
+        self.is_floating = is_floating
+        super().__init__(name=f"Table({width}, {is_floating})")
+
+
+class DirectoryType(types.Type):
+    """All tables, by name."""
+
+    def __init__(self, tables: Sequence[tuple[str, TableType]]) -> None:
+        self.numbers = {name: number for number, (name, _) in enumerate(tables)}
+        self.tables = dict(tables)
+        super().__init__(name=f"Directory({tables})")
+
+
+def directory_type(widths: Mapping[str, int], floating: Sequence[str]) -> DirectoryType:
+    """The type of a directory, from the tables' names in order and their widths."""
+    return DirectoryType([(n, TableType(width, n in floating)) for n, width in widths.items()])
+
+
+def directory(tables: Sequence[Array]) -> Array:
+    """The directory of tables, in the order of their names: contiguous, of 64 bits wide cells."""
+    entries = np.empty((len(tables), _ENTRY), dtype=np.int64)
+    for number, table in enumerate(tables):
+        width = 1 if table.ndim == 1 else table.shape[1]
+        entries[number] = table.ctypes.data, width, len(table)
+    return entries.ravel()
+
+
+@extending.register_model(TableType)
+@extending.register_model(DirectoryType)
+class _Address(extending.models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, of: types.Type) -> None:
+        super().__init__(manager, of, _WORDS)
+
+
+def opener(kind: DirectoryType) -> Any:
+    """A native function from the array that ``directory`` made to the tables."""
+
+    @extending.intrinsic  # type: ignore[untyped-decorator]
+    def opened(context: Any, entries: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return context.make_array(signature.args[0])(context, builder, arguments[0]).data
+
+        return kind(entries), generate
+
+    return opened
+
+
+@extending.infer_getattr
+class _Names(AttributeTemplate):
+    key = DirectoryType
+
+    def generic_resolve(self, kind: Any, name: str) -> Any:  # type: ignore[override]
+        return kind.tables.get(name)
+
+
+@extending.lower_getattr_generic(DirectoryType)  # type: ignore[untyped-decorator]
+def _table(context: Any, builder: Any, kind: DirectoryType, value: Any, name: str) -> Any:
+    """The place of a table's entry."""
+    return builder.gep(value, [_WORD(_ENTRY * kind.numbers[name])])
+
+
+def _entry(builder: Any, table: Any, number: int) -> Any:
+    return builder.load(builder.gep(table, [_WORD(number)]))
+
+
+def _cell(context: Any, builder: Any, signature: Any, table: Any, index: Any) -> Any:
+    """The address of a cell."""
+    kind: TableType = signature.args[0]
+    of: Any = signature.args[1]
+    if isinstance(signature.args[1], types.BaseTuple):
+        row, column = cgutils.unpack_tuple(builder, index)
+        row = context.cast(builder, row, of[0], types.int64)
+        column = context.cast(builder, column, of[1], types.int64)
+        width = _WORD(kind.width) if kind.width else _entry(builder, table, 1)
+        place = builder.add(builder.mul(row, width), column)
+    else:
+        place = context.cast(builder, index, of, types.int64)
+    cells = ir.DoubleType().as_pointer() if kind.is_floating else _WORDS
+    return builder.gep(builder.inttoptr(_entry(builder, table, 0), cells), [place])
+
+
+def _load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    return builder.load(_cell(context, builder, signature, *arguments))
+
+
+def _store(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    table, index, value = arguments
+    kind, _, given = signature.args
+    value = context.cast(builder, value, given, _cell_type(kind))
+    builder.store(value, _cell(context, builder, signature, table, index))
+    return context.get_dummy_value()
+
+
+def _length(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    return _entry(builder, arguments[0], 2)
+
+
+def _cell_type(kind: TableType) -> types.Type:
+    return types.float64 if kind.is_floating else types.int64
+
+
+@extending.type_callable(operator.getitem)  # type: ignore[untyped-decorator]
+def _types_of_loads(context: Any) -> Any:
+    def typed(table: types.Type, index: types.Type) -> Any:
+        return _cell_type(table) if isinstance(table, TableType) else None
+
+    return typed
+
+
+@extending.type_callable(operator.setitem)  # type: ignore[untyped-decorator]
+def _types_of_stores(context: Any) -> Any:
+    def typed(table: types.Type, index: types.Type, value: types.Type) -> Any:
+        return types.none if isinstance(table, TableType) else None
+
+    return typed
+
+
+@extending.type_callable(len)  # type: ignore[untyped-decorator]
+def _types_of_lengths(context: Any) -> Any:
+    def typed(table: types.Type) -> Any:
+        return types.int64 if isinstance(table, TableType) else None
+
+    return typed
+
+
+for _index in (types.BaseTuple, types.Integer):
+    extending.lower_builtin(operator.getitem, TableType, _index)(_load)
+    extending.lower_builtin(operator.setitem, TableType, _index, types.Any)(_store)
+extending.lower_builtin(len, TableType)(_length)

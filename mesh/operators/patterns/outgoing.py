@@ -1,0 +1,88 @@
+"""Whole matches, written down for the query to read."""
+
+from __future__ import annotations
+
+from mesh.operators.native import njit
+from mesh.operators.patterns.world import (
+    CAUSE,
+    CHUNK,
+    CLOCK_MS,
+    EVENT,
+    FORWARD,
+    HEAD,
+    ITEMS,
+    LAST_CLOCK,
+    LAST_ORDER,
+    NONE,
+    NOTHING,
+    ORDER,
+    OUT_CAUSE,
+    OUT_CHUNK,
+    OUT_CLOCK,
+    OUT_COLUMNS,
+    OUT_DROPPED,
+    OUT_INSTANCE,
+    OUT_ORDER,
+    OUT_TIME,
+    OUTPUTS,
+    STEPS,
+    World,
+    clear,
+    node_at,
+)
+
+
+@njit
+def next_chunk(w: World) -> None:
+    """Begin another chunk of outputs."""
+    s = w.scalars
+    is_same = s[LAST_ORDER] == s[ORDER] and s[LAST_CLOCK] == s[CLOCK_MS]
+    s[CHUNK] = s[CHUNK] + 1 if is_same else 0
+    s[LAST_ORDER] = s[ORDER]
+    s[LAST_CLOCK] = s[CLOCK_MS]
+
+
+@njit
+def put_out(w: World, instance: int, match: int) -> None:
+    """Write down a whole match, as it is now."""
+    s = w.scalars
+    at = s[OUTPUTS]
+    s[OUTPUTS] += 1
+    w.outputs[at, OUT_TIME] = w.matches[match, s[STEPS]]
+    w.outputs[at, OUT_CLOCK] = s[CLOCK_MS]
+    w.outputs[at, OUT_ORDER] = s[ORDER]
+    w.outputs[at, OUT_CAUSE] = s[CAUSE]
+    w.outputs[at, OUT_CHUNK] = s[CHUNK]
+    w.outputs[at, OUT_DROPPED] = w.matches[match, s[STEPS] + 1]
+    w.outputs[at, OUT_INSTANCE] = instance
+    for number in range(len(w.reads)):
+        step, index, is_list = w.reads[number, 0], w.reads[number, 1], w.reads[number, 2]
+        column = OUT_COLUMNS + 2 * number
+        if is_list:
+            w.outputs[at, column] = s[ITEMS]
+            node = w.matches[match, step]
+            while node != NONE:
+                w.items[s[ITEMS]] = w.nodes[node, EVENT]
+                s[ITEMS] += 1
+                node = w.nodes[node, FORWARD]
+            w.outputs[at, column + 1] = s[ITEMS]
+        else:
+            node = node_at(w, match, step, index)
+            w.outputs[at, column] = NOTHING if node == NONE else w.nodes[node, EVENT]
+            w.outputs[at, column + 1] = 1 if node == NONE else 0
+
+
+@njit
+def put_out_all(w: World, instance: int, is_each: bool) -> None:
+    """Write down the matches in the first list, as they are behind the event."""
+    cell = w.lists[0, HEAD]
+    if cell == NONE:
+        return
+    is_new = True
+    while cell != NONE:
+        if is_new or is_each:
+            next_chunk(w)
+        is_new = False
+        put_out(w, instance, w.cells[cell, 0])
+        cell = w.cells[cell, 1]
+    clear(w, 0)

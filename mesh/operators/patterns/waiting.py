@@ -1,0 +1,276 @@
+"""The side of a step before its condition: what waits there, begins there and is dropped there."""
+
+from __future__ import annotations
+
+from mesh.operators.native import njit
+from mesh.operators.patterns.timers import schedule
+from mesh.operators.patterns.world import (
+    ABSENT,
+    ABSENT_LOGICAL,
+    ACTIVE,
+    CHANGED,
+    COUNT,
+    DUE,
+    EVERY,
+    FINISHES,
+    HEAD,
+    HIGH,
+    INITIALIZED,
+    IS_SEQUENCE,
+    KIND,
+    LEAST,
+    LOGIC,
+    LOGICAL,
+    LOW,
+    NEVER,
+    NEW,
+    NEXT,
+    NONE,
+    OR,
+    PARTNER,
+    PENDING,
+    RESETS,
+    RETURNED,
+    SIZE,
+    SKIPS,
+    START,
+    STEPS,
+    TIME,
+    WAITING,
+    WITHIN_EVERY,
+    WITHIN_MS,
+    World,
+    append,
+    clear,
+    copy_match,
+    list_of,
+    new_match,
+    push,
+    remove,
+    sort,
+)
+
+
+@njit
+def _add_to_pair(w: World, step: int, instance: int, match: int) -> None:
+    own = list_of(w, step, instance, NEW)
+    partner = list_of(w, w.plan[step, PARTNER], instance, NEW)
+    if w.plan[step, START] == 1 or w.scalars[IS_SEQUENCE] == 1:
+        if w.lists[own, SIZE] == 0:
+            push(w, own, match)
+        if w.lists[partner, SIZE] == 0:
+            push(w, partner, match)
+    else:
+        push(w, own, match)
+        push(w, partner, match)
+
+
+@njit
+def _add_one(w: World, step: int, instance: int, match: int) -> None:
+    """Let ``match`` wait at a step."""
+    kind = w.plan[step, KIND]
+    own = list_of(w, step, instance, NEW)
+    key = instance * w.scalars[STEPS] + step
+    if kind == ABSENT:
+        if w.local[key, ACTIVE] == 0:
+            return
+        if w.scalars[IS_SEQUENCE] == 1:
+            clear(w, own)
+        push(w, own, match)
+        if w.plan[step, START] == 0:
+            w.local[key, DUE] = w.matches[match, w.scalars[STEPS]] + w.plan[step, WAITING]
+            schedule(w, step, instance, w.local[key, DUE])
+    elif kind == LOGICAL:
+        _add_to_pair(w, step, instance, match)
+    elif kind == ABSENT_LOGICAL:
+        if w.local[key, ACTIVE] == 0:
+            return
+        _add_to_pair(w, step, instance, match)
+        if w.plan[step, START] == 0 and w.plan[step, WAITING] != NEVER:
+            time_ms = w.matches[match, w.scalars[STEPS]]
+            schedule(w, step, instance, time_ms + w.plan[step, WAITING])
+            partner = w.plan[step, PARTNER]
+            if w.plan[partner, KIND] == ABSENT_LOGICAL:
+                schedule(w, partner, instance, time_ms + w.plan[partner, WAITING])
+    elif w.scalars[IS_SEQUENCE] == 0 or w.lists[own, SIZE] == 0:
+        push(w, own, match)
+
+
+@njit
+def add_again(w: World, step: int, instance: int, match: int) -> None:
+    """Let a copy of ``match`` wait at the first step of an ``every``."""
+    kind = w.plan[step, KIND]
+    copy = copy_match(w, match)
+    steps = w.scalars[STEPS]
+    if kind == ABSENT_LOGICAL:
+        partner = w.plan[step, PARTNER]
+        node = w.matches[copy, step]
+        if node != NONE:
+            w.matches[copy, steps] = w.nodes[node, TIME]
+        w.matches[copy, step] = NONE
+        w.matches[copy, partner] = NONE
+        push(w, list_of(w, step, instance, NEW), copy)
+        push(w, list_of(w, partner, instance, NEW), copy)
+        return
+    for later in range(step, steps):
+        w.matches[copy, later] = NONE
+    if kind == LOGICAL:
+        w.matches[copy, w.plan[step, PARTNER]] = NONE
+    push(w, list_of(w, step, instance, NEW), copy)
+    if kind == LOGICAL:
+        push(w, list_of(w, w.plan[step, PARTNER], instance, NEW), copy)
+    elif kind == ABSENT:
+        key = instance * steps + step
+        w.local[key, DUE] = w.matches[match, steps] + w.plan[step, WAITING]
+        schedule(w, step, instance, w.local[key, DUE])
+
+
+@njit
+def add(w: World, step: int, instance: int, match: int) -> None:
+    """Let ``match`` wait at a step, and behind it as long as steps need no event."""
+    depth = 0
+    while True:
+        _add_one(w, step, instance, match)
+        is_met = (
+            w.plan[step, KIND] == COUNT
+            and w.plan[step, LEAST] == 0
+            and w.matches[match, step] == NONE
+        )
+        if not is_met:
+            break
+        w.path[depth] = step
+        depth += 1
+        if w.plan[step, FINISHES] == 1:
+            w.flags[step, CHANGED] = 1
+            w.flags[step, RETURNED] = 1
+        if w.plan[step, NEXT] == NONE:
+            break
+        step = w.plan[step, NEXT]
+    for back in range(depth - 1, -1, -1):
+        again = w.plan[w.path[back], EVERY]
+        if again != NONE:
+            add_again(w, again, instance, match)
+
+
+@njit
+def begin(w: World, step: int, instance: int) -> None:
+    """Let an empty match wait at a first step."""
+    if w.plan[step, START] == 0:
+        return
+    key = instance * w.scalars[STEPS] + step
+    following = w.plan[step, NEXT]
+    if (
+        w.local[key, INITIALIZED] == 0
+        or w.plan[step, EVERY] != NONE
+        or (
+            w.scalars[IS_SEQUENCE] == 1
+            and following != NONE
+            and w.plan[following, KIND] in (ABSENT, ABSENT_LOGICAL)
+        )
+    ):
+        add(w, step, instance, new_match(w))
+        w.local[key, INITIALIZED] = 1
+
+
+@njit
+def _goes_on(w: World, step: int, instance: int) -> bool:
+    """Whether a sequence without ``every`` is beyond its first step."""
+    following = w.plan[step, NEXT]
+    return bool(
+        w.scalars[IS_SEQUENCE] == 1
+        and w.plan[step, EVERY] == NONE
+        and following != NONE
+        and w.lists[list_of(w, following, instance, PENDING), SIZE] > 0
+    )
+
+
+@njit
+def reset(w: World, step: int, instance: int) -> None:
+    """Drop what waits at a step of a sequence; a first step gets an empty match."""
+    kind = w.plan[step, KIND]
+    own = list_of(w, step, instance, PENDING)
+    if kind in (LOGICAL, ABSENT_LOGICAL):
+        other = list_of(w, w.plan[step, PARTNER], instance, PENDING)
+        if w.plan[step, LOGIC] != OR and w.lists[own, SIZE] != w.lists[other, SIZE]:
+            return
+        clear(w, other)
+    clear(w, own)
+    if w.plan[step, START] == 0:
+        return
+    is_empty = w.lists[list_of(w, step, instance, NEW), SIZE] == 0
+    if (is_empty or kind == ABSENT) and not _goes_on(w, step, instance):
+        begin(w, step, instance)
+
+
+@njit
+def make_ready(w: World, step: int, instance: int) -> None:
+    """Let what is new at a step wait for events."""
+    kind = w.plan[step, KIND]
+    key = instance * w.scalars[STEPS] + step
+    if kind == COUNT and w.local[key, RESETS] == 1:
+        w.local[key, RESETS] = 0
+        begin(w, step, instance)
+    new = list_of(w, step, instance, NEW)
+    sort(w, new)
+    append(w, list_of(w, step, instance, PENDING), new)
+    if kind in (LOGICAL, ABSENT_LOGICAL):
+        partner = w.plan[step, PARTNER]
+        new = list_of(w, partner, instance, NEW)
+        sort(w, new)
+        append(w, list_of(w, partner, instance, PENDING), new)
+
+
+@njit
+def is_over(w: World, match: int, time_ms: int) -> bool:
+    """Whether ``within`` drops a partial match at an event of this time."""
+    within = w.scalars[WITHIN_MS]
+    if within == NEVER:
+        return False
+    for place in range(len(w.starts)):
+        step = w.starts[place]
+        node = w.matches[match, step]
+        if node != NONE and abs(w.nodes[node, TIME] - time_ms) > within:
+            return True
+    return False
+
+
+@njit
+def drop_old(w: World, step: int, instance: int, time_ms: int) -> None:
+    """Drop what ``within`` drops; of an ``every`` the last of it begins again."""
+    steps = w.scalars[STEPS]
+    dropped = NONE
+    pending = list_of(w, step, instance, PENDING)
+    cell = w.lists[pending, HEAD]
+    while cell != NONE:
+        match = w.cells[cell, 0]
+        if not is_over(w, match, time_ms):
+            break
+        remove(w, pending, NONE, cell)
+        if w.matches[match, steps + 1] == 0:
+            w.matches[match, steps + 1] = 1
+            dropped = match
+        cell = w.lists[pending, HEAD]
+    new = list_of(w, step, instance, NEW)
+    within = w.scalars[WITHIN_MS]
+    may_skip = (
+        w.scalars[SKIPS] == 1
+        and time_ms - w.lists[new, LOW] <= within
+        and w.lists[new, HIGH] - time_ms <= within
+    )
+    cell = NONE if may_skip else w.lists[new, HEAD]
+    before = NONE
+    while cell != NONE:
+        after = w.cells[cell, 1]
+        match = w.cells[cell, 0]
+        if is_over(w, match, time_ms):
+            remove(w, new, before, cell)
+            if w.matches[match, steps + 1] == 0:
+                w.matches[match, steps + 1] = 1
+                dropped = match
+        else:
+            before = cell
+        cell = after
+    again = w.plan[step, WITHIN_EVERY]
+    if dropped != NONE and again != NONE:
+        add_again(w, again, instance, dropped)
+        make_ready(w, again, instance)
