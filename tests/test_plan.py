@@ -14,7 +14,7 @@ from mesh.model import codec
 from mesh.model.app import AppSpec, Format, GroupKind, GroupSpec, Strategy
 from mesh.model.types import AttributeType
 from mesh.plan.bound import BoundPattern, BoundQuery, BoundStream, Column, Constant
-from mesh.plan.build import AppPlan, bind_group, plan
+from mesh.plan.build import AppPlan, bind_group, draft, plan
 from mesh.plan.explain import explain, to_values
 from tests import case_files
 
@@ -25,11 +25,14 @@ EXAMPLE = Path(__file__).parent.parent / "examples" / "temperature.siddhi"
 def planned(text: str) -> str:
     """The plan in a few lines, or the errors as a person sees them.
 
-    A first line ``app`` says that the text is a whole app; otherwise it gets the name A.
+    A first line ``app`` says that the text is a whole app; otherwise it gets the name A.  A first
+    line ``draft`` says that it has parts that don't run yet.
     """
+    make = draft if text.startswith("draft\n") else plan
+    text = text.removeprefix("draft\n")
     source = text.removeprefix("app\n") if text.startswith("app\n") else f"@App:name('A') {text}"
     try:
-        made = plan(source)
+        made = make(source)
     except MeshError as error:
         refused = error
     else:
@@ -43,16 +46,25 @@ def planned(text: str) -> str:
 def _group_line(group: GroupSpec) -> str:
     reads = ", ".join(
         f"{i.channel.stream.name} {i.strategy}"
-        + (f" {i.channel.key_name}" if i.channel.key and i.strategy is Strategy.BY_KEY else "")
+        + (f" {i.channel.key_name}" if i.strategy is Strategy.BY_KEY else "")
         + (" (records errors)" if i.records_errors else "")
         for i in group.inputs
     )
     writes = ", ".join(
-        c.stream.name + (f" by {c.key_name}" if c.key else "") for c in group.outputs
+        c.stream.name + (f" by {c.key_name}" if c.is_keyed else "") for c in group.outputs
     )
     state = "stateful" if group.stateful else "stateless"
     kind = "" if group.kind is GroupKind.QUERIES else f" {group.kind}"
-    return f"{group.name} x{group.parallel} {state}{kind}: {reads} -> {writes}"
+    more = "".join(
+        f" {what} {', '.join(names)}"
+        for what, names in (
+            ("source of", group.sources),
+            ("sink of", group.sinks),
+            ("on", group.node),
+        )
+        if names
+    )
+    return f"{group.name} x{group.parallel} {state}{kind}{more}: {reads} -> {writes}"
 
 
 def _channel_lines(made: AppPlan) -> list[str]:

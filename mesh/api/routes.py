@@ -180,13 +180,13 @@ def _parameter(name: str, given: str, wanted: str) -> MeshError:
 def status_of(error: MeshError) -> int:
     """The HTTP status of a refusal, by its code.
 
-    Faults of the text are the caller's (400); ``MESH-A4xx`` carries its status; NATS out of reach
-    is 503, what else goes wrong inside 500.
+    Faults of the text are the caller's (400), and so are streams that should be there and are not;
+    ``MESH-A4xx`` carries its status; NATS out of reach is 503, what else goes wrong inside 500.
     """
     kind, number = error.code[5:6], error.code[6:]
     if kind == "A" and number.startswith("4"):
         return int(number)
-    if kind in ("L", "P"):
+    if kind in ("L", "P") or error.code == "MESH-N121":
         return HTTPStatus.BAD_REQUEST
     return HTTPStatus.SERVICE_UNAVAILABLE if kind == "N" else HTTPStatus.INTERNAL_SERVER_ERROR
 

@@ -35,12 +35,19 @@ def js_streams(spec: AppSpec) -> Iterator[tuple[str, str]]:
 
 
 async def ensure_channels(client: Client, spec: AppSpec, settings: ChannelSettings) -> None:
-    """Make the streams that aren't there yet.
+    """Make the streams that aren't there yet; those of an app that makes none must be there.
 
     Raises:
-        MeshError: MESH-N120 when the server refuses one.
+        MeshError: MESH-N120 when the server refuses one; MESH-N121 for an app with
+            ``@App:transportChannelCreationEnabled('false')`` when one is missing, or holds another
+            subject.
     """
+    if not spec.creates_channels:
+        await _expect(client.jetstream(), spec)
+    errors = names.error_js_stream(spec.name)
     for name, subject in js_streams(spec):
+        if not spec.creates_channels and name != errors:
+            continue
         config: dict[str, Any] = {
             "name": name,
             # Markers live beside the events they count: an atomic batch is within one stream.
@@ -59,6 +66,42 @@ async def ensure_channels(client: Client, spec: AppSpec, settings: ChannelSettin
         await _create(client, config)
 
 
+async def _expect(js: JetStreamContext, spec: AppSpec) -> None:
+    """Refuse an app whose streams are not all there, with the subjects that it uses."""
+    missing = []
+    for name, subject in js_streams(spec):
+        if name == names.error_js_stream(spec.name):
+            continue
+        try:
+            held = (await js.stream_info(name)).config.subjects or []
+        except NotFoundError:
+            held = []
+        # Written out or by a wildcard; what we write beside the events has to fit as well.
+        wanted = (subject, f"{names.marker_subject(name)}.x")
+        if not all(any(_covers(one, subject_) for one in held) for subject_ in wanted):
+            missing.append(f"{name} (subjects {subject} and {names.marker_subject(name)}.>)")
+    if missing:
+        raise MeshError(
+            "MESH-N121",
+            f'app "{spec.name}" makes no JetStream streams, and {len(missing)} of its own are not '
+            "there",
+            detail=f"Missing, or without these subjects: {', '.join(missing)}.",
+            hint="Make them first, with allow_atomic and allow_direct, or leave out "
+            "@App:transportChannelCreationEnabled.",
+        )
+
+
+def _covers(pattern: str, subject: str) -> bool:
+    """Whether a subject with wildcards takes in ``subject``."""
+    ours = subject.split(".")
+    for place, token in enumerate(pattern.split(".")):
+        if token == ">":
+            return len(ours) > place
+        if place >= len(ours) or token not in ("*", ours[place]):
+            return False
+    return len(pattern.split(".")) == len(ours)
+
+
 async def _create(client: Client, config: dict[str, Any]) -> None:
     # nats-py's StreamConfig has no field for atomic batches yet.
     reply = await client.request(
@@ -75,8 +118,11 @@ async def _create(client: Client, config: dict[str, Any]) -> None:
 
 
 async def delete_channels(js: JetStreamContext, spec: AppSpec) -> None:
-    """Delete an app's streams with all they hold."""
+    """Delete an app's streams with all they hold, but for those that were not made for it."""
+    errors = names.error_js_stream(spec.name)
     for name, _subject in js_streams(spec):
+        if not spec.creates_channels and name != errors:
+            continue
         with contextlib.suppress(NotFoundError):
             await js.delete_stream(name)
 

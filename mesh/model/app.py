@@ -41,6 +41,8 @@ class GroupKind(StrEnum):
     QUERIES = "queries"
     #: Added by the planner in front of a keyed channel; copies events to their partition.
     PARTITIONER = "partitioner"
+    #: Added by the planner behind a user-given source that several instances read.
+    RECEIVER = "receiver"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +56,36 @@ class Channel:
     #: Virtual partitions; 1 for an unkeyed channel.
     partitions: int = 1
     format: Format = Format.JSON
+    #: SiddhiQL of what decides the partition where it is computed: an expression, or ranges with
+    #: their labels.  ``key`` is empty then.
+    computed: str = ""
+    #: The key's name in subjects where it is not the names of ``key``, joined.
+    label: str = ""
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether each event has a partition by what it holds."""
+        return bool(self.key or self.computed)
 
     @property
     def key_name(self) -> str:
         """The key as it stands in subjects."""
-        return "_".join(self.key)
+        return self.label or "_".join(self.key)
+
+    @property
+    def key_text(self) -> str:
+        """The key for people: its attributes, or what is computed; empty for an unkeyed channel."""
+        return self.computed or ", ".join(self.key)
 
     def subject(self, partition: int = 0) -> str:
         """The subject of one partition."""
-        if not self.key:
+        if not self.is_keyed:
             return names.subject(self.app, self.stream.name)
         return names.keyed_subject(self.app, self.stream.name, self.key_name, partition)
 
     def js_stream(self, partition: int = 0) -> str:
         """The JetStream stream of one partition."""
-        if not self.key:
+        if not self.is_keyed:
             return names.js_stream(self.app, self.stream.name)
         return names.keyed_js_stream(self.app, self.stream.name, self.key_name, partition)
 
@@ -100,6 +117,12 @@ class GroupSpec:
     #: Whether it keeps state between batches: then it has snapshots, and runs in the host.
     stateful: bool
     kind: GroupKind = GroupKind.QUERIES
+    #: Streams whose user-given sources run in it; a group with any runs on receiver nodes.
+    sources: tuple[str, ...] = ()
+    #: Streams whose user-given sinks run in it.
+    sinks: tuple[str, ...] = ()
+    #: Labels, ``key=value``, that a worker must have to run it.
+    node: tuple[str, ...] = ()
 
     @property
     def instances(self) -> tuple[str, ...]:
@@ -117,6 +140,9 @@ class AppSpec:
     text: str
     channels: tuple[Channel, ...]
     groups: tuple[GroupSpec, ...]
+    #: False: the JetStream streams of its channels must be there already, and are left when it goes
+    #: (``@App:transportChannelCreationEnabled('false')``).
+    creates_channels: bool = True
 
     def group(self, name: str) -> GroupSpec | None:
         """The group with execGroup name ``name``."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mesh.errors import MeshError, Position
 from mesh.language.parser import parse
+from mesh.language.print_expressions import print_name
 from mesh.language.printer import print_app
 from mesh.language.syntax import (
     AggregationDefinition,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from mesh.language.syntax import Definition
     from mesh.model.types import StreamSchema
     from mesh.plan.bound import BoundApp
+    from mesh.plan.receivers import Connections, Receiver
     from mesh.plan.uses import Uses
 
 
@@ -57,6 +60,22 @@ def plan(app: str | App, *, partitions: int = PARTITIONS) -> AppPlan:
         MeshError: MESH-L for what the language or its names and types don't allow, MESH-P for what
             can't be deployed; with the position in the text.
     """
+    drafted, groups = _draft(app, partitions)
+    check_supported(drafted.bound)
+    check_deployable(drafted.bound, groups)
+    return drafted
+
+
+def draft(app: str | App, *, partitions: int = PARTITIONS) -> AppPlan:
+    """The same for an app that has parts that don't run yet: how it would be cut and wired.
+
+    Raises:
+        MeshError: as ``plan``, but not for what doesn't run yet.
+    """
+    return _draft(app, partitions)[0]
+
+
+def _draft(app: str | App, partitions: int) -> tuple[AppPlan, tuple[Group, ...]]:
     text, tree = (app, parse(app)) if isinstance(app, str) else (print_app(app), app)
     name = app_name(tree)
     bound = bind(tree)
@@ -69,11 +88,26 @@ def plan(app: str | App, *, partitions: int = PARTITIONS) -> AppPlan:
         )
     groups = cut(tree, bound)
     wiring = wire(bound, groups, partitions)
-    check_supported(bound)
-    check_deployable(bound, groups)
-    specs = [_partitioner_spec(p, name, tree, wiring) for p in wiring.partitioners]
+    receivers = wiring.connections.receivers
+    specs = [_receiver_spec(r, bound, tree, wiring) for r in receivers]
+    specs += [_partitioner_spec(p, bound, tree, wiring) for p in wiring.partitioners]
     specs += [_group_spec(g, bound, tree, wiring) for g in groups]
-    return AppPlan(bound, AppSpec(name, text, wiring.channels, tuple(specs)))
+    creates = _creates_channels(tree)
+    return AppPlan(bound, AppSpec(name, text, wiring.channels, tuple(specs), creates)), groups
+
+
+def _creates_channels(tree: App) -> bool:
+    """Whether the app's JetStream streams are made for it; MESH-P225 for what says neither."""
+    annotation = find(tree.annotations, "App:transportChannelCreationEnabled")
+    said = (annotation.get() or "").strip().lower() if annotation is not None else "true"
+    if annotation is not None and said not in ("true", "false"):
+        raise MeshError(
+            "MESH-P225",
+            f'@{annotation.name} is true or false, not "{annotation.get() or ""}"',
+            hint=f"Write @{annotation.name}('false') for streams that are there already.",
+            position=annotation.position,
+        )
+    return said == "true"
 
 
 def bind_group(spec: GroupSpec) -> BoundApp:
@@ -87,26 +121,35 @@ def bind_group(spec: GroupSpec) -> BoundApp:
 def _group_spec(group: Group, bound: BoundApp, tree: App, wiring: Wiring) -> GroupSpec:
     uses = group.uses
     touched = frozenset((*uses.reads, *uses.writes))
-    streams = [schema for schema in bound.streams if schema.name in touched]
     others = [d for d in tree.definitions if _is_used(d, uses)]
     elements = tuple(_with_names(element) for element in group.elements)
+    part = _Part(bound, tree, wiring.connections, group.name)
     return GroupSpec(
         app=bound.name,
         name=group.name,
         parallel=group.parallel,
-        text=_part(bound.name, streams, tree, others, elements),
+        text=part.text([s for s in bound.streams if s.name in touched], others, elements),
         inputs=wiring.inputs[group.name],
         outputs=wiring.outputs[group.name],
         stateful=group.is_stateful,
+        sources=part.sources,
+        sinks=part.sinks,
+        node=group.node,
     )
 
 
-def _partitioner_spec(partitioner: Partitioner, app: str, tree: App, wiring: Wiring) -> GroupSpec:
+def _partitioner_spec(
+    partitioner: Partitioner, bound: BoundApp, tree: App, wiring: Wiring
+) -> GroupSpec:
+    stream = partitioner.source.stream
+    computed = _computing(stream.name, partitioner.target.computed)
+    scripts = _called(tree, [partitioner.target.computed])
+    part = _Part(bound, tree, wiring.connections, partitioner.name)
     return GroupSpec(
-        app=app,
+        app=bound.name,
         name=partitioner.name,
         parallel=1,
-        text=_part(app, [partitioner.source.stream], tree, (), ()),
+        text=part.text([stream], scripts, computed),
         inputs=wiring.inputs[partitioner.name],
         outputs=wiring.outputs[partitioner.name],
         stateful=False,
@@ -114,18 +157,91 @@ def _partitioner_spec(partitioner: Partitioner, app: str, tree: App, wiring: Wir
     )
 
 
-def _part(
-    app: str,
-    streams: Iterable[StreamSchema],
-    tree: App,
-    others: Iterable[Definition],
-    elements: Iterable[Query | Partition],
-) -> str:
-    """A part of ``tree`` as an app by itself: every stream that it touches has its definition."""
-    written = {definition.name: definition for definition in tree.streams}
-    definitions = (written.get(s.name) or _definition(s) for s in streams)
-    annotations = (Annotation("App:name", ((None, app),)),)
-    return print_app(App(annotations, (*definitions, *others, *elements)))
+def _computing(stream: str, key: str) -> tuple[Partition, ...]:
+    """A partition that holds a computed key, for who has to place events by it."""
+    if not key:
+        return ()
+    name = print_name(stream)
+    query = f"from {name} select * insert into #{name};"
+    return parse(
+        f"define stream {name} (a int); partition with ({key} of {name}) begin {query} end;"
+    ).partitions
+
+
+def _called(tree: App, keys: Iterable[str]) -> list[Definition]:
+    """The functions of the app that computed keys call."""
+    texts = tuple(keys)
+    return [
+        d
+        for d in tree.definitions
+        if isinstance(d, FunctionDefinition)
+        and any(re.search(rf"\b{re.escape(d.name)}\s*\(", text) for text in texts)
+    ]
+
+
+def _receiver_spec(receiver: Receiver, bound: BoundApp, tree: App, wiring: Wiring) -> GroupSpec:
+    outputs = wiring.outputs[receiver.name]
+    keys = [key for c in outputs for key in _computing(receiver.stream, c.computed)]
+    scripts = _called(tree, [c.computed for c in outputs])
+    part = _Part(bound, tree, wiring.connections, receiver.name)
+    return GroupSpec(
+        app=bound.name,
+        name=receiver.name,
+        parallel=receiver.parallel,
+        text=part.text([bound.stream(receiver.stream)], scripts, keys),
+        inputs=(),
+        outputs=outputs,
+        stateful=False,
+        kind=GroupKind.RECEIVER,
+        sources=part.sources,
+        sinks=part.sinks,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One group's part of an app, an app by itself."""
+
+    bound: BoundApp
+    tree: App
+    connections: Connections
+    group: str
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The streams whose sources run in it."""
+        return self.connections.sources.get(self.group, ())
+
+    @property
+    def sinks(self) -> tuple[str, ...]:
+        """The streams whose sinks run in it."""
+        return self.connections.sinks.get(self.group, ())
+
+    def text(
+        self,
+        streams: Iterable[StreamSchema],
+        others: Iterable[Definition],
+        elements: Iterable[Query | Partition],
+    ) -> str:
+        """Its text: every stream that it touches has its definition."""
+        written = {definition.name: definition for definition in self.tree.streams}
+        definitions = (
+            self._own(written[s.name]) if s.name in written else _definition(s) for s in streams
+        )
+        annotations = (Annotation("App:name", ((None, self.bound.name),)),)
+        return print_app(App(annotations, (*definitions, *others, *elements)))
+
+    def _own(self, definition: StreamDefinition) -> StreamDefinition:
+        """A definition without the sources and sinks that run in other groups."""
+        foreign = set()
+        if definition.name not in self.sources:
+            foreign.add("source")
+        if definition.name not in self.sinks:
+            foreign.add("sink")
+        kept = tuple(a for a in definition.annotations if a.name.lower() not in foreign)
+        return (
+            definition if kept == definition.annotations else replace(definition, annotations=kept)
+        )
 
 
 def _is_used(definition: Definition, uses: Uses) -> bool:

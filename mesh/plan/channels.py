@@ -3,7 +3,7 @@
 A stream is internal when one group writes it and no other group reads it but that one; it never
 touches the wire.  Every other stream that is read or written is a channel.  One that a group reads
 by key has two: the plain one, where anybody may publish, and the keyed one, which a partitioner
-group fills from it.
+group fills from it.  Where a receiver alone brings the events, it fills the keyed one itself.
 """
 
 from __future__ import annotations
@@ -11,16 +11,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from mesh.errors import MeshError, not_supported
+from mesh.errors import not_supported
 from mesh.model.app import Channel, Format, GroupInput, Strategy
-from mesh.plan.groups import PARTITIONER_PREFIX
+from mesh.plan.counts import partition_counts
+from mesh.plan.dist import PARTITIONER_PREFIX
+from mesh.plan.receivers import connect
 from mesh.plan.strategies import shares
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from mesh.model.types import StreamSchema
     from mesh.plan.bound import BoundApp
     from mesh.plan.groups import Group
+    from mesh.plan.keys import Key
+    from mesh.plan.receivers import Connections, Receiver
     from mesh.plan.strategies import Share
 
 #: Virtual partitions of a keyed channel.
@@ -46,9 +51,30 @@ class Wiring:
 
     channels: tuple[Channel, ...]
     partitioners: tuple[Partitioner, ...]
-    #: By the names of groups, partitioners among them.
+    connections: Connections
+    #: By the names of groups, those that are added among them.
     inputs: dict[str, tuple[GroupInput, ...]]
     outputs: dict[str, tuple[Channel, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """Who writes one stream and who reads it, as far as it crosses the wire."""
+
+    schema: StreamSchema
+    writers: tuple[Group, ...]
+    receiver: Receiver | None
+    #: How groups that don't write it read it, with their names.
+    outside: tuple[tuple[str, Share], ...]
+
+    @property
+    def has_plain(self) -> bool:
+        """Whether it has a channel without a key.
+
+        A receiver knows the key itself; all others publish without one, and so do foreign clients.
+        """
+        by_key = [share.strategy is Strategy.BY_KEY for _, share in self.outside]
+        return bool(self.writers) or self.receiver is None or not all(by_key)
 
 
 def wire(bound: BoundApp, groups: Sequence[Group], partitions: int = PARTITIONS) -> Wiring:
@@ -56,75 +82,118 @@ def wire(bound: BoundApp, groups: Sequence[Group], partitions: int = PARTITIONS)
 
     Raises:
         MeshError: MESH-P900 where a group writes a stream and would have to read it off the wire;
-            MESH-P213 where there are more instances than partitions; what ``shares`` refuses.
+            MESH-P213 and P222 where instances and partitions don't fit; what ``shares`` refuses.
     """
     assert partitions >= 1
     shared = {group.name: shares(group) for group in groups}
-    uses = {group.name: group.uses for group in groups}
-    for group in groups:
-        _refuse_idle_instances(group, shared[group.name], partitions)
+    counts = partition_counts(groups, shared, partitions)
+    connections = connect(bound, groups, shared)
+    streams = _ends(bound, groups, shared, connections)
     plain: dict[str, Channel] = {}
-    keyed: dict[tuple[str, frozenset[str]], Channel] = {}
+    keyed: dict[tuple[str, object], Channel] = {}
+    partitioners: list[Partitioner] = []
+    outputs: dict[str, list[Channel]] = {r.name: [] for r in connections.receivers}
+    for ends in streams:
+        name = ends.schema.name
+        has_edge = bool(ends.outside) and bool(ends.writers or ends.receiver)
+        if ends.has_plain:
+            form = Format.ARROW if has_edge else Format.JSON
+            plain[name] = Channel(bound.name, ends.schema, format=form)
+        own: dict[tuple[str, object], Channel] = {}
+        for group, share in ends.outside:
+            if share.key is not None:
+                channel = _keyed_channel(bound.name, ends.schema, share.key, counts[group])
+                own.setdefault((name, share.key.identity), channel)
+        keyed |= own
+        from_receiver = [plain[name]] if name in plain else []
+        if ends.receiver is not None and not ends.writers:
+            from_receiver += own.values()
+        else:
+            partitioners += (Partitioner(plain[name], channel) for channel in own.values())
+        if ends.receiver is not None:
+            outputs[ends.receiver.name] = from_receiver
+    reads: dict[str, list[tuple[Channel, Strategy]]] = {group.name: [] for group in groups}
+    for ends in streams:
+        for group, share in ends.outside:
+            name = share.stream
+            key = share.key
+            channel = plain[name] if key is None else keyed[name, key.identity]
+            reads[group].append((channel, share.strategy))
+    # One instance keeps the order of events with one key.
+    reads |= {p.name: [(p.source, Strategy.ALL)] for p in partitioners}
+    uses = {g.name: g.uses.writes for g in groups}
+    outputs |= {g.name: [plain[s] for s in uses[g.name] if s in plain] for g in groups}
+    outputs |= {p.name: [p.target] for p in partitioners}
+    parallel = {g.name: g.parallel for g in groups}
+    return Wiring(
+        channels=tuple(_in_order(streams, plain, keyed)),
+        partitioners=tuple(partitioners),
+        connections=connections,
+        inputs=_with_recorders(_as_read(reads, shared), parallel),
+        outputs={name: tuple(channels) for name, channels in outputs.items()},
+    )
+
+
+def _ends(
+    bound: BoundApp,
+    groups: Sequence[Group],
+    shared: Mapping[str, Sequence[Share]],
+    connections: Connections,
+) -> list[_Ends]:
+    """The streams that cross the wire, in the order of the app's streams."""
+    uses = {group.name: group.uses for group in groups}
+    found = []
     for schema in bound.streams:
         writers = [g for g in groups if schema.name in uses[g.name].writes]
         readers = [g for g in groups if schema.name in uses[g.name].reads]
-        if _is_internal(writers, readers) or not (writers or readers):
+        receiver = connections.receiver(schema.name)
+        source_at = [g for g in groups if schema.name in connections.sources.get(g.name, ())]
+        if _is_internal(writers, readers, source_at) or not (writers or readers):
             continue
         _refuse_shared_writing(schema.name, writers, readers)
-        outside = [
-            share
+        outside = tuple(
+            (g.name, share)
             for g in readers
             if g not in writers
             for share in shared[g.name]
             if share.stream == schema.name
-        ]
-        has_edge = bool(writers) and bool(outside)
-        form = Format.ARROW if has_edge else Format.JSON
-        plain[schema.name] = Channel(bound.name, schema, format=form)
-        for share in outside:
-            if share.strategy is Strategy.BY_KEY:
-                key = (schema.name, frozenset(share.key))
-                channel = Channel(bound.name, schema, share.key, partitions, Format.ARROW)
-                keyed.setdefault(key, channel)
-    partitioners = tuple(
-        Partitioner(plain[stream], channel) for (stream, _), channel in keyed.items()
-    )
-    reads: dict[str, list[tuple[Channel, Strategy]]] = {
-        group.name: [
-            (plain[share.stream], share.strategy)
-            if share.strategy is not Strategy.BY_KEY
-            else (keyed[share.stream, frozenset(share.key)], share.strategy)
-            for share in shared[group.name]
-            if share.stream in plain and share.stream not in uses[group.name].writes
-        ]
-        for group in groups
-    }
-    # One instance keeps the order of events with one key; it may be scaled where that is no matter.
-    reads |= {p.name: [(p.source, Strategy.ALL)] for p in partitioners}
-    outputs = {g.name: tuple(plain[s] for s in uses[g.name].writes if s in plain) for g in groups}
-    outputs |= {p.name: (p.target,) for p in partitioners}
-    parallel = {g.name: g.parallel for g in groups}
-    return Wiring(
-        channels=tuple(_in_order(plain.values(), keyed.values())),
-        partitioners=partitioners,
-        inputs=_with_recorders(reads, parallel),
-        outputs=outputs,
-    )
-
-
-def _refuse_idle_instances(group: Group, shared: Iterable[Share], partitions: int) -> None:
-    if group.parallel > partitions and any(s.strategy is Strategy.BY_KEY for s in shared):
-        raise MeshError(
-            "MESH-P213",
-            f'group "{group.name}" has parallelism {group.parallel}, more than its partitions',
-            detail=f"A keyed channel has {partitions} partitions, and each has one instance.",
-            hint=f"Set parallel='{partitions}' or less.",
-            position=group.elements[0].tree.position,
         )
+        found.append(_Ends(schema, tuple(writers), receiver, outside))
+    return found
 
 
-def _is_internal(writers: Sequence[Group], readers: Sequence[Group]) -> bool:
-    return len(writers) == 1 and list(readers) == list(writers)
+def _keyed_channel(app: str, schema: StreamSchema, key: Key, partitions: int) -> Channel:
+    label = key.label(schema)
+    return Channel(
+        app,
+        schema,
+        key.attributes,
+        partitions,
+        Format.ARROW,
+        key.computed,
+        label if label != "_".join(key.attributes) else "",
+    )
+
+
+def _as_read(
+    reads: dict[str, list[tuple[Channel, Strategy]]], shared: Mapping[str, Sequence[Share]]
+) -> dict[str, list[tuple[Channel, Strategy]]]:
+    """Inputs in the order in which the queries of each group mention them."""
+    order = {name: [share.stream for share in own] for name, own in shared.items()}
+    return {
+        name: sorted(inputs, key=lambda i: order[name].index(i[0].stream.name))
+        if name in order
+        else inputs
+        for name, inputs in reads.items()
+    }
+
+
+def _is_internal(
+    writers: Sequence[Group], readers: Sequence[Group], source_at: Sequence[Group]
+) -> bool:
+    """Whether one group alone makes the stream's events and reads them."""
+    makers = {group.name for group in (*writers, *source_at)}
+    return len(makers) == 1 and {group.name for group in readers} == makers
 
 
 def _refuse_shared_writing(stream: str, writers: Sequence[Group], readers: Sequence[Group]) -> None:
@@ -142,12 +211,17 @@ def _refuse_shared_writing(stream: str, writers: Sequence[Group], readers: Seque
     )
 
 
-def _in_order(plain: Iterable[Channel], keyed: Iterable[Channel]) -> list[Channel]:
-    """Plain channels in the order of streams, each with its keyed ones behind it."""
-    by_stream: dict[str, list[Channel]] = {c.stream.name: [c] for c in plain}
-    for channel in keyed:
-        by_stream[channel.stream.name].append(channel)
-    return [channel for channels in by_stream.values() for channel in channels]
+def _in_order(
+    streams: Iterable[_Ends],
+    plain: Mapping[str, Channel],
+    keyed: Mapping[tuple[str, object], Channel],
+) -> Iterator[Channel]:
+    """Channels in the order of streams, the plain one first, the keyed ones behind it."""
+    for ends in streams:
+        name = ends.schema.name
+        if name in plain:
+            yield plain[name]
+        yield from (channel for (stream, _), channel in keyed.items() if stream == name)
 
 
 def _with_recorders(

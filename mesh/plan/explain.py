@@ -78,17 +78,16 @@ def _group_lines(group: GroupSpec) -> list[str]:
 
 
 def _queries(group: GroupSpec) -> tuple[str, ...]:
+    if group.kind is not GroupKind.QUERIES:
+        return ()
     app = bind_group(group)
     inside = (query for partition in app.partitions for query in partition.queries)
     return tuple(query.name for query in (*app.queries, *inside))
 
 
 def _channel_name(channel: Channel) -> str:
-    return (
-        f"{channel.stream.name} by ({', '.join(channel.key)})"
-        if channel.key
-        else (channel.stream.name)
-    )
+    name = channel.stream.name
+    return f"{name} by ({channel.key_text})" if channel.is_keyed else name
 
 
 def _subjects(channel: Channel) -> list[str]:

@@ -2,32 +2,23 @@
 
 What is annotated alike with ``@dist(execGroup='g', parallel='n')``, queries and whole partitions,
 is a group; those without share the group ``default``, of one instance.  A table or a named window
-lives in one group, of one instance.
+lives in one group, of one instance; a table in a store is anybody's.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from mesh.errors import MeshError, Position, not_supported
-from mesh.language.syntax import Annotation, App, Partition, Query, find
+from mesh.language.syntax import App, Partition, Query, find
 from mesh.model import names
 from mesh.plan.bound import BoundApp, BoundPartition, BoundQuery
-from mesh.plan.scopes import nearest
+from mesh.plan.dist import Dist, read_dist
 from mesh.plan.uses import Uses, union, uses_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-#: The group of queries without ``@dist``; saying it in ``@dist`` means the same group.
-DEFAULT_GROUP: Final = "default"
-#: Groups that the planner adds are called so, and no others.
-PARTITIONER_PREFIX: Final = "partition-"
-#: A group's name stands in names of instances, keys and producers.
-_GROUP_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}\Z")
-PARALLEL_MAX: Final = 1024
+    from collections.abc import Iterator, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +50,30 @@ class Group:
     name: str
     parallel: int
     elements: tuple[Element, ...]
+    #: Virtual partitions of the keyed channels that it reads; None where nothing is said.
+    partitions: int | None = None
+    #: Labels that a worker must have to run it.
+    node: tuple[str, ...] = ()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether its instances share what it reads, or may once it is scaled."""
+        return self.parallel > 1 or self.partitions is not None
+
+    @property
+    def width(self) -> str:
+        """How it is shared, for messages."""
+        if self.parallel == 1 and self.partitions is not None:
+            return f"of {self.partitions} partitions"
+        return f"with parallelism {self.parallel}"
+
+    @property
+    def to_unshare(self) -> str:
+        """What would make one instance of it, for hints."""
+        name = f'for group "{self.name}"'
+        if self.parallel == 1 and self.partitions is not None:
+            return f"leave 'partitions' out {name}"
+        return f"set parallel='1' {name}"
 
     @property
     def queries(self) -> tuple[tuple[Query, BoundQuery], ...]:
@@ -96,24 +111,58 @@ def cut(app: App, bound: BoundApp) -> tuple[Group, ...]:
         MeshError: MESH-P2xx where ``@dist`` asks for what can't be, MESH-P900 for what can't yet.
     """
     members: dict[str, list[Element]] = {}
-    parallels: dict[str, tuple[int, Position]] = {}
+    said: dict[str, list[Dist]] = {}
     for element in _elements(app, bound):
-        name, parallel, position = _placed(element.tree)
-        first, first_position = parallels.setdefault(name, (parallel, element.tree.position))
-        if first != parallel:
-            raise MeshError(
-                "MESH-P202",
-                f'group "{name}" is given two parallelisms',
-                detail=f"It is {first} in line {first_position.line}, and {parallel} here.",
-                hint="Give every element of a group the same; without one it is 1.",
-                position=position,
-            )
-        members.setdefault(name, []).append(element)
-    groups = tuple(Group(n, parallels[n][0], tuple(parts)) for n, parts in members.items())
-    _refuse_scattered(groups)
+        dist = read_dist(element.tree.annotations, element.tree.position)
+        members.setdefault(dist.group, []).append(element)
+        said.setdefault(dist.group, []).append(dist)
+    groups = tuple(_group(name, said[name], tuple(parts)) for name, parts in members.items())
+    _refuse_scattered(groups, _in_memory(bound))
+    _refuse_far_aggregations(groups, bound)
     for group in groups:
         _refuse_loops(group)
     return groups
+
+
+def _group(name: str, said: Sequence[Dist], elements: tuple[Element, ...]) -> Group:
+    """The group of ``elements``; MESH-P202 where they don't agree on it."""
+    for dist in said:
+        _refuse_two(name, "parallelisms", (said[0], said[0].parallel), (dist, dist.parallel))
+    partitions = [(d, d.partitions) for d in said if d.partitions is not None]
+    for numbers in partitions:
+        _refuse_two(name, "numbers of partitions", partitions[0], numbers)
+    nodes = [(d, ", ".join(d.node)) for d in said if d.node is not None]
+    for labels in nodes:
+        _refuse_two(name, "nodes", nodes[0], labels)
+    return Group(
+        name,
+        said[0].parallel,
+        elements,
+        partitions[0][1] if partitions else None,
+        next((d.node for d in said if d.node is not None), ()),
+    )
+
+
+def _refuse_two(
+    name: str, what: str, one: tuple[Dist, int | str | None], other: tuple[Dist, int | str | None]
+) -> None:
+    if one[1] != other[1]:
+        raise MeshError(
+            "MESH-P202",
+            f'group "{name}" is given two {what}',
+            detail=f"It is {one[1]} in line {one[0].position.line}, and {other[1]} here.",
+            hint="Give every element of a group the same; without one it is 1."
+            if what == "parallelisms"
+            else "Say it once for a group, or the same each time.",
+            position=other[0].position,
+        )
+
+
+def _in_memory(bound: BoundApp) -> frozenset[str]:
+    """The tables that one group keeps for itself; those of a store are anybody's."""
+    return frozenset(
+        table.schema.name for table in bound.tables if find(table.annotations, "store") is None
+    )
 
 
 def _elements(app: App, bound: BoundApp) -> Iterator[Element]:
@@ -139,13 +188,14 @@ def _refuse_inner_dist(query: Query) -> None:
             )
 
 
-def _refuse_scattered(groups: tuple[Group, ...]) -> None:
+def _refuse_scattered(groups: tuple[Group, ...], in_memory: frozenset[str]) -> None:
     """Refuse tables and named windows in two groups, or in a group of several instances."""
     home: dict[str, Group] = {}
     for group in groups:
         for element in group.elements:
             uses = element.uses
-            kept = [("table", n) for n in uses.tables] + [("window", n) for n in uses.windows]
+            kept = [("table", n) for n in uses.tables if n in in_memory]
+            kept += [("window", n) for n in uses.windows]
             for kind, name in kept:
                 other = home.setdefault(name, group)
                 if other is not group:
@@ -156,68 +206,32 @@ def _refuse_scattered(groups: tuple[Group, ...]) -> None:
                         hint="Put the elements that use it into one group.",
                         position=element.tree.position,
                     )
-                if group.parallel > 1:
+                if group.is_shared:
+                    to_unshare = group.to_unshare
                     raise MeshError(
                         "MESH-P216",
-                        f'{kind} "{name}" in group "{group.name}" with parallelism '
-                        f"{group.parallel}",
+                        f'{kind} "{name}" in group "{group.name}" {group.width}',
                         detail="Each instance would keep a part of it.",
-                        hint=f"Set parallel='1' for group \"{group.name}\", or move the element "
-                        "to another group.",
+                        hint=f"{to_unshare[0].upper()}{to_unshare[1:]}, or move the element to "
+                        "another group.",
                         position=element.tree.position,
                     )
 
 
-def _placed(tree: Query | Partition) -> tuple[str, int, Position]:
-    """The group of a query or partition and its parallelism, with where that is said."""
-    annotations = [a for a in tree.annotations if a.name.lower() == "dist"]
-    if not annotations:
-        return DEFAULT_GROUP, 1, tree.position
-    dist = annotations[0]
-    if len(annotations) > 1:
-        raise MeshError(
-            "MESH-P203", "two @dist before one element", position=annotations[1].position
-        )
-    for key, _ in dist.elements:
-        if key is None or key.lower() not in ("execgroup", "parallel"):
-            if key is not None and key.lower() == "partitions":
-                raise not_supported("@dist(partitions='n')", dist.position)
-            raise MeshError(
-                "MESH-P203",
-                f'@dist has no element "{key}"' if key else "@dist has a text without a key",
-                hint=(nearest(key, ("execGroup", "parallel")) if key else None)
-                or "Write @dist(execGroup='name', parallel='2').",
-                position=dist.position,
-            )
-    return _group_name(dist), _parallel(dist), dist.position
-
-
-def _group_name(dist: Annotation) -> str:
-    name = dist.get("execGroup")
-    if name is None:
-        return DEFAULT_GROUP
-    if not _GROUP_NAME.match(name) or name.startswith(PARTITIONER_PREFIX):
-        raise MeshError(
-            "MESH-P204",
-            f'group name "{name}" can\'t be used',
-            detail="It stands in names of instances and in keys.",
-            hint=f"Use letters, digits, '_' and '-'; not '{PARTITIONER_PREFIX}..', which are ours.",
-            position=dist.position,
-        )
-    return name
-
-
-def _parallel(dist: Annotation) -> int:
-    text = dist.get("parallel")
-    if text is None:
-        return 1
-    if not re.fullmatch(r"[0-9]{1,6}", text.strip()) or not 1 <= int(text) <= PARALLEL_MAX:
-        raise MeshError(
-            "MESH-P205",
-            f'parallelism "{text}" is not a whole number from 1 to {PARALLEL_MAX}',
-            position=dist.position,
-        )
-    return int(text)
+def _refuse_far_aggregations(groups: tuple[Group, ...], bound: BoundApp) -> None:
+    """Refuse a parallel element that joins an aggregation in memory: it moves where that is."""
+    kept = {a.schema.name for a in bound.aggregations if find(a.annotations, "store") is None}
+    for group in groups:
+        for element in group.elements if group.is_shared else ():
+            for name in element.uses.aggregations:
+                if name in kept:
+                    raise MeshError(
+                        "MESH-P221",
+                        f'aggregation "{name}" joined in group "{group.name}" {group.width}',
+                        detail="It is kept in memory, in a group of one instance.",
+                        hint="Give it a @store, or put the query into a group of parallel='1'.",
+                        position=element.tree.position,
+                    )
 
 
 def _refuse_loops(group: Group) -> None:

@@ -8,9 +8,8 @@ part of it in each instance, and is refused.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from mesh.errors import MeshError, not_supported
 from mesh.language.syntax import Partition, Query
@@ -20,15 +19,15 @@ from mesh.plan.bound import (
     BoundPartition,
     BoundPattern,
     BoundQuery,
-    Column,
     has_aggregate,
 )
+from mesh.plan.keys import Key, check_key_name, partition_key
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mesh.errors import Position
     from mesh.plan.groups import Element, Group
-
-_KEY_NAME: Final = re.compile(r"[A-Za-z0-9_]+\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ class Share:
 
     stream: str
     strategy: Strategy
-    key: tuple[str, ...] = ()
+    key: Key | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,40 +44,67 @@ class _Wish:
     """How one element wants to read a stream; without a key round robin, or all of it."""
 
     stream: str
-    key: tuple[str, ...]
+    key: Key | None
     wants_all: bool
     position: Position
+    #: Any of the key's attributes will do, as with ``group by``: rows that are alike in all are
+    #: alike in some.
+    takes_part: bool = False
 
 
 def shares(group: Group) -> tuple[Share, ...]:
     """How ``group`` reads each of its streams, internal ones too, in order of first mention.
 
     Raises:
-        MeshError: MESH-P206 to P212 and P218 where several instances can't share the events,
-            MESH-P900 for what can't be divided yet.
+        MeshError: MESH-P206 to P212, P218 and P219 where several instances can't share the events,
+            MESH-P223 where partitions are asked for and nothing is read by key, MESH-P900 for what
+            can't be divided yet.
     """
-    if group.parallel == 1:
+    if not group.is_shared:
         return tuple(Share(stream, Strategy.ALL) for stream in group.reads)
     wishes = [wish for element in group.elements for wish in _wishes(group, element)]
-    keys: dict[str, tuple[str, ...]] = {}
-    for wish in wishes:
-        if not wish.key:
+    keys: dict[str, Key] = {}
+    for wish in sorted(wishes, key=lambda wish: wish.takes_part):
+        if wish.key is None:
             continue
-        first = keys.setdefault(wish.stream, wish.key)
-        if set(first) != set(wish.key):
+        first = keys.get(wish.stream)
+        both = wish.key if first is None else _both(first, wish, wishes)
+        if both is None:
             raise MeshError(
                 "MESH-P209",
                 f'group "{group.name}" reads stream "{wish.stream}" by two keys',
-                detail=f"They are ({', '.join(first)}) and ({', '.join(wish.key)}).",
+                detail=f"They are {first} and {wish.key}.",
                 hint="Put one of the queries into another group.",
                 position=wish.position,
             )
+        keys[wish.stream] = both
     _refuse_mixtures(group, wishes, keys)
+    if group.partitions is not None and not keys:
+        raise MeshError(
+            "MESH-P223",
+            f'group "{group.name}" has partitions and reads nothing by key',
+            detail="Partitions are those of a key: that of a partition, or the columns of "
+            "'group by'.",
+            hint="Leave 'partitions' out.",
+            position=group.elements[0].tree.position,
+        )
     whole = {wish.stream for wish in wishes if wish.wants_all}
     return tuple(_share(stream, keys, whole) for stream in group.reads)
 
 
-def _share(stream: str, keys: dict[str, tuple[str, ...]], whole: set[str]) -> Share:
+def _both(first: Key, wish: _Wish, wishes: Sequence[_Wish]) -> Key | None:
+    """The key that serves what was wished before and ``wish``; None if none does."""
+    assert wish.key is not None
+    if first.identity == wish.key.identity:
+        return first
+    if not wish.takes_part or first.computed:
+        return None
+    common = tuple(name for name in first.attributes if name in wish.key.attributes)
+    may_shrink = all(w.takes_part for w in wishes if w.stream == wish.stream and w.key is not None)
+    return Key(common) if common and (may_shrink or common == first.attributes) else None
+
+
+def _share(stream: str, keys: dict[str, Key], whole: set[str]) -> Share:
     if stream in keys:
         return Share(stream, Strategy.BY_KEY, keys[stream])
     return Share(stream, Strategy.ALL if stream in whole else Strategy.ROUND_ROBIN)
@@ -87,47 +113,35 @@ def _share(stream: str, keys: dict[str, tuple[str, ...]], whole: set[str]) -> Sh
 def _wishes(group: Group, element: Element) -> list[_Wish]:
     tree, bound = element.tree, element.bound
     if isinstance(tree, Partition) and isinstance(bound, BoundPartition):
-        keys = _partition_keys(group, tree, bound)
+        keys = {
+            key.stream: partition_key(written, key)
+            for written, key in zip(tree.keys, bound.keys, strict=True)
+        }
         return [
-            _Wish(stream, keys.get(stream, ()), stream not in keys, tree.position)
+            _Wish(stream, keys.get(stream), stream not in keys, tree.position)
             for stream in element.uses.reads
         ]
     assert isinstance(tree, Query), "a tree and what it is bound to are of one kind"
     assert isinstance(bound, BoundQuery), "a tree and what it is bound to are of one kind"
     key = _group_key(group, tree, bound)
-    return [_Wish(stream, key, False, tree.input.position) for stream in element.uses.reads]
+    at = tree.input.position
+    return [_Wish(s, key, False, at, takes_part=True) for s in element.uses.reads]
 
 
-def _partition_keys(
-    group: Group, tree: Partition, bound: BoundPartition
-) -> dict[str, tuple[str, ...]]:
-    """The attribute by which each stream of a partition is divided."""
-    keys: dict[str, tuple[str, ...]] = {}
-    for written, key in zip(tree.keys, bound.keys, strict=True):
-        where = f'in group "{group.name}" with parallelism {group.parallel}'
-        hint = f"Set parallel='1' for group \"{group.name}\"."
-        if key.ranges:
-            raise not_supported(f"a partition by ranges {where}", written.position, hint=hint)
-        if not isinstance(key.value, Column):
-            raise not_supported(f"a partition by a computed key {where}", tree.position, hint=hint)
-        _check_name(key.value.name, written.position)
-        keys[key.stream] = (key.value.name,)
-    return keys
-
-
-def _group_key(group: Group, tree: Query, query: BoundQuery) -> tuple[str, ...]:
-    """The columns that ``query`` must be divided by; empty if its events may go anywhere."""
+def _group_key(group: Group, tree: Query, query: BoundQuery) -> Key | None:
+    """The columns that ``query`` must be divided by; None if its events may go anywhere."""
     if query.is_stateless:
-        return ()
-    where = f'in group "{group.name}" with parallelism {group.parallel}'
+        return None
+    where = f'in group "{group.name}" {group.width}'
+    to_unshare = group.to_unshare
     hint = (
-        f"Set parallel='1' for group \"{group.name}\", move the query to another group, "
+        f"{to_unshare[0].upper()}{to_unshare[1:]}, move the query to another group, "
         "or put it into a partition."
     )
     if isinstance(query.input, BoundPattern):
         raise MeshError(
             "MESH-P206",
-            f"pattern {where}",
+            f"{query.input.kind.name.lower()} {where}",
             detail="Its instances would each see a part of the events only.",
             hint=hint,
             position=tree.input.position,
@@ -173,21 +187,11 @@ def _group_key(group: Group, tree: Query, query: BoundQuery) -> tuple[str, ...]:
             position=tree.selector.position,
         )
     for variable, column in zip(tree.selector.group_by, query.group_by, strict=True):
-        _check_name(column.name, variable.position)
-    return tuple(dict.fromkeys(column.name for column in query.group_by))
+        check_key_name(column.name, variable.position)
+    return Key(tuple(dict.fromkeys(column.name for column in query.group_by)))
 
 
-def _check_name(name: str, position: Position) -> None:
-    if not _KEY_NAME.match(name):
-        raise MeshError(
-            "MESH-P211",
-            f"attribute \"{name}\" can't be a key: it can't stand in a subject",
-            hint="Give it another name in a query before this one.",
-            position=position,
-        )
-
-
-def _refuse_mixtures(group: Group, wishes: list[_Wish], keys: dict[str, tuple[str, ...]]) -> None:
+def _refuse_mixtures(group: Group, wishes: list[_Wish], keys: dict[str, Key]) -> None:
     """With keyed streams, none of them may come from inside, and the others come as a whole."""
     whole = {wish.stream for wish in wishes if wish.wants_all}
     for wish in wishes:

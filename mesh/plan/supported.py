@@ -151,9 +151,6 @@ def _check_app_annotation(annotation: Annotation) -> None:
             annotation.position,
             hint="Time is that of the events alone: write @App:playback.",
         )
-    creation = name == "app:transportchannelcreationenabled"
-    if creation and (annotation.get() or "").lower() != "true":
-        raise not_supported(f"@{annotation.name}('false')", annotation.position)
 
 
 def _check_stream_annotation(annotation: Annotation) -> None:

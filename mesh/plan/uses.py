@@ -46,6 +46,7 @@ class Uses:
     scripts: tuple[str, ...] = ()
     #: Fault streams that are read, with their mark.
     faults: tuple[str, ...] = ()
+    aggregations: tuple[str, ...] = ()
 
 
 def uses_of(element: BoundQuery | BoundPartition) -> Uses:
@@ -66,6 +67,7 @@ def uses_of(element: BoundQuery | BoundPartition) -> Uses:
         tables=_of(kept, SourceKind.TABLE),
         windows=_of(kept, SourceKind.WINDOW),
         faults=_of(inputs, SourceKind.FAULT),
+        aggregations=_of(inputs, SourceKind.AGGREGATION),
     )
     return union([own, _named(expressions(element))])
 

@@ -28,6 +28,7 @@ from mesh.operators.executor import Executor, InputRun, OutputRun
 from mesh.operators.failing import FAILED
 from mesh.plan.build import bind_group
 from mesh.spark import emit
+from mesh.spark.placing import owned
 from mesh.spark.state import LocalState, Position
 from mesh.spark.wiring import Wiring
 from pyspark_nats import decode
@@ -192,7 +193,8 @@ class HostRun:
     def _executor(self) -> Executor:
         outputs = [channel.stream.name for channel in self._wiring.group.outputs]
         salt = self._wiring.producer(str(self._number))
-        return Executor(bind_group(self._wiring.group), [*outputs, FAILED], salt=salt)
+        app = owned(bind_group(self._wiring.group), self._number, self._wiring.partition_count)
+        return Executor(app, [*outputs, FAILED], salt=salt)
 
     def _process(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         # The source reads stream by stream, so runs of one stream are long.

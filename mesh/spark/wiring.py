@@ -34,11 +34,15 @@ class Wiring:
     @property
     def partitions(self) -> tuple[int, ...]:
         """The virtual partitions that this instance owns; 0 alone without a keyed input."""
-        keyed = [i.channel for i in self.group.inputs if i.strategy is Strategy.BY_KEY]
-        count = max((channel.partitions for channel in keyed), default=1)
-        if not keyed:
+        if not any(i.strategy is Strategy.BY_KEY for i in self.group.inputs):
             return (0,)
-        return tuple(range(self.assignment.index - 1, count, self.group.parallel))
+        return tuple(range(self.assignment.index - 1, self.partition_count, self.group.parallel))
+
+    @property
+    def partition_count(self) -> int:
+        """The virtual partitions that the group's instances own together."""
+        keyed = (i.channel for i in self.group.inputs if i.strategy is Strategy.BY_KEY)
+        return max((channel.partitions for channel in keyed), default=1)
 
     def input_streams(self, partition: int) -> dict[str, GroupInput]:
         """JetStream stream to input, for what ``partition`` reads."""

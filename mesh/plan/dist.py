@@ -1,0 +1,139 @@
+"""``@dist``: which group an element belongs to, how wide it is, and where it may run.
+
+    @dist(execGroup='sums', parallel='4', partitions='16', node='gpu=true')
+
+``partitions`` is how many virtual partitions the keyed channels have that the group reads; a group
+that says so can be scaled later, also from one instance.  ``node`` names labels that a worker must
+have.  Nested in ``@source(..)`` it has ``parallel`` alone, that of the stream's receiver.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from mesh.errors import MeshError
+from mesh.language.syntax import Annotation, find
+from mesh.plan.unknown import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mesh.errors import Position
+
+#: The group of queries without ``@dist``; saying it in ``@dist`` means the same group.
+DEFAULT_GROUP: Final = "default"
+#: Groups that the planner adds are called so, and no others.
+PARTITIONER_PREFIX: Final = "partition-"
+RECEIVER_PREFIX: Final = "receiver-"
+#: A group's name stands in names of instances, keys and producers.
+_GROUP_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}\Z")
+_LABEL: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*=[A-Za-z0-9_.-]+\Z")
+_ELEMENTS: Final = ("execGroup", "parallel", "partitions", "node")
+PARALLEL_MAX: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Dist:
+    """What is said of the group of one element, with where."""
+
+    group: str
+    parallel: int
+    position: Position
+    #: None where nothing is said of them.
+    partitions: int | None = None
+    #: ``key=value`` of each label that a worker must have; None where nothing is said.
+    node: tuple[str, ...] | None = None
+
+
+def read_dist(annotations: Iterable[Annotation], position: Position) -> Dist:
+    """The ``@dist`` of an element that stands at ``position``.
+
+    Raises:
+        MeshError: MESH-P203 to P205 and P224 for what is wrong in it.
+    """
+    found = [a for a in annotations if a.name.lower() == "dist"]
+    if not found:
+        return Dist(DEFAULT_GROUP, 1, position)
+    if len(found) > 1:
+        raise MeshError("MESH-P203", "two @dist before one element", position=found[1].position)
+    dist = found[0]
+    _refuse_others(dist, _ELEMENTS, "Write @dist(execGroup='name', parallel='2').")
+    return Dist(
+        _group_name(dist),
+        _number(dist, "parallel", "parallelism") or 1,
+        dist.position,
+        _number(dist, "partitions", "number of partitions"),
+        _labels(dist),
+    )
+
+
+def receiver_parallel(sources: Sequence[Annotation]) -> int:
+    """How many instances the receiver of a stream with these ``@source`` has.
+
+    The lowest of what ``@dist(parallel='n')`` in them says; 1 where none says anything.
+    """
+    said = []
+    for source in sources:
+        dist = find(source.annotations, "dist")
+        if dist is not None:
+            _refuse_others(dist, ("parallel",), "Write @source(.., @dist(parallel='2')).")
+            said.append(_number(dist, "parallel", "parallelism") or 1)
+    return min(said, default=1)
+
+
+def _refuse_others(dist: Annotation, known: Sequence[str], hint: str) -> None:
+    for key, _ in dist.elements:
+        if key is None or key.lower() not in [k.lower() for k in known]:
+            raise MeshError(
+                "MESH-P203",
+                f'@dist has no element "{key}"' if key else "@dist has a text without a key",
+                hint=(nearest(key, known) if key else None) or hint,
+                position=dist.position,
+            )
+
+
+def _group_name(dist: Annotation) -> str:
+    name = dist.get("execGroup")
+    if name is None:
+        return DEFAULT_GROUP
+    if not _GROUP_NAME.match(name) or name.startswith((PARTITIONER_PREFIX, RECEIVER_PREFIX)):
+        raise MeshError(
+            "MESH-P204",
+            f'group name "{name}" can\'t be used',
+            detail="It stands in names of instances and in keys.",
+            hint=f"Use letters, digits, '_' and '-'; not '{PARTITIONER_PREFIX}..' or "
+            f"'{RECEIVER_PREFIX}..', which are ours.",
+            position=dist.position,
+        )
+    return name
+
+
+def _number(dist: Annotation, key: str, what: str) -> int | None:
+    text = dist.get(key)
+    if text is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,6}", text.strip()) or not 1 <= int(text) <= PARALLEL_MAX:
+        raise MeshError(
+            "MESH-P205",
+            f'{what} "{text}" is not a whole number from 1 to {PARALLEL_MAX}',
+            position=dist.position,
+        )
+    return int(text)
+
+
+def _labels(dist: Annotation) -> tuple[str, ...] | None:
+    text = dist.get("node")
+    if text is None:
+        return None
+    labels = tuple("=".join(p.strip() for p in one.split("=")) for one in text.split(","))
+    for label in labels:
+        if not _LABEL.match(label):
+            raise MeshError(
+                "MESH-P224",
+                f'label "{label}" of @dist(node=..) is no key=value',
+                hint="Write node='gpu=true', or several: node='gpu=true, zone=a'.",
+                position=dist.position,
+            )
+    return tuple(dict.fromkeys(labels))

@@ -1,0 +1,99 @@
+"""What a stream is divided by: attributes, a computed value, or ranges.
+
+A key has a name that stands in subjects and in names of JetStream streams: its attributes' names
+joined, or for what is computed the words of its text with a digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from mesh.errors import MeshError
+from mesh.language.print_expressions import print_expression, print_string
+from mesh.language.syntax import RangePartition
+from mesh.plan.bound import Column
+
+if TYPE_CHECKING:
+    from mesh.errors import Position
+    from mesh.language.syntax import PartitionKey
+    from mesh.model.types import StreamSchema
+    from mesh.plan.bound import BoundKey
+
+_KEY_NAME: Final = re.compile(r"[A-Za-z0-9_]+\Z")
+_WORDS: Final = re.compile(r"[A-Za-z0-9_]+")
+_WORDS_MAX: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Attributes, in the order of first mention, or what is computed from an event."""
+
+    attributes: tuple[str, ...] = ()
+    #: SiddhiQL of what stands before ``of`` in a partition; empty when attributes are the key.
+    computed: str = ""
+
+    def __str__(self) -> str:
+        return f"({self.computed or ', '.join(self.attributes)})"
+
+    @property
+    def identity(self) -> frozenset[str] | str:
+        """Equal for keys that divide alike; the order of attributes does not matter."""
+        return self.computed or frozenset(self.attributes)
+
+    def label(self, schema: StreamSchema) -> str:
+        """Its name in subjects, unlike that of any other key of the stream."""
+        if self.computed:
+            words = "_".join(_WORDS.findall(self.computed))[:_WORDS_MAX]
+            return f"{words}_{_digest(self.computed)}"
+        joined = "_".join(self.attributes)
+        if len(self.attributes) > 1 and _readings(joined, schema.names) > 1:
+            return f"{joined}_{_digest(','.join(self.attributes))}"
+        return joined
+
+
+def partition_key(written: PartitionKey, bound: BoundKey) -> Key:
+    """The key of one stream of a partition.
+
+    Raises:
+        MeshError: MESH-P211 for an attribute that can't stand in a subject.
+    """
+    if isinstance(bound.value, Column):
+        check_key_name(bound.value.name, written.position)
+        return Key((bound.value.name,))
+    if isinstance(written, RangePartition):
+        ranges = (
+            f"{print_expression(r.condition)} as {print_string(r.label)}" for r in written.ranges
+        )
+        return Key(computed=" or ".join(ranges))
+    return Key(computed=print_expression(written.expression))
+
+
+def check_key_name(name: str, position: Position) -> None:
+    """Refuse an attribute that can't be a key; MESH-P211."""
+    if not _KEY_NAME.match(name):
+        raise MeshError(
+            "MESH-P211",
+            f"attribute \"{name}\" can't be a key: it can't stand in a subject",
+            hint="Give it another name in a query before this one.",
+            position=position,
+        )
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:6]
+
+
+def _readings(joined: str, names: tuple[str, ...]) -> int:
+    """In how many ways ``joined`` is made of ``names`` with ``_`` between."""
+    ways = [0] * (len(joined) + 1)
+    ways[0] = 1
+    for end in range(len(joined)):
+        if ways[end] and (end == 0 or joined[end] == "_"):
+            start = end + 1 if end else 0
+            for name in names:
+                if joined.startswith(name, start):
+                    ways[start + len(name)] += ways[end]
+    return ways[-1]

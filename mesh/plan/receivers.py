@@ -1,0 +1,112 @@
+"""Where user-given sources and sinks of an app run.
+
+A source that one group of one instance reads runs in that group, and its events never touch the
+wire.  One that several groups read, or one of several instances, gets a receiver group, which
+passes the events on.  A sink runs where the events of its stream come to be: in each group that
+writes it, and where its source is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mesh.errors import not_supported
+from mesh.model.app import Strategy
+from mesh.plan.dist import RECEIVER_PREFIX, receiver_parallel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh.language.syntax import Annotation
+    from mesh.plan.bound import BoundApp
+    from mesh.plan.groups import Group
+    from mesh.plan.strategies import Share
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """A group to be added: it passes on what the sources of ``stream`` bring."""
+
+    stream: str
+    parallel: int
+
+    @property
+    def name(self) -> str:
+        """``receiver-{stream}``."""
+        return f"{RECEIVER_PREFIX}{self.stream}"
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """Receivers, and the streams whose sources and sinks run in each group, by its name."""
+
+    receivers: tuple[Receiver, ...] = ()
+    sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    sinks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def receiver(self, stream: str) -> Receiver | None:
+        """The receiver of ``stream``, if it has one."""
+        return next((r for r in self.receivers if r.stream == stream), None)
+
+
+def connect(
+    bound: BoundApp, groups: Sequence[Group], shared: Mapping[str, Sequence[Share]]
+) -> Connections:
+    """Say where the sources and sinks of ``bound`` run.
+
+    Raises:
+        MeshError: MESH-P900 for a sink whose stream nobody writes and every instance of several
+            reads as a whole; MESH-P203 or P205 for ``@dist`` in a source.
+    """
+    receivers: list[Receiver] = []
+    sources: dict[str, list[str]] = {}
+    sinks: dict[str, list[str]] = {}
+    uses = {group.name: group.uses for group in groups}
+    for schema in bound.streams:
+        stream = schema.name
+        given = _called(bound, stream, "source")
+        sink = _called(bound, stream, "sink")
+        readers = [g for g in groups if stream in uses[g.name].reads]
+        homes = [g.name for g in groups if stream in uses[g.name].writes]
+        if given and (readers or sink):
+            parallel = receiver_parallel(given)
+            if len(readers) == 1 and not readers[0].is_shared:
+                home = readers[0].name
+            else:
+                receivers.append(Receiver(stream, parallel))
+                home = receivers[-1].name
+            sources.setdefault(home, []).append(stream)
+            homes.append(home)
+        if sink and not homes and readers:
+            homes.append(_reader_for(sink[0], stream, readers, shared))
+        if sink:
+            for home in dict.fromkeys(homes):
+                sinks.setdefault(home, []).append(stream)
+    return Connections(
+        tuple(receivers),
+        {name: tuple(streams) for name, streams in sources.items()},
+        {name: tuple(streams) for name, streams in sinks.items()},
+    )
+
+
+def _called(bound: BoundApp, stream: str, name: str) -> list[Annotation]:
+    return [a for s, a in bound.stream_annotations if s == stream and a.name.lower() == name]
+
+
+def _reader_for(
+    sink: Annotation,
+    stream: str,
+    readers: Sequence[Group],
+    shared: Mapping[str, Sequence[Share]],
+) -> str:
+    """The reader that sees each event of a stream from outside once."""
+    for group in sorted(readers, key=lambda group: group.is_shared):
+        strategies = [s.strategy for s in shared[group.name] if s.stream == stream]
+        if not group.is_shared or Strategy.ALL not in strategies:
+            return group.name
+    raise not_supported(
+        f'@sink of stream "{stream}", which every instance of its readers reads as a whole',
+        sink.position,
+        hint="Insert its events into another stream, and give that one the sink.",
+    )

@@ -1,0 +1,115 @@
+"""Which virtual partitions of a keyed channel events belong to, and what one partition owns.
+
+A key is attributes, a computed value, or ranges with labels.  Of attributes and values the text
+counts; an event that is in several ranges belongs to the partition of each label, and to none when
+it is in no range.  A partition then forgets the labels that are others', so that each is answered
+once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.functions.scripts import compile_scripts
+from mesh.language.parser import parse
+from mesh.model.partition import partitions
+from mesh.operators.environment import Environment, using
+from mesh.operators.expressions import Frame, compile_expression, compile_filter
+from mesh.plan.bind import bind
+from mesh.plan.keys import partition_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mesh.functions.vectors import Mask, Vector
+    from mesh.model.app import Channel
+    from mesh.operators.base import Events, Longs
+    from mesh.plan.bound import BoundApp, BoundKey
+
+
+def placed(
+    channel: Channel, text: str, rows: pa.RecordBatch, events: Callable[[], Events]
+) -> Iterator[tuple[int, Longs]]:
+    """The partitions that ``rows`` go to, each with the rows that do, in their order.
+
+    Args:
+        channel: a keyed one.
+        text: of the group that fills it; computed keys stand in it, in a partition.
+        rows: of the channel's stream.
+        events: gives the same as events, for keys that are computed.
+    """
+    if not channel.computed:
+        place = partitions([rows.column(name) for name in channel.key], channel.partitions)
+        yield from _by_number(np.arange(rows.num_rows), place)
+        return
+    computing = _computing(text, channel.stream.name, channel.computed)
+    frame = Frame.of_events(events())
+    if computing.value is not None:
+        keys = computing.value(frame).to_arrow(rows.num_rows)
+        yield from _by_number(np.arange(rows.num_rows), partitions([keys], channel.partitions))
+        return
+    inside = np.zeros((rows.num_rows, channel.partitions), dtype=np.bool_)
+    homes = label_partitions(computing.labels, channel.partitions)
+    for passes, home in zip(computing.ranges, homes.tolist(), strict=True):
+        inside[:, home] |= np.broadcast_to(passes(frame), rows.num_rows)
+    row, place = np.nonzero(inside)
+    yield from _by_number(row, place)
+
+
+def owned(app: BoundApp, partition: int, count: int) -> BoundApp:
+    """``app`` as one of ``count`` partitions runs it: of ranges, those whose labels are its own."""
+    if count == 1 or not any(key.ranges for p in app.partitions for key in p.keys):
+        return app
+    changed = (
+        replace(p, keys=tuple(_owned(key, partition, count) for key in p.keys))
+        for p in app.partitions
+    )
+    return replace(app, partitions=tuple(changed))
+
+
+def label_partitions(labels: tuple[str, ...], count: int) -> Longs:
+    """int64[n], the partition of each label."""
+    return partitions([pa.array(labels, pa.string())], count)
+
+
+def _owned(key: BoundKey, partition: int, count: int) -> BoundKey:
+    if not key.ranges:
+        return key
+    homes = label_partitions(tuple(r.label for r in key.ranges), count)
+    own = (r for r, home in zip(key.ranges, homes, strict=True) if home == partition)
+    return replace(key, ranges=tuple(own))
+
+
+def _by_number(row: Longs, place: Longs) -> Iterator[tuple[int, Longs]]:
+    for number in np.unique(place).tolist():
+        yield number, row[place == number]
+
+
+@dataclass(frozen=True, slots=True)
+class _Computing:
+    """A computed key, compiled: a value, or conditions with their labels."""
+
+    value: Callable[[Frame], Vector] | None
+    ranges: tuple[Callable[[Frame], Mask], ...]
+    labels: tuple[str, ...]
+
+
+@cache
+def _computing(text: str, stream: str, computed: str) -> _Computing:
+    tree = parse(text)
+    app = bind(tree)
+    key = next(
+        bound
+        for written, partition in zip(tree.partitions, app.partitions, strict=True)
+        for one, bound in zip(written.keys, partition.keys, strict=True)
+        if bound.stream == stream and partition_key(one, bound).computed == computed
+    )
+    with using(Environment(compile_scripts(app.scripts))):
+        value: Any = compile_expression(key.value) if key.value is not None else None
+        ranges = tuple(compile_filter(r.condition) for r in key.ranges)
+    return _Computing(value, ranges, tuple(r.label for r in key.ranges))
