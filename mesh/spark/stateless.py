@@ -16,19 +16,18 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 
 from mesh.model.app import Channel, Format, GroupKind
-from mesh.model.partition import partitions
 from mesh.plan.bound import BoundStream
 from mesh.plan.build import bind_group
 from mesh.spark import emit
 from mesh.spark.expressions import SPARK_TYPES, is_native, to_column
-from mesh.spark.kernel_query import KernelTask
+from mesh.spark.kernel_query import KernelTask, as_events
+from mesh.spark.placing import placed
 from mesh.spark.wiring import POSITIONS_PER_MESSAGE, SINK_SCHEMA
 
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from mesh.model.app import GroupInput
+    from mesh.operators.base import Events
     from mesh.plan.bound import BoundQuery, Column
     from mesh.spark.wiring import Wiring
 
@@ -106,7 +106,7 @@ def _leg(
     producer = wiring.producer(f"{index}of{wiring.group.parallel}-{number}")
     part = str(index) if records else f"{index}-{number}"
     output = leg.output
-    if output.format is Format.JSON and not output.key and not emit.has_objects(output.stream):
+    if output.format is Format.JSON and not output.is_keyed and not emit.has_objects(output.stream):
         return _json_rows(wiring, leg, producer, part, frame)
     return frame.mapInArrow(EncodeTask(wiring, leg, producer, part), SINK_SCHEMA)
 
@@ -225,18 +225,21 @@ class EncodeTask:
             batch.column("_index").cast(pa.int64()),
         )
         times = batch.column("_event_time_ms")
-        if not output.key:
+        if not output.is_keyed:
             yield from emit.event_rows(output, self.producer, rows, position, _if_any(times))
             return
-        place = partitions([rows.column(name) for name in output.key], output.partitions)
-        for number in np.unique(place).tolist():
-            chosen: Any = pa.array(np.flatnonzero(place == number))
+
+        def events() -> Events:
+            return as_events(batch, output.stream.arrow)
+
+        for number, chosen in placed(output, self.wiring.group.text, rows, events):
+            at: Any = pa.array(chosen)
             yield from emit.event_rows(
                 output,
                 self.producer,
-                rows.take(chosen),
-                position.take(chosen),
-                _if_any(times.take(chosen)),
+                rows.take(at),
+                position.take(at),
+                _if_any(times.take(at)),
                 number,
             )
 
