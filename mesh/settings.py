@@ -66,6 +66,12 @@ class ManagerSettings:
     )
     lease_ttl_s: float = setting(2.0, "How long the leader's lease stands unrenewed.")
     min_workers: int = setting(1, "Nothing is placed until this many workers are there.")
+    moves_at_once: int = setting(
+        2, "How many instances may be on the move to even out the load or to empty a worker."
+    )
+    hold_s: float = setting(
+        20.0, "How long instances wait for their worker's session before they are placed elsewhere."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,13 @@ class WorkerSettings:
     id: str = setting("", "Name of this worker, empty for the host name and a number.")
     ttl_s: float = setting(2.0, "How long a worker counts as there without a heartbeat.")
     margin_s: float = setting(0.5, "How much longer the leader waits before it places elsewhere.")
+    leave_s: float = setting(
+        10.0, "How long a worker that ends waits for its instances to be moved away."
+    )
+    labels: str = setting("", "Labels for groups that ask for them, like 'gpu=true,zone=a'.")
+    capacity: int = setting(0, "Most instances that the worker takes, 0 for any number.")
+    takes_receivers: bool = setting(True, "Whether it takes groups with sources of their own.")
+    takes_queries: bool = setting(True, "Whether it takes all other groups.")
     state_dir: str = setting(
         "", "Directory of local state, empty for one below the system's temporary one."
     )

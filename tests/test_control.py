@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mesh.control import election, membership, reconcile
-from mesh.control.actions import ForgetNode, Place, RemoveApp, Withdraw
+from mesh.control import duties, election, membership, reconcile
+from mesh.control.actions import Discard, ForgetNode, Place, RemoveApp, Withdraw
 from mesh.control.lifecycle import app_status
-from mesh.control.placement import place
+from mesh.control.membership import Presence, presence
+from mesh.control.placement import Admits, Host, Need, Placement, place
 from mesh.control.snapshot import ClusterSnapshot, Seen
+from mesh.control.survey import survey
 from mesh.model import names
-from mesh.model.app import AppSpec, GroupSpec
+from mesh.model.app import AppSpec, GroupKind, GroupSpec
 from mesh.model.cluster import (
+    Admission,
     AppRecord,
     Assignment,
     InstanceState,
     InstanceStatus,
     LeaseRecord,
+    NodeOrder,
     NodeRecord,
     Role,
 )
@@ -44,21 +48,70 @@ def listed(text: str) -> list[list[str]]:
     return [item.split(":") for item in text.split(",") if item]
 
 
-def node(name: str, seen_at_s: float, *, ready: bool = True) -> Seen[NodeRecord]:
-    record = NodeRecord(name, Role.WORKER, f"{name}-1", "", beat=1, ready=ready)
+def node(name: str, seen_at_s: float, *options: str) -> Seen[NodeRecord]:
+    """A worker; options are ``starting``, ``leaving``, ``anew``, ``cap2``, ``+label`` and so on."""
+    labels = tuple(o[1:] for o in options if o.startswith("+"))
+    record = NodeRecord(
+        id=name,
+        role=Role.WORKER,
+        incarnation=f"{name}-{2 if 'anew' in options else 1}",
+        address="",
+        beat=1,
+        ready="starting" not in options and "stuck" not in options,
+        starting_s=99.0 if "stuck" in options else 0.0,
+        leaving="leaving" in options,
+        labels=labels,
+        capacity=next((int(o[3:]) for o in options if o.startswith("cap")), 0),
+        takes_receivers="queries" not in options,
+        takes_queries="receivers" not in options,
+    )
     return Seen(record, 1, seen_at_s)
 
 
-def app(name: str, group: str, parallel: int, *, deleting: bool = False) -> Seen[AppRecord]:
-    spec = GroupSpec(name, group, parallel, "", (), (), stateful=False)
-    record = AppRecord(AppSpec(name, "", (), (spec,)), f"{name}-1", 0, deleting=deleting)
+def app(name: str, *groups: str) -> Seen[AppRecord]:
+    """``-A`` is being undeployed; a group is ``g*2``, with ``+label`` and ``!`` for a receiver."""
+    deleting, name = name.startswith("-"), name.removeprefix("-")
+    specs = []
+    for text in groups:
+        first, *labels = text.split("+")
+        group, _, parallel = first.removesuffix("!").partition("*")
+        specs.append(
+            GroupSpec(
+                name,
+                group,
+                int(parallel or 1),
+                "",
+                (),
+                (),
+                stateful=False,
+                kind=GroupKind.RECEIVER if first.endswith("!") else GroupKind.QUERIES,
+                node=tuple(labels),
+            )
+        )
+    record = AppRecord(AppSpec(name, "", (), tuple(specs)), f"{name}-1", 0, deleting=deleting)
     return Seen(record, 9, 0.0)
 
 
-def assignment(instance: str, worker: str, epoch: int) -> Seen[Assignment]:
+def assignment(instance: str, where: str, seen_at_s: float = 0.0) -> Seen[Assignment]:
+    """``w1@5`` is placed, ``w1@5>w2`` withdrawn and on its way to w2, ``w1@5>`` only withdrawn."""
     name, group, index = instance.rsplit("-", 2)
-    made = Assignment(instance, name, group, int(index), f"{name}-1", worker, epoch, epoch)
-    return Seen(made, 2, 0.0)
+    placed, stop, target = where.partition(">")
+    worker, epoch = placed.split("@")
+    made = Assignment(
+        instance,
+        name,
+        group,
+        int(index),
+        f"{name}-1",
+        worker,
+        int(epoch),
+        int(epoch),
+        worker_incarnation=f"{worker}-1",
+        stop=bool(stop),
+        next_worker=target or None,
+        cause="told so" if stop else "",
+    )
+    return Seen(made, 2, seen_at_s)
 
 
 def report(instance: str, worker: str, epoch: int, state: str) -> Seen[InstanceStatus]:
@@ -68,22 +121,17 @@ def report(instance: str, worker: str, epoch: int, state: str) -> Seen[InstanceS
     return Seen(made, 3, 0.0)
 
 
+def order(name: str, admission: str) -> Seen[NodeOrder]:
+    return Seen(NodeOrder(name, Admission(admission), "ada"), 4, 0.0)
+
+
 def snapshot(line: str) -> ClusterSnapshot:
-    """The cluster that a script's line tells of."""
+    """The cluster that a script's lines tell of."""
     given_words = words(line)
     lease: Seen[LeaseRecord | None] | None = None
     if "lease" in given_words:
         holder, revision = given_words["lease"].split("@")
         lease = Seen(LeaseRecord(holder, 1), int(revision), 0.0)
-    apps = []
-    for name, groups in listed(given_words.get("apps", "")):
-        group, parallel = groups.split("*")
-        deleting = name.startswith("-")
-        apps.append(app(name.removeprefix("-"), group, int(parallel), deleting=deleting))
-    placed = []
-    for instance, where in listed(given_words.get("placed", "")):
-        worker, epoch = where.split("@")
-        placed.append(assignment(instance, worker, int(epoch)))
     reports = []
     for instance, where, state in listed(given_words.get("reports", "")):
         worker, epoch = where.split("@")
@@ -92,13 +140,41 @@ def snapshot(line: str) -> ClusterSnapshot:
         now_s=float(given_words["now"]),
         lease=lease,
         nodes=tuple(
-            node(name, float(rest[0]), ready=len(rest) == 1)
-            for name, *rest in listed(given_words.get("workers", ""))
+            node(name, float(seen), *rest)
+            for name, seen, *rest in listed(given_words.get("workers", ""))
         ),
-        apps=tuple(apps),
-        assignments=tuple(placed),
+        apps=tuple(app(name, *groups) for name, *groups in listed(given_words.get("apps", ""))),
+        assignments=tuple(
+            assignment(instance, where, float(seen[0]) if seen else 0.0)
+            for instance, where, *seen in listed(given_words.get("placed", ""))
+        ),
         statuses=tuple(reports),
+        orders=tuple(order(*one) for one in listed(given_words.get("orders", ""))),
     )
+
+
+def hosts(text: str) -> list[Host]:
+    """``w1:cap2:+gpu:closed,w2`` as hosts."""
+    return [
+        Host(
+            name,
+            next((Admits(o) for o in options if o in ("closed", "emptying")), Admits.OPEN),
+            next((int(o[3:]) for o in options if o.startswith("cap")), 0),
+            frozenset(o[1:] for o in options if o.startswith("+")),
+            "queries" not in options,
+            "receivers" not in options,
+            "is shut" if {"closed", "emptying"} & set(options) else "",
+        )
+        for name, *options in listed(text)
+    ]
+
+
+def need(text: str) -> Need:
+    """``a-g-1+gpu`` asks for a label, ``a-g-1!`` is a receiver's."""
+    first, *labels = text.split("+")
+    instance = first.removesuffix("!")
+    name, group, _ = instance.rsplit("-", 2)
+    return Need(instance, name, group, frozenset(labels), first.endswith("!"))
 
 
 def run_election(line: str) -> str:
@@ -114,13 +190,19 @@ def run_election(line: str) -> str:
 
 def run_placement(line: str) -> str:
     given_words = words(line)
-    target = place(
-        given_words["instances"].split(","),
+    found = place(
+        [need(text) for text in given_words["needs"].split(",")],
         dict(listed(given_words.get("current", ""))),
-        [w for (w,) in listed(given_words.get("ready", ""))],
-        [w for (w,) in listed(given_words.get("leaving", ""))],
+        hosts(given_words.get("hosts", "")),
     )
-    return "\n".join(f"{i} {target[i]}" for i in sorted(target)) or "nothing"
+    shown = {name: f"{name} {worker}" for name, worker in found.where.items()}
+    for name, why in found.moved.items():
+        shown[name] += f", moved: {why}"
+    for name, waiting in found.waiting.items():
+        shown[name] = f"{name} waits: {waiting.reason}.  {waiting.cure}"
+    for name, waiting in found.stuck.items():
+        shown[name] += f", stuck: {waiting.reason}.  {waiting.cure}"
+    return "\n".join(shown[name] for name in sorted(shown))
 
 
 def run_reconcile(line: str) -> str:
@@ -130,8 +212,12 @@ def run_reconcile(line: str) -> str:
             case Place(made, cause):
                 where = f"{made.instance} on {made.worker} epoch {made.epoch}"
                 shown.append(f"place {where} fenced by {made.lease_revision}: {cause}")
-            case Withdraw(instance, cause):
-                shown.append(f"withdraw {instance}: {cause}")
+            case Withdraw(made, cause):
+                target = f" for {made.next_worker}" if made.next_worker else ""
+                where = f"{made.instance} from {made.worker}{target} epoch {made.epoch}"
+                shown.append(f"withdraw {where}: {cause}")
+            case Discard(instance, cause):
+                shown.append(f"discard {instance}: {cause}")
             case ForgetNode(role, name, cause):
                 shown.append(f"forget {role} {name}: {cause}")
             case RemoveApp(record, revision, cause):
@@ -139,12 +225,38 @@ def run_reconcile(line: str) -> str:
     return "\n".join(shown) or "nothing"
 
 
+def run_duties(line: str) -> str:
+    given_words = words(line)
+    running = {
+        instance: assignment(instance, where).value
+        for instance, where in listed(given_words.get("running", ""))
+    }
+    stopping = set(filter(None, given_words.get("stopping", "").split(",")))
+    may_start = given_words.get("start", "yes") == "yes"
+    shown = []
+    me = given_words.get("me", "w1-1")
+    for duty in duties.decide(
+        snapshot(line), "w1", me, running, stopping, may_start=may_start, at_ms=0
+    ):
+        match duty:
+            case duties.Start(made, _):
+                shown.append(f"start {made.instance} epoch {made.epoch}")
+            case duties.Stop(made):
+                shown.append(f"stop {made.instance} epoch {made.epoch}")
+            case duties.Tell(status):
+                shown.append(f"tell {status.instance} epoch {status.epoch} {status.state}")
+    return "\n".join(shown) or "nothing"
+
+
 def run_status(line: str) -> str:
     view = snapshot(line)
-    ready = membership.ready_workers(view, TTL_S, MARGIN_S)
-    status = app_status(view, view.apps[0].value, len(ready), 1)
+    status = app_status(survey(view, SETTINGS), view.apps[0].value)
     first = f"{status.state}: {status.reason}" if status.reason else status.state.value
-    instances = [f"  {i.instance} {i.worker or 'nowhere'} {i.state}" for i in status.instances]
+    first += f".  {status.cure}" if status.cure else ""
+    instances = [
+        f"  {i.instance} {i.worker or 'nowhere'} {i.state}" + (f", {i.reason}" if i.reason else "")
+        for i in status.instances
+    ]
     return "\n".join([first, *instances])
 
 
@@ -154,6 +266,8 @@ def run_status(line: str) -> str:
         ("election", run_election),
         ("placement", run_placement),
         ("reconcile", run_reconcile),
+        ("moves", run_reconcile),
+        ("duties", run_duties),
         ("status", run_status),
     ],
 )
@@ -184,97 +298,175 @@ def test_who_holds_the_lease_is_never_told_to_stand_by_past_its_end(
 
 
 WORKERS = ("w1", "w2", "w3", "w4")
-INSTANCES = tuple(names.instance_name("A", "g", i) for i in range(1, 9))
+NEEDS = tuple(need(names.instance_name("A", group, i)) for group in "gh" for i in range(1, 5))
+LABELS = ("gpu", "big")
+
+
+@dataclass(frozen=True)
+class Case:
+    needs: tuple[Need, ...]
+    current: dict[str, str]
+    hosts: list[Host]
+
+    def place(self) -> Placement:
+        return place(self.needs, self.current, self.hosts)
+
+    @property
+    def open(self) -> list[str]:
+        return [host.name for host in self.hosts if host.admits is Admits.OPEN]
 
 
 @st.composite
-def placements(draw: st.DrawFn) -> tuple[tuple[str, ...], dict[str, str], list[str], list[str]]:
-    """Instances, where they are, who is ready and who is gone; nobody is both."""
-    instances = INSTANCES[: draw(st.integers(0, len(INSTANCES)))]
-    current = {i: draw(st.sampled_from(WORKERS)) for i in instances if draw(st.booleans())}
-    ready = sorted(draw(st.sets(st.sampled_from(WORKERS))))
-    leaving = sorted(draw(st.sets(st.sampled_from(WORKERS))) - set(ready))
-    return instances, current, ready, leaving
+def plain(draw: st.DrawFn) -> Case:
+    """Workers that take anything and any number, some of them gone or closed."""
+    needs = NEEDS[: draw(st.integers(0, len(NEEDS)))]
+    current = {n.instance: draw(st.sampled_from(WORKERS)) for n in needs if draw(st.booleans())}
+    found = [
+        Host(name, draw(st.sampled_from((Admits.OPEN, Admits.OPEN, Admits.CLOSED))))
+        for name in sorted(draw(st.sets(st.sampled_from(WORKERS))))
+    ]
+    return Case(needs, current, found)
 
 
-@given(placements())
-def test_everything_is_placed_and_nothing_on_who_is_gone(
-    case: tuple[tuple[str, ...], dict[str, str], list[str], list[str]],
-) -> None:
-    instances, current, ready, leaving = case
-    target = place(instances, current, ready, leaving)
-    assert not set(target.values()) & set(leaving)
-    assert set(target) <= set(instances)
-    if ready:
-        assert set(target) == set(instances)
+@st.composite
+def choosy(draw: st.DrawFn) -> Case:
+    """Workers with labels and capacities, needs that ask for labels."""
+    needs = tuple(
+        replace(one, labels=draw(st.frozensets(st.sampled_from(LABELS), max_size=1)))
+        for one in NEEDS[: draw(st.integers(0, len(NEEDS)))]
+    )
+    current = {n.instance: draw(st.sampled_from(WORKERS)) for n in needs if draw(st.booleans())}
+    found = [
+        Host(
+            name,
+            draw(st.sampled_from((Admits.OPEN, Admits.OPEN, Admits.CLOSED, Admits.EMPTYING))),
+            capacity=draw(st.integers(0, 3)),
+            labels=draw(st.frozensets(st.sampled_from(LABELS))),
+        )
+        for name in sorted(draw(st.sets(st.sampled_from(WORKERS))))
+    ]
+    return Case(needs, current, found)
 
 
-@given(placements())
-def test_counts_of_ready_workers_differ_by_one_at_most(
-    case: tuple[tuple[str, ...], dict[str, str], list[str], list[str]],
-) -> None:
-    instances, current, ready, leaving = case
-    target = place(instances, current, ready, leaving)
-    counts = Counter(worker for worker in target.values() if worker in ready)
-    loads = [counts[worker] for worker in ready]
+def most_placeable(case: Case, kept: set[str]) -> int:
+    """How many of the needs that aren't ``kept`` fit on open workers at most, by trying all ways.
+
+    Seat by seat (Kuhn), which has nothing in common with how placement goes about it.
+    """
+    needs = [n for n in case.needs if n.instance not in kept]
+    seats = [
+        (host, number)
+        for host in case.hosts
+        if host.admits is Admits.OPEN
+        for number in range(host.capacity or len(case.needs))
+    ]
+    taken: dict[int, Need] = {}
+
+    def sit(one: Need, tried: set[int]) -> bool:
+        for at, (host, _) in enumerate(seats):
+            if at in tried or not one.fits(host):
+                continue
+            tried.add(at)
+            if at not in taken or sit(taken[at], tried):
+                taken[at] = one
+                return True
+        return False
+
+    return sum(sit(one, set()) for one in needs)
+
+
+@given(plain())
+def test_everything_is_placed_and_nothing_on_who_is_gone(case: Case) -> None:
+    where = case.place().where
+    assert set(where.values()) <= {host.name for host in case.hosts}
+    if case.open:
+        assert set(where) == {n.instance for n in case.needs}
+
+
+@given(plain())
+def test_counts_of_open_workers_differ_by_one_at_most(case: Case) -> None:
+    counts = Counter(case.place().where.values())
+    loads = [counts[worker] for worker in case.open]
     assert not loads or max(loads) - min(loads) <= 1
 
 
-@given(placements())
-def test_placing_again_moves_nothing(
-    case: tuple[tuple[str, ...], dict[str, str], list[str], list[str]],
-) -> None:
-    instances, current, ready, leaving = case
-    target = place(instances, current, ready, leaving)
-    assert place(instances, target, ready, leaving) == target
+@given(plain() | choosy())
+def test_placing_again_moves_nothing(case: Case) -> None:
+    where = case.place().where
+    assert place(case.needs, where, case.hosts).where == where
 
 
-@given(placements())
-def test_only_what_exceeds_an_even_share_is_moved_off_a_worker_that_is_there(
-    case: tuple[tuple[str, ...], dict[str, str], list[str], list[str]],
-) -> None:
-    instances, current, ready, leaving = case
-    target = place(instances, current, ready, leaving)
-    moved = Counter(
-        worker for i, worker in current.items() if worker not in leaving and target[i] != worker
-    )
-    had = Counter(current.values())
-    kept = Counter(target.values())
+@given(plain())
+def test_only_what_exceeds_an_even_share_is_moved_off_a_worker_that_is_there(case: Case) -> None:
+    where = case.place().where
+    there = {host.name for host in case.hosts}
+    moved = Counter(w for i, w in case.current.items() if w in there and where[i] != w)
+    had, kept = Counter(case.current.values()), Counter(where.values())
     for worker, count in moved.items():
-        assert worker in ready
+        assert worker in case.open
         assert count == had[worker] - kept[worker]
+
+
+@given(choosy())
+def test_labels_and_capacities_are_kept_to(case: Case) -> None:
+    found = case.place()
+    by_name = {host.name: host for host in case.hosts}
+    for one in case.needs:
+        if one.instance in found.where:
+            assert one.fits(by_name[found.where[one.instance]])
+    settled = Counter(w for i, w in found.where.items() if i not in found.stuck)
+    for host in case.hosts:
+        assert not host.capacity or settled[host.name] <= host.capacity
+
+
+@given(choosy())
+def test_what_fits_somewhere_is_placed_and_what_is_not_says_why(case: Case) -> None:
+    found = case.place()
+    closed = {h.name for h in case.hosts if h.admits is Admits.CLOSED}
+    kept = {i for i, worker in found.where.items() if worker in closed}
+    # Who stays on a closed worker takes no seat of an open one.
+    placed = len(found.where) - len(kept) - len(found.stuck)
+    assert placed == most_placeable(case, kept)
+    assert {n.instance for n in case.needs} == found.where.keys() | found.waiting.keys()
+    for waiting in (*found.waiting.values(), *found.stuck.values()):
+        assert waiting.reason
+        assert waiting.cure
 
 
 @given(
     ages_s=st.lists(st.floats(0, 5), min_size=1, max_size=4),
     epochs=st.lists(st.integers(1, 100), min_size=0, max_size=4),
+    stopped=st.sets(st.integers(1, 4)),
     revision=st.integers(1, 120),
 )
-def test_epochs_grow_and_only_the_gone_or_the_crowded_lose_an_instance(
-    ages_s: list[float], epochs: list[int], revision: int
+def test_epochs_grow_and_nothing_is_placed_twice(
+    ages_s: list[float], epochs: list[int], stopped: set[int], revision: int
 ) -> None:
     workers = tuple(node(f"w{i}", 10.0 - age_s) for i, age_s in enumerate(ages_s))
     placed = tuple(
-        assignment(f"A-g-{i}", f"w{i % len(workers)}", epoch) for i, epoch in enumerate(epochs, 1)
+        assignment(f"A-g-{i}", f"w{i % len(workers)}@{epoch}{'>' if i in stopped else ''}")
+        for i, epoch in enumerate(epochs, 1)
     )
     view = ClusterSnapshot(
         now_s=10.0,
         lease=Seen(LeaseRecord("me", 1), revision, 9.5),
         nodes=workers,
-        apps=(app("A", "g", 4),),
+        apps=(app("A", "g*4"),),
         assignments=placed,
     )
     before = {a.value.instance: a.value for a in placed}
-    grades = membership.workers(view, TTL_S, MARGIN_S)
-    made = [a.assignment for a in reconcile.decide(view, SETTINGS) if isinstance(a, Place)]
-    assert len({a.instance for a in made}) == len(made)
-    for one in made:
-        assert grades[one.worker] is membership.Presence.ALIVE
-        assert one.lease_revision == revision
+    grades = {w.value.id: presence(w, 10.0, TTL_S, MARGIN_S) for w in workers}
+    made = [a for a in reconcile.decide(view, SETTINGS) if isinstance(a, Place | Withdraw)]
+    assert len({a.assignment.instance for a in made}) == len(made)
+    for action in made:
+        one = action.assignment
         known = before.get(one.instance)
-        if known is not None:
-            assert one.epoch > known.epoch
-            assert grades[known.worker] is not membership.Presence.SUSPECT
+        assert one.lease_revision == revision
+        assert known is None or one.epoch > known.epoch
+        if isinstance(action, Place):
+            assert grades[one.worker] is Presence.ALIVE
+            # Nobody has said that it stopped, so only who is gone has lost it.
+            assert known is None or grades[known.worker] is Presence.GONE
 
 
 def test_the_next_deadline_is_when_a_silent_worker_is_gone() -> None:
@@ -296,8 +488,8 @@ def test_a_name_is_taken_while_another_process_beats(
 
 
 def test_an_undeployed_app_does_not_wait_for_a_worker_that_is_gone() -> None:
-    view = snapshot("now=10 lease=me@40 workers=w1:10,w2:7 apps=-A:g*1 reports=A-g-1:w2@5:running")
-    assert any(isinstance(a, RemoveApp) for a in reconcile.decide(view, SETTINGS))
+    view = snapshot("now=10 lease=me@40 workers=w1:10,w2:7 apps=-A:g*1 placed=A-g-1:w2@5>")
+    assert any(isinstance(a, Discard) for a in reconcile.decide(view, SETTINGS))
 
 
 def test_what_a_gone_worker_had_moves_even_below_the_least_number_of_workers() -> None:

@@ -179,6 +179,10 @@ def status(
     for instance in found["instances"]:
         if instance.get("error"):
             typer.echo(f"{instance['instance']}: {instance['error']}")
+        if instance.get("reason"):
+            typer.echo(f"{instance['instance']}: {instance['reason']}")
+            if instance.get("cure"):
+                typer.echo(f"  hint: {instance['cure']}")
 
 
 def errors(

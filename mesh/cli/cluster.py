@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mesh.cli.options import (
     CaOption,
@@ -45,10 +45,26 @@ def list_nodes(
         return
     rows = [
         (
-            n["id"], n["role"], n["presence"], n["leads"], n["ready"], n["instances"],
-            n["address"], n["pid"], n["cpu_percent"], n["memory_bytes"] // 1_000_000,
+            n["id"], n["role"], n["presence"], n["leads"], _admits(n), _filled(n),
+            ",".join(n["labels"]) or None, n["address"], n["pid"], n["cpu_percent"],
+            n["process_cpu_percent"], n["memory_bytes"] // 1_000_000, n["memory_percent"],
+            n["load_1m"],
         )
         for n in found
     ]  # fmt: skip
-    columns = ("node", "role", "presence", "leads", "ready", "instances", "address", "pid")
-    show_table((*columns, "cpu %", "memory MB"), rows)
+    columns = ("node", "role", "presence", "leads", "admits", "instances", "labels", "address")
+    show_table((*columns, "pid", "cpu %", "own cpu %", "own memory MB", "memory %", "load"), rows)
+
+
+def _admits(node: dict[str, Any]) -> str | None:
+    """Whether a worker takes more; in words when not."""
+    if node["role"] != "worker" or node["presence"] == "gone":
+        return None
+    return f"{node['admits']}: it {node['why']}" if node["why"] else str(node["admits"])
+
+
+def _filled(node: dict[str, Any]) -> str | None:
+    if node["role"] != "worker":
+        return None
+    most = f" of {node['capacity']}" if node["capacity"] else ""
+    return f"{node['instances']}{most}"

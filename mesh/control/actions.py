@@ -17,7 +17,15 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Delete an assignment; its worker stops the instance."""
+    """Write an assignment that tells the worker to stop the instance and to say when it has."""
+
+    assignment: Assignment
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Delete an assignment that nobody wants and nobody runs any more."""
 
     instance: str
     cause: str
@@ -42,4 +50,4 @@ class RemoveApp:
     cause: str
 
 
-Action = Place | Withdraw | ForgetNode | RemoveApp
+Action = Place | Withdraw | Discard | ForgetNode | RemoveApp

@@ -7,21 +7,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from mesh.model.cluster import InstanceState, InstanceStatus
+from mesh.model.cluster import InstanceState
 
 if TYPE_CHECKING:
-    from mesh.control.snapshot import ClusterSnapshot
-    from mesh.model.cluster import AppRecord, Assignment
+    from mesh.control.survey import Survey
+    from mesh.model.cluster import AppRecord
+
+#: States of an instance beside those that a worker reports: it has no place;
+UNPLACED: Final = "unplaced"
+#: it has one, and its worker has not answered;
+ASSIGNED: Final = "assigned"
+#: it is leaving the one it has.
+STOPPING: Final = "stopping"
 
 
 class AppState(StrEnum):
     """What a person is told of an app."""
 
-    #: Something can't be placed, or its worker hasn't answered.
+    #: Something can't be placed.
     WAITING = "waiting"
-    #: All is placed; some instances are still coming up.
+    #: All has a place; some instances are still coming up, or on the move.
     STARTING = "starting"
     #: Every instance runs.
     RUNNING = "running"
@@ -47,7 +54,10 @@ class InstanceView:
     rows_out: int = 0
     behind: int = 0
     batch_ms_p50: float | None = None
-    errors: int = 0
+    #: Why it is not placed, or on the move.
+    reason: str | None = None
+    #: What would give it a place.
+    cure: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,56 +69,76 @@ class AppStatus:
     #: Why it is not running; None when it is.
     reason: str | None
     instances: tuple[InstanceView, ...]
+    #: What would make it run, where somebody has to do something.
+    cure: str | None = None
 
 
-def app_status(
-    snapshot: ClusterSnapshot, app: AppRecord, ready: int, min_workers: int
-) -> AppStatus:
+def app_status(found: Survey, app: AppRecord) -> AppStatus:
     """The state of ``app``.
 
     Args:
-        snapshot: the view of any manager.
-        app: its desired state.
-        ready: how many workers are ready.
-        min_workers: how many there must be before anything is placed.
+        found: the cluster as any manager sees it.
+        app: the app's desired state.
     """
-    assignments = {
-        a.value.instance: a.value
-        for a in snapshot.assignments
-        if a.value.app_incarnation == app.incarnation
-    }
     views = tuple(
-        _view(group.name, name, assignments.get(name), snapshot)
-        for group in app.spec.groups
-        for name in group.instances
+        _view(group.name, name, app, found) for group in app.spec.groups for name in group.instances
     )
-    states = {view.state for view in views}
-    failing = next((view for view in views if view.state == InstanceState.RETRYING), None)
+    name = app.spec.name
     if app.deleting:
-        return AppStatus(app.spec.name, AppState.UNDEPLOYING, "being taken apart", views)
-    if "unplaced" in states:
-        reason = f"{ready} of at least {min_workers} workers ready"
-        return AppStatus(app.spec.name, AppState.WAITING, reason, views)
+        return AppStatus(name, AppState.UNDEPLOYING, "being taken apart", views)
+    unplaced = next((view for view in views if view.state == UNPLACED), None)
+    if unplaced is not None:
+        reason = f"{unplaced.instance}: {unplaced.reason}"
+        return AppStatus(name, AppState.WAITING, reason, views, unplaced.cure)
+    failing = next((view for view in views if view.state == InstanceState.RETRYING), None)
     if failing is not None:
-        return AppStatus(
-            app.spec.name, AppState.FAILING, f"{failing.instance}: {failing.error}", views
-        )
-    if states - {InstanceState.RUNNING.value}:
-        coming = [view.instance for view in views if view.state != InstanceState.RUNNING]
-        return AppStatus(
-            app.spec.name, AppState.STARTING, f"{', '.join(coming)} not running yet", views
-        )
-    return AppStatus(app.spec.name, AppState.RUNNING, None, views)
+        return AppStatus(name, AppState.FAILING, f"{failing.instance}: {failing.error}", views)
+    coming = [view for view in views if view.state != InstanceState.RUNNING]
+    if coming:
+        reason = f"{', '.join(view.instance for view in coming)} not running yet"
+        moving = next((view.reason for view in coming if view.reason), None)
+        reason += f"; {moving}" if moving else ""
+        return AppStatus(name, AppState.STARTING, reason, views)
+    return AppStatus(name, AppState.RUNNING, None, views)
 
 
-def _view(
-    group: str, instance: str, assignment: Assignment | None, snapshot: ClusterSnapshot
-) -> InstanceView:
-    if assignment is None:
-        return InstanceView(instance, group, None, None, "unplaced")
-    status: InstanceStatus | None = snapshot.status(assignment)
-    if status is None:
-        return InstanceView(instance, group, assignment.worker, assignment.epoch, "assigned")
+def _view(group: str, instance: str, app: AppRecord, found: Survey) -> InstanceView:
+    assignment = found.assignments.get(instance)
+    if assignment is not None and assignment.app_incarnation != app.incarnation:
+        assignment = None
+    waiting = found.placement.waiting.get(instance)
+    reason: str | None
+    if assignment is not None and assignment.stop and not found.is_over(assignment):
+        reason = f"{assignment.worker} is told to stop it: {assignment.cause}"
+        return InstanceView(
+            instance, group, assignment.worker, assignment.epoch, STOPPING, reason=reason
+        )
+    if assignment is None or waiting is not None:
+        if waiting is None:
+            target = found.placement.where.get(instance)
+            reason = f"a manager is about to place it on {target}" if target else None
+            return InstanceView(instance, group, None, None, UNPLACED, reason=reason)
+        return InstanceView(
+            instance, group, None, None, UNPLACED, reason=waiting.reason, cure=waiting.cure
+        )
+    if assignment.stop:
+        return InstanceView(
+            instance, group, None, assignment.epoch, STOPPING, reason="it is placed next"
+        )
+    stuck = found.placement.stuck.get(instance)
+    reason = stuck.reason if stuck is not None else None
+    cure = stuck.cure if stuck is not None else None
+    status = found.statuses.get(instance)
+    if status is None or status.epoch != assignment.epoch:
+        return InstanceView(
+            instance,
+            group,
+            assignment.worker,
+            assignment.epoch,
+            ASSIGNED,
+            reason=reason,
+            cure=cure,
+        )
     return InstanceView(
         instance,
         group,
@@ -121,5 +151,6 @@ def _view(
         status.rows_out,
         status.behind,
         status.batch_ms_p50,
-        status.errors,
+        reason,
+        cure,
     )

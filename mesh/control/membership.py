@@ -11,10 +11,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from mesh.model.cluster import Role
-
 if TYPE_CHECKING:
-    from mesh.control.snapshot import ClusterSnapshot, Seen
+    from mesh.control.snapshot import Seen
     from mesh.model.cluster import NodeRecord
 
 
@@ -38,29 +36,6 @@ def presence(node: Seen[NodeRecord], now_s: float, ttl_s: float, margin_s: float
     return Presence.SUSPECT if age_s < ttl_s + margin_s else Presence.GONE
 
 
-def workers(snapshot: ClusterSnapshot, ttl_s: float, margin_s: float) -> dict[str, Presence]:
-    """Every worker that has left a record, with how sure it is that it is there."""
-    return {
-        node.value.id: presence(node, snapshot.now_s, ttl_s, margin_s)
-        for node in snapshot.nodes
-        if node.value.role is Role.WORKER
-    }
-
-
-def ready_workers(snapshot: ClusterSnapshot, ttl_s: float, margin_s: float) -> tuple[str, ...]:
-    """The workers that can be given something: alive, and their session warm; sorted."""
-    grades = workers(snapshot, ttl_s, margin_s)
-    return tuple(
-        sorted(
-            node.value.id
-            for node in snapshot.nodes
-            if node.value.role is Role.WORKER
-            and node.value.ready
-            and grades[node.value.id] is Presence.ALIVE
-        )
-    )
-
-
 def is_taken(
     node: Seen[NodeRecord] | None, incarnation: str, now_s: float, ttl_s: float, margin_s: float
 ) -> bool:
@@ -70,3 +45,8 @@ def is_taken(
         and node.value.incarnation != incarnation
         and presence(node, now_s, ttl_s, margin_s) is not Presence.GONE
     )
+
+
+def labels(text: str) -> tuple[str, ...]:
+    """The labels of a list like ``gpu=true, zone=a``, each once, in order."""
+    return tuple(sorted({label.strip() for label in text.split(",") if label.strip()}))

@@ -1,61 +1,268 @@
-"""Where instances go: spread, sticky, with the fewest moves.
+"""Where instances go: within labels and capacity, spread, sticky, with the fewest moves.
 
-A pure function from who is there and where everything is now to where everything should be.
+A pure function from who is there and where everything is now to where everything should be.  What
+fits somewhere is placed: where the workers that would do are full, others make room by moving what
+may as well run elsewhere (an augmenting path of a bipartite matching, the shortest).
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 
-def place(
-    instances: Sequence[str],
-    current: Mapping[str, str],
-    ready: Sequence[str],
-    leaving: Collection[str],
-) -> dict[str, str]:
-    """Place ``instances`` on workers.
+class Admits(StrEnum):
+    """What a worker does about instances."""
+
+    #: It takes more.
+    OPEN = "open"
+    #: It keeps what it has.
+    CLOSED = "closed"
+    #: What it has is to go, as far as there is another place for it.
+    EMPTYING = "emptying"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A worker as placement sees it; one that is gone is none."""
+
+    name: str
+    admits: Admits = Admits.OPEN
+    #: Most instances, 0 for any number.
+    capacity: int = 0
+    labels: frozenset[str] = frozenset()
+    takes_receivers: bool = True
+    takes_queries: bool = True
+    #: Why it is not open, as in "w1 {why}".
+    why: str = ""
+    #: Whether an operator could open it.
+    is_barred: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """An instance that should run, with what it asks of its worker."""
+
+    instance: str
+    app: str
+    group: str
+    labels: frozenset[str] = frozenset()
+    is_receiver: bool = False
+
+    def fits(self, host: Host) -> bool:
+        """Whether ``host`` is of the right kind, full or not."""
+        taken = host.takes_receivers if self.is_receiver else host.takes_queries
+        return taken and self.labels <= host.labels
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why an instance has no place, and what would cure it."""
+
+    reason: str
+    cure: str
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where everything should be."""
+
+    #: Instance to worker.
+    where: dict[str, str]
+    #: What has no place.
+    waiting: dict[str, Waiting]
+    #: What stays on a worker that is to be emptied, because no other place is left.
+    stuck: dict[str, Waiting]
+    #: Why what is moved off a worker that is open is moved.
+    moved: dict[str, str]
+
+
+def place(needs: Sequence[Need], current: Mapping[str, str], hosts: Sequence[Host]) -> Placement:
+    """Place ``needs`` on ``hosts``.
 
     Args:
-        instances: all that should run, in a fixed order; those of one group stand together.
-        current: instance to worker, for what is placed now.
-        ready: workers that can be given something.
-        leaving: workers that are gone; what they have must move.
+        needs: all that should run, first come first served.
+        current: instance to worker, for what is placed now; the worker may be gone.
+        hosts: the workers that are there, in a fixed order.
 
     Returns:
-        Instance to worker.  What is on a worker that is neither ready nor gone stays there.  What
-        can't be placed, because nobody is ready, is missing.  Counts on ready workers differ by one
-        at most when nothing on the others could be moved for it.
+        A placement of as many as can be placed.  What is on a worker that is not emptying stays
+        there, except for the fewest moves that make room for others, and those that bring the
+        counts of open workers to within one of each other.  What is on a worker that is emptying
+        stays only where there is no other place for it.  Placing again moves nothing.
     """
-    placed = {i: current[i] for i in instances if i in current and current[i] not in leaving}
-    if not ready:
-        return placed
-    counts = Counter(dict.fromkeys(ready, 0))
-    counts.update(worker for worker in placed.values() if worker in counts)
-
-    for instance in instances:
-        if instance not in placed:
-            worker = min(ready, key=lambda w: (counts[w], _kin(instance, w, placed), w))
-            placed[instance] = worker
-            counts[worker] += 1
-
-    # Level out with the fewest moves: one at a time from the fullest to the emptiest.
-    while True:
-        fullest = max(ready, key=lambda w: (counts[w], w))
-        emptiest = min(ready, key=lambda w: (counts[w], w))
-        if counts[fullest] - counts[emptiest] < 2:
-            return placed
-        mover = next(i for i in reversed(instances) if placed.get(i) == fullest)
-        placed[mover] = emptiest
-        counts[fullest] -= 1
-        counts[emptiest] += 1
+    board = _Board({host.name: host for host in hosts})
+    for need in needs:
+        host = board.hosts.get(current.get(need.instance, ""))
+        if host is None or host.admits is Admits.EMPTYING or not need.fits(host):
+            continue
+        if board.has_room(host):
+            board.put(need, host.name)
+    waiting, stuck = {}, {}
+    for need in needs:
+        if need.instance in board.where or board.seat(need, current):
+            continue
+        host = board.hosts.get(current.get(need.instance, ""))
+        if host is not None and need.fits(host) and host.admits is Admits.EMPTYING:
+            stuck[need.instance] = board.why_not(need)
+            board.put(need, host.name)
+        else:
+            waiting[need.instance] = board.why_not(need)
+    board.level(current)
+    return Placement(board.where, waiting, stuck, board.moved)
 
 
-def _kin(instance: str, worker: str, placed: Mapping[str, str]) -> int:
-    """How many instances of the same group the worker has: copies belong on different workers."""
-    group = instance.rsplit("-", 1)[0]
-    return sum(1 for i, w in placed.items() if w == worker and i.rsplit("-", 1)[0] == group)
+@dataclass
+class _Board:
+    """A placement in the making."""
+
+    hosts: dict[str, Host]
+    where: dict[str, str] = field(default_factory=dict)
+    moved: dict[str, str] = field(default_factory=dict)
+    #: Host to the needs on it, in the order they came.
+    on: dict[str, dict[str, Need]] = field(default_factory=dict)
+    #: (host, app, group) and (host, app) to the number of instances.
+    kin: Counter[tuple[str, ...]] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.on = {name: {} for name in self.hosts}
+        self.open = [host for host in self.hosts.values() if host.admits is Admits.OPEN]
+
+    def has_room(self, host: Host) -> bool:
+        return not host.capacity or len(self.on[host.name]) < host.capacity
+
+    def put(self, need: Need, name: str) -> None:
+        self._count(need, name, 1)
+        self.where[need.instance] = name
+        self.on[name][need.instance] = need
+
+    def move(self, need: Need, name: str) -> None:
+        before = self.where[need.instance]
+        self._count(need, before, -1)
+        del self.on[before][need.instance]
+        self.put(need, name)
+
+    def _count(self, need: Need, name: str, by: int) -> None:
+        self.kin[name, need.app, need.group] += by
+        self.kin[name, need.app] += by
+
+    def seat(self, need: Need, current: Mapping[str, str]) -> bool:
+        """Place ``need``, moving others for it if that must be; False when nothing helps."""
+        fitting = [host for host in self.open if need.fits(host)]
+        free = [host for host in fitting if self.has_room(host)]
+        if free:
+            self.put(need, min(free, key=lambda host: self._rank(need, host)).name)
+            return True
+        # Breadth first, so that the path found is the shortest: who must move to let whom in.
+        came: dict[str, tuple[Need, str] | None] = {host.name: None for host in fitting}
+        ahead = [host.name for host in fitting]
+        for name in ahead:
+            for mover in reversed(self.on[name].values()):
+                for host in self.open:
+                    if host.name in came or not mover.fits(host):
+                        continue
+                    came[host.name] = mover, name
+                    ahead.append(host.name)
+                    if self.has_room(host):
+                        self.put(need, self._make_room(host.name, came, need, current))
+                        return True
+        return False
+
+    def _make_room(
+        self,
+        name: str,
+        came: Mapping[str, tuple[Need, str] | None],
+        need: Need,
+        current: Mapping[str, str],
+    ) -> str:
+        """Move along a path that ends at ``name``; the host at its start, which has room now."""
+        while (step := came[name]) is not None:
+            mover, before = step
+            if current.get(mover.instance) == before:
+                self.moved[mover.instance] = f"{before} is needed for {need.instance}"
+            self.move(mover, name)
+            name = before
+        return name
+
+    def _rank(self, need: Need, host: Host) -> tuple[int, int, int, str]:
+        """Fewest instances first, then fewest of the same group, then of the same app."""
+        return (
+            len(self.on[host.name]),
+            self.kin[host.name, need.app, need.group],
+            self.kin[host.name, need.app],
+            host.name,
+        )
+
+    def level(self, current: Mapping[str, str]) -> None:
+        """Even out the counts of open hosts, one move at a time; each lowers their squares' sum."""
+        while (step := next(self._steps(current), None)) is not None:
+            mover, name = step
+            before = self.where[mover.instance]
+            if current.get(mover.instance) == before:
+                self.moved[mover.instance] = f"{before} has more than its share"
+            self.move(mover, name)
+
+    def _steps(self, current: Mapping[str, str]) -> Iterator[tuple[Need, str]]:
+        """Moves that even out, the best first: from the fullest to the emptiest."""
+        by_count = sorted(self.open, key=lambda host: (len(self.on[host.name]), host.name))
+        for crowded in reversed(by_count):
+            for roomy in by_count:
+                if len(self.on[crowded.name]) - len(self.on[roomy.name]) < 2:
+                    break
+                if not self.has_room(roomy):
+                    continue
+                fit = [n for n in self.on[crowded.name].values() if n.fits(roomy)]
+                if fit:
+                    yield (
+                        max(
+                            enumerate(fit),
+                            key=lambda one: (
+                                self._gain(one[1], crowded.name, roomy.name),
+                                current.get(one[1].instance) != crowded.name,
+                                one[0],
+                            ),
+                        )[1],
+                        roomy.name,
+                    )
+
+    def _gain(self, need: Need, before: str, after: str) -> int:
+        """How many fewer of its own group it would stand beside."""
+        app, group = need.app, need.group
+        return self.kin[before, app, group] - self.kin[after, app, group]
+
+    def why_not(self, need: Need) -> Waiting:
+        """Why ``need`` has no place."""
+        fitting = [host for host in self.hosts.values() if need.fits(host)]
+        if not fitting:
+            return _no_such_worker(need, bool(self.hosts))
+        closed = [host for host in fitting if host.admits is not Admits.OPEN]
+        full = [host for host in fitting if host.admits is Admits.OPEN]
+        says = [f"{host.name} has no room ({host.capacity} taken)" for host in full]
+        says += [f"{host.name} {host.why}" for host in closed]
+        barred = [host.name for host in closed if host.is_barred]
+        cures = [f"'mesh uncordon {name}'" for name in barred]
+        if full:
+            cures.append("start another worker, or raise worker.capacity")
+        elif not barred:
+            cures.append("wait for it, or start another worker")
+        return Waiting("; ".join(says), "; or ".join(cures))
+
+
+def _no_such_worker(need: Need, any_worker: bool) -> Waiting:
+    if not any_worker:
+        return Waiting("no worker is there", "start one with 'mesh worker'")
+    if need.labels:
+        wanted = ",".join(sorted(need.labels))
+        return Waiting(
+            f"no worker has {wanted}"
+            + (" and takes groups with sources of their own" if need.is_receiver else ""),
+            f"start a worker with worker.labels '{wanted}', or change the app's @dist(node)",
+        )
+    kind = "takes_receivers" if need.is_receiver else "takes_queries"
+    what = "groups with sources of their own" if need.is_receiver else "groups without sources"
+    return Waiting(f"no worker takes {what}", f"start a worker with worker.{kind} true")

@@ -2,25 +2,34 @@
 
 Called again after each change of the snapshot; an action that isn't performed, or whose write lost
 its race, is simply asked for again.
+
+An instance moves in three steps, each a write or a report, so that a new leader goes on where the
+last one ended: the leader withdraws it, its worker stops it and says so, the leader places it.  It
+is placed at once when its worker is gone.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mesh.control.actions import Action, ForgetNode, Place, RemoveApp, Withdraw
-from mesh.control.membership import Presence, presence, ready_workers, workers
-from mesh.control.placement import place
+from mesh.control.actions import Action, Discard, ForgetNode, Place, RemoveApp, Withdraw
+from mesh.control.membership import Presence, presence
+from mesh.control.survey import survey
 from mesh.model.cluster import Assignment, InstanceState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mesh.control.snapshot import ClusterSnapshot
-    from mesh.model.app import GroupSpec
-    from mesh.model.cluster import AppRecord
+    from mesh.control.survey import Survey, Wanted
     from mesh.settings import Settings
 
 #: A node's record is kept this long after it is gone, for people who look.
 FORGET_AFTER_S = 60.0
+#: A move that is not done after this long does not hold up others any more.
+MOVE_S = 30.0
 
 
 def decide(snapshot: ClusterSnapshot, settings: Settings) -> list[Action]:
@@ -30,112 +39,149 @@ def decide(snapshot: ClusterSnapshot, settings: Settings) -> list[Action]:
         snapshot: the view of the manager that holds the lease.
         settings: times and limits.
     """
-    ttl_s, margin_s = settings.worker.ttl_s, settings.worker.margin_s
-    grades = workers(snapshot, ttl_s, margin_s)
-    ready = ready_workers(snapshot, ttl_s, margin_s)
-    current = {a.value.instance: a.value for a in snapshot.assignments}
-    wanted = _wanted(snapshot)
-    # Reports count too: what an app that is being undeployed ran has no assignment any more.
-    named = {a.worker for a in current.values()} | {s.value.worker for s in snapshot.statuses}
-    gone = {worker for worker in named if grades.get(worker, Presence.GONE) is Presence.GONE}
-
-    actions: list[Action] = []
-    actions.extend(
-        Withdraw(name, f"app {assignment.app} no longer wants it")
-        for name, assignment in current.items()
-        if name not in wanted or wanted[name][0].incarnation != assignment.app_incarnation
-    )
-
-    placed = {
-        name: a.worker
-        for name, a in current.items()
-        if name in wanted and wanted[name][0].incarnation == a.app_incarnation
-    }
-    enough = len(ready) >= settings.manager.min_workers
-    # What ran already goes on with fewer workers; only what is new waits for enough of them.
-    placeable = tuple(name for name in wanted if enough or name in placed)
-    target = place(placeable, placed, ready, gone)
-    actions.extend(
-        _place(snapshot, name, worker, wanted[name], current.get(name), gone)
-        for name, worker in target.items()
-        if placed.get(name) != worker
-    )
-
-    actions.extend(
+    assert snapshot.lease is not None, "only a leader decides"
+    found = survey(snapshot, settings)
+    actions: list[Action] = [*_unwanted(found, snapshot.lease.revision)]
+    actions += _moves(found, snapshot, settings)
+    actions += (
         RemoveApp(app.value, app.revision, "undeployed")
         for app in snapshot.apps
-        if app.value.deleting and _has_stopped(snapshot, app.value, gone)
+        if app.value.deleting
+        and not any(a.app == app.value.spec.name for a in found.assignments.values())
     )
-    for node in snapshot.nodes:
-        grade = presence(node, snapshot.now_s, ttl_s, margin_s + FORGET_AFTER_S)
-        if grade is Presence.GONE:
-            actions.append(ForgetNode(node.value.role, node.value.id, "gone for long"))
+    kept_s = settings.worker.margin_s + FORGET_AFTER_S
+    actions += (
+        ForgetNode(node.value.role, node.value.id, "gone for long")
+        for node in snapshot.nodes
+        if presence(node, snapshot.now_s, settings.worker.ttl_s, kept_s) is Presence.GONE
+    )
     return actions
 
 
 def next_deadline_s(snapshot: ClusterSnapshot, settings: Settings) -> float:
     """When the passing of time alone may change the decision, on the observer's clock."""
     worker = settings.worker
-    ages = (worker.ttl_s, worker.ttl_s + worker.margin_s)
-    ends = (node.seen_at_s + age for node in snapshot.nodes for age in ages)
+    ages = (
+        worker.ttl_s,
+        worker.ttl_s + worker.margin_s,
+        worker.ttl_s + worker.margin_s + FORGET_AFTER_S,
+    )
+    ends = [node.seen_at_s + age for node in snapshot.nodes for age in ages]
+    ends += (assignment.seen_at_s + MOVE_S for assignment in snapshot.assignments)
     return min((end for end in ends if end > snapshot.now_s), default=snapshot.now_s + 60.0)
 
 
-def _wanted(snapshot: ClusterSnapshot) -> dict[str, tuple[AppRecord, GroupSpec, int]]:
-    """Every instance that should run, apps in the order they were deployed."""
-    apps = sorted(snapshot.apps, key=lambda a: (a.value.deployed_at_ms, a.value.spec.name))
-    return {
-        instance: (app.value, group, index)
-        for app in apps
-        if not app.value.deleting
-        for group in app.value.spec.groups
-        for index, instance in enumerate(group.instances, 1)
-    }
+def _unwanted(found: Survey, lease_revision: int) -> Iterator[Action]:
+    """What nobody wants is stopped first and deleted then."""
+    for name, assignment in found.assignments.items():
+        if found.is_ours(assignment):
+            continue
+        cause = f"app {assignment.app} no longer wants it"
+        if found.is_over(assignment):
+            yield Discard(name, cause)
+        elif not assignment.stop:
+            yield _withdraw(assignment, None, lease_revision, cause)
+
+
+def _moves(found: Survey, snapshot: ClusterSnapshot, settings: Settings) -> Iterator[Action]:
+    """What is to be placed is placed, what is in the wrong place is withdrawn."""
+    assert snapshot.lease is not None, "only a leader decides"
+    lease_revision = snapshot.lease.revision
+    capacity = {host.name: host.capacity for host in found.hosts}
+    busy = Counter(a.worker for a in found.assignments.values() if not found.is_over(a))
+    free_moves = settings.manager.moves_at_once - _moving(found, snapshot)
+    for name, wanted in found.wanted.items():
+        before = found.assignments.get(name)
+        target = found.placement.where.get(name)
+        if target is None:
+            continue
+        # Who is on the way out still has its seat.
+        has_room = not capacity[target] or busy[target] < capacity[target]
+        if before is None or found.is_over(before):
+            if has_room:
+                busy[target] += 1
+                yield _place(found, wanted, target, before, lease_revision)
+        elif not before.stop and target != before.worker and found.is_ours(before):
+            node = found.nodes[before.worker]
+            if node.leaving or (has_room and free_moves > 0):
+                free_moves -= 1
+                yield _withdraw(before, target, lease_revision, _why_moved(found, before))
+
+
+def _moving(found: Survey, snapshot: ClusterSnapshot) -> int:
+    """How many instances are on their way, and not for too long."""
+    settled = (InstanceState.RUNNING, InstanceState.RETRYING)
+    count = 0
+    for seen in snapshot.assignments:
+        assignment = seen.value
+        if snapshot.now_s - seen.seen_at_s >= MOVE_S:
+            continue
+        status = found.statuses.get(assignment.instance)
+        runs = (
+            not assignment.stop
+            and status is not None
+            and status.epoch == assignment.epoch
+            and status.state in settled
+        )
+        count += not runs
+    return count
+
+
+def _withdraw(before: Assignment, target: str | None, lease_revision: int, cause: str) -> Withdraw:
+    # An epoch of its own: a report of STOPPED from before it was asked for must not count.
+    after = replace(
+        before,
+        stop=True,
+        next_worker=target,
+        epoch=max(lease_revision, before.epoch + 1),
+        lease_revision=lease_revision,
+        cause=cause,
+    )
+    return Withdraw(after, cause)
 
 
 def _place(
-    snapshot: ClusterSnapshot,
-    instance: str,
-    worker: str,
-    wanted: tuple[AppRecord, GroupSpec, int],
-    before: Assignment | None,
-    gone: set[str],
+    found: Survey, wanted: Wanted, worker: str, before: Assignment | None, lease_revision: int
 ) -> Place:
-    assert snapshot.lease is not None, "only a leader places"
-    app, group, index = wanted
-    # An epoch is above every earlier one, also of a placement that was withdrawn since: revisions
-    # of the lease only grow.
-    epoch = max(snapshot.lease.revision, before.epoch + 1 if before is not None else 0)
-    if before is None:
-        cause = "deployed"
-    elif before.worker in gone:
-        cause = f"worker {before.worker} is gone"
-    else:
-        cause = f"worker {before.worker} has more than its share"
+    instance = wanted.group.instances[wanted.index - 1]
+    # An epoch is above every earlier one, also of a placement that was deleted since: revisions of
+    # the lease only grow, and what ran has reported.
+    epoch = max(lease_revision, before.epoch + 1 if before is not None else 0)
+    status = found.statuses.get(instance)
+    if status is not None:
+        epoch = max(epoch, status.epoch + 1)
+    cause = _why_placed(found, before, worker)
     return Place(
         Assignment(
             instance=instance,
-            app=app.spec.name,
-            group=group.name,
-            index=index,
-            app_incarnation=app.incarnation,
+            app=wanted.app.spec.name,
+            group=wanted.group.name,
+            index=wanted.index,
+            app_incarnation=wanted.app.incarnation,
             worker=worker,
             epoch=epoch,
-            lease_revision=snapshot.lease.revision,
+            lease_revision=lease_revision,
+            worker_incarnation=found.nodes[worker].incarnation,
+            cause=cause,
         ),
         cause,
     )
 
 
-def _has_stopped(snapshot: ClusterSnapshot, app: AppRecord, gone: set[str]) -> bool:
-    """Whether no instance of the app is assigned, or reported as anything but stopped."""
-    name = app.spec.name
-    if any(a.value.app == name for a in snapshot.assignments):
-        return False
-    return all(
-        s.value.state is InstanceState.STOPPED
-        or s.value.worker in gone
-        or not any(n.value.id == s.value.worker for n in snapshot.nodes)
-        for s in snapshot.statuses
-        if s.value.app == name
-    )
+def _why_placed(found: Survey, before: Assignment | None, worker: str) -> str:
+    if before is None or not found.is_ours(before):
+        return "deployed"
+    node = found.nodes.get(before.worker)
+    if node is None:
+        return f"worker {before.worker} is gone"
+    if before.worker_incarnation not in ("", node.incarnation):
+        return f"worker {before.worker} was started anew"
+    return f"{before.worker} has stopped it: {before.cause}"
+
+
+def _why_moved(found: Survey, before: Assignment) -> str:
+    cause = found.placement.moved.get(before.instance)
+    if cause is not None:
+        return f"worker {cause}"
+    why = next((host.why for host in found.hosts if host.name == before.worker), "")
+    return f"worker {before.worker} {why}".strip() if why else f"no longer fits {before.worker}"

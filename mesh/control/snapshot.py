@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from mesh.model.cluster import AppRecord, Assignment, InstanceStatus, LeaseRecord, NodeRecord
+from mesh.model.cluster import (
+    AppRecord,
+    Assignment,
+    InstanceStatus,
+    LeaseRecord,
+    NodeOrder,
+    NodeRecord,
+)
 
 T = TypeVar("T")
 
@@ -33,6 +40,7 @@ class ClusterSnapshot:
     apps: tuple[Seen[AppRecord], ...] = ()
     assignments: tuple[Seen[Assignment], ...] = ()
     statuses: tuple[Seen[InstanceStatus], ...] = ()
+    orders: tuple[Seen[NodeOrder], ...] = ()
 
     def app(self, name: str) -> Seen[AppRecord] | None:
         """The desired state of one app."""

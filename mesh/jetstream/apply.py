@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mesh.control.actions import Action, ForgetNode, Place, RemoveApp, Withdraw
+from mesh.control.actions import Action, Discard, ForgetNode, Place, RemoveApp, Withdraw
 from mesh.jetstream import channels, kv, snapshots
 from mesh.logs import fields
 from mesh.model import codec, names
@@ -39,11 +39,19 @@ async def apply(action: Action, client: Client, view: ClusterView, lease_revisio
                     cause=cause,
                 ),
             )
-        case Withdraw(instance, cause):
+        case Withdraw(assignment, cause):
+            key = names.assignment_key(assignment.instance)
+            revision = await kv.write_as_leader(js, key, codec.encode(assignment), lease_revision)
+            view.took_write(names.CONTROL_BUCKET, key, assignment, revision)
+            log.info(
+                "instance withdrawn",
+                extra=fields(instance=assignment.instance, worker=assignment.worker, cause=cause),
+            )
+        case Discard(instance, cause):
             key = names.assignment_key(instance)
             revision = await kv.write_as_leader(js, key, None, lease_revision)
             view.took_write(names.CONTROL_BUCKET, key, None, revision)
-            log.info("instance withdrawn", extra=fields(instance=instance, cause=cause))
+            log.info("assignment deleted", extra=fields(instance=instance, cause=cause))
         case ForgetNode(role, node, cause):
             key = names.node_key(role, node)
             revision = await kv.write_as_leader(js, key, None, lease_revision)

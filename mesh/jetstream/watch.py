@@ -18,7 +18,14 @@ from mesh.jetstream.connection import UNREACHABLE
 from mesh.jetstream.kv import OPERATION
 from mesh.logs import fields
 from mesh.model import codec, names
-from mesh.model.cluster import AppRecord, Assignment, InstanceStatus, LeaseRecord, NodeRecord
+from mesh.model.cluster import (
+    AppRecord,
+    Assignment,
+    InstanceStatus,
+    LeaseRecord,
+    NodeOrder,
+    NodeRecord,
+)
 from mesh.signals import end
 
 if TYPE_CHECKING:
@@ -35,6 +42,7 @@ _KINDS: Final[tuple[tuple[str, str, type[Any]], ...]] = (
     (names.CONTROL_BUCKET, "node.", NodeRecord),
     (names.CONTROL_BUCKET, "assignment.", Assignment),
     (names.APPS_BUCKET, "app.", AppRecord),
+    (names.APPS_BUCKET, "node.", NodeOrder),
     (names.STATUS_BUCKET, "instance.", InstanceStatus),
 )
 #: A manager's own heartbeats come by several times in this; longer silence means that nobody
@@ -86,6 +94,7 @@ class ClusterView:
             apps=all_of(AppRecord),
             assignments=all_of(Assignment),
             statuses=all_of(InstanceStatus),
+            orders=all_of(NodeOrder),
         )
 
     def revision(self, bucket: str, key: str) -> int:

@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from mesh import machine
 from mesh.clock import SystemClock
 from mesh.control import election, membership, reconcile
 from mesh.jetstream import apply, channels, kv
@@ -57,11 +58,19 @@ class Manager:
     async def beat(self) -> None:
         """Renew this manager's record, for ever."""
         js = self.client.jetstream()
+        load = machine.Load()
         number = 0
         while True:
             number += 1
             record = NodeRecord(
-                self.id, Role.MANAGER, self.incarnation, self.address, number, os.getpid(), True
+                id=self.id,
+                role=Role.MANAGER,
+                incarnation=self.incarnation,
+                address=self.address,
+                beat=number,
+                pid=os.getpid(),
+                ready=True,
+                metrics=load.measure(self.clock.monotonic_s()),
             )
             key = names.node_key(Role.MANAGER, self.id)
             try:

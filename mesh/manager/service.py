@@ -13,8 +13,10 @@ import orjson
 from nats.errors import Error as NatsError
 from nats.js.errors import NotFoundError
 
+from mesh.control.hosts import hosts
 from mesh.control.lifecycle import AppState, AppStatus, app_status
-from mesh.control.membership import presence, ready_workers
+from mesh.control.membership import presence
+from mesh.control.survey import survey
 from mesh.errors import MeshError
 from mesh.jetstream import channels, kv
 from mesh.model import codec, names
@@ -57,6 +59,17 @@ class NodeView:
     instances: int
     cpu_percent: float
     memory_bytes: int
+    process_cpu_percent: float = 0.0
+    memory_percent: float = 0.0
+    load_1m: float = 0.0
+    #: Of a worker: whether it takes more, and why not.
+    admits: str = ""
+    why: str = ""
+    #: Most instances, 0 for any number.
+    capacity: int = 0
+    labels: tuple[str, ...] = ()
+    takes_receivers: bool = True
+    takes_queries: bool = True
 
 
 class ManagerService:
@@ -124,8 +137,9 @@ class ManagerService:
     async def apps(self) -> list[AppStatus]:
         """All apps with their states, by name."""
         snapshot = self._view.snapshot()
-        found = sorted(a.value.spec.name for a in snapshot.apps)
-        return [await self.status(name) for name in found]
+        found = survey(snapshot, self._settings)
+        records = sorted((a.value for a in snapshot.apps), key=lambda record: record.spec.name)
+        return [app_status(found, record) for record in records]
 
     async def app(self, app: str) -> AppSpec:
         """What was deployed; MESH-A404 when nothing was."""
@@ -133,10 +147,8 @@ class ManagerService:
 
     async def status(self, app: str) -> AppStatus:
         """The app's state, its reason and its instances; MESH-A404."""
-        snapshot = self._view.snapshot()
-        worker, manager = self._settings.worker, self._settings.manager
-        ready = ready_workers(snapshot, worker.ttl_s, worker.margin_s)
-        return app_status(snapshot, self._get(app).value, len(ready), manager.min_workers)
+        record = self._get(app).value
+        return app_status(survey(self._view.snapshot(), self._settings), record)
 
     async def wait_running(self, app: str, timeout_s: float) -> AppStatus:
         """The status as soon as the app runs, or after ``timeout_s``."""
@@ -155,6 +167,7 @@ class ManagerService:
         worker = self._settings.worker
         holder = snapshot.lease.value.holder if snapshot.lease and snapshot.lease.value else None
         seen = sorted(snapshot.nodes, key=lambda n: (n.value.role, n.value.id))
+        workers = {host.name: host for host in hosts(snapshot, self._settings)}
         return [
             NodeView(
                 id=node.value.id,
@@ -167,8 +180,18 @@ class ManagerService:
                 instances=sum(a.value.worker == node.value.id for a in snapshot.assignments),
                 cpu_percent=node.value.metrics.cpu_percent,
                 memory_bytes=node.value.metrics.memory_bytes,
+                process_cpu_percent=node.value.metrics.process_cpu_percent,
+                memory_percent=node.value.metrics.memory_percent,
+                load_1m=node.value.metrics.load_1m,
+                admits=host.admits.value if host is not None else "",
+                why=host.why if host is not None else "",
+                capacity=node.value.capacity,
+                labels=node.value.labels,
+                takes_receivers=node.value.takes_receivers,
+                takes_queries=node.value.takes_queries,
             )
             for node in seen
+            for host in [workers.get(node.value.id) if node.value.role == "worker" else None]
         ]
 
     async def errors(self, app: str, limit: int) -> list[dict[str, Any]]:

@@ -2,8 +2,8 @@
 
 Each is one key-value entry, JSON by ``mesh.model.codec``.  Who writes what: a node its own
 ``NodeRecord``, the leader ``Assignment`` (fenced by the lease's revision), any manager
-``AppRecord`` (guarded by the key's own revision), a worker the ``InstanceStatus`` of what it was
-assigned.
+``AppRecord`` and ``NodeOrder`` (guarded by the key's own revision), a worker the
+``InstanceStatus`` of what it was assigned.
 """
 
 from __future__ import annotations
@@ -34,8 +34,14 @@ class LeaseRecord:
 class NodeMetrics:
     """A node's load, as the operating system tells it."""
 
+    #: Of the whole machine, 100 when every core is busy.
     cpu_percent: float = 0.0
+    #: Of the node's own processes, children among them: 100 is one core.
+    process_cpu_percent: float = 0.0
+    #: Of the node's own processes.
     memory_bytes: int = 0
+    #: Of the whole machine.
+    memory_percent: float = 0.0
     load_1m: float = 0.0
 
 
@@ -55,6 +61,43 @@ class NodeRecord:
     #: A worker is ready when its Spark session is warm.
     ready: bool = False
     metrics: NodeMetrics = field(default_factory=NodeMetrics)
+    #: How long its session has been starting, seconds by its own clock; 0 when it is ready.
+    starting_s: float = 0.0
+    #: Set when it was told to end: it waits a while for its instances to be moved away.
+    leaving: bool = False
+    #: ``key=value`` each, for groups that ask for them.
+    labels: tuple[str, ...] = ()
+    #: Most instances that it takes, 0 for any number.
+    capacity: int = 0
+    #: Whether it takes groups with user-given sources, and whether it takes all others.
+    takes_receivers: bool = True
+    takes_queries: bool = True
+    #: Names the machine and its table of processes, and with ``pid`` and the start of the process
+    #: tells whether it is still there; empty when that can't be told.
+    machine: str = ""
+    #: In the machine's own ticks.
+    process_started: int = 0
+
+
+class Admission(StrEnum):
+    """What an operator lets a worker have."""
+
+    OPEN = "open"
+    #: It keeps what it has and gets nothing new.
+    CORDONED = "cordoned"
+    #: Everything is to be moved away.
+    DRAINING = "draining"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOrder:
+    """What an operator asked for a worker; without one it is open."""
+
+    node: str
+    admission: Admission
+    by: str = ""
+    #: When it was asked for, milliseconds since 1970.
+    at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +117,7 @@ class AppRecord:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """An instance's place."""
+    """An instance's place; with ``stop``, the place that it is to leave."""
 
     instance: str
     app: str
@@ -84,10 +127,19 @@ class Assignment:
     index: int
     app_incarnation: str
     worker: str
-    #: Grows by one each time the instance is placed; a writer with an older one is stale.
+    #: Grows each time the instance is placed or withdrawn; a writer with an older one is stale.
     epoch: int
     #: The lease revision that the deciding leader held.
     lease_revision: int
+    #: The process that it is meant for; one that starts later under the same name runs nothing of
+    #: it until it is placed anew.  Empty means any.
+    worker_incarnation: str = ""
+    #: The worker is to stop it, and to report ``STOPPED`` in this epoch when it has.
+    stop: bool = False
+    #: Where it goes once it has stopped; None when nobody wants it any more, or it isn't known.
+    next_worker: str | None = None
+    #: Why the leader wrote this.
+    cause: str = ""
 
 
 class InstanceState(StrEnum):

@@ -84,6 +84,11 @@ def node_key(role: str, node: str) -> str:
     return f"node.{role}.{node}"
 
 
+def order_key(node: str) -> str:
+    """Key in the apps bucket with what an operator asked for a worker; written by any manager."""
+    return f"node.{node}"
+
+
 def assignment_key(instance: str) -> str:
     """Key in the control bucket that places an instance; written by the leader only."""
     return f"assignment.{instance}"

@@ -19,10 +19,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
+from mesh import machine
 from mesh.clock import SystemClock
-from mesh.control import membership
+from mesh.control import duties, membership
 from mesh.errors import MeshError
 from mesh.jetstream import channels, kv
 from mesh.jetstream.connection import UNREACHABLE, close, connect
@@ -33,7 +32,6 @@ from mesh.model.cluster import (
     Assignment,
     InstanceState,
     InstanceStatus,
-    NodeMetrics,
     NodeRecord,
     Role,
 )
@@ -48,7 +46,6 @@ if TYPE_CHECKING:
 
     from mesh.clock import Clock
     from mesh.control.snapshot import Seen
-    from mesh.model.app import GroupSpec
     from mesh.settings import Settings
     from mesh.worker.protocol import Reply
 
@@ -71,6 +68,11 @@ class Agent:
     #: What the session was told to stop, and has not said that it has.
     _stopping: set[str] = field(default_factory=set)
     _ready: bool = False
+    #: Since when the session is not ready, seconds.
+    _unready_s: float = 0.0
+    #: Set when this worker is to end.
+    _leaving: bool = False
+    _load: machine.Load = field(default_factory=machine.Load)
     #: When a heartbeat was last sent that the server took, seconds.
     _renewed_s: float = 0.0
     _revision: int = 0
@@ -84,11 +86,13 @@ class Agent:
             MeshError: MESH-C110 when another process of this name beats.
         """
         worker = self.settings.worker
+        self._unready_s = self.clock.monotonic_s()
         first = self._record()
         while True:
             record, version = self._record(), self.view.version
             now_s = self.clock.monotonic_s()
-            if not membership.is_taken(
+            ended = record is not None and machine.has_ended(record.value)
+            if ended or not membership.is_taken(
                 record, self.incarnation, now_s, worker.ttl_s, worker.margin_s
             ):
                 self._revision = self.view.revision(names.CONTROL_BUCKET, self._key)
@@ -106,7 +110,6 @@ class Agent:
     async def beat(self) -> None:
         """Renew this worker's record for ever, and stop everything when that fails for a term."""
         ttl_s = self.settings.worker.ttl_s
-        process = psutil.Process()
         self._renewed_s = self.clock.monotonic_s()
         while True:
             sent_s = self.clock.monotonic_s()
@@ -114,7 +117,7 @@ class Agent:
                 # An attempt must not outlast the term, or the instances would stop too late.
                 left_s = self._renewed_s + ttl_s - sent_s
                 async with asyncio.timeout(min(left_s, ttl_s / 2) if left_s > 0 else ttl_s / 2):
-                    await self._renew(process)
+                    await self._renew()
                 self._renewed_s = sent_s
             except kv.RevisionConflict:
                 await self._after_conflict()
@@ -132,8 +135,7 @@ class Agent:
         """Make the session run what is assigned, for ever."""
         while True:
             version = self.view.version
-            if self._ready and self._is_member:
-                await self._reconcile()
+            await self._reconcile()
             await self.view.changed(version, self.settings.worker.ttl_s)
 
     async def listen(self) -> None:
@@ -142,7 +144,7 @@ class Agent:
             async for reply in self.session.replies():
                 await self._take(reply)
             log.warning("session ended, starting another", extra=fields(worker=self.id))
-            self._ready = False
+            self._ready, self._unready_s = False, self.clock.monotonic_s()
             self._stopping.clear()
             lost, self._running = self._running, {}
             for assignment in lost.values():
@@ -179,21 +181,26 @@ class Agent:
             (n for n in nodes if n.value.role is Role.WORKER and n.value.id == self.id), None
         )
 
-    async def _renew(self, process: psutil.Process) -> None:
+    async def _renew(self) -> None:
         self._beats += 1
+        worker = self.settings.worker
         record = NodeRecord(
-            self.id,
-            Role.WORKER,
-            self.incarnation,
-            "",
-            self._beats,
-            os.getpid(),
-            self._ready,
-            NodeMetrics(
-                cpu_percent=psutil.cpu_percent(),
-                memory_bytes=process.memory_info().rss + self.session.memory_bytes(),
-                load_1m=os.getloadavg()[0],
-            ),
+            id=self.id,
+            role=Role.WORKER,
+            incarnation=self.incarnation,
+            address="",
+            beat=self._beats,
+            pid=os.getpid(),
+            ready=self._ready,
+            metrics=self._load.measure(self.clock.monotonic_s(), self.session.pid),
+            starting_s=0.0 if self._ready else self.clock.monotonic_s() - self._unready_s,
+            leaving=self._leaving,
+            labels=membership.labels(worker.labels),
+            capacity=worker.capacity,
+            takes_receivers=worker.takes_receivers,
+            takes_queries=worker.takes_queries,
+            machine=machine.name(),
+            process_started=machine.started(os.getpid()),
         )
         self._revision = await kv.write(
             self.client.jetstream(),
@@ -233,40 +240,34 @@ class Agent:
         return message.seq or 0, record
 
     async def _reconcile(self) -> None:
-        snapshot = self.view.snapshot()
-        mine = {
-            a.value.instance: a.value for a in snapshot.assignments if a.value.worker == self.id
-        }
-        for name, assignment in list(self._running.items()):
-            wanted = mine.get(name)
-            if wanted is None:
-                await self.session.send(StopInstance(name, assignment.epoch))
-                self._stopping.add(name)
-                del self._running[name]
-        for name, assignment in mine.items():
-            known = self._running.get(name)
-            if known is not None and known.epoch >= assignment.epoch:
-                continue
-            app = snapshot.app(assignment.app)
-            if app is None or app.value.incarnation != assignment.app_incarnation:
-                # The desired state comes by another watch, and may be a moment behind.
-                continue
-            group: GroupSpec | None = app.value.spec.group(assignment.group)
-            assert group is not None, "the leader places groups of the app"
-            self._running[name] = assignment
-            await self.session.send(StartInstance(assignment, group))
-        # What an earlier session ran, and nobody wants any more, will not be reported by this one.
-        for seen in snapshot.statuses:
-            status = seen.value
-            is_left = status.worker == self.id and status.state is not InstanceState.STOPPED
-            if is_left and status.instance not in mine.keys() | self._stopping:
-                await self._report(replace(status, state=InstanceState.STOPPED))
+        wanted = duties.decide(
+            self.view.snapshot(),
+            self.id,
+            self.incarnation,
+            self._running,
+            self._stopping,
+            may_start=self._ready and self._is_member,
+            at_ms=self.clock.wall_ms(),
+        )
+        for duty in list(wanted):
+            match duty:
+                case duties.Stop(assignment):
+                    await self._stop(assignment)
+                case duties.Start(assignment, group):
+                    self._running[assignment.instance] = assignment
+                    await self.session.send(StartInstance(assignment, group))
+                case duties.Tell(status):
+                    await self._report(status)
+
+    async def _stop(self, assignment: Assignment) -> None:
+        # Before the session can answer, or the answer would be forgotten.
+        self._stopping.add(assignment.instance)
+        self._running.pop(assignment.instance, None)
+        await self.session.send(StopInstance(assignment.instance, assignment.epoch))
 
     async def _stop_all(self) -> None:
-        for name, assignment in self._running.items():
-            await self.session.send(StopInstance(name, assignment.epoch))
-            self._stopping.add(name)
-        self._running.clear()
+        for assignment in list(self._running.values()):
+            await self._stop(assignment)
 
     async def _take(self, reply: Reply) -> None:
         match reply:
@@ -277,8 +278,7 @@ class Agent:
                 )
                 self._ready = True
                 self._beat_now.set()
-                if self._is_member:
-                    await self._reconcile()
+                await self._reconcile()
             case Report(status):
                 if status.state is InstanceState.STOPPED:
                     self._stopping.discard(status.instance)

@@ -1,0 +1,108 @@
+"""What a worker does about its assignments, decided from its view and what its session runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from mesh.control.snapshot import ClusterSnapshot
+    from mesh.model.app import GroupSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Have the session run this; an older epoch of it is stopped first."""
+
+    assignment: Assignment
+    group: GroupSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Have the session stop this."""
+
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Report what the session can't: that something which it doesn't run has stopped."""
+
+    status: InstanceStatus
+
+
+Duty = Start | Stop | Tell
+
+
+def decide(
+    snapshot: ClusterSnapshot,
+    me: str,
+    incarnation: str,
+    running: Mapping[str, Assignment],
+    stopping: Collection[str],
+    *,
+    may_start: bool,
+    at_ms: int,
+) -> Iterator[Duty]:
+    """What worker ``me`` does now.
+
+    Args:
+        snapshot: its view.
+        me: its name.
+        incarnation: of its process.
+        running: what the session was told to run and not to stop, by instance.
+        stopping: what the session was told to stop and has not said that it has.
+        may_start: whether the session is warm and the worker's term is not over.
+        at_ms: the worker's wall clock, for reports.
+    """
+    mine = {
+        a.value.instance: a.value
+        for a in snapshot.assignments
+        if a.value.worker == me and a.value.worker_incarnation in ("", incarnation)
+    }
+    for name, assignment in running.items():
+        told = mine.get(name)
+        if told is None or told.stop:
+            yield Stop(assignment)
+    statuses = {s.value.instance: s.value for s in snapshot.statuses}
+    for name, told in mine.items():
+        known = running.get(name)
+        if told.stop:
+            if known is None and name not in stopping and not _has_told(statuses.get(name), told):
+                yield Tell(_stopped(told, at_ms))
+        elif may_start and (known is None or known.epoch < told.epoch):
+            app = snapshot.app(told.app)
+            # The desired state comes by another watch, and may be a moment behind.
+            if app is not None and app.value.incarnation == told.app_incarnation:
+                group = app.value.spec.group(told.group)
+                assert group is not None, "the leader places groups of the app"
+                yield Start(told, group)
+    # What an earlier session ran, and nobody wants any more, will not be reported by this one.
+    for name, status in statuses.items():
+        is_left = status.worker == me and status.state is not InstanceState.STOPPED
+        if is_left and name not in mine and name not in running and name not in stopping:
+            yield Tell(replace(status, state=InstanceState.STOPPED, at_ms=at_ms))
+
+
+def _has_told(status: InstanceStatus | None, told: Assignment) -> bool:
+    return (
+        status is not None
+        and status.epoch >= told.epoch
+        and (status.state is InstanceState.STOPPED or status.epoch > told.epoch)
+    )
+
+
+def _stopped(told: Assignment, at_ms: int) -> InstanceStatus:
+    return InstanceStatus(
+        instance=told.instance,
+        app=told.app,
+        worker=told.worker,
+        epoch=told.epoch,
+        state=InstanceState.STOPPED,
+        at_ms=at_ms,
+    )

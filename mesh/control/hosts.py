@@ -1,0 +1,77 @@
+"""The workers as placement sees them: who is there, and what each admits.
+
+Derived from heartbeats and from what operators asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mesh.control.membership import Presence, presence
+from mesh.control.placement import Admits, Host
+from mesh.model.cluster import Admission, Role
+
+if TYPE_CHECKING:
+    from mesh.control.snapshot import ClusterSnapshot, Seen
+    from mesh.model.cluster import NodeOrder, NodeRecord
+    from mesh.settings import Settings
+
+
+def hosts(snapshot: ClusterSnapshot, settings: Settings) -> tuple[Host, ...]:
+    """Every worker that is not gone, by name."""
+    orders = {order.value.node: order.value for order in snapshot.orders}
+    found = []
+    for node in snapshot.nodes:
+        if node.value.role is not Role.WORKER:
+            continue
+        ttl_s, margin_s = settings.worker.ttl_s, settings.worker.margin_s
+        grade = presence(node, snapshot.now_s, ttl_s, margin_s)
+        if grade is not Presence.GONE:
+            found.append(_host(node, grade, orders.get(node.value.id), settings.manager.hold_s))
+    return tuple(sorted(found, key=lambda host: host.name))
+
+
+def ready(found: tuple[Host, ...]) -> int:
+    """How many workers could run something now, cordoned ones not counted."""
+    return sum(host.admits is Admits.OPEN for host in found)
+
+
+def _host(node: Seen[NodeRecord], grade: Presence, order: NodeOrder | None, hold_s: float) -> Host:
+    admits, why = _admits(node.value, grade, order, hold_s)
+    return Host(
+        name=node.value.id,
+        admits=admits,
+        capacity=node.value.capacity,
+        labels=frozenset(node.value.labels),
+        takes_receivers=node.value.takes_receivers,
+        takes_queries=node.value.takes_queries,
+        why=why,
+        is_barred=order is not None and order.admission is not Admission.OPEN,
+    )
+
+
+def _admits(
+    record: NodeRecord, grade: Presence, order: NodeOrder | None, hold_s: float
+) -> tuple[Admits, str]:
+    """What a worker admits; the first row that holds counts.
+
+    The table of docs/control-plane.md, "What a worker admits".
+    """
+    admission = order.admission if order is not None else Admission.OPEN
+    if record.leaving:
+        return Admits.EMPTYING, "is ending"
+    if admission is Admission.DRAINING:
+        return Admits.EMPTYING, f"is drained{_by(order)}"
+    if not record.ready and record.starting_s >= hold_s:
+        return Admits.EMPTYING, f"has not started its session in {hold_s:g} s"
+    if grade is Presence.SUSPECT:
+        return Admits.CLOSED, "is silent"
+    if admission is Admission.CORDONED:
+        return Admits.CLOSED, f"is cordoned{_by(order)}"
+    if not record.ready:
+        return Admits.CLOSED, "is starting its session"
+    return Admits.OPEN, ""
+
+
+def _by(order: NodeOrder | None) -> str:
+    return f" by {order.by}" if order is not None and order.by else ""

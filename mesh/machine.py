@@ -1,0 +1,95 @@
+"""What a node tells of its machine: load, memory, and which process it is."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from mesh.model.cluster import NodeMetrics
+
+if TYPE_CHECKING:
+    from mesh.model.cluster import NodeRecord
+
+
+class Load:
+    """Measures a node's processes, each time since the last one."""
+
+    def __init__(self) -> None:
+        self._own = psutil.Process()
+        self._cpu_s: dict[int, float] = {}
+        self._measured_s: float | None = None
+
+    def measure(self, now_s: float, session: int | None = None) -> NodeMetrics:
+        """The load since the last measurement.
+
+        Args:
+            now_s: a monotonic clock, seconds.
+            session: process id of the Spark session, whose children count too; None without one.
+        """
+        cpu_s, memory = {}, 0
+        for process in self._processes(session):
+            try:
+                with process.oneshot():
+                    times = process.cpu_times()
+                    memory += process.memory_info().rss
+            except psutil.Error:
+                continue
+            cpu_s[process.pid] = times.user + times.system
+        # Of a process that ended in between nothing is known; one that is new counts whole.
+        used_s = sum(spent - self._cpu_s.get(pid, 0.0) for pid, spent in cpu_s.items())
+        passed_s = now_s - self._measured_s if self._measured_s is not None else 0.0
+        self._cpu_s, self._measured_s = cpu_s, now_s
+        return NodeMetrics(
+            cpu_percent=psutil.cpu_percent(),
+            process_cpu_percent=round(100 * max(0.0, used_s) / passed_s, 1) if passed_s else 0.0,
+            memory_bytes=memory,
+            memory_percent=psutil.virtual_memory().percent,
+            load_1m=round(os.getloadavg()[0], 2),
+        )
+
+    def _processes(self, session: int | None) -> list[psutil.Process]:
+        if session is None:
+            return [self._own]
+        try:
+            root = psutil.Process(session)
+            return [self._own, root, *root.children(recursive=True)]
+        except psutil.Error:
+            return [self._own]
+
+
+@cache
+def name() -> str:
+    """Names this boot of the machine and this table of processes; empty where that can't be told.
+
+    Two containers may have one host name, and the same process ids mean other processes in each.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
+
+
+def started(pid: int) -> int:
+    """When a process started, in the kernel's ticks since the boot; 0 when it has ended."""
+    try:
+        # After the name, which is in parentheses and may hold anything: proc(5).
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    state, start = words[0], int(words[19])
+    return 0 if state in "ZX" else start
+
+
+def has_ended(record: NodeRecord) -> bool:
+    """Whether the process that wrote ``record`` is known to have ended: it was on this machine.
+
+    Its session has ended with it.
+    """
+    if not record.machine or record.machine != name() or not record.process_started:
+        return False
+    return started(record.pid) != record.process_started
