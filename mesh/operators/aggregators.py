@@ -103,6 +103,17 @@ def _freshen(groups: Any, reset: Any, instance: Any, resets: Any, seen: Any, fre
             seen[group] = resets[of]
 
 
+def _pages_of(rows: Longs) -> list[int]:
+    """The pages that ``rows`` are in; what is less than 0 is in none."""
+    last = int(rows.max(initial=-1)) // _PAGE
+    if last < 1:
+        return [0] if last == 0 else []
+    touched = np.zeros(last + 2, dtype=np.bool_)
+    touched[rows // _PAGE] = True
+    found: list[int] = np.flatnonzero(touched[:-1]).tolist()
+    return found
+
+
 class Pages:
     """The pieces of rows in pages: each is made anew once something in it has changed."""
 
@@ -113,7 +124,7 @@ class Pages:
 
     def touch(self, rows: Longs, version: int) -> None:
         """Note that ``rows`` have changed, by the input up to ``version``."""
-        for page in np.unique(rows // _PAGE).tolist():
+        for page in _pages_of(rows):
             self._versions[page] = version
             self._pieces.pop(page, None)
 
@@ -256,10 +267,8 @@ class Aggregators:
         """
         self._grow(len(self.groups))
         self._rows += len(events)
-        touched = groups[groups >= 0]
-        self._pages.touch(touched, self._rows)
-        for pages in self._list_pages.values():
-            pages.touch(touched, self._rows)
+        for pages in (self._pages, *self._list_pages.values()):
+            pages.touch(groups, self._rows)
         shared: Bools | None = None
         for number, site in enumerate(self._sites):
             argument = site.argument(frame) if site.argument is not None else None

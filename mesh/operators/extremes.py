@@ -19,7 +19,7 @@ import pyarrow as pa
 from mesh.functions.vectors import Vector, dtype_of
 from mesh.operators.aggregates import Array, Batch, Columns, native_of
 from mesh.operators.hashing import more_rows
-from mesh.operators.native import njit
+from mesh.operators.native import bare, njit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +33,7 @@ _NEXT, _BEFORE = 0, 1
 _USED, _FREE, _NAN = 0, 1, 2
 
 
-@njit
+@bare
 def _unlink(links: Any, pool: Any, heads: Any, tails: Any, group: int, node: int) -> None:
     after, before = links[node, 0], links[node, 1]
     if before:
@@ -48,7 +48,7 @@ def _unlink(links: Any, pool: Any, heads: Any, tails: Any, group: int, node: int
     pool[1] = node + 1
 
 
-@njit
+@bare
 def _append(
     values: Any, links: Any, pool: Any, heads: Any, tails: Any, group: int, value: Any
 ) -> None:
@@ -69,13 +69,13 @@ def _append(
     tails[group] = node + 1
 
 
-@njit
+@bare
 def _clear(links: Any, pool: Any, heads: Any, tails: Any, group: int) -> None:
     while heads[group]:
         _unlink(links, pool, heads, tails, group, heads[group] - 1)
 
 
-@njit
+@bare
 def _same(a: Any, b: Any) -> Any:
     """Whether two values are equal as objects in Java: NaN equals itself, 0.0 is not -0.0."""
     if a != a:
@@ -85,7 +85,7 @@ def _same(a: Any, b: Any) -> Any:
     return a == b
 
 
-@njit
+@bare
 def _extremes(
     groups: Any, kind: Any, fresh: Any, came: Any, nulls: Any, larger: bool, found: Any, best: Any,
     heads: Any, tails: Any, values: Any, links: Any, pool: Any, out: Any, none: Any,
@@ -138,7 +138,7 @@ def _extremes(
     return some
 
 
-@njit
+@bare
 def _clear_all(groups: Any, links: Any, pool: Any, heads: Any, tails: Any) -> None:
     for group in groups:
         _clear(links, pool, heads, tails, group)
@@ -165,7 +165,7 @@ def _lists(start: int, stop: int, heads: Any, values: Any, links: Any, lengths: 
     return out
 
 
-@njit
+@bare
 def _fill(
     start: int, lengths: Any, filled: Any, heads: Any, tails: Any, values: Any, links: Any,
     pool: Any,

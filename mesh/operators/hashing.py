@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.native import njit
+from mesh.operators.native import bare
 
 if TYPE_CHECKING:
     from mesh.operators.base import Longs
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _SLOTS_MIN = 1024
 
 
-@njit
+@bare
 def _scatter(number: Any) -> Any:
     """The bits of a whole number, each of which depends on all of them."""
     mixed = np.uint64(number)
@@ -28,7 +28,7 @@ def _scatter(number: Any) -> Any:
     return mixed ^ (mixed >> np.uint64(33))
 
 
-@njit
+@bare
 def _hash_row(rows: Any, at: int) -> Any:
     mixed = np.uint64(0)
     for column in range(rows.shape[1]):
@@ -36,7 +36,7 @@ def _hash_row(rows: Any, at: int) -> Any:
     return mixed
 
 
-@njit
+@bare
 def _number_rows(
     rows: Any, skip: Any, slots: Any, keys: Any, count: int, free: Any, freed: int, out: Any
 ) -> Any:
@@ -77,7 +77,7 @@ def _number_rows(
     return count, freed
 
 
-@njit
+@bare
 def _enter_rows(slots: Any, keys: Any, live: Any) -> None:
     """Put the numbers of the ``live`` rows of ``keys`` into an empty table."""
     mask = np.uint64(len(slots) - 1)
@@ -159,7 +159,7 @@ class Rows:
         _enter_rows(self._slots, self.keys, self.live())
 
 
-@njit
+@bare
 def _hash_bytes(data: Any, start: Any, stop: Any) -> Any:
     mixed = np.uint64(stop - start)
     word = np.uint64(0)
@@ -171,7 +171,7 @@ def _hash_bytes(data: Any, start: Any, stop: Any) -> Any:
     return _scatter(mixed * np.uint64(31) + word)
 
 
-@njit
+@bare
 def _number_texts(
     data: Any, offsets: Any, first: int, length: int, slots: Any, ends: Any, arena: Any, count: int,
     out: Any,
@@ -206,7 +206,7 @@ def _number_texts(
     return count
 
 
-@njit
+@bare
 def _enter_texts(slots: Any, ends: Any, arena: Any, count: Any) -> None:
     mask = np.uint64(len(slots) - 1)
     for number in range(count):

@@ -54,3 +54,11 @@ def njit(*arguments: Any, **options: Any) -> Any:
     setattr(numba.config, "CACHE_DIR", str(CACHE))  # noqa: B010
     compiler: Any = numba.njit
     return compiler(*arguments, cache=True, **options)
+
+
+def bare(*arguments: Any, **options: Any) -> Any:
+    """``njit`` for loops that make no arrays, in which nobody counts references to those given.
+
+    Where a loop calls small functions on many arrays, that counting takes longer than their work.
+    """
+    return njit(*arguments, _nrt=False, **options)

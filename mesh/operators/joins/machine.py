@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mesh.operators.native import njit, types
+from mesh.operators.native import bare, njit, types
 
 NIL = -1
 #: Columns of ``node``: row number, key (``NIL``: equal to none), neighbours, what has become of it,
@@ -56,11 +56,11 @@ _long3 = types.Array(types.int64, 3, "C")
 
 def native(*signature: Any) -> Any:
     """A function that is compiled when the module is first imported, and then kept on disk."""
-    compiler: Any = njit
+    compiler: Any = bare
     return compiler(*signature, error_model="numpy")
 
 
-@njit
+@bare
 def _find(node, s, used, row):
     """The node of a row, which is there."""
     low, high = 0, min(used - 1, row - node[s, 0, ID])
@@ -75,7 +75,7 @@ def _find(node, s, used, row):
     return low
 
 
-@njit
+@bare
 def _link(node, lists, s, n):
     key = node[s, n, KEY]
     tail = lists[s, key, TAIL]
@@ -88,7 +88,7 @@ def _link(node, lists, s, n):
     lists[s, key, COUNT] += 1
 
 
-@njit
+@bare
 def _unlink(node, lists, s, n):
     key, before, behind = node[s, n, KEY], node[s, n, BEFORE], node[s, n, NEXT]
     if before == NIL:
@@ -102,7 +102,7 @@ def _unlink(node, lists, s, n):
     lists[s, key, COUNT] -= 1
 
 
-@njit
+@bare
 def _same_piece(events, at):
     """Whether the event at ``at`` is of the same piece as the one before it."""
     for column in (E_ORDER, E_CLOCK, E_PATH, E_CHUNK):
@@ -111,7 +111,7 @@ def _same_piece(events, at):
     return True
 
 
-@njit
+@bare
 def _armed(events, at, reg, meta, s):
     """When the timer that made the piece at ``at`` was set."""
     when = reg[s, events[at, E_INSTANCE], R_ARMED]
@@ -120,7 +120,7 @@ def _armed(events, at, reg, meta, s):
     return when
 
 
-@njit
+@bare
 def _right_first(left, i, right, j, reg, meta):
     """Whether the right side's next event comes before the left's; both stand at a piece's start.
 
@@ -138,7 +138,7 @@ def _right_first(left, i, right, j, reg, meta):
     return reg[1, other, R_PLACE] < reg[0, mine, R_PLACE]
 
 
-@njit
+@bare
 def _next_side(left, i, right, j, reg, meta):
     """Whose event is next, of which there is one; a piece stays together."""
     if i > 0 and i < left.shape[0] and _same_piece(left, i):
@@ -150,7 +150,7 @@ def _next_side(left, i, right, j, reg, meta):
     return 1 if _right_first(left, i, right, j, reg, meta) else 0
 
 
-@njit
+@bare
 def _move(node, lists, reg, meta, s, n, events, at):
     """Let one row in or go."""
     kind, instance, clock = events[at, E_KIND], events[at, E_INSTANCE], events[at, E_CLOCK]
@@ -222,7 +222,7 @@ def join_loop(left, right, node, lists, reg, meta, own, pairs):
     meta[M_LEFT], meta[M_RIGHT] = i, j
 
 
-@native(types.void(_long3, _long3, _long1, types.int64))
+@njit(types.void(_long3, _long3, _long1, types.int64))
 def compact(node, lists, meta, s):
     """Drop the nodes of side s that are gone."""
     used = meta[M_USED + s]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from mesh.operators.native import njit, types
+from mesh.operators.native import bare, types
 
 NIL = -1
 NEVER = int(np.iinfo(np.int64).max)
@@ -67,14 +67,14 @@ LOOP = types.void(_long2, _read1, _long1, _long2, _long2, _long2, _long1, _long2
 
 def native(*signature: Any) -> Any:
     """A function that is compiled when the module is first imported, and then kept on disk."""
-    jit: Any = njit
+    jit: Any = bare
     return jit(*signature, error_model="numpy")
 
 
 def helper(function: Any) -> Any:
     """A function that is compiled into those that call it."""
     # Inlined, calls don't count references to the arrays that they are given.
-    return njit(error_model="numpy", forceinline=True)(function)
+    return bare(error_model="numpy", forceinline=True)(function)
 
 
 @helper
