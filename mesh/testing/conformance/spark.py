@@ -27,6 +27,7 @@ import pyarrow as pa
 from mesh import java
 from mesh.errors import MeshError
 from mesh.language.parser import parse_app
+from mesh.language.syntax import Annotation, find
 from mesh.model import names
 from mesh.model.app import Channel, Format, GroupInput, GroupSpec, Strategy
 from mesh.model.cluster import Assignment
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from mesh.testing.conformance.cases import Case
 
 #: Cases that share a query.
-_CASES_MAX = 100
+_CASES_MAX = 200
 _TIMEOUT_S = 300.0
 
 
@@ -96,7 +97,10 @@ class _Asked:
         """Whether a log of one stream, with the broker's times, says all that the steps say."""
         sent = [one for leg in self.legs for _, one in leg.sent]
         in_time = all(one.time_ms is None or (one.time_ms == one.now_ms).all() for one in sent)
-        return in_time and self.case.mode is Mode.VIRTUAL and len(self.case.fed) == 1
+        inside = [query for part in self.app.partitions for query in part.queries]
+        read = {name for query in (*self.app.queries, *inside) for name in query.input_streams}
+        is_one = len(self.case.fed) == 1 and self.case.fed[0] in read
+        return is_one and in_time and self.case.mode is Mode.VIRTUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +137,16 @@ def answer_all(
     unchecked: bool = False,
 ) -> list[dict[str, Any]]:
     """The answers to ``asked``, in order; never raises for what a case does."""
+    return answer_each([(line, halved) for line in asked], jobs, unchecked=unchecked)
+
+
+def answer_each(
+    asked: Sequence[tuple[Mapping[str, Any], bool]], jobs: int = 1, *, unchecked: bool = False
+) -> list[dict[str, Any]]:
+    """The same with ``halved`` beside each case."""
     prepared = [
         _prepared(line, number, halved=halved, unchecked=unchecked)
-        for number, line in enumerate(asked)
+        for number, (line, halved) in enumerate(asked)
     ]
     running = {n: one for n, one in enumerate(prepared) if isinstance(one, _Asked)}
     with session(jobs) as spark:
@@ -199,12 +210,16 @@ def _group(asked: Case, app: BoundApp, name: str, watched: tuple[str, ...]) -> G
         if stream in schemas
     )
     plain = GroupSpec(name, "default", 1, asked.app, inputs, outputs, stateful=True)
+    tree = parse_app(asked.app)
+    if find(tree.annotations, "app:name") is None:
+        named = Annotation("App:name", ((None, name),))
+        tree = replace(tree, annotations=(named, *tree.annotations))
     try:
-        planned = plan(asked.app).spec.groups
+        planned = plan(tree).spec.groups
     except MeshError:
         # A cluster refuses more than the operators do.
         return plain
-    if len(planned) == 1 and not planned[0].stateful:
+    if len(planned) == 1 and not planned[0].stateful and not app.triggers:
         return replace(plain, text=planned[0].text, stateful=False)
     return plain
 

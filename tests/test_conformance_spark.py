@@ -1,0 +1,74 @@
+"""A sample of the recorded cases through Spark: step by step, and restored half-way.
+
+Some cases of each category, always the same ones until a file changes.  One query runs them all,
+so that the sample takes less than the starts of as many queries would.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from mesh.testing import recorded
+from mesh.testing.conformance.answers import compact, differences
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+DIRECTORY = Path(__file__).parent / "cases" / "conformance"
+#: Each step is a micro-batch of the query.
+STEPS_MAX: Final = 12
+
+
+def sample() -> list[recorded.Recorded]:
+    """Cases of every category, spread over each file."""
+    known = recorded.differences(DIRECTORY)
+    by_category: dict[str, list[recorded.Recorded]] = {}
+    for one in recorded.load(DIRECTORY):
+        is_short = len(one.case["inputs"]) <= STEPS_MAX
+        if is_short and one.name not in known and one.expect["status"] == "ok":
+            by_category.setdefault(one.category, []).append(one)
+    found = []
+    for cases in by_category.values():
+        count = min(len(cases), 4 if len(cases) > 100 else 3)
+        found += [cases[(2 * n + 1) * len(cases) // (2 * count)] for n in range(count)]
+    return found
+
+
+SAMPLE = sample()
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[tuple[str, bool], Mapping[str, Any]]:
+    """By case, and whether it was restored half-way."""
+    from mesh.testing.conformance import spark
+
+    asked = [(one, halved) for halved in (False, True) for one in SAMPLE]
+    found = spark.answer_each([(one.case, halved) for one, halved in asked], jobs=2)
+    pairs = zip(asked, found, strict=True)
+    return {(one.name, halved): answer for (one, halved), answer in pairs}
+
+
+def test_the_sample_has_every_category() -> None:
+    files = {path.stem for path in DIRECTORY.glob("*.jsonl")}
+    assert {one.category for one in SAMPLE} == files
+    assert len(SAMPLE) >= 60
+
+
+@pytest.mark.parametrize("halved", [False, True], ids=["step by step", "restored half-way"])
+@pytest.mark.parametrize("case", [pytest.param(one, id=one.name) for one in SAMPLE])
+def test_an_app_answers_through_spark_as_the_reference_engine(
+    case: recorded.Recorded,
+    halved: bool,
+    answers: dict[tuple[str, bool], Mapping[str, Any]],
+) -> None:
+    answer = answers[case.name, halved]
+    expect = case.expect
+    if answer["status"] == "ok" and not answer["queries"]:
+        # A stateless app has no callbacks in Spark.
+        expect = {**expect, "queries": {}}
+    assert differences(compact(answer), expect) == []
