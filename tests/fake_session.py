@@ -1,8 +1,13 @@
-"""A session that runs nothing: says that it does, in the protocol of the real one."""
+"""A session that runs nothing: says that it does, in the protocol of the real one.
+
+``FAKE_STOP_S`` says how long it takes to stop an instance.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 
 from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
 from mesh.worker.protocol import Ready, Report, StartInstance, StopInstance, from_line, to_line
@@ -31,6 +36,7 @@ def main() -> None:
                 say(status(assignment, InstanceState.STARTING))
                 say(status(assignment, InstanceState.RUNNING))
             case StopInstance(instance, _) if instance in running:
+                time.sleep(float(os.environ.get("FAKE_STOP_S", "0")))
                 say(status(running.pop(instance), InstanceState.STOPPED))
             case _:
                 pass

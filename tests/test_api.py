@@ -87,6 +87,12 @@ class FakeService:
     async def nodes(self) -> list[FakeNode]:
         return [FakeNode("m1", "manager"), FakeNode("w1", "worker")]
 
+    async def order_node(self, node: str, admission: str, *, by: str) -> FakeNode:
+        if node != "w1":
+            raise MeshError("MESH-A404", f'worker "{node}" is not there')
+        self.by.append(by)
+        return FakeNode(node, admission)
+
     async def errors(self, app: str, limit: int) -> list[dict[str, int]]:
         if app == "broken":
             raise RuntimeError("a fault of ours")
@@ -370,3 +376,12 @@ def test_the_documented_curl_deploys(secured: ManagerSettings, tmp_path: Path) -
     body, status = said.rsplit("\n", 1)
     assert status == "201"
     assert json.loads(body)["app"] == "Shop"
+
+
+def test_a_worker_is_told_what_it_may_have() -> None:
+    service = FakeService()
+    answer = ask(service, "POST", "/nodes/w1/drain")
+    assert answer.json() == {"id": "w1", "role": "draining"}
+    assert ask(service, "POST", "/nodes/w9/drain").status_code == 404
+    assert ask(service, "POST", "/nodes/w1/dance").status_code == 404
+    assert service.by == [""]

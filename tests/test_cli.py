@@ -23,7 +23,7 @@ from mesh.settings import Settings
 EXAMPLE = Path(__file__).parent.parent / "examples" / "temperature.siddhi"
 COMMANDS = (
     "dev", "demo", "validate", "format", "explain", "plan", "deploy", "undeploy", "apps", "status",
-    "errors", "nodes", "publish", "tap", "manager", "worker",
+    "errors", "nodes", "cordon", "uncordon", "drain", "publish", "tap", "manager", "worker",
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ from mesh.settings import NatsSettings, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
+
+    from mesh.model.cluster import Assignment
 
 APP = """
 @App:name('Two')
@@ -87,9 +90,9 @@ class Cluster:
     def manager(self, name: str) -> None:
         self.start(name, MANAGER, MESH_MANAGER_ID=name)
 
-    def worker(self, name: str) -> None:
+    def worker(self, name: str, **environment: str) -> None:
         state = str(self.directory / f"state-{name}")
-        self.start(name, WORKER, MESH_WORKER_ID=name, MESH_WORKER_STATE_DIR=state)
+        self.start(name, WORKER, MESH_WORKER_ID=name, MESH_WORKER_STATE_DIR=state, **environment)
 
     def signal(self, name: str, number: int) -> None:
         self.processes[name].send_signal(number)
@@ -131,6 +134,12 @@ class Eye:
 
     def placed(self) -> dict[str, str]:
         return {a.value.instance: a.value.worker for a in self.view.snapshot().assignments}
+
+    def has_some(self, worker: str) -> bool:
+        return worker in self.placed().values()
+
+    def assigned(self) -> list[Assignment]:
+        return [a.value for a in self.view.snapshot().assignments]
 
     def epochs(self) -> dict[str, int]:
         return {a.value.instance: a.value.epoch for a in self.view.snapshot().assignments}
@@ -239,6 +248,129 @@ def test_a_worker_that_leaves_in_order_is_replaced_at_once_and_a_new_one_takes_i
         await eye.until("moved", lambda: set(eye.placed().values()) == {"w2"})
         cluster.worker("w3")
         await eye.until("shared", lambda: set(eye.placed().values()) == {"w2", "w3"})
+        assert (await eye.service.wait_running("Two", 10)).state is AppState.RUNNING
+
+    look(cluster, scene)
+
+
+@pytest.mark.nats
+def test_a_moved_instance_is_placed_only_when_its_worker_has_stopped_it(cluster: Cluster) -> None:
+    cluster.worker("w1", FAKE_STOP_S="1.5")
+    cluster.manager("m1")
+
+    async def scene(eye: Eye) -> None:
+        await eye.until("worker", lambda: {"w1"} <= eye.ready())
+        await eye.service.deploy(APP)
+        await eye.service.wait_running("Two", 10)
+        cluster.worker("w2")
+        withdrawn = await eye.until("withdrawn", lambda: [a for a in eye.assigned() if a.stop])
+        moved = withdrawn[0].instance
+        assert withdrawn[0].next_worker == "w2"
+        status = await eye.service.status("Two")
+        assert status.state is AppState.STARTING
+        assert "w1 is told to stop it" in (status.reason or "")
+        while eye.placed()[moved] == "w1":
+            state, _ = eye.states()[moved]
+            await eye.view.changed(eye.view.version, 1)
+        assert state == "stopped"
+        assert (await eye.service.wait_running("Two", 10)).state is AppState.RUNNING
+
+    look(cluster, scene)
+
+
+@pytest.mark.nats
+def test_labels_and_capacity_decide_and_what_waits_says_what_would_help(cluster: Cluster) -> None:
+    cluster.worker("w1", MESH_WORKER_CAPACITY="2")
+    cluster.manager("m1")
+    wanting = APP.replace("execGroup='two'", "execGroup='two', node='gpu=true'")
+
+    async def scene(eye: Eye) -> None:
+        await eye.until("worker", lambda: {"w1"} <= eye.ready())
+        await eye.service.deploy(wanting)
+        await eye.until("placed", lambda: len(eye.placed()) == 2)
+        status = await eye.service.wait_running("Two", 0.5)
+        assert status.state is AppState.WAITING
+        assert status.reason == "Two-two-1: no worker has gpu=true"
+        assert "worker.labels 'gpu=true'" in (status.cure or "")
+        cluster.worker("w2", MESH_WORKER_LABELS="gpu=true")
+        assert (await eye.service.wait_running("Two", 15)).state is AppState.RUNNING
+        assert eye.placed()["Two-two-1"] == "w2"
+
+    look(cluster, scene)
+
+
+@pytest.mark.nats
+def test_a_drained_worker_is_emptied_and_takes_its_share_again_later(cluster: Cluster) -> None:
+    for name in ("w1", "w2"):
+        cluster.worker(name)
+    cluster.manager("m1")
+
+    async def scene(eye: Eye) -> None:
+        await eye.until("workers", lambda: {"w1", "w2"} <= eye.ready())
+        await eye.service.deploy(APP)
+        await eye.service.wait_running("Two", 10)
+        told = await eye.service.order_node("w1", "draining", by="ada")
+        assert told.why == "is drained by ada"
+        await eye.until("empty", lambda: set(eye.placed().values()) == {"w2"})
+        assert (await eye.service.wait_running("Two", 10)).state is AppState.RUNNING
+        await eye.service.order_node("w2", "cordoned")
+        await eye.service.order_node("w1", "open")
+        # A cordoned worker keeps what it has.
+        await eye.view.changed(eye.view.version + 8, 2)
+        assert set(eye.placed().values()) == {"w2"}
+        await eye.service.order_node("w2", "open")
+        await eye.until("shared", lambda: set(eye.placed().values()) == {"w1", "w2"})
+        with pytest.raises(MeshError) as caught:
+            await eye.service.order_node("w3", "open")
+        assert caught.value.code == "MESH-A404"
+
+    look(cluster, scene)
+
+
+@pytest.mark.nats
+def test_a_worker_started_again_within_its_term_gets_its_own_instances_back(
+    cluster: Cluster,
+) -> None:
+    for name in ("w1", "w2"):
+        cluster.worker(name)
+    cluster.manager("m1")
+
+    async def scene(eye: Eye) -> None:
+        await eye.until("workers", lambda: {"w1", "w2"} <= eye.ready())
+        await eye.service.deploy(APP)
+        await eye.service.wait_running("Two", 10)
+        before, epochs = eye.placed(), eye.epochs()
+        cluster.signal("w1", signal.SIGKILL)
+        cluster.processes["w1"].wait()
+        cluster.worker("w1")
+
+        def is_back() -> bool:
+            return all(eye.epochs()[i] > epochs[i] for i, w in before.items() if w == "w1")
+
+        await eye.until("placed anew", is_back)
+        assert eye.placed() == before
+        assert (await eye.service.wait_running("Two", 10)).state is AppState.RUNNING
+
+    look(cluster, scene)
+
+
+@pytest.mark.nats
+def test_workers_restarted_one_after_the_other_keep_the_app_placed(cluster: Cluster) -> None:
+    for name in ("w1", "w2"):
+        cluster.worker(name)
+    cluster.manager("m1")
+
+    async def scene(eye: Eye) -> None:
+        await eye.until("workers", lambda: {"w1", "w2"} <= eye.ready())
+        await eye.service.deploy(APP)
+        await eye.service.wait_running("Two", 10)
+        for name in ("w1", "w2"):
+            cluster.signal(name, signal.SIGTERM)
+            await asyncio.to_thread(cluster.processes[name].wait, 15)
+            # It has handed everything over before it ended, without waiting for its term.
+            assert name not in eye.placed().values()
+            cluster.worker(name)
+            await eye.until("back", partial(eye.has_some, name))
         assert (await eye.service.wait_running("Two", 10)).state is AppState.RUNNING
 
     look(cluster, scene)

@@ -7,6 +7,7 @@
     GET    /siddhi-apps/{app}/errors    ?limit=100, the last events that could not be read
     DELETE /siddhi-apps/{app}           200
     GET    /managers, /nodes            who is there, who leads
+    POST   /nodes/{node}/cordon         it gets nothing new; /uncordon ends that, /drain empties it
     GET    /health                      200; the only one without a user
 
 A refusal is ``{"code", "message"}`` with ``detail``, ``hint`` and ``position`` where there are any.
@@ -41,6 +42,8 @@ log = logging.getLogger(__name__)
 TEXT_BYTES_MAX: Final = 1_000_000
 WAIT_S_MAX: Final = 300.0
 ERRORS_MAX: Final = 10_000
+#: What a worker can be told, and what it admits then.
+ORDERS: Final = {"cordon": "cordoned", "uncordon": "open", "drain": "draining"}
 
 
 class Json(Response):
@@ -66,6 +69,7 @@ def make_app(service: Service, access: Access) -> Starlette:
             Route("/siddhi-apps/{app}/errors", routes.errors, methods=["GET"]),
             Route("/managers", routes.managers, methods=["GET"]),
             Route("/nodes", routes.nodes, methods=["GET"]),
+            Route("/nodes/{node}/{order}", routes.order_node, methods=["POST"]),
             Route("/health", health, methods=["GET"]),
         ],
         middleware=[Middleware(Guard, access=access)],
@@ -128,6 +132,19 @@ class Routes:
     async def nodes(self, request: Request) -> Response:
         """All nodes."""
         return Json(await self._service.nodes())
+
+    async def order_node(self, request: Request) -> Response:
+        """Cordon, uncordon or drain a worker."""
+        order = request.path_params["order"]
+        if order not in ORDERS:
+            raise MeshError(
+                "MESH-A404",
+                f'a worker can\'t be told to "{order}"',
+                detail=f"Orders are: {', '.join(ORDERS)}.",
+            )
+        by = request.scope.get("mesh.user", "")
+        name = request.path_params["node"]
+        return Json(await self._service.order_node(name, ORDERS[order], by=by))
 
     async def managers(self, request: Request) -> Response:
         """The managers among the nodes, with who leads."""

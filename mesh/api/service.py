@@ -75,6 +75,10 @@ class Service(Protocol):
         """Managers and workers."""
         ...
 
+    async def order_node(self, node: str, admission: str, *, by: str) -> Node:
+        """Say what a worker may have: ``open``, ``cordoned`` or ``draining``; MESH-A404."""
+        ...
+
     async def errors(self, app: str, limit: int) -> Sequence[Any]:
         """The last ``limit`` events that could not be read, oldest first."""
         ...

@@ -86,6 +86,11 @@ class Client:
         """Managers and workers."""
         return cast("list[dict[str, Any]]", self._ask("GET", "/nodes"))
 
+    def order_node(self, node: str, order: str) -> dict[str, Any]:
+        """Tell a worker to ``cordon``, ``uncordon`` or ``drain``."""
+        path = f"/nodes/{quote(node, safe='')}/{order}"
+        return cast("dict[str, Any]", self._ask("POST", path))
+
     def health(self) -> bool:
         """Whether the manager answers."""
         try:

@@ -1,8 +1,11 @@
-"""``mesh nodes``: who is there."""
+"""``mesh nodes``, ``cordon``, ``uncordon`` and ``drain``: the workers of a cluster."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from mesh.cli.options import (
     CaOption,
@@ -17,12 +20,21 @@ from mesh.cli.options import (
 from mesh.cli.output import Output, show_json, show_table
 
 if TYPE_CHECKING:
-    import typer
+    from mesh.cli.client import Client
+
+
+_PANEL = "Nodes of a cluster"
+#: How often a drain looks whether the worker is empty.
+_LOOK_S = 0.25
+
+NodeArgument = Annotated[str, typer.Argument(help="Name of the worker.", metavar="NODE")]
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("nodes", rich_help_panel="Apps of a cluster")(list_nodes)
+    """Add the commands."""
+    app.command("nodes", rich_help_panel=_PANEL)(list_nodes)
+    for command in (cordon, uncordon, drain):
+        app.command(rich_help_panel=_PANEL)(command)
 
 
 def list_nodes(
@@ -54,6 +66,107 @@ def list_nodes(
     ]  # fmt: skip
     columns = ("node", "role", "presence", "leads", "admits", "instances", "labels", "address")
     show_table((*columns, "pid", "cpu %", "own cpu %", "own memory MB", "memory %", "load"), rows)
+
+
+def cordon(
+    node: NodeArgument,
+    server: ServerOption = None,
+    user: UserOption = None,
+    password: PasswordOption = None,
+    ca: CaOption = None,
+    insecure: InsecureOption = None,
+    context: ContextOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Give a worker nothing new; what it has stays.
+
+    Example: `mesh cordon worker-1`
+    """
+    with connect(server, user, password, ca, insecure, context) as client:
+        done = client.order_node(node, "cordon")
+    if output is Output.JSON:
+        show_json(done)
+    else:
+        typer.echo(f'worker "{node}" keeps its {_counted(done["instances"])} and gets no more')
+
+
+def uncordon(
+    node: NodeArgument,
+    server: ServerOption = None,
+    user: UserOption = None,
+    password: PasswordOption = None,
+    ca: CaOption = None,
+    insecure: InsecureOption = None,
+    context: ContextOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Let a worker that was cordoned or drained take its share again.
+
+    Example: `mesh uncordon worker-1`
+    """
+    with connect(server, user, password, ca, insecure, context) as client:
+        done = client.order_node(node, "uncordon")
+    if output is Output.JSON:
+        show_json(done)
+    else:
+        why = f", but it {done['why']}" if done["why"] else ""
+        typer.echo(f'worker "{node}" takes its share again{why}')
+
+
+def drain(
+    node: NodeArgument,
+    timeout: Annotated[
+        float, typer.Option(help="How long to wait until it is empty, seconds; 0 doesn't wait.")
+    ] = 60.0,
+    server: ServerOption = None,
+    user: UserOption = None,
+    password: PasswordOption = None,
+    ca: CaOption = None,
+    insecure: InsecureOption = None,
+    context: ContextOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Move everything off a worker, and keep it empty until `mesh uncordon`.
+
+    Ends with exit code 1 when something is left in time: what has no other place stays and runs.
+
+    Example: `mesh drain worker-1`
+    """
+    with connect(server, user, password, ca, insecure, context) as client:
+        done = client.order_node(node, "drain")
+        deadline_s = time.monotonic() + timeout
+        while done["instances"] and time.monotonic() < deadline_s:
+            time.sleep(_LOOK_S)
+            done = next(
+                (n for n in client.nodes() if _is_worker(n, node)), {**done, "instances": 0}
+            )
+        left = _left(client, node) if done["instances"] else []
+    if output is Output.JSON:
+        show_json({**done, "left": left})
+    elif not done["instances"]:
+        typer.echo(f'worker "{node}" is empty')
+    else:
+        typer.echo(f'worker "{node}" is drained and has {_counted(done["instances"])} still')
+        for instance in left:
+            reason = instance["reason"] or "it is on the move"
+            typer.echo(f"{instance['instance']}: {reason}")
+            if instance["cure"]:
+                typer.echo(f"  hint: {instance['cure']}")
+    if done["instances"] and timeout > 0:
+        raise typer.Exit(1)
+
+
+def _left(client: Client, node: str) -> list[dict[str, Any]]:
+    """The instances on ``node``, with why they are there still."""
+    return [i for app in client.apps() for i in app["instances"] if i["worker"] == node]
+
+
+def _is_worker(node: dict[str, Any], name: str) -> bool:
+    return bool(node["role"] == "worker" and node["id"] == name)
+
+
+def _counted(instances: int) -> str:
+    return f"{instances} instance{'' if instances == 1 else 's'}"
 
 
 def _admits(node: dict[str, Any]) -> str | None:

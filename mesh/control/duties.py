@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from mesh.control.survey import survey
 from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
 
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
     from mesh.control.snapshot import ClusterSnapshot
     from mesh.model.app import GroupSpec
+    from mesh.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,4 +107,26 @@ def _stopped(told: Assignment, at_ms: int) -> InstanceStatus:
         epoch=told.epoch,
         state=InstanceState.STOPPED,
         at_ms=at_ms,
+    )
+
+
+def will_be_taken(snapshot: ClusterSnapshot, me: str, settings: Settings) -> bool:
+    """Whether something that worker ``me`` has is about to be moved elsewhere.
+
+    Args:
+        snapshot: its view, in which its own record says that it is leaving.
+        me: its name.
+        settings: times.
+    """
+    lease = snapshot.lease
+    if lease is None or lease.value is None:
+        return False
+    if snapshot.now_s >= lease.seen_at_s + settings.manager.lease_ttl_s:
+        return False
+    found = survey(snapshot, settings)
+    return any(
+        not found.is_over(assignment)
+        and (assignment.stop or found.placement.where.get(name) not in (None, me))
+        for name, assignment in found.assignments.items()
+        if assignment.worker == me
     )

@@ -20,7 +20,7 @@ from mesh.control.survey import survey
 from mesh.errors import MeshError
 from mesh.jetstream import channels, kv
 from mesh.model import codec, names
-from mesh.model.cluster import AppRecord
+from mesh.model.cluster import Admission, AppRecord, NodeOrder
 from mesh.plan.build import plan
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: How long a deploy waits for an app of the same name to be taken apart.
 UNDEPLOY_S = 15.0
+#: How long an order for a worker is tried again when others write it at the same time.
+ORDER_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ class ManagerService:
         try:
             # Channels come first: who has deployed may publish at once.
             await channels.ensure_channels(self._client, spec, self._settings.channels)
-            await self._write(record)
+            await self._write(names.app_key(spec.name), record)
         except kv.RevisionConflict as conflict:
             raise MeshError(
                 "MESH-A409",
@@ -124,7 +126,7 @@ class ManagerService:
         while not (record := self._get(app)).value.deleting:
             version = self._view.version
             try:
-                await self._write(replace(record.value, deleting=True))
+                await self._write(names.app_key(app), replace(record.value, deleting=True))
             except kv.RevisionConflict as conflict:
                 # Another manager wrote it, and this one's view is behind: look again.
                 left_s = deadline_s - self._clock.monotonic_s()
@@ -194,6 +196,44 @@ class ManagerService:
             for host in [workers.get(node.value.id) if node.value.role == "worker" else None]
         ]
 
+    async def order_node(self, node: str, admission: str, *, by: str = "") -> NodeView:
+        """Write down what worker ``node`` may have: ``open``, ``cordoned`` or ``draining``.
+
+        Returns:
+            The worker, with the order in force.
+
+        Raises:
+            MeshError: MESH-A404 when there is no such worker.
+        """
+        wanted = Admission(admission)
+        deadline_s = self._clock.monotonic_s() + ORDER_S
+        while True:
+            version = self._view.version
+            view = await self._worker(node)
+            order = NodeOrder(node, wanted, by, self._clock.wall_ms())
+            try:
+                await self._write(names.order_key(node), order)
+            except kv.RevisionConflict as conflict:
+                left_s = deadline_s - self._clock.monotonic_s()
+                if left_s <= 0:
+                    raise _unreachable(conflict) from conflict
+                await self._view.changed(version, left_s)
+                continue
+            except (NatsError, TimeoutError, OSError) as error:
+                raise _unreachable(error) from error
+            return await self._worker(view.id)
+
+    async def _worker(self, name: str) -> NodeView:
+        nodes = [node for node in await self.nodes() if node.role == "worker"]
+        found = next((node for node in nodes if node.id == name), None)
+        if found is None:
+            raise MeshError(
+                "MESH-A404",
+                f'worker "{name}" is not there',
+                detail=f"Workers are: {', '.join(node.id for node in nodes) or 'none'}.",
+            )
+        return found
+
     async def errors(self, app: str, limit: int) -> list[dict[str, Any]]:
         """The last ``limit`` events of ``app`` that could not be read, oldest first."""
         self._get(app)
@@ -230,8 +270,8 @@ class ManagerService:
             )
         return found
 
-    async def _write(self, record: AppRecord) -> None:
-        key = names.app_key(record.spec.name)
+    async def _write(self, key: str, record: AppRecord | NodeOrder) -> None:
+        """Write a key of the apps bucket, if this manager has seen its last revision."""
         revision = await kv.write(
             self._js,
             names.APPS_BUCKET,

@@ -151,6 +151,30 @@ class Agent:
                 await self._report(self._interrupted(assignment))
             await self.session.start()
 
+    async def hand_over(self) -> None:
+        """Wait until the instances have been moved away, as far as somebody moves and takes them.
+
+        Returns at once where nobody would: no manager leads, or there is no other place for them.
+        """
+        self._leaving = True
+        self._beat_now.set()
+        worker = self.settings.worker
+        started_s = self.clock.monotonic_s()
+        passed_s = 0.0
+        while passed_s < worker.leave_s:
+            version, snapshot = self.view.version, self.view.snapshot()
+            record = self._record()
+            is_known = record is not None and record.value.leaving
+            if is_known and not duties.will_be_taken(snapshot, self.id, self.settings):
+                return
+            if not is_known and passed_s >= worker.ttl_s:
+                # It can't say that it is leaving.
+                return
+            # Presence changes by time alone, so a look is short.
+            await self.view.changed(version, 0.2)
+            passed_s = self.clock.monotonic_s() - started_s
+        log.warning("ends with instances that were not taken over", extra=fields(worker=self.id))
+
     async def leave(self) -> None:
         """Stop the instances and delete this worker's record, so that they move at once."""
         if self._ready:
@@ -340,6 +364,8 @@ async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
     task = asyncio.create_task(loops())
     try:
         yield task
+        if not task.done():
+            await agent.hand_over()
     finally:
         await end([task])
         await agent.leave()
@@ -348,6 +374,6 @@ async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
 
 
 async def run(settings: Settings) -> None:
-    """Be a worker until SIGTERM or SIGINT."""
+    """Be a worker until SIGTERM or SIGINT; its instances are handed over then."""
     async with running(settings) as task:
         await until_signal(task)
