@@ -1,4 +1,4 @@
-"""``mesh validate``, ``format`` and ``plan``: what can be done with a text without a cluster."""
+"""``mesh validate`` and ``format``: what can be done with a text without a cluster."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 # typer reads the annotations when the command line is built.
-from mesh.cli.options import FileArgument, OutputOption  # noqa: TC001
-from mesh.cli.output import Output, pointing_at, read_source, show_error, show_json, shown_path
+from mesh.cli.options import OutputOption  # noqa: TC001
+from mesh.cli.output import Output, read_source, show_error, show_json, shown_path
 from mesh.cli.variables import VarOption, given_variables, variables_for
 from mesh.errors import MeshError, all_errors
 
@@ -42,7 +42,6 @@ def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(rich_help_panel="An app's text")(validate)
     app.command("format", rich_help_panel="An app's text")(format_files)
-    app.command(rich_help_panel="An app's text")(plan)
 
 
 def validate(
@@ -176,21 +175,3 @@ def _write(file: Path, text: str) -> None:
 def _refuse_standard_input_twice(files: Sequence[Path]) -> None:
     if sum(str(file) == "-" for file in files) > 1:
         raise typer.BadParameter("'-' is given twice", param_hint="FILE...")
-
-
-def plan(file: FileArgument, var: VarOption = None, output: OutputOption = Output.TEXT) -> None:
-    """Show how an app would be cut: groups, instances, channels and subjects.
-
-    Example: `mesh plan examples/temperature.siddhi`
-    """
-    from mesh.language.substitution import substitute
-    from mesh.plan.build import plan as make
-    from mesh.plan.explain import explain, to_values
-
-    text = read_source(file)
-    with pointing_at(file, text, output):
-        made = make(substitute(text, variables_for(text, given_variables(var))))
-    if output is Output.JSON:
-        show_json(to_values(made))
-    else:
-        sys.stdout.write(explain(made).rstrip("\n") + "\n")

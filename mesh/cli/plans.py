@@ -1,0 +1,91 @@
+"""``mesh plan`` and ``mesh diff``: how an app would be cut, and what another text would change."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+# typer reads the annotations when the command line is built.
+from mesh.cli.options import FileArgument, OutputOption  # noqa: TC001
+from mesh.cli.output import Output, pointing_at, read_source, show_error, show_json
+from mesh.cli.variables import VarOption, given_variables, variables_for
+from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from mesh.model.app import AppSpec
+
+OldArgument = Annotated[
+    Path, typer.Argument(help="The text that runs, '-' for standard input.", metavar="OLD")
+]
+NewArgument = Annotated[
+    Path, typer.Argument(help="The text that would take its place.", metavar="NEW")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(rich_help_panel="An app's text")(plan)
+    app.command(rich_help_panel="An app's text")(diff)
+
+
+def plan(file: FileArgument, var: VarOption = None, output: OutputOption = Output.TEXT) -> None:
+    """Show how an app would be cut: groups, instances, channels and subjects.
+
+    Example: `mesh plan examples/temperature.siddhi`
+    """
+    from mesh.language.substitution import substitute
+    from mesh.plan.build import plan as make
+    from mesh.plan.explain import explain, to_values
+
+    text = read_source(file)
+    with pointing_at(file, text, output):
+        made = make(substitute(text, variables_for(text, given_variables(var))))
+    if output is Output.JSON:
+        show_json(to_values(made))
+    else:
+        sys.stdout.write(explain(made).rstrip("\n") + "\n")
+
+
+def diff(
+    old: OldArgument,
+    new: NewArgument,
+    var: VarOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Say which groups would restart if NEW were deployed in the place of OLD, and why.
+
+    Of each group that restarts it says which states can be kept. Exit code 0 when nothing would
+    restart, 1 when something would, 2 when one of the two is no app.
+
+    Example: `mesh diff app.siddhi app-2.siddhi`
+    """
+    from mesh.plan.changes import changes
+    from mesh.plan.explain_changes import changes_to_values, explain_changes
+
+    given = given_variables(var)
+    try:
+        specs = [_planned(file, given, output) for file in (old, new)]
+        found = changes(*specs)
+    except MeshError as error:
+        show_error(error)
+        raise typer.Exit(2) from error
+    except typer.Exit as error:
+        raise typer.Exit(2) from error
+    if output is Output.JSON:
+        show_json(changes_to_values(found))
+    else:
+        sys.stdout.write(explain_changes(found) + "\n")
+    if not found.is_same:
+        raise typer.Exit(1)
+
+
+def _planned(file: Path, given: dict[str, str], output: Output) -> AppSpec:
+    from mesh.language.substitution import substitute
+    from mesh.plan.build import plan as make
+
+    text = read_source(file)
+    with pointing_at(file, text, output):
+        return make(substitute(text, variables_for(text, given))).spec

@@ -1,0 +1,164 @@
+"""Why a group of one plan can't go on as that of another: what differs, in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from mesh.model.app import Strategy
+from mesh.plan.states import without_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from mesh.model.app import Channel, GroupInput, GroupSpec
+    from mesh.plan.bound import BoundApp
+
+Thing = TypeVar("Thing")
+
+
+def reasons_to_restart(
+    old: GroupSpec, new: GroupSpec, before: BoundApp, after: BoundApp
+) -> tuple[str, ...]:
+    """What differs between a group and itself in another plan, but for its parallelism and labels.
+
+    Args:
+        old: as it runs.
+        new: as it would run.
+        before: what ``old`` binds to.
+        after: what ``new`` binds to.
+
+    Returns:
+        Fragments as in "the group restarts because ..", each once; none when nothing differs.
+    """
+    found = list(dict.fromkeys(_reasons(old, new, without_numbers(before), without_numbers(after))))
+    is_same = without_numbers(before) == without_numbers(after)
+    if not found and not (is_same and _shape(old) == _shape(new)):
+        # Every record has a word above; what has none must not be taken for nothing.
+        return ("its part of the plan changed",)
+    return tuple(found)
+
+
+def _shape(group: GroupSpec) -> GroupSpec:
+    """What counts of a group beside its text; inputs come by name, in any order."""
+    inputs = tuple(sorted(group.inputs, key=lambda i: i.channel.subject()))
+    return replace(group, text="", parallel=1, node=(), inputs=inputs)
+
+
+def _reasons(old: GroupSpec, new: GroupSpec, before: BoundApp, after: BoundApp) -> Iterator[str]:
+    yield from _of(
+        "query", before.queries, after.queries, lambda q: q.name, lambda q: q.target.name
+    )
+    if before.queries != after.queries and _alike(before.queries, after.queries):
+        yield "its queries stand in another order"
+    yield from _of(
+        "partition",
+        before.partitions,
+        after.partitions,
+        lambda p: ", ".join(key.stream for key in p.keys),
+        lambda p: ", ".join(key.stream for key in p.keys),
+    )
+    schemas = {s.name: s for s in before.streams}
+    for schema in after.streams:
+        if schema.name in schemas and schemas[schema.name] != schema:
+            yield f'stream "{schema.name}" has other attributes'
+    yield from _of("table", before.tables, after.tables, lambda t: t.schema.name)
+    yield from _of("window", before.windows, after.windows, lambda w: w.schema.name)
+    yield from _of("trigger", before.triggers, after.triggers, lambda t: t.schema.name)
+    yield from _of("function", before.scripts, after.scripts, lambda f: f.name)
+    for stream in dict.fromkeys(s.name for s in after.streams):
+        annotations = [
+            [a for s, a in app.stream_annotations if s == stream] for app in (before, after)
+        ]
+        if annotations[0] != annotations[1]:
+            yield f'annotations of stream "{stream}" changed'
+    yield from _inputs(old, new)
+    yield from _outputs(old, new)
+
+
+def _of(
+    kind: str,
+    before: Iterable[Thing],
+    after: Iterable[Thing],
+    name: Callable[[Thing], str],
+    other_name: Callable[[Thing], str] | None = None,
+) -> Iterator[str]:
+    """Things that changed, came or went, by name; those without one by what ``other_name`` says."""
+
+    def told(thing: Thing) -> str:
+        if not name(thing) and other_name is not None:
+            return f'{kind} into "{other_name(thing)}"'
+        return f'{kind} over "{name(thing)}"' if kind == "partition" else f'{kind} "{name(thing)}"'
+
+    gone, come = list(before), []
+    for thing in after:
+        if thing in gone:
+            gone.remove(thing)
+        else:
+            come.append(thing)
+    names = {told(thing) for thing in gone}
+    for thing in come:
+        yield f"{told(thing)} changed" if told(thing) in names else f"{told(thing)} is new"
+    changed = {told(thing) for thing in come}
+    for thing in gone:
+        if told(thing) not in changed:
+            yield f"{told(thing)} is gone"
+
+
+def _alike(before: Iterable[object], after: Iterable[object]) -> bool:
+    """Whether they are the same things, in any order."""
+    left = list(before)
+    for thing in after:
+        if thing not in left:
+            return False
+        left.remove(thing)
+    return not left
+
+
+def _inputs(old: GroupSpec, new: GroupSpec) -> Iterator[str]:
+    before = {i.channel.stream.name: i for i in old.inputs}
+    after = {i.channel.stream.name: i for i in new.inputs}
+    for name, now in after.items():
+        was = before.get(name)
+        if was is None:
+            yield f'stream "{name}" comes over the wire'
+            continue
+        if _how(was) != _how(now):
+            yield f'stream "{name}" is read {_how(now)} rather than {_how(was)}'
+        if was.channel.format is not now.channel.format:
+            yield (
+                f'stream "{name}" comes as {now.channel.format} rather than {was.channel.format}'
+            )
+        if was.records_errors != now.records_errors:
+            does = "records" if now.records_errors else "no longer records"
+            yield f'it {does} events of stream "{name}" that can\'t be read'
+    for name in before:
+        if name not in after:
+            yield f'stream "{name}" no longer comes over the wire'
+
+
+def _how(one: GroupInput) -> str:
+    if one.strategy is not Strategy.BY_KEY:
+        return "as a whole" if one.strategy is Strategy.ALL else "round robin"
+    return f"by ({one.channel.key_text}) in {one.channel.partitions} partitions"
+
+
+def _outputs(old: GroupSpec, new: GroupSpec) -> Iterator[str]:
+    before = {(c.stream.name, c.key_name): c for c in old.outputs}
+    after = {(c.stream.name, c.key_name): c for c in new.outputs}
+    for name, now in after.items():
+        was = before.get(name)
+        if was is None:
+            yield f"it writes {_named(now)} to the wire"
+        elif was.format is not now.format:
+            yield f"it writes {_named(now)} as {now.format} rather than {was.format}"
+        elif was.partitions != now.partitions:
+            yield f"it writes {_named(now)} to {now.partitions} partitions, not {was.partitions}"
+    for name, gone in before.items():
+        if name not in after:
+            yield f"it no longer writes {_named(gone)} to the wire"
+
+
+def _named(channel: Channel) -> str:
+    by = f" by ({channel.key_text})" if channel.is_keyed else ""
+    return f'stream "{channel.stream.name}"{by}'

@@ -1,0 +1,115 @@
+"""What ``mesh diff`` prints: which groups restart and why, and what becomes of their state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from mesh.plan.changes import ChannelFate, Fate
+from mesh.plan.states import StateFate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mesh.plan.changes import Changes, ChannelChange, GroupChange
+    from mesh.plan.states import StateChange
+
+_FATES: Final = {
+    Fate.SAME: "goes on",
+    Fate.MOVED: "may move",
+    Fate.SCALED: "is scaled",
+    Fate.RESTARTED: "restarts",
+    Fate.STARTED: "starts",
+    Fate.STOPPED: "stops",
+}
+_STATES: Final = {
+    StateFate.KEPT: "is kept",
+    StateFate.LOST: "is lost",
+    StateFate.NEW: "starts from nothing",
+    StateFate.DROPPED: "is dropped",
+}
+_CHANNELS: Final = {
+    ChannelFate.ADDED: "is made",
+    ChannelFate.REMOVED: "is removed, with its events",
+    ChannelFate.CHANGED: "changes",
+}
+
+
+def explain_changes(found: Changes) -> str:
+    """The changes as text of several lines."""
+    if found.is_same:
+        return f"app {found.app}: nothing restarts"
+    counts = [(fate, sum(g.fate is fate for g in found.groups)) for fate in Fate]
+    told = ", ".join(f"{count} {_verb(fate, count)}" for fate, count in counts if count)
+    of = "1 group" if len(found.groups) == 1 else f"{len(found.groups)} groups"
+    lines = [f"app {found.app}: of {of} {told}"]
+    for group in found.groups:
+        lines += ["", *_group_lines(group)]
+    if found.channels:
+        lines += ["", "channels"]
+        lines += [f"  {_channel_line(change)}" for change in found.channels]
+    if found.to_reset:
+        lines += ["", f"state is lost in: {', '.join(found.to_reset)}"]
+    return "\n".join(lines)
+
+
+def _verb(fate: Fate, count: int) -> str:
+    several = {Fate.SAME: "go on", Fate.MOVED: "may move", Fate.SCALED: "are scaled"}
+    return _FATES[fate] if count == 1 else several.get(fate, _FATES[fate].removesuffix("s"))
+
+
+def _group_lines(change: GroupChange) -> Iterator[str]:
+    yield f"group {change.group} {_FATES[change.fate]}"
+    for number, reason in enumerate(change.reasons):
+        yield f"  {'because' if number == 0 else '       '}  {reason}"
+    for number, state in enumerate(change.states):
+        yield f"  {'state  ' if number == 0 else '       '}  {_state(state)}"
+
+
+def _state(state: StateChange) -> str:
+    reason = f": {state.reason}" if state.reason is not None else ""
+    was = f", known as {state.was}" if state.was is not None else ""
+    return f"{state.kind} {state.name} {_STATES[state.fate]}{was}{reason}"
+
+
+def _channel_line(change: ChannelChange) -> str:
+    channel = change.channel
+    by = f" by ({channel.key_text})" if channel.is_keyed else ""
+    reason = f": {change.reason}" if change.reason is not None else ""
+    return f"{channel.stream.name}{by} {_CHANNELS[change.fate]}{reason}"
+
+
+def changes_to_values(found: Changes) -> dict[str, Any]:
+    """The same as JSON values."""
+    return {
+        "app": found.app,
+        "same": found.is_same,
+        "groups": [
+            {
+                "name": group.group,
+                "change": str(group.fate),
+                "reasons": list(group.reasons),
+                "states": [
+                    {
+                        "kind": state.kind,
+                        "name": state.name,
+                        "change": str(state.fate),
+                        "reason": state.reason,
+                        "was": state.was or state.name,
+                    }
+                    for state in group.states
+                ],
+            }
+            for group in found.groups
+        ],
+        "channels": [
+            {
+                "stream": change.channel.stream.name,
+                "key": list(change.channel.key),
+                "computed": change.channel.computed,
+                "change": str(change.fate),
+                "reason": change.reason,
+            }
+            for change in found.channels
+        ],
+        "reset": list(found.to_reset),
+    }
