@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,28 +26,50 @@ NewArgument = Annotated[
 ]
 
 
+class Drawing(StrEnum):
+    """``--output`` of a plan."""
+
+    TEXT = "text"
+    JSON = "json"
+    DOT = "dot"
+    SVG = "svg"
+
+
+DrawingOption = Annotated[
+    Drawing,
+    typer.Option("--output", "-o", help="How to print; dot is Graphviz's, svg a picture."),
+]
+
+
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(rich_help_panel="An app's text")(plan)
     app.command(rich_help_panel="An app's text")(diff)
 
 
-def plan(file: FileArgument, var: VarOption = None, output: OutputOption = Output.TEXT) -> None:
+def plan(file: FileArgument, var: VarOption = None, output: DrawingOption = Drawing.TEXT) -> None:
     """Show how an app would be cut: groups, instances, channels and subjects.
 
-    Example: `mesh plan examples/temperature.siddhi`
+    Example: `mesh plan examples/temperature.siddhi`, or with `--output svg > plan.svg`
     """
     from mesh.language.substitution import substitute
     from mesh.plan.build import plan as make
     from mesh.plan.explain import explain, to_values
+    from mesh.plan.picture import to_dot, to_svg
 
     text = read_source(file)
-    with pointing_at(file, text, output):
+    told = Output.JSON if output is Drawing.JSON else Output.TEXT
+    with pointing_at(file, text, told):
         made = make(substitute(text, variables_for(text, given_variables(var))))
-    if output is Output.JSON:
-        show_json(to_values(made))
-    else:
-        sys.stdout.write(explain(made).rstrip("\n") + "\n")
+    match output:
+        case Drawing.TEXT:
+            sys.stdout.write(explain(made).rstrip("\n") + "\n")
+        case Drawing.JSON:
+            show_json(to_values(made))
+        case Drawing.DOT:
+            sys.stdout.write(to_dot(made.spec))
+        case Drawing.SVG:
+            sys.stdout.write(to_svg(made.spec))
 
 
 def diff(

@@ -1,0 +1,126 @@
+"""What there is to draw of a plan: groups and channels, and who writes and reads what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from mesh.model.app import GroupKind
+from mesh.plan.build import bind_group
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mesh.model.app import AppSpec, Channel, GroupSpec, Strategy
+
+_LINE_MAX: Final = 30
+_QUERIES_MAX: Final = 4
+
+
+class Shape(StrEnum):
+    """What a node stands for."""
+
+    STATEFUL = "stateful"
+    STATELESS = "stateless"
+    #: A group that the planner adds.
+    ADDED = "added"
+    CHANNEL = "channel"
+    #: A channel that clients fill, or one that only clients read.
+    OUTER = "outer"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A box: its first line is its name."""
+
+    id: str
+    shape: Shape
+    lines: tuple[str, ...]
+    #: What a pointer shows: nothing is left out here.
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """An arrow between a group and a channel; ``strategy`` where it is read."""
+
+    source: str
+    target: str
+    strategy: Strategy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """All of it, in the order of the plan."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+
+def graph_of(spec: AppSpec) -> Graph:
+    """The graph of a plan."""
+    written = {c.subject() for g in spec.groups for c in g.outputs}
+    read = {i.channel.subject() for g in spec.groups for i in g.inputs}
+    channels = tuple(
+        _channel(c, is_outer=c.subject() not in written or c.subject() not in read)
+        for c in spec.channels
+    )
+    groups = tuple(_group(g) for g in spec.groups)
+    # Channels first: where all is one loop, it is entered at the first stream of the app.
+    return Graph(spec.name, (*channels, *groups), tuple(_edges(spec)))
+
+
+def _edges(spec: AppSpec) -> Iterator[Edge]:
+    for group in spec.groups:
+        for one in group.inputs:
+            yield Edge(_channel_id(one.channel), _group_id(group), one.strategy)
+        for channel in group.outputs:
+            yield Edge(_group_id(group), _channel_id(channel))
+
+
+def _group(group: GroupSpec) -> Node:
+    name = group.name if group.parallel == 1 else f"{group.name} \u00d7{group.parallel}"
+    queries: tuple[str, ...] = ()
+    if group.kind is GroupKind.QUERIES:
+        app = bind_group(group)
+        inside = (query for partition in app.partitions for query in partition.queries)
+        queries = tuple(query.name for query in (*app.queries, *inside))
+        shape = Shape.STATEFUL if group.stateful else Shape.STATELESS
+        kind = str(shape)
+    else:
+        shape = Shape.ADDED
+        kind = str(group.kind)
+    about = [kind]
+    about += [f"source of {', '.join(group.sources)}"] if group.sources else []
+    about += [f"sink of {', '.join(group.sinks)}"] if group.sinks else []
+    about += [f"on {', '.join(group.node)}"] if group.node else []
+    shown = list(queries)
+    if len(shown) > _QUERIES_MAX:
+        shown = [*shown[: _QUERIES_MAX - 1], f"and {len(shown) - _QUERIES_MAX + 1} more"]
+    lines = tuple(_short(line) for line in (name, *about, *shown))
+    return Node(_group_id(group), shape, lines, "\n".join((name, *about, *queries)))
+
+
+def _channel(channel: Channel, *, is_outer: bool) -> Node:
+    stream = channel.stream
+    lines = [stream.name]
+    if channel.is_keyed:
+        lines += [f"by ({channel.key_text})", f"{channel.partitions} partitions"]
+    attributes = ", ".join(f"{a.name} {a.type}" for a in stream.attributes)
+    title = "\n".join((" ".join(lines), f"({attributes})", channel.subject(), str(channel.format)))
+    shape = Shape.OUTER if is_outer else Shape.CHANNEL
+    return Node(_channel_id(channel), shape, tuple(_short(line) for line in lines), title)
+
+
+def _group_id(group: GroupSpec) -> str:
+    return f"group {group.name}"
+
+
+def _channel_id(channel: Channel) -> str:
+    return f"channel {channel.subject()}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LINE_MAX else f"{text[: _LINE_MAX - 1]}…"
