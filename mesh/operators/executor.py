@@ -35,7 +35,7 @@ from mesh.operators.flow import BulkFlow, Flow, Leaving, StepFlow
 from mesh.operators.graph import Node, chunk_starts
 from mesh.operators.inputs import Inputs, Ready
 from mesh.operators.nodes import Nodes
-from mesh.operators.paths import sort
+from mesh.operators.paths import sort, stages
 from mesh.operators.tables import Tables
 
 if TYPE_CHECKING:
@@ -341,10 +341,9 @@ def _plays_back(app: BoundApp) -> bool:
 
 
 def _flow(nodes: Nodes, outputs: Collection[str], mode: Mode) -> tuple[list[Node], Flow]:
-    """In bulk, unless nodes feed themselves or look at what others change."""
+    """In bulk, unless nodes feed themselves or a partition's queries change what they look at."""
     grouped = None if mode is Mode.STEP else nodes.grouped()
-    if grouped is not None and not any(node.is_stepwise for node in grouped):
-        order = sort(grouped)
-        if order is not None:
-            return grouped, BulkFlow(grouped, order, outputs)
-    return nodes.flat, StepFlow(nodes.flat, outputs)
+    order = None if grouped is None else sort(grouped)
+    if grouped is None or order is None:
+        return nodes.flat, StepFlow(nodes.flat, outputs)
+    return grouped, BulkFlow(grouped, stages(grouped, order), outputs)

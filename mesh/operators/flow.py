@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from mesh.errors import MeshError
-from mesh.operators.base import OWN_TIMER, Events, Longs, Timeline
+from mesh.operators.base import Events, Longs, Timeline
 from mesh.operators.graph import chunk_starts
+from mesh.operators.knots import Knot, Pass, placed
 from mesh.operators.paths import Paths, readers
 
 if TYPE_CHECKING:
@@ -62,56 +63,53 @@ class Flow(Protocol):
 
 
 class BulkFlow:
-    """Whole runs through one node after the other; ``order`` is the nodes' order to go in.
+    """Whole runs through one set of nodes after the other.
+
+    ``stages``: the numbers of nodes, in sets to go one after the other; the sets are those of
+    ``paths.stages``, and what is tied together goes through a ``Knot``.
 
     Raises:
         MeshError: MESH-O103, there are too many ways through the nodes.
     """
 
     def __init__(
-        self, nodes: Sequence[Node], order: Sequence[int], outputs: Collection[str]
+        self, nodes: Sequence[Node], stages: Sequence[tuple[int, ...]], outputs: Collection[str]
     ) -> None:
-        self._nodes = nodes
-        self._order = order
-        self._outputs = outputs
         self._paths = Paths(nodes)
+        self._stages = [
+            Knot(nodes, stage, self._paths)
+            if len(stage) > 1 or nodes[stage[0]].is_stepwise
+            else Pass(nodes, stage, self._paths)
+            for stage in stages
+        ]
+        self._outputs = outputs
         self.timers: Sequence[int] = self._paths.timers
         self.roots: Mapping[str, int] = self._paths.roots
 
     def begin(self, timeline: Timeline) -> list[Leaving]:
         """Let all nodes know that it is the app's start."""
-        return self.run([], timeline)
+        return self._go([], timeline, begins=True)
 
     def run(self, entering: Sequence[tuple[str, Events]], timeline: Timeline) -> list[Leaving]:
         """Let external events in and time pass."""
+        return self._go(entering, timeline, begins=False)
+
+    def _go(
+        self, entering: Sequence[tuple[str, Events]], timeline: Timeline, *, begins: bool
+    ) -> list[Leaving]:
         flowing: dict[str, list[Events]] = {}
         for channel, events in entering:
             root = np.full(len(events), self.roots[channel], dtype=np.int64)
             flowing.setdefault(channel, []).append(replace(events, path=root))
         leaving: list[tuple[str, Events]] = []
-        for number in self._order:
-            node = self._nodes[number]
-            inputs = {
-                channel: [
-                    replace(events, path=self._paths.through(number, events.path))
-                    for events in flowing[channel]
-                ]
-                for channel in node.reads
-                if channel in flowing
-            }
-            for channel, made in node.work.process(inputs, timeline):
-                if not len(made):
-                    continue
-                events = _placed(made, self.timers[number])
+        for stage in self._stages:
+            for channel, events in (
+                stage.begin(flowing, timeline) if begins else stage.run(flowing, timeline)
+            ):
                 flowing.setdefault(channel, []).append(events)
                 if channel in self._outputs:
                     leaving.append((channel, events))
         return _in_sequence(leaving)
-
-
-def _placed(made: Events, timer: int) -> Events:
-    own = made.path == OWN_TIMER
-    return replace(made, path=np.where(own, timer, made.path)) if bool(own.any()) else made
 
 
 def _in_sequence(leaving: Sequence[tuple[str, Events]]) -> list[Leaving]:
@@ -261,7 +259,7 @@ class StepFlow:
         """What was made, chunk by chunk; what belongs behind everything of this cause waits."""
         if not len(made):
             return []
-        made = _placed(made, number)
+        made = placed(made, number)
         now = []
         starts = chunk_starts(made).tolist()
         for start, stop in zip(starts, [*starts[1:], len(made)], strict=True):

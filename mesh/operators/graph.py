@@ -15,7 +15,7 @@ import numpy as np
 from mesh.operators.base import CURRENT, RESET, Events, Longs, Stateful
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from mesh.operators.base import Timeline
 
@@ -35,6 +35,36 @@ class Work(Stateful, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """That a query looks at something that is kept, or changes it: a table, a named window.
+
+    ``who``: the name of the query's node, or of the window's.  ``by``: the channels of which an
+    event sets it off; None: any event does, and a timer.
+    """
+
+    thing: str
+    who: str
+    changes: bool
+    by: tuple[str, ...] | None = None
+
+    def disturbs(self, other: Touch) -> bool:
+        """Whether it matters which of both comes first.
+
+        What one query does to one thing it does event by event, in order, however many there are.
+        """
+        if self.thing != other.thing:
+            return False
+        if self.who == other.who:
+            return self.changes != other.changes
+        return self.changes or other.changes
+
+
+def is_tangled(touches: Collection[Touch]) -> bool:
+    """Whether the order matters among ``touches`` themselves."""
+    return any(one.disturbs(other) for one in touches for other in touches)
+
+
 @dataclass(slots=True)
 class Node:
     """A part of the graph.
@@ -51,11 +81,17 @@ class Node:
     #: Makes ``work``, given the place of its timers among those of others at one instant.
     make: Callable[[int], Work]
     routes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    #: Whether it changes what others look at, or looks at it: then events go one by one.
+    #: What it looks at and changes beside events.
+    touches: tuple[Touch, ...] = ()
+    #: Whether it has to be called with one chunk of events or one timer at a time.
     is_stepwise: bool = False
     #: Channels of which the node takes the events of a chunk one by one, step by step.
     singles: tuple[str, ...] = ()
     work: Work = field(init=False)
+
+    def touching(self, channel: str | None) -> list[Touch]:
+        """What an event of ``channel``, or a timer, makes it look at and change."""
+        return [touch for touch in self.touches if touch.by is None or channel in touch.by]
 
     def outlets(self, channel: str | None) -> tuple[str, ...]:
         """The channels that an event of ``channel`` (None: a timer) may cause events in."""

@@ -7,7 +7,7 @@ bulk, these are one node.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mesh.language.parser import parse_expression
@@ -16,23 +16,37 @@ from mesh.operators.actions import QueryWork, Target
 from mesh.operators.entrance import Entrance, Purge
 from mesh.operators.failing import FAILED
 from mesh.operators.flow import BulkFlow
-from mesh.operators.graph import Node
-from mesh.operators.joins.query import looks_inside
+from mesh.operators.graph import Node, Touch, is_tangled
+from mesh.operators.joins.query import is_stepwise
 from mesh.operators.named_windows import NamedWindowWork, window_input
 from mesh.operators.partitions import PartitionWork
 from mesh.operators.paths import sort
 from mesh.operators.tables import TableAction, Tables
 from mesh.operators.triggers import TriggerWork
-from mesh.plan.bound import Answer, BoundJoin, BoundPartition, Insert, SourceKind
-from mesh.plan.uses import uses_of
+from mesh.plan.bound import (
+    Answer,
+    BoundJoin,
+    BoundPartition,
+    Insert,
+    SourceKind,
+    TableCheck,
+    walk,
+)
+from mesh.plan.uses import expressions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from mesh.language.syntax import Annotation
     from mesh.operators.base import Longs
     from mesh.operators.graph import Work
-    from mesh.plan.bound import BoundApp, BoundNamedWindow, BoundQuery, BoundTrigger
+    from mesh.plan.bound import (
+        BoundApp,
+        BoundExpression,
+        BoundNamedWindow,
+        BoundQuery,
+        BoundTrigger,
+    )
 
 #: What queries look into rather than take events from.
 _KEPT = (SourceKind.TABLE, SourceKind.AGGREGATION)
@@ -113,7 +127,8 @@ class Nodes:
             work = self.windows[name] = NamedWindowWork(definition, timer)
             return work
 
-        return Node(f"window-{name}", (window_input(name),), (name,), make)
+        touch = Touch(_window(name), f"window-{name}", True)
+        return Node(f"window-{name}", (window_input(name),), (name,), make, touches=(touch,))
 
     def _query(self, name: str, query: BoundQuery, inside: str) -> Node:
         channels = {
@@ -122,7 +137,6 @@ class Nodes:
         channel, leaves = self._channel(query, inside)
         reads = set(channels.values())
         faults = tuple(f"!{s}" for s in reads if s in self._faults and len(reads) == 1)
-        looks = isinstance(query.input, BoundJoin) and looks_inside(query.input)
         return Node(
             name,
             tuple(channels),
@@ -130,7 +144,8 @@ class Nodes:
             lambda timer: QueryWork(
                 query, timer, channels, self._target(query, channel, leaves), self._faults
             ),
-            is_stepwise=bool(uses_of(query).tables) or looks,
+            touches=_touches(name, query, inside),
+            is_stepwise=isinstance(query.input, BoundJoin) and is_stepwise(query.input),
             singles=_singles(query, inside),
         )
 
@@ -186,6 +201,11 @@ class Nodes:
             tuple(outer.values()),
             lambda timer: Entrance(outer, keys, purge, forget),
             {stream: (channel,) for stream, channel in outer.items()},
+            touches=tuple(
+                Touch(_table(table), name, False)
+                for key in partition.keys
+                for table in _asked(e for e in (key.value, *(r.condition for r in key.ranges)) if e)
+            ),
         )
         return Region(name, (entrance, *queries))
 
@@ -195,23 +215,24 @@ def _trigger(trigger: BoundTrigger) -> Callable[[int], Work]:
 
 
 def _whole(region: Region) -> Node | None:
-    """A partition as one node; None if its queries feed each other in a circle."""
+    """A partition as one node; None if its queries feed each other, by streams or by tables."""
     entrance, *queries = region.nodes
     order = sort(queries)
-    if order is None or any(node.is_stepwise for node in region.nodes):
+    touches = tuple(replace(t, by=None) for node in region.nodes for t in node.touches)
+    if order is None or is_tangled(touches) or any(node.is_stepwise for node in region.nodes):
         return None
     inner = {channel for node in queries for channel in node.reads}
     writes = tuple(dict.fromkeys(c for node in queries for c in node.writes if c not in inner))
 
     def make(timer: int) -> Work:
-        flow = BulkFlow(queries, order, writes)
+        flow = BulkFlow(queries, [(number,) for number in order], writes)
         for node, own in zip(queries, flow.timers, strict=True):
             node.work = node.make(own)
         work = entrance.work = entrance.make(timer)
         assert isinstance(work, Entrance)
         return PartitionWork(work, queries, flow)
 
-    return Node(region.name, entrance.reads, writes, make)
+    return Node(region.name, entrance.reads, writes, make, touches=touches)
 
 
 def _singles(query: BoundQuery, inside: str) -> tuple[str, ...]:
@@ -225,6 +246,39 @@ def _singles(query: BoundQuery, inside: str) -> tuple[str, ...]:
         for side in sides
         if side.window is None and side.kind not in (*_KEPT, SourceKind.WINDOW)
     )
+
+
+def _touches(name: str, query: BoundQuery, inside: str) -> tuple[Touch, ...]:
+    """What a query looks at and changes beside events."""
+    found = [Touch(_table(table), name, False) for table in _asked(expressions(query))]
+    source, action = query.input, query.action
+    if isinstance(source, BoundJoin):
+        for side, other in ((source.left, source.right), (source.right, source.left)):
+            if side.kind in _KEPT:
+                continue
+            # Without a window it is the events alone that look into the other side.
+            by = (f"{inside}{side.schema.name}",) if side.window is None else None
+            if other.kind is SourceKind.TABLE:
+                found.append(Touch(_table(other.schema.name), name, False, by))
+            elif other.kind is SourceKind.WINDOW:
+                found.append(Touch(_window(other.schema.name), name, False, by))
+    assert not isinstance(action, Answer), "an app's queries answer nobody"
+    if not isinstance(action, Insert) or action.kind is SourceKind.TABLE:
+        found.append(Touch(_table(action.target.name), name, True))
+    return tuple(dict.fromkeys(found))
+
+
+def _asked(roots: Iterable[BoundExpression]) -> list[str]:
+    """The tables that ``in`` asks."""
+    return [part.table for root in roots for part in walk(root) if isinstance(part, TableCheck)]
+
+
+def _table(name: str) -> str:
+    return f"table {name}"
+
+
+def _window(name: str) -> str:
+    return f"window {name}"
 
 
 def _purge(annotations: Sequence[Annotation]) -> Purge | None:

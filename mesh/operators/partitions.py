@@ -8,7 +8,7 @@ as external events are outside, and what comes out is put back into the order ou
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +33,8 @@ class PartitionWork:
         self._entrance = entrance
         self._nodes = nodes
         self._flow = flow
+        #: Chunks that have gone into the queries so far: what they remember of the order inside.
+        self._causes = 0
 
     def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
         """What the queries make of the events; in parts where instances are forgotten between."""
@@ -55,13 +57,15 @@ class PartitionWork:
         quiet = replace(timeline, now_ms=_NEVER)
         divided = [one for one in self._entrance.process(inputs, quiet) if len(one[1])]
         causes = _Causes([events for _, events in divided])
+        first = self._causes
         entering = [
-            (channel, replace(events, order=2 * number + 1))
+            (channel, replace(events, order=2 * (first + number) + 1))
             for (channel, events), number in zip(divided, causes.numbers, strict=True)
         ]
-        inside = Timeline(0, causes.clock_ms, timeline.now_ms, timeline.playback)
+        inside = Timeline(first, causes.clock_ms, timeline.now_ms, timeline.playback)
+        self._causes += len(causes.clock_ms)
         leaving = self._flow.run(entering, inside)
-        return _outside(leaving, causes, timeline)
+        return _outside(leaving, causes, first, timeline)
 
     def next_time(self) -> int | None:
         """When the next timer of a query in it is due, or instances are forgotten."""
@@ -71,10 +75,13 @@ class PartitionWork:
     def snapshot(self) -> State:
         """The keys, and the state of each query."""
         states = {node.name: node.work.snapshot() for node in self._nodes}
-        return prefixed({"entrance": self._entrance.snapshot(), **states})
+        own = State({}, {"causes": self._causes})
+        return prefixed({"own": own, "entrance": self._entrance.snapshot(), **states})
 
     def restore(self, state: State) -> None:
         """Take over keys and states."""
+        own: Any = part(state, "own").scalars
+        self._causes = own.get("causes", 0)
         self._entrance.restore(part(state, "entrance"))
         for node in self._nodes:
             node.work.restore(part(state, node.name))
@@ -107,12 +114,12 @@ class _Causes:
             at += len(start)
 
 
-def _outside(leaving: Sequence[Leaving], causes: _Causes, timeline: Timeline) -> Made:
+def _outside(leaving: Sequence[Leaving], causes: _Causes, first: int, timeline: Timeline) -> Made:
     """Put what came out into the order outside, in the sequence in which it came out."""
     if not leaving:
         return []
     place = np.concatenate([one.place for one in leaving])
-    inner = np.concatenate([one.events.order for one in leaving])
+    inner = np.concatenate([one.events.order for one in leaving]) - 2 * first
     clock_ms = np.concatenate([one.events.clock_ms for one in leaving])
     way = np.concatenate([one.events.path for one in leaving])
     piece = np.concatenate([one.events.chunk for one in leaving])

@@ -107,3 +107,60 @@ def sort(nodes: Sequence[Node]) -> list[int] | None:
                     if state[reader] == 0:
                         pending.append((reader, False))
     return order[::-1]
+
+
+def stages(nodes: Sequence[Node], order: Sequence[int]) -> list[tuple[int, ...]]:
+    """The nodes in sets that can go one after the other, each set in the order to go in.
+
+    A set is one node or what is tied together: nodes of which one changes what another looks at,
+    and all that is on a way from one of them to another.
+
+    Args:
+        nodes: feed each other in no circle.
+        order: their numbers as ``sort`` gives them.
+    """
+    by_channel = readers(nodes)
+    follow: list[set[int]] = [
+        {reader for channel in node.writes for reader in by_channel.get(channel, ())}
+        for node in nodes
+    ]
+    for one, node in enumerate(nodes):
+        for other, beside in enumerate(nodes):
+            if one != other and any(a.disturbs(b) for a in node.touches for b in beside.touches):
+                follow[one].add(other)
+    reached = [_reached(follow, number) for number in range(len(nodes))]
+    place = {number: at for at, number in enumerate(order)}
+    done: set[int] = set()
+    found: list[tuple[int, ...]] = []
+    for number in order:
+        if number in done:
+            continue
+        tied = [n for n in order if n == number or (n in reached[number] and number in reached[n])]
+        done.update(tied)
+        found.append(tuple(tied))
+    # A set goes behind all that leads to any of its nodes.
+    behind = {
+        knot: {n for n in order if n not in knot and reached[n] & set(knot)} for knot in found
+    }
+    result: list[tuple[int, ...]] = []
+    gone: set[int] = set()
+    while found:
+        knot = min(
+            (knot for knot in found if behind[knot] <= gone), key=lambda knot: place[knot[0]]
+        )
+        found.remove(knot)
+        result.append(knot)
+        gone.update(knot)
+    return result
+
+
+def _reached(follow: Sequence[set[int]], start: int) -> set[int]:
+    """What comes behind ``start``, itself only if it does so too."""
+    found: set[int] = set()
+    pending = list(follow[start])
+    while pending:
+        number = pending.pop()
+        if number not in found:
+            found.add(number)
+            pending += follow[number]
+    return found

@@ -21,11 +21,25 @@ if TYPE_CHECKING:
 
 
 def looks_inside(source: BoundJoin) -> bool:
-    """Whether a join looks into a side, and so has to be driven step by step."""
+    """Whether a join looks into what a side holds when an event of the other comes."""
     return any(
         side.kind in (SourceKind.TABLE, SourceKind.WINDOW)
         or (side.window is not None and side.window.name not in PLAIN_WINDOWS)
         for side in (source.left, source.right)
+    )
+
+
+def is_stepwise(source: BoundJoin) -> bool:
+    """Whether a join has to be called step by step: both sides may look into the other's window.
+
+    Where one side is a table, or both have no window of the join's own, what is looked into stays
+    as it is while the other side's events come.
+    """
+    sides = (source.left, source.right)
+    if not looks_inside(source) or any(side.kind is SourceKind.TABLE for side in sides):
+        return False
+    return source.left.schema.name == source.right.schema.name or any(
+        side.window is not None for side in sides
     )
 
 

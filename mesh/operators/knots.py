@@ -1,0 +1,211 @@
+"""Queries that look at what others of them change in between, driven as one part of a bulk flow.
+
+All that comes to them is put into the total order.  Of that, pieces that do not disturb each other
+go through together: events that all only look at a table, say, or that one query all adds to it.
+Where the order matters, one chunk of events or one timer at a time goes through, and what each
+query makes of it is handed on at once, depth first, as in ``flow.StepFlow``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mesh.operators.base import OWN_TIMER, Timeline
+from mesh.operators.paths import readers
+from mesh.operators.pieces import Gathered, Pieces, Times, Touching
+from mesh.operators.steps import Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh.operators.base import Events
+    from mesh.operators.graph import Made, Node
+    from mesh.operators.paths import Paths
+    from mesh.operators.pieces import Cause, Key
+
+#: Timers of one node that fire at one instant without an end.
+_REPEATS_MAX = 100_000
+
+
+class Pass:
+    """Nodes that go through a run one after the other; ``order``: their numbers, as they go."""
+
+    def __init__(self, nodes: Sequence[Node], order: Sequence[int], paths: Paths) -> None:
+        self._nodes = nodes
+        self._order = order
+        self._paths = paths
+
+    def begin(self, flowing: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
+        """What the nodes make of the app's start."""
+        return self.run(flowing, timeline)
+
+    def run(self, flowing: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
+        """What the nodes make of the events of channels and of their timers."""
+        given = dict(arriving(self._nodes, self._order, self._paths, flowing))
+        return [(channel, events) for _, channel, events in self.go(given, timeline)]
+
+    def go(
+        self, given: Mapping[Cause, Sequence[Events]], timeline: Timeline
+    ) -> list[tuple[int, str, Events]]:
+        """What the nodes make of what is given to each, with their numbers."""
+        own: dict[str, list[Events]] = {}
+        made: list[tuple[int, str, Events]] = []
+        for number in self._order:
+            node = self._nodes[number]
+            inputs: dict[str, list[Events]] = {}
+            for channel in node.reads:
+                runs = [*given.get((number, channel), ())]
+                runs += [through(self._paths, number, events) for events in own.get(channel, ())]
+                if runs:
+                    inputs[channel] = runs
+            for channel, events in node.work.process(inputs, timeline):
+                if len(events):
+                    events = placed(events, self._paths.timers[number])
+                    own.setdefault(channel, []).append(events)
+                    made.append((number, channel, events))
+        return made
+
+
+def arriving(
+    nodes: Sequence[Node],
+    order: Sequence[int],
+    paths: Paths,
+    flowing: Mapping[str, Sequence[Events]],
+) -> list[tuple[Cause, list[Events]]]:
+    """What comes to each node from outside, on the way through it."""
+    return [
+        ((number, channel), [through(paths, number, events) for events in flowing[channel]])
+        for number in order
+        for channel in nodes[number].reads
+        if channel in flowing
+    ]
+
+
+def through(paths: Paths, number: int, events: Events) -> Events:
+    """Events that come to a node, on the way through it."""
+    return replace(events, path=paths.through(number, events.path))
+
+
+def placed(made: Events, timer: int) -> Events:
+    """Events with the path ``timer`` where a timer of the operator itself made them."""
+    own = made.path == OWN_TIMER
+    return replace(made, path=np.where(own, timer, made.path)) if bool(own.any()) else made
+
+
+class Knot:
+    """Nodes that are tied together; ``order``: their numbers, each behind those that feed it."""
+
+    def __init__(self, nodes: Sequence[Node], order: Sequence[int], paths: Paths) -> None:
+        self._nodes = nodes
+        self._order = order
+        self._numbers = sorted(order)
+        self._paths = paths
+        self._timers = paths.timers
+        self._pass = Pass(nodes, order, paths)
+        found = readers(nodes)
+        reads = {
+            channel: tuple(number for number in found[channel] if number in order)
+            for channel in dict.fromkeys(c for number in order for c in nodes[number].reads)
+        }
+        self._steps = Steps(nodes, reads, paths)
+        self._touching = Touching(nodes, order, reads)
+
+    def begin(self, flowing: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
+        """What the nodes make of the app's start."""
+        made = Gathered()
+        for number in self._numbers:
+            self._steps.let_pass(number, timeline, made)
+        self._run(flowing, timeline, made)
+        return made.all()
+
+    def run(self, flowing: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
+        """What the nodes make of the events of channels and of their timers."""
+        made = Gathered()
+        self._run(flowing, timeline, made)
+        return made.all()
+
+    def _run(
+        self, flowing: Mapping[str, Sequence[Events]], timeline: Timeline, made: Gathered
+    ) -> None:
+        given = arriving(self._nodes, self._order, self._paths, flowing)
+        pieces = Pieces([(cause, run) for cause, runs in given for run in runs])
+        times = Times(timeline)
+        at = 0
+        while at < len(pieces):
+            stop = self._together(pieces, at, times)
+            if stop > at:
+                last = None if stop == len(pieces) and not times.is_bound else pieces.key(stop - 1)
+                made.add(self._pass.go(pieces.take(at, stop), times.until(last)))
+                at = stop
+                continue
+            self._fire(times, pieces.key(at), made)
+            cause, events = pieces.one(at)
+            self._steps.deliver(cause, events, times.here(*pieces.key(at)[:2]), made)
+            times.passed(pieces.key(at))
+            at += 1
+        self._finish(times, made)
+
+    def _together(self, pieces: Pieces, at: int, times: Times) -> int:
+        """Behind the last piece that may go with that at ``at``; ``at`` if none may."""
+        group: set[Cause] = set()
+        stop = at
+        for cause, end in pieces.runs(at):
+            if cause not in group:
+                if not self._touching.agree(cause, group):
+                    break
+                group.add(cause)
+            stop = end
+        times.is_bound = stop < len(pieces)
+        if stop == at:
+            return at
+        last = pieces.key(stop - 1) if times.is_bound else None
+        bound = None
+        for key, number in self._due(times):
+            if last is not None and key > last:
+                break
+            if (number, None) not in group:
+                if not self._touching.agree((number, None), group):
+                    bound, times.is_bound = key, True
+                    stop = pieces.before(key, at, stop)
+                    break
+                group.add((number, None))
+        return pieces.clean(at, stop, bound, times) if times.is_bound else stop
+
+    def _due(self, times: Times) -> list[tuple[Key, int]]:
+        """The timers that fire in this run, by their places."""
+        found = []
+        for number in self._numbers:
+            due = self._nodes[number].work.next_time()
+            place = None if due is None else times.place(due)
+            if place is not None:
+                found.append(((*place, self._timers[number]), number))
+        return sorted(found)
+
+    def _fire(self, times: Times, before: Key | None, made: Gathered) -> None:
+        """Let timers fire one after the other, those before the place ``before``."""
+        repeats, last = 0, None
+        while due := self._due(times):
+            key, number = due[0]
+            if before is not None and key > before:
+                return
+            self._steps.let_pass(number, times.here(*key[:2]), made)
+            repeats = repeats + 1 if key == last else 0
+            last = key
+            if repeats > _REPEATS_MAX:
+                raise AssertionError(f"a timer of {self._nodes[number].name} fires without an end")
+
+    def _finish(self, times: Times, made: Gathered) -> None:
+        """Let the time pass that is left."""
+        due = [number for _, number in self._due(times)]
+        if not due:
+            return
+        group: set[Cause] = set()
+        for number in due:
+            if not self._touching.agree((number, None), group):
+                self._fire(times, None, made)
+                return
+            group.add((number, None))
+        made.add(self._pass.go({}, times.until(None)))

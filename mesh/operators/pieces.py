@@ -1,0 +1,237 @@
+"""What comes to queries that are tied together: pieces in the total order, and time between them.
+
+A piece is one chunk of events of one channel.  Places in the order are (order, clock, path).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mesh.operators.base import Timeline, join
+from mesh.operators.graph import chunk_starts, is_tangled
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from mesh.operators.base import Events
+    from mesh.operators.graph import Made, Node, Touch
+
+#: A place in the total order: order, clock and path.
+Key = tuple[int, int, int]
+#: What sets something off: events of a channel that come to the node of a number, or its timers.
+Cause = tuple[int, str | None]
+
+
+class Pieces:
+    """The chunks of ``runs``, each run in order, and of one channel as it comes to one node."""
+
+    def __init__(self, runs: Sequence[tuple[Cause, Events]]) -> None:
+        runs = [(cause, events) for cause, events in runs if len(events)]
+        self._runs = runs
+        starts = [chunk_starts(events) for _, events in runs]
+        sizes = [len(own) for own in starts]
+        names = ("order", "clock_ms", "path", "chunk")
+        parts = [
+            (*(getattr(run, name)[own] for name in names), own, np.append(own[1:], len(run)))
+            for (_, run), own in zip(runs, starts, strict=True)
+        ] or [(np.empty(0, dtype=np.int64),) * 6]
+        *columns, start, stop = (np.concatenate(column) for column in zip(*parts, strict=True))
+        source = np.repeat(np.arange(len(runs)), np.array(sizes, dtype=np.int64))
+        if len(runs) > 1:
+            place = np.lexsort(tuple(reversed(columns)))
+            columns = [column[place] for column in columns]
+            source, start, stop = source[place], start[place], stop[place]
+        self.order, self.clock_ms, self.path = columns[:3]
+        self._source, self._start, self._stop = source, start, stop
+        changes = np.flatnonzero(source[1:] != source[:-1]) + 1
+        #: Where one source's pieces end and another's begin.
+        self._ends = [*changes.tolist(), len(source)] if len(source) else []
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def key(self, at: int) -> Key:
+        """The place of a piece."""
+        return int(self.order[at]), int(self.clock_ms[at]), int(self.path[at])
+
+    def one(self, at: int) -> tuple[Cause, Events]:
+        """What a piece is, and its events."""
+        cause, events = self._runs[self._source[at]]
+        return cause, events.slice(int(self._start[at]), int(self._stop[at]))
+
+    def runs(self, at: int) -> Iterator[tuple[Cause, int]]:
+        """From a piece on, what comes and behind which piece that ends."""
+        for end in self._ends[bisect_left(self._ends, at + 1) :]:
+            yield self._runs[self._source[end - 1]][0], end
+
+    def take(self, at: int, stop: int) -> dict[Cause, list[Events]]:
+        """The events of some pieces that follow each other."""
+        found: dict[Cause, list[Events]] = {}
+        source = self._source[at:stop]
+        for number, (cause, events) in enumerate(self._runs):
+            own = np.flatnonzero(source == number)
+            if len(own):
+                first, last = self._start[at + own[0]], self._stop[at + own[-1]]
+                found.setdefault(cause, []).append(events.slice(int(first), int(last)))
+        return found
+
+    def before(self, key: Key, at: int, stop: int) -> int:
+        """Behind the last of the pieces from ``at`` to ``stop`` that come before ``key``."""
+        while stop > at:
+            middle = (at + stop) // 2
+            if self.key(middle) < key:
+                at = middle + 1
+            else:
+                stop = middle
+        return at
+
+    def clean(self, at: int, stop: int, bound: Key | None, times: Times) -> int:
+        """``stop``, or less, so that all that is at the last instant is before or behind it.
+
+        An external event ends all that is due by its time.  Behind what a timer caused there may
+        be other timers of that instant.
+        """
+        while stop > at:
+            order, clock, _ = self.key(stop - 1)
+            if order & 1:
+                return stop
+            instant = (order, clock)
+            behind = stop == len(self) or self.key(stop)[:2] > instant
+            if behind and (bound is None or bound[:2] > instant) and not times.jumps:
+                return stop
+            stop -= 1
+        return stop
+
+
+class Times:
+    """How far time has gone in a run; ``is_bound``: whether what goes next ends before the run."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        #: The number of the first external event that has not been passed.
+        self._next = timeline.first
+        self.is_bound = False
+
+    @property
+    def jumps(self) -> bool:
+        """Whether time stands still between events."""
+        return self._timeline.playback
+
+    def place(self, due_ms: int) -> tuple[int, int] | None:
+        """Order and clock of a timer that fires from now on in this run; None: it does not."""
+        timeline = self._timeline
+        clocks = timeline.clocks_ms[self._next - timeline.first :]
+        before = int(np.searchsorted(clocks, due_ms, side="left"))
+        order = 2 * (self._next + before)
+        if not timeline.playback:
+            return (order, due_ms) if due_ms <= timeline.now_ms else None
+        if before < len(clocks):
+            return order, int(clocks[before])
+        # What was set behind the last move of time waits for the next one.
+        all_ms = timeline.clocks_ms
+        moves = not len(all_ms) or timeline.now_ms > all_ms[-1]
+        return (order, timeline.now_ms) if moves and due_ms <= timeline.now_ms else None
+
+    def here(self, order: int, clock_ms: int) -> Timeline:
+        """Time at one place of the order alone."""
+        timeline = self._timeline
+        number = order >> 1
+        at = number - timeline.first
+        return replace(
+            timeline, first=number, clocks_ms=timeline.clocks_ms[at : at + 1], now_ms=clock_ms
+        )
+
+    def passed(self, key: Key) -> None:
+        """Note that all up to the place ``key`` is done."""
+        self._next = max(self._next, (key[0] + 1) >> 1)
+
+    def until(self, last: Key | None) -> Timeline:
+        """The time from where it is up to the place ``last``, or up to the end; it has passed."""
+        timeline = self._timeline
+        if last is None:
+            first, stop, now_ms = self._next, len(timeline.clocks_ms), timeline.now_ms
+            self._next = timeline.first + stop
+        else:
+            stop = ((last[0] + 1) >> 1) - timeline.first
+            first, now_ms = min(self._next, last[0] >> 1), last[1]
+            self.passed(last)
+        clocks_ms = timeline.clocks_ms[first - timeline.first : stop]
+        return replace(timeline, first=first, clocks_ms=clocks_ms, now_ms=now_ms)
+
+
+class Touching:
+    """What each cause makes nodes look at or change.
+
+    ``order``: the nodes that are tied together; ``reads``: who of them reads each channel.
+    """
+
+    def __init__(
+        self, nodes: Sequence[Node], order: Sequence[int], reads: Mapping[str, Sequence[int]]
+    ) -> None:
+        self._nodes = nodes
+        self._reads = reads
+        self._found: dict[Cause, tuple[frozenset[Touch], bool]] = {}
+        causes: dict[Cause, tuple[frozenset[Touch], bool]] = {
+            (number, channel): self._of(number, channel)
+            for number in order
+            for channel in (None, *nodes[number].reads)
+        }
+        self._agree = {
+            (one, other): not causes[one][1]
+            and not causes[other][1]
+            and not is_tangled(causes[one][0] | causes[other][0])
+            for one in causes
+            for other in causes
+        }
+
+    def _of(self, number: int, channel: str | None) -> tuple[frozenset[Touch], bool]:
+        """What an event of ``channel`` that comes to a node sets off; whether step by step."""
+        known = self._found.get((number, channel))
+        if known is None:
+            node = self._nodes[number]
+            touches, steps = set(node.touching(channel)), node.is_stepwise
+            for outlet in node.outlets(channel):
+                for reader in self._reads.get(outlet, ()):
+                    further, also = self._of(reader, outlet)
+                    touches |= further
+                    steps = steps or also
+            known = self._found[number, channel] = frozenset(touches), steps
+        return known
+
+    def agree(self, cause: Cause, group: Collection[Cause]) -> bool:
+        """Whether the order of ``cause``, any number of times, and of ``group`` doesn't matter."""
+        return self._agree[cause, cause] and all(self._agree[cause, other] for other in group)
+
+
+class Gathered:
+    """What nodes made, in the sequence in which they did."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, str], list[Events]] = {}
+
+    def add(self, made: Sequence[tuple[int, str, Events]]) -> None:
+        """Take what nodes made, each for a channel."""
+        for number, channel, events in made:
+            self.put(number, channel, events)
+
+    def put(self, number: int, channel: str, events: Events) -> None:
+        """Take what one node made for one channel."""
+        self._found.setdefault((number, channel), []).append(events)
+
+    def all(self) -> Made:
+        """All of it, a run in order for each node and channel."""
+        return [
+            (channel, _in_order(join(runs, runs[0].rows.schema)))
+            for (_, channel), runs in self._found.items()
+        ]
+
+
+def _in_order(events: Events) -> Events:
+    """Depth first is not the order of ways where one query puts out several chunks at once."""
+    columns = (events.chunk, events.path, events.clock_ms, events.order)
+    place = np.lexsort(columns)
+    return events if (place[1:] > place[:-1]).all() else events.take(place)

@@ -1,0 +1,82 @@
+"""Queries that look at what others change: in bulk, cut and restored they do as step by step."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from mesh.operators.executor import Mode
+from tests.test_operators_joins import DEFINITIONS, random_steps, run
+
+APPS = {
+    "a table that one query fills": "define table T (k string, v int); "
+    "from R select k, w as v insert into T; "
+    "from L join T on L.k == T.k select L.k as k, T.v, L.t insert into O;",
+    "a table that rows leave": "define table T (k string, v int); "
+    "from L join T on L.k == T.k select L.k as k, T.v, L.t insert into O; "
+    "from R select k, w as v insert into T; from Q[v > 3] delete T on T.k == k;",
+    "a key and timers": "@PrimaryKey('k') define table T (k string, v int); "
+    "from L[(k in T)] select k, v, t insert into O; "
+    "from L#window.time(20) as x join T on x.k == T.k select x.k as k, T.v, x.t "
+    "insert all events into O; from R select k, w as v update or insert into T on T.k == k;",
+    "batches between": "define table T (k string, v int); "
+    "from R#window.time(15) select k, w as v insert expired events into T; "
+    "from L#window.lengthBatch(2) select k, v, t insert into A; "
+    "from A join T on A.k == T.k select A.k as k, T.v, A.t insert into O; "
+    "from L select k, v, t insert into O; from Q select k, v, 0L as t insert into O;",
+    "a table that its readers fill": "define table T (k string, v int); "
+    "from L[not (k in T)] select k, v insert into T; "
+    "from L join T on L.k == T.k select L.k as k, T.v, L.t insert into O; "
+    "from O[v > 2] select k, v, t insert into P; from P select k, v insert into T;",
+    "a named window": "define window W (k string, v int) length(3) output all events; "
+    "from R select k, w as v insert into W; "
+    "from L as x join W as y on x.k == y.k select x.k as k, y.v as v, x.t as t insert into O; "
+    "from W select k, v, 1L as t insert all events into O;",
+    "a named window that its reader's stream fills": "define window W (k string, v int) time(20); "
+    "from L select k, v insert into W; "
+    "from L as x join W as y on x.k == y.k select x.k as k, y.v as v, x.t as t insert into O;",
+    "windows on both sides": "define window W (k string, v int) time(20) output all events; "
+    "from R select k, w as v insert into W; from Q select k, v insert into W; "
+    "from L as x full outer join W as y on x.k == y.k select x.k as k, y.v as v, x.t as t "
+    "insert all events into O; from L#window.time(30) as x join W as y on x.k == y.k "
+    "select x.k as k, y.v as v, x.t as t insert into O;",
+    "a partition that looks": "define table T (k string, v int); partition with (k of L) begin "
+    "from L#window.time(20) select k, count() as v, t insert all events into #I; "
+    "from #I join T on #I.v < T.v select #I.k as k, T.v, #I.t insert into O; end; "
+    "from R select k, w as v insert into T;",
+    "a partition that changes and looks": "define table T (k string, v int); "
+    "partition with (k of L) begin from L select k, v insert into T; "
+    "from L join T on L.v == T.v select L.k as k, T.v, L.t insert into O; end; "
+    "from R select k, w as v insert into T;",
+    "a partition that changes": "define table T (k string, v int); "
+    "partition with (k of R) begin from R select k, w as v insert into T; end; "
+    "from L join T on L.k == T.k select L.k as k, T.v, L.t insert into O; "
+    "from L#window.timeBatch(40) as x join T as y on x.k == y.k select x.k as k, y.v as v, x.t "
+    "insert into O;",
+    "a join that goes step by step": "define table T (k string, v int); "
+    "from L#window.sort(3, t) as x join R#window.time(30) as y on x.k == y.k "
+    "select x.k as k, y.w as v, x.t insert all events into A; "
+    "from A[v > 1] select k, v insert into T; "
+    "from Q join T on Q.k == T.k select Q.k as k, T.v, 0L as t insert into O; "
+    "from A select k, v, t insert into O;",
+    "timers of all kinds": "define trigger G at every 17 milliseconds; "
+    "define table T (k string, v int); from G select 'a' as k, 3 as v insert into T; "
+    "from L join T on L.k == T.k select L.k as k, T.v, L.t insert into O; "
+    "from every a=L -> b=R select a.k as k, b.w as v insert into T; "
+    "from R#window.time(25) select k, w as v, 5L as t output all every 30 milliseconds "
+    "insert all events into P; from P join T on P.k == T.k select P.k as k, T.v, P.t "
+    "insert into O; from P[v > 3] delete T on T.k == k;",
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", APPS)
+def test_what_looks_at_what_others_change_does_so_in_order(name: str, seed: int) -> None:
+    app = f"{DEFINITIONS}{APPS[name]}"
+    steps = random_steps(seed, "LRQ", 50)
+    whole = run(app, steps, Mode.STEP, set())
+    assert run(app, steps, Mode.AUTO, set()) == whole
+    rnd = random.Random(seed)
+    cuts = {n for n in range(1, len(steps)) if rnd.random() < 0.3}
+    assert run(app, steps, Mode.AUTO, cuts, saves=True) == whole
