@@ -68,6 +68,11 @@ def next_deadline_s(snapshot: ClusterSnapshot, settings: Settings) -> float:
     )
     ends = [node.seen_at_s + age for node in snapshot.nodes for age in ages]
     ends += (assignment.seen_at_s + MOVE_S for assignment in snapshot.assignments)
+    ends += (
+        node.seen_at_s + settings.manager.hold_s - node.value.starting_s
+        for node in snapshot.nodes
+        if not node.value.ready
+    )
     return min((end for end in ends if end > snapshot.now_s), default=snapshot.now_s + 60.0)
 
 

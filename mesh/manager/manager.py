@@ -82,14 +82,14 @@ class Manager:
     async def lead(self) -> None:
         """Stand for election, and decide while elected, for ever."""
         while True:
-            version = self.view.version
+            news = self.view.news
             wake_s = await self._elect()
             if self._leads:
                 await self._reconcile()
                 wake_s = min(wake_s, self._deadline_s())
-            if self.view.version == version:
+            if self.view.news == news:
                 wait_s = max(0.01, wake_s - self.clock.monotonic_s())
-                await self.view.changed(version, wait_s)
+                await self.view.news_after(news, wait_s)
 
     async def resign(self) -> None:
         """Give the lease up, so that another manager leads at once, and leave."""
@@ -166,7 +166,7 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
     name = settings.manager.id or f"{socket.gethostname()}-{os.getpid()}"
     client = await connect(settings.nats, f"mesh manager {name}")
     await channels.ensure_buckets(client.jetstream(), settings.channels)
-    view = ClusterView(client, clock)
+    view = ClusterView(client, clock, quiet_s=settings.worker.ttl_s / 2)
     await view.start()
     manager = Manager(name, settings, client, view, clock)
     service = ManagerService(client, view, settings, clock)

@@ -134,9 +134,9 @@ class Agent:
     async def work(self) -> None:
         """Make the session run what is assigned, for ever."""
         while True:
-            version = self.view.version
+            news = self.view.news
             await self._reconcile()
-            await self.view.changed(version, self.settings.worker.ttl_s)
+            await self.view.news_after(news, self.settings.worker.ttl_s)
 
     async def listen(self) -> None:
         """Take what the session says, for ever, and start it again when it ends."""
@@ -347,7 +347,7 @@ async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
     await session.start()
     client = await connect(settings.nats, f"mesh worker {name}")
     await channels.ensure_buckets(client.jetstream(), settings.channels)
-    view = ClusterView(client, clock)
+    view = ClusterView(client, clock, quiet_s=settings.worker.ttl_s / 2)
     await view.start()
     agent = Agent(name, settings, client, view, clock, session)
     await agent.claim()

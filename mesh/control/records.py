@@ -1,0 +1,147 @@
+"""A view of the cluster's records, as one observer builds it from what it hears.
+
+Every record has its revision and when this observer first saw it, on its own monotonic clock: the
+age of a heartbeat or of the lease is measured from there, so clocks of two machines are never
+compared.  No clock and no socket here: who hears says when.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from mesh.control.snapshot import ClusterSnapshot, Seen
+from mesh.model import names
+from mesh.model.cluster import (
+    AppRecord,
+    Assignment,
+    InstanceStatus,
+    LeaseRecord,
+    NodeMetrics,
+    NodeOrder,
+    NodeRecord,
+)
+
+#: A manager's own heartbeats come by several times in this; longer silence means that nobody
+#: could be heard.
+DEAF_S: Final = 1.5
+
+#: (bucket, start of the key) to the record that is there.
+_KINDS: Final[tuple[tuple[str, str, type[Any]], ...]] = (
+    (names.CONTROL_BUCKET, names.LEASE_KEY, LeaseRecord),
+    (names.CONTROL_BUCKET, "node.", NodeRecord),
+    (names.CONTROL_BUCKET, "assignment.", Assignment),
+    (names.APPS_BUCKET, "app.", AppRecord),
+    (names.APPS_BUCKET, "node.", NodeOrder),
+    (names.STATUS_BUCKET, "instance.", InstanceStatus),
+)
+
+
+def kind_of(bucket: str, key: str) -> type[Any] | None:
+    """The type of the record under a key; None for what is no record of ours."""
+    return next((k for b, start, k in _KINDS if b == bucket and key.startswith(start)), None)
+
+
+class Records:
+    """What has been heard so far."""
+
+    def __init__(self, now_s: float, quiet_s: float = 1.0) -> None:
+        """Nothing yet.
+
+        Args:
+            now_s: the observer's clock.
+            quiet_s: a heartbeat after a longer silence is news; less than half of a node's term.
+        """
+        self._quiet_s = quiet_s
+        self._heard_s = now_s
+        self._revisions: dict[tuple[str, str], int] = {}
+        self._seen: dict[type[Any], dict[str, Seen[Any]]] = {kind: {} for _, _, kind in _KINDS}
+        self._lease: Seen[LeaseRecord | None] | None = None
+        #: Made when asked for, and kept until one of the kind changes.
+        self._tuples: dict[type[Any], tuple[Any, ...]] = {}
+        #: Grows with each change.
+        self.version = 0
+        #: Grows with each change that may matter to a decision: not with a heartbeat or a report
+        #: that says the same as the last one.
+        self.news = 0
+
+    def snapshot(self, now_s: float) -> ClusterSnapshot:
+        """Everything, as of ``now_s``."""
+        return ClusterSnapshot(
+            now_s=now_s,
+            lease=self._lease,
+            nodes=self._all(NodeRecord),
+            apps=self._all(AppRecord),
+            assignments=self._all(Assignment),
+            statuses=self._all(InstanceStatus),
+            orders=self._all(NodeOrder),
+        )
+
+    def revision(self, bucket: str, key: str) -> int:
+        """The revision of a key's last write, a deletion too; 0 for one never written."""
+        return self._revisions.get((bucket, key), 0)
+
+    def hear(self, now_s: float) -> None:
+        """Note that something was heard of the control bucket.
+
+        After a time in which nobody could be heard, the ages of nodes start anew.  Otherwise the
+        first worker to beat after an outage would be the only one there, and would be given
+        everything that the others are about to go on with.
+        """
+        if now_s - self._heard_s > DEAF_S:
+            nodes = self._seen[NodeRecord]
+            for key, seen in nodes.items():
+                nodes[key] = Seen(seen.value, seen.revision, now_s)
+            self._tuples.pop(NodeRecord, None)
+            self.news += 1
+        self._heard_s = now_s
+
+    def take(self, bucket: str, key: str, value: Any, revision: int, now_s: float) -> bool:
+        """Take a record, None for a deletion; False when a later one is known."""
+        if self._revisions.get((bucket, key), 0) >= revision:
+            return False
+        # A deletion leaves its revision, so that an older write seen late is not taken for news.
+        self._revisions[bucket, key] = revision
+        kind = kind_of(bucket, key)
+        self.version += 1
+        if kind is LeaseRecord:
+            before = self._lease.value if self._lease is not None else None
+            self.news += before != value
+            self._lease = Seen(value, revision, now_s)
+        elif kind is not None:
+            known = self._seen[kind]
+            earlier = known.get(key)
+            if self._is_news(earlier, value, now_s):
+                self.news += 1
+            if value is None:
+                known.pop(key, None)
+            else:
+                known[key] = Seen(value, revision, now_s)
+            self._tuples.pop(kind, None)
+        return True
+
+    def _all(self, kind: type[Any]) -> tuple[Any, ...]:
+        found = self._tuples.get(kind)
+        if found is None:
+            found = self._tuples[kind] = tuple(self._seen[kind].values())
+        return found
+
+    def _is_news(self, earlier: Seen[Any] | None, value: Any, now_s: float) -> bool:
+        if earlier is None or value is None:
+            return earlier is not None or value is not None
+        if isinstance(value, NodeRecord):
+            if now_s - earlier.seen_at_s > self._quiet_s:
+                return True
+            return bool(_bare_node(earlier.value) != _bare_node(value))
+        if isinstance(value, InstanceStatus):
+            return bool(_bare_status(earlier.value) != _bare_status(value))
+        return True
+
+
+def _bare_node(record: NodeRecord) -> NodeRecord:
+    """Without what changes from one heartbeat to the next."""
+    return replace(record, beat=0, metrics=NodeMetrics(), starting_s=0.0)
+
+
+def _bare_status(status: InstanceStatus) -> tuple[object, ...]:
+    return status.worker, status.epoch, status.state, status.error, status.restarts
