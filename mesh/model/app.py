@@ -43,6 +43,8 @@ class GroupKind(StrEnum):
     PARTITIONER = "partitioner"
     #: Added by the planner behind a user-given source that several instances read.
     RECEIVER = "receiver"
+    #: Added by the planner for a trigger; publishes an event at each of its times.
+    TRIGGER = "trigger"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.functions.cron import Cron
 from mesh.operators.base import CURRENT, OWN_TIMER, WHOLE, Events, State
+from mesh.operators.schedules import Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,9 +24,7 @@ class TriggerWork:
     def __init__(self, trigger: BoundTrigger) -> None:
         self._trigger = trigger
         self._schema = trigger.schema.arrow
-        schedule = trigger.schedule
-        self._at_start = schedule is not None and schedule.lower() == "start"
-        self._cron = Cron(schedule) if schedule is not None and not self._at_start else None
+        self._schedule = Schedule(trigger)
         self._is_started = False
         self._next_ms: int | None = None
 
@@ -34,14 +32,14 @@ class TriggerWork:
         """An event for each time that is due."""
         if not self._is_started:
             self._is_started = True
-            self._next_ms = self._first(timeline.now_ms)
-            if self._cron is not None:
+            self._next_ms = self._schedule.first(timeline.now_ms)
+            if self._schedule.is_cron:
                 # The engine has a scheduler of its own for these, which begins when time goes on.
                 return []
         due: list[int] = []
         while self._next_ms is not None and self._next_ms <= timeline.now_ms:
             due.append(self._next_ms)
-            self._next_ms = self._after(self._next_ms)
+            self._next_ms = self._schedule.after(self._next_ms)
         if not due:
             return []
         times = np.array(due, dtype=np.int64)
@@ -57,22 +55,6 @@ class TriggerWork:
             pa.RecordBatch.from_arrays([pa.array(times)], schema=self._schema),
         )
         return [(self._trigger.schema.name, events)]
-
-    def _first(self, start_ms: int) -> int | None:
-        if self._at_start:
-            return start_ms
-        if self._cron is not None:
-            return self._cron.first_from(start_ms)
-        assert self._trigger.every_ms is not None, "a trigger has a time or a text"
-        return start_ms + self._trigger.every_ms
-
-    def _after(self, time_ms: int) -> int | None:
-        if self._at_start:
-            return None
-        if self._cron is not None:
-            return self._cron.after(time_ms)
-        assert self._trigger.every_ms is not None, "a trigger has a time or a text"
-        return time_ms + max(1, self._trigger.every_ms)
 
     def next_time(self) -> int | None:
         """When it is due next."""

@@ -26,7 +26,7 @@ from mesh.language.syntax import (
 )
 from mesh.model.app import AppSpec, GroupKind, GroupSpec
 from mesh.plan.bind import bind
-from mesh.plan.channels import PARTITIONS, Partitioner, Wiring, wire
+from mesh.plan.channels import PARTITIONS, Partitioner, Wiring, trigger_group, wire
 from mesh.plan.deployable import check_deployable
 from mesh.plan.groups import Element, Group, app_name, cut
 from mesh.plan.supported import check_supported
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from mesh.language.syntax import Definition
     from mesh.model.types import StreamSchema
-    from mesh.plan.bound import BoundApp
+    from mesh.plan.bound import BoundApp, BoundTrigger
     from mesh.plan.receivers import Connections, Receiver
     from mesh.plan.uses import Uses
 
@@ -91,6 +91,7 @@ def _draft(app: str | App, partitions: int) -> tuple[AppPlan, tuple[Group, ...]]
     receivers = wiring.connections.receivers
     specs = [_receiver_spec(r, bound, tree, wiring) for r in receivers]
     specs += [_partitioner_spec(p, bound, tree, wiring) for p in wiring.partitioners]
+    specs += [_trigger_spec(t, bound, tree, wiring) for t in wiring.triggers]
     specs += [_group_spec(g, bound, tree, wiring) for g in groups]
     creates = _creates_channels(tree)
     return AppPlan(bound, AppSpec(name, text, wiring.channels, tuple(specs), creates)), groups
@@ -198,6 +199,25 @@ def _receiver_spec(receiver: Receiver, bound: BoundApp, tree: App, wiring: Wirin
     )
 
 
+def _trigger_spec(trigger: BoundTrigger, bound: BoundApp, tree: App, wiring: Wiring) -> GroupSpec:
+    name = trigger_group(trigger)
+    definitions = [
+        d
+        for d in tree.definitions
+        if isinstance(d, TriggerDefinition) and d.name == trigger.schema.name
+    ]
+    return GroupSpec(
+        app=bound.name,
+        name=name,
+        parallel=1,
+        text=_Part(bound, tree, wiring.connections, name).text([], definitions, ()),
+        inputs=(),
+        outputs=wiring.outputs[name],
+        stateful=False,
+        kind=GroupKind.TRIGGER,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
     """One group's part of an app, an app by itself."""
@@ -251,11 +271,10 @@ def _is_used(definition: Definition, uses: Uses) -> bool:
             return definition.name in uses.tables
         case WindowDefinition():
             return definition.name in uses.windows
-        case TriggerDefinition():
-            return definition.name in uses.triggers
         case FunctionDefinition():
             return definition.name in uses.scripts
-        case StreamDefinition() | AggregationDefinition():
+        # To who reads a trigger it is a stream as any other.
+        case StreamDefinition() | TriggerDefinition() | AggregationDefinition():
             return False
 
 

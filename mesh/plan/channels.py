@@ -3,7 +3,8 @@
 A stream is internal when one group writes it and no other group reads it but that one; it never
 touches the wire.  Every other stream that is read or written is a channel.  One that a group reads
 by key has two: the plain one, where anybody may publish, and the keyed one, which a partitioner
-group fills from it.  Where a receiver alone brings the events, it fills the keyed one itself.
+group fills from it.  Where a receiver alone brings the events, it fills the keyed one itself.  A
+trigger that is read is a stream that a group of its own writes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from mesh.errors import not_supported
 from mesh.model.app import Channel, Format, GroupInput, Strategy
 from mesh.plan.counts import partition_counts
-from mesh.plan.dist import PARTITIONER_PREFIX
+from mesh.plan.dist import PARTITIONER_PREFIX, TRIGGER_PREFIX
 from mesh.plan.receivers import connect
 from mesh.plan.strategies import shares
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mesh.model.types import StreamSchema
-    from mesh.plan.bound import BoundApp
+    from mesh.plan.bound import BoundApp, BoundTrigger
     from mesh.plan.groups import Group
     from mesh.plan.keys import Key
     from mesh.plan.receivers import Connections, Receiver
@@ -51,6 +52,8 @@ class Wiring:
 
     channels: tuple[Channel, ...]
     partitioners: tuple[Partitioner, ...]
+    #: Those that are read; ``trigger_group`` names the group of each.
+    triggers: tuple[BoundTrigger, ...]
     connections: Connections
     #: By the names of groups, those that are added among them.
     inputs: dict[str, tuple[GroupInput, ...]]
@@ -124,14 +127,22 @@ def wire(bound: BoundApp, groups: Sequence[Group], partitions: int = PARTITIONS)
     uses = {g.name: g.uses.writes for g in groups}
     outputs |= {g.name: [plain[s] for s in uses[g.name] if s in plain] for g in groups}
     outputs |= {p.name: [p.target] for p in partitioners}
+    triggers = tuple(t for t in bound.triggers if t.schema.name in plain)
+    outputs |= {trigger_group(t): [plain[t.schema.name]] for t in triggers}
     parallel = {g.name: g.parallel for g in groups}
     return Wiring(
         channels=tuple(_in_order(streams, plain, keyed)),
         partitioners=tuple(partitioners),
+        triggers=triggers,
         connections=connections,
         inputs=_with_recorders(_as_read(reads, shared), parallel),
         outputs={name: tuple(channels) for name, channels in outputs.items()},
     )
+
+
+def trigger_group(trigger: BoundTrigger) -> str:
+    """``trigger-{trigger}``: the name of the group that is added for a trigger."""
+    return f"{TRIGGER_PREFIX}{trigger.schema.name}"
 
 
 def _ends(

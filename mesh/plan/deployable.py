@@ -1,8 +1,4 @@
-"""What the operators run and a cluster does not yet: refused when an app is planned.
-
-A cluster's clock is the broker's, and an app has events before it has a time; so what has a time of
-its own from the start, or a clock of its own, waits.  What failed in one group is seen there only.
-"""
+"""What the operators run and a cluster does not yet: refused when an app is planned."""
 
 from __future__ import annotations
 
@@ -18,8 +14,6 @@ if TYPE_CHECKING:
     from mesh.plan.bound import BoundApp
     from mesh.plan.groups import Group
 
-_PUBLISH = "Publish an event to a stream of the app at these times, with any NATS client."
-
 
 def check_deployable(app: BoundApp, groups: Sequence[Group]) -> None:
     """Refuse what a cluster can't run of an app that is right otherwise.
@@ -27,8 +21,6 @@ def check_deployable(app: BoundApp, groups: Sequence[Group]) -> None:
     Raises:
         MeshError: MESH-P900 at the first such part.
     """
-    for trigger in app.triggers:
-        raise not_supported("triggers in a cluster", trigger.position, hint=_PUBLISH)
     for annotation in app.annotations:
         if annotation.name.lower() == "app:playback":
             raise not_supported(

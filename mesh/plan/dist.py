@@ -27,6 +27,8 @@ DEFAULT_GROUP: Final = "default"
 #: Groups that the planner adds are called so, and no others.
 PARTITIONER_PREFIX: Final = "partition-"
 RECEIVER_PREFIX: Final = "receiver-"
+TRIGGER_PREFIX: Final = "trigger-"
+_RESERVED: Final = (PARTITIONER_PREFIX, RECEIVER_PREFIX, TRIGGER_PREFIX)
 #: A group's name stands in names of instances, keys and producers.
 _GROUP_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}\Z")
 _LABEL: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*=[A-Za-z0-9_.-]+\Z")
@@ -98,13 +100,13 @@ def _group_name(dist: Annotation) -> str:
     name = dist.get("execGroup")
     if name is None:
         return DEFAULT_GROUP
-    if not _GROUP_NAME.match(name) or name.startswith((PARTITIONER_PREFIX, RECEIVER_PREFIX)):
+    if not _GROUP_NAME.match(name) or name.startswith(_RESERVED):
         raise MeshError(
             "MESH-P204",
             f'group name "{name}" can\'t be used',
             detail="It stands in names of instances and in keys.",
-            hint=f"Use letters, digits, '_' and '-'; not '{PARTITIONER_PREFIX}..' or "
-            f"'{RECEIVER_PREFIX}..', which are ours.",
+            hint=f"Use letters, digits, '_' and '-'; not '{PARTITIONER_PREFIX}..', "
+            f"'{RECEIVER_PREFIX}..' or '{TRIGGER_PREFIX}..', which are ours.",
             position=dist.position,
         )
     return name

@@ -62,7 +62,8 @@ def to_values(plan: AppPlan) -> dict[str, Any]:
 
 def _group_lines(group: GroupSpec) -> list[str]:
     state = "stateful" if group.stateful else "stateless"
-    kind = "partitioner, added by the planner" if group.kind is GroupKind.PARTITIONER else state
+    added = group.kind in (GroupKind.PARTITIONER, GroupKind.TRIGGER)
+    kind = f"{group.kind}, added by the planner" if added else state
     lines = [
         f"group {group.name} ({kind}, {_counted(group.parallel, 'instance')})",
         f"  instances  {', '.join(group.instances)}",

@@ -1,7 +1,7 @@
-"""What a query uses of an app beside streams: tables, named windows, triggers, functions.
+"""What a query uses of an app: streams, tables, named windows, functions.
 
-Streams cross the wire between groups.  All else lives inside of one: what is kept is in one place,
-and what is not kept (triggers, functions) is made anew in each group that uses it.
+Streams cross the wire between groups, and so do the events of triggers.  All else lives inside of
+one: what is kept is in one place, and functions are made anew in each group that uses them.
 """
 
 from __future__ import annotations
@@ -37,10 +37,9 @@ if TYPE_CHECKING:
 class Uses:
     """Names, each once, in the order of first mention."""
 
-    #: Streams that are read and written.
+    #: Streams and triggers that are read, and streams that are written.
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
-    triggers: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     windows: tuple[str, ...] = ()
     scripts: tuple[str, ...] = ()
@@ -61,9 +60,8 @@ def uses_of(element: BoundQuery | BoundPartition) -> Uses:
     assert not isinstance(action, Answer), "an app's queries answer nobody"
     kept = [*inputs, (target, kind)]
     own = Uses(
-        reads=_of(inputs, SourceKind.STREAM),
+        reads=_of(inputs, SourceKind.STREAM, SourceKind.TRIGGER),
         writes=_of([(target, kind)], SourceKind.STREAM),
-        triggers=_of(inputs, SourceKind.TRIGGER),
         tables=_of(kept, SourceKind.TABLE),
         windows=_of(kept, SourceKind.WINDOW),
         faults=_of(inputs, SourceKind.FAULT),
@@ -129,5 +127,5 @@ def _named(roots: Iterable[BoundExpression]) -> Uses:
     return union([Uses(tables=tuple(tables), scripts=tuple(scripts))])
 
 
-def _of(named: Iterable[tuple[str, SourceKind]], kind: SourceKind) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for name, own in named if own is kind))
+def _of(named: Iterable[tuple[str, SourceKind]], *kinds: SourceKind) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name, own in named if own in kinds))

@@ -23,6 +23,7 @@ from mesh.jetstream.connection import close, connect
 from mesh.jetstream.snapshots import JetStreamSnapshots, ensure_buckets
 from mesh.logs import fields
 from mesh.model import codec
+from mesh.model.app import GroupKind
 from mesh.spark import session as spark_session
 from mesh.spark import warmup
 from mesh.spark.instance import Instance, InstanceOptions
@@ -38,6 +39,7 @@ from mesh.worker.protocol import (
     from_line,
     to_line,
 )
+from mesh.worker.ticker import Ticker
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -63,10 +65,11 @@ class Session:
         settings = config.settings
         self._directory = directory / "instances"
         self._spark = spark
+        self._client = client
         self._js = client.jetstream()
         self._loop = asyncio.get_running_loop()
         self._replies = replies
-        self._instances: dict[str, Instance] = {}
+        self._instances: dict[str, Instance | Ticker] = {}
         self._options = InstanceOptions(
             worker=config.worker,
             nats=connector_options(settings.nats),
@@ -97,7 +100,23 @@ class Session:
 
     def _start(self, wiring: Wiring) -> None:
         assignment = wiring.assignment
-        instance = Instance(
+        instance = self._ticker(wiring) if _is_trigger(wiring) else self._instance(wiring)
+        self._instances[assignment.instance] = instance
+        instance.start()
+
+    def _ticker(self, wiring: Wiring) -> Ticker:
+        return Ticker(
+            self._client,
+            wiring,
+            lambda status: self._replies.send(Report(status)),
+            SystemClock(),
+            worker=self._options.worker,
+            retry_s=self._options.retry_s,
+        )
+
+    def _instance(self, wiring: Wiring) -> Instance:
+        assignment = wiring.assignment
+        return Instance(
             self._spark,
             wiring,
             self._options,
@@ -106,8 +125,6 @@ class Session:
             lambda status: self._replies.send(Report(status)),
             SystemClock(),
         )
-        self._instances[assignment.instance] = instance
-        instance.start()
 
     async def _stop(self, name: str, epoch: int) -> None:
         running = self._instances.get(name)
@@ -125,6 +142,10 @@ class Session:
             instance=assignment.instance,
             epoch=assignment.epoch,
         )
+
+
+def _is_trigger(wiring: Wiring) -> bool:
+    return wiring.group.kind is GroupKind.TRIGGER
 
 
 class Replies:

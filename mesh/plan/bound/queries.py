@@ -159,7 +159,7 @@ class BoundQuery:
         """Whether each output depends on one input event alone."""
         return (
             isinstance(self.input, BoundStream)
-            and self.input.kind is SourceKind.STREAM
+            and self.input.kind in (SourceKind.STREAM, SourceKind.TRIGGER)
             and self.input.window is None
             and isinstance(self.action, Insert)
             and self.action.kind is SourceKind.STREAM

@@ -1,0 +1,235 @@
+"""A trigger in a cluster: an instance that publishes an event at each of its times.
+
+It needs no Spark.  Each event, with the time that it was due at, goes out in one atomic batch with
+a marker, as the sink's rows do (``pyspark_nats.markers``): the marker says the last time that is
+out, the epoch, and when the trigger began.  So whoever takes over goes on behind the last event,
+with the times that it would have had; what was due while nobody was there is published late.  An
+older epoch that wakes up finds its next marker refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import threading
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from nats.errors import Error as NatsError
+from nats.js.errors import NotFoundError
+
+from mesh.errors import MeshError
+from mesh.logs import fields
+from mesh.model import names
+from mesh.model.cluster import InstanceState, InstanceStatus
+from mesh.operators.schedules import Schedule
+from mesh.plan.build import bind_group
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from nats.aio.client import Client
+
+    from mesh.clock import Clock
+    from mesh.spark.wiring import Wiring
+
+log = logging.getLogger(__name__)
+
+#: Events of one atomic batch; the server takes a thousand messages.
+_BATCH_MAX: Final = 500
+#: A status goes out at least this often, and the clock is looked at.
+_REPORT_S: Final = 1.0
+#: A marker is written anew so often that the stream's ``max_age`` doesn't take it.
+_REFRESH_S: Final = 600.0
+_TIMEOUT_S: Final = 5.0
+#: The last message on a subject is not the one that was expected.
+_WRONG_LAST: Final = (10071, 10164)
+
+
+@dataclass(frozen=True, slots=True)
+class _Marker:
+    """How far the trigger is."""
+
+    #: When it began.
+    start_ms: int
+    #: The last time that is out; -1 for none.
+    position: int = -1
+    epoch: int = -1
+    #: The marker's sequence in the stream; 0 where there is none.
+    sequence: int = 0
+
+    def next_ms(self, schedule: Schedule) -> int | None:
+        """When the trigger is due next."""
+        if self.position < 0:
+            return schedule.first(self.start_ms)
+        return schedule.after(self.position)
+
+
+class Ticker:
+    """A task that keeps one trigger going until it is told to stop; ``Instance``'s interface."""
+
+    def __init__(
+        self,
+        client: Client,
+        wiring: Wiring,
+        report: Callable[[InstanceStatus], None],
+        clock: Clock,
+        *,
+        worker: str,
+        retry_s: float,
+        refresh_s: float = _REFRESH_S,
+    ) -> None:
+        self.wiring = wiring
+        (self._trigger,) = bind_group(wiring.group).triggers
+        (self._channel,) = wiring.group.outputs
+        self._schedule = Schedule(self._trigger)
+        self._client = client
+        self._report = report
+        self._clock = clock
+        self._worker = worker
+        self._retry_s = retry_s
+        self._refresh_s = refresh_s
+        prefix = names.marker_subject(self._channel.js_stream())
+        self._marker_subject = f"{prefix}.{wiring.producer('0')}"
+        self._stopping = asyncio.Event()
+        self._ended = threading.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._restarts = 0
+        self._ticks = 0
+
+    def __repr__(self) -> str:
+        assignment = self.wiring.assignment
+        return f"Ticker({assignment.instance}, epoch={assignment.epoch})"
+
+    def start(self) -> None:
+        """Begin; returns at once.  To be called in the event loop, as ``stop``."""
+        self._task = asyncio.create_task(self._run(), name=self.wiring.assignment.instance)
+
+    def stop(self) -> None:
+        """Ask it to end; a ``STOPPED`` report follows."""
+        self._stopping.set()
+
+    def join(self) -> None:
+        """Wait until it has ended, in another thread than the loop's."""
+        self._ended.wait()
+
+    async def _run(self) -> None:
+        name = self.wiring.assignment.instance
+        error: str | None = None
+        try:
+            while not self._stopping.is_set():
+                self._say(InstanceState.STARTING, error)
+                try:
+                    await self._run_once()
+                except _TakenOverError:
+                    log.warning("trigger was taken over", extra=fields(instance=name))
+                    break
+                except (NatsError, TimeoutError, OSError, MeshError) as failure:
+                    error = str(failure) or type(failure).__name__
+                    log.warning("trigger failed", extra=fields(instance=name, error=error))
+                    self._restarts += 1
+                    self._say(InstanceState.RETRYING, error)
+                    await self._wait(self._retry_s)
+        finally:
+            self._say(InstanceState.STOPPED, error)
+            self._ended.set()
+
+    async def _run_once(self) -> None:
+        # Nothing that an older epoch is about to publish goes out behind this.
+        marker = await self._write([], await self._read())
+        written_s = self._clock.monotonic_s()
+        self._say(InstanceState.RUNNING)
+        reported_s = written_s
+        while not self._stopping.is_set():
+            next_ms = marker.next_ms(self._schedule)
+            due = self._schedule.due(next_ms, self._clock.wall_ms(), _BATCH_MAX)
+            now_s = self._clock.monotonic_s()
+            if due or now_s - written_s >= self._refresh_s:
+                marker = await self._write(due, marker)
+                self._ticks += len(due)
+                written_s = now_s
+            if now_s - reported_s >= _REPORT_S:
+                self._say(InstanceState.RUNNING)
+                reported_s = now_s
+            if not due:
+                left_s = _REPORT_S
+                if next_ms is not None:
+                    left_s = min(left_s, (next_ms - self._clock.wall_ms()) / 1000)
+                await self._wait(left_s)
+
+    async def _wait(self, seconds: float) -> None:
+        """Until it is to stop, or for ``seconds``."""
+        try:
+            async with asyncio.timeout(max(seconds, 0.001)):
+                await self._stopping.wait()
+        except TimeoutError:
+            return
+
+    async def _read(self) -> _Marker:
+        """The marker in the stream, or how it all begins."""
+        js = self._client.jetstream()
+        try:
+            stored = await js.get_last_msg(self._channel.js_stream(), self._marker_subject)
+        except NotFoundError:
+            return _Marker(self._clock.wall_ms())
+        values: Any = orjson.loads(stored.data or b"{}")
+        found = _Marker(values["start_ms"], values["position"], values["epoch"], stored.seq or 0)
+        if found.epoch > self.wiring.assignment.epoch:
+            raise _TakenOverError
+        return found
+
+    async def _write(self, due: Sequence[int], before: _Marker) -> _Marker:
+        """Publish events that are due, and the marker that says so, both or neither."""
+        epoch = self.wiring.assignment.epoch
+        after = replace(before, position=due[-1] if due else before.position, epoch=epoch)
+        batch = secrets.token_hex(8)
+        for number, due_ms in enumerate(due, 1):
+            headers = {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(number)}
+            headers["Content-Type"] = "application/json"
+            event = orjson.dumps({self._trigger.schema.names[0]: due_ms})
+            await self._client.publish(self._channel.subject(), event, headers=headers)
+        headers = {
+            "Nats-Expected-Last-Subject-Sequence": str(before.sequence),
+            "Nats-Rollup": "sub",
+        }
+        if due:
+            headers |= {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(len(due) + 1)}
+            headers |= {"Nats-Batch-Commit": "1"}
+        values = {"position": after.position, "epoch": epoch, "start_ms": after.start_ms}
+        reply = await self._client.request(
+            self._marker_subject, orjson.dumps(values), timeout=_TIMEOUT_S, headers=headers
+        )
+        answer = orjson.loads(reply.data)
+        error = answer.get("error")
+        if error is None:
+            return replace(after, sequence=answer["seq"])
+        if error.get("err_code") in _WRONG_LAST:
+            # Another epoch was here, or an answer to ourselves was lost: the marker says which.
+            return await self._read()
+        raise MeshError(
+            "MESH-N112",
+            f'events of trigger "{self._trigger.schema.name}" were not taken',
+            detail=f"The server says: {error.get('description')}.",
+        )
+
+    def _say(self, state: InstanceState, error: str | None = None) -> None:
+        assignment = self.wiring.assignment
+        self._report(
+            InstanceStatus(
+                instance=assignment.instance,
+                app=assignment.app,
+                worker=self._worker,
+                epoch=assignment.epoch,
+                state=state,
+                at_ms=self._clock.wall_ms(),
+                error=error,
+                restarts=self._restarts,
+                rows_out=self._ticks,
+            )
+        )
+
+
+class _TakenOverError(Exception):
+    """A newer epoch has the trigger."""

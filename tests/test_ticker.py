@@ -1,0 +1,198 @@
+"""Triggers in a cluster: each time once, whoever publishes it and whatever came in between."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from nats.js.errors import NotFoundError
+
+from mesh.clock import SystemClock
+from mesh.jetstream.channels import ensure_channels
+from mesh.jetstream.connection import close, connect
+from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
+from mesh.plan.build import plan
+from mesh.settings import ChannelSettings, NatsSettings
+from mesh.spark.wiring import Wiring
+from mesh.worker.ticker import Ticker
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+
+    from mesh.jetstream import server
+    from mesh.model.app import AppSpec
+
+pytestmark = pytest.mark.nats
+
+APP = """@App:name('Ticks')
+define trigger Often at every 100 millisec;
+define trigger Once at 'start';
+define trigger Clock at '*/2 * * * * ?';
+from Often select triggered_time insert into A;
+from Once select triggered_time insert into B;
+from Clock select triggered_time insert into C;
+"""
+START_MS = 1_700_000_000_050
+
+
+class HandClock(SystemClock):
+    """A wall clock that stands where it is put."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+
+class Stage:
+    """One server with the app's channels, and tickers on it."""
+
+    def __init__(self, client: Client, spec: AppSpec) -> None:
+        self.client = client
+        self.spec = spec
+        self.clock = HandClock(START_MS)
+        self.reports: list[InstanceStatus] = []
+
+    def ticker(self, trigger: str, epoch: int, refresh_s: float = 600.0) -> Ticker:
+        group = self.spec.group(f"trigger-{trigger}")
+        assert group is not None
+        assignment = Assignment(
+            group.instances[0], self.spec.name, group.name, 1, "inc", "w1", epoch, lease_revision=1
+        )
+        return Ticker(
+            self.client,
+            Wiring(group, assignment),
+            self.reports.append,
+            self.clock,
+            worker="w1",
+            retry_s=0.05,
+            refresh_s=refresh_s,
+        )
+
+    async def times(self, trigger: str, count: int) -> list[int]:
+        """The times of its events, as soon as there are ``count`` of them."""
+        stream, subject = f"mesh-Ticks-{trigger}", f"mesh.Ticks.{trigger}"
+        js = self.client.jetstream()
+        async with asyncio.timeout(20):
+            while True:
+                info = await js.stream_info(stream, subjects_filter=subject)
+                if (info.state.subjects or {}).get(subject, 0) >= count:
+                    break
+                await asyncio.sleep(0.02)
+        found: list[int] = []
+        for sequence in range(info.state.first_seq, info.state.last_seq + 1):
+            try:
+                message = await js.get_msg(stream, sequence)
+            except NotFoundError:
+                # Markers replace each other, and leave holes.
+                continue
+            if message.subject == subject:
+                found.append(json.loads(message.data or b"")["triggered_time"])
+        return found
+
+    async def state(self, state: InstanceState, epoch: int, instance: str = "") -> None:
+        """Wait for a report."""
+        async with asyncio.timeout(20):
+            seen = 0
+            while True:
+                for report in self.reports[seen:]:
+                    is_it = report.state is state and report.epoch == epoch
+                    if is_it and instance in ("", report.instance):
+                        return
+                seen = len(self.reports)
+                await asyncio.sleep(0.02)
+
+
+def play(nats_server: server.NatsServer, scene: Any) -> None:
+    async def run() -> None:
+        client = await connect(NatsSettings(url=nats_server.url), "test")
+        spec = plan(APP).spec
+        await ensure_channels(client, spec, ChannelSettings())
+        try:
+            await scene(Stage(client, spec))
+        finally:
+            await close(client)
+
+    asyncio.run(run())
+
+
+def test_who_takes_over_goes_on_behind_the_last_event(nats_server: server.NatsServer) -> None:
+    async def scene(stage: Stage) -> None:
+        first = stage.ticker("Often", 1)
+        first.start()
+        await stage.state(InstanceState.RUNNING, 1)
+        stage.clock.now_ms += 1_030
+        assert await stage.times("Often", 10) == [START_MS + 100 * n for n in range(1, 11)]
+        # The worker is gone, without a word, and for a while; the first times are late then.
+        assert first._task is not None
+        first._task.cancel()
+        stage.clock.now_ms += 60_000
+        second = stage.ticker("Often", 2)
+        second.start()
+        wanted = [START_MS + 100 * n for n in range(1, 611)]
+        assert await stage.times("Often", 610) == wanted
+        second.stop()
+        await asyncio.to_thread(second.join)
+        assert stage.reports[-1].state is InstanceState.STOPPED
+        assert stage.reports[-1].rows_out == 600
+
+    play(nats_server, scene)
+
+
+def test_an_older_epoch_that_wakes_up_publishes_nothing(nats_server: server.NatsServer) -> None:
+    async def scene(stage: Stage) -> None:
+        older, newer = stage.ticker("Often", 1), stage.ticker("Often", 2)
+        older.start()
+        await stage.state(InstanceState.RUNNING, 1)
+        newer.start()
+        await stage.state(InstanceState.RUNNING, 2)
+        stage.clock.now_ms += 500
+        await stage.state(InstanceState.STOPPED, 1)
+        stage.clock.now_ms += 500
+        assert await stage.times("Often", 10) == [START_MS + 100 * n for n in range(1, 11)]
+        newer.stop()
+        await asyncio.to_thread(newer.join)
+
+    play(nats_server, scene)
+
+
+def test_a_start_before_the_first_event_keeps_when_it_began(
+    nats_server: server.NatsServer,
+) -> None:
+    async def scene(stage: Stage) -> None:
+        for epoch in (1, 2):
+            ticker = stage.ticker("Often", epoch)
+            ticker.start()
+            await stage.state(InstanceState.RUNNING, epoch)
+            ticker.stop()
+            await asyncio.to_thread(ticker.join)
+            stage.clock.now_ms += 60
+        last = stage.ticker("Often", 3)
+        last.start()
+        assert await stage.times("Often", 1) == [START_MS + 100]
+        last.stop()
+
+    play(nats_server, scene)
+
+
+def test_start_fires_once_and_cron_by_the_calendar(nats_server: server.NatsServer) -> None:
+    async def scene(stage: Stage) -> None:
+        for epoch in (1, 2):
+            tickers = [stage.ticker(name, epoch, refresh_s=0.0) for name in ("Once", "Clock")]
+            for ticker in tickers:
+                ticker.start()
+                await stage.state(InstanceState.RUNNING, epoch, ticker.wiring.assignment.instance)
+            stage.clock.now_ms += 3_000
+            await stage.times("Clock", 2 * epoch)
+            for ticker in tickers:
+                ticker.stop()
+                await asyncio.to_thread(ticker.join)
+        assert await stage.times("Once", 1) == [START_MS]
+        # As in the engine the second in which it starts counts, if the expression holds in it.
+        even = START_MS - START_MS % 2_000
+        assert await stage.times("Clock", 4) == [START_MS, even + 2_000, even + 4_000, even + 6_000]
+
+    play(nats_server, scene)
