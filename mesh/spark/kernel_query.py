@@ -19,14 +19,14 @@ from mesh.functions.objects import python_value
 from mesh.functions.rows import python_values
 from mesh.functions.scripts import compile_scripts
 from mesh.functions.vectors import from_arrow
-from mesh.operators.base import CURRENT, WHOLE, Events, Timeline
+from mesh.operators.base import CURRENT, WHOLE, Events, Timeline, concat
 from mesh.operators.environment import Environment, using
 from mesh.operators.queries import StreamQuery, start
 from mesh.plan.build import bind_group
 from mesh.spark.wiring import POSITIONS_PER_MESSAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from mesh.model.app import GroupSpec
     from mesh.model.types import StreamSchema
@@ -58,32 +58,39 @@ class KernelTask:
         for batch in batches:
             if not batch.num_rows:
                 continue
-            failed = _compute.is_valid(batch.column("_error"))
-            unread = batch.filter(failed)
-            if unread.num_rows:
-                yield self._nothing(unread)
-            read = batch.filter(_compute.invert(failed))
-            if read.num_rows:
-                yield from self._process(read)
+            failed = _compute.is_valid(batch.column("_error")).to_numpy(zero_copy_only=False)
+            pieces = []
+            if failed.any():
+                rows = np.flatnonzero(failed)
+                pieces.append((rows, self._nothing(batch.take(rows))))
+            if not failed.all():
+                rows = np.flatnonzero(~failed)
+                read = batch.take(rows) if failed.any() else batch
+                pieces += [(rows[own], made) for own, made in self._process(read)]
+            if pieces:
+                yield _in_order(pieces)
 
-    def _process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _process(self, batch: pa.RecordBatch) -> Iterator[tuple[Longs, pa.RecordBatch]]:
+        """What goes on and what failed, each with the rows of ``batch`` that it is made of."""
         events = as_events(batch, self._compiled.source.arrow)
         last = int(events.clock_ms.max())
         timeline = Timeline(0, np.maximum.accumulate(events.clock_ms), last)
         query = self._compiled.query
         made = query.process({self._compiled.source.name: [events]}, timeline)
         if len(made):
-            rows = batch.take(_rows_of(made, events))
+            own = _rows_of(made, events)
+            rows = batch.take(own)
             columns: list[Any] = [
                 *made.rows.columns,
                 *(rows.column(name) for name in self.metadata),
             ]
             names = [*made.rows.schema.names, *self.metadata]
-            yield pa.RecordBatch.from_arrays(columns, names=names)
+            yield own, pa.RecordBatch.from_arrays(columns, names=names)
         # The operators collect what failed; here nobody else takes it.
         found, query.failures.found = query.failures.found, []
         for lost, texts in found if self.tells else ():
-            yield self._lost(batch.take(_rows_of(lost, events)), texts)
+            own = _rows_of(lost, events)
+            yield own, self._lost(batch.take(own), texts)
 
     @property
     def _compiled(self) -> _Compiled:
@@ -157,6 +164,17 @@ def as_events(batch: pa.RecordBatch, schema: pa.Schema) -> Events:
         np.full(count, WHOLE, dtype=np.int64),
         batch.select(schema.names).cast(schema),
     )
+
+
+def _in_order(pieces: Sequence[tuple[Longs, pa.RecordBatch]]) -> pa.RecordBatch:
+    """Pieces of one batch, in the order of the rows that they are made of.
+
+    What is recorded of a leg has positions that must grow, whichever of its queries it failed in.
+    """
+    if len(pieces) == 1:
+        return pieces[0][1]
+    order = np.argsort(np.concatenate([rows for rows, _ in pieces]))
+    return concat([piece for _, piece in pieces]).take(order)
 
 
 def _rows_of(made: Events, events: Events) -> Longs:
