@@ -18,7 +18,7 @@ import numpy as np
 
 from mesh.language.syntax import Direction
 from mesh.model.types import AttributeType
-from mesh.operators.base import EXPIRED
+from mesh.operators.base import CURRENT, RESET
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,9 +82,13 @@ def places(events: Events) -> Longs:
 
 
 def limited(events: Events, limit: int | None, offset: int | None) -> Bools:
-    """bool[n], which of ``events`` go on."""
+    """bool[n], which of ``events`` go on; what resets aggregates does, and isn't counted."""
+    resets = events.kind == RESET
     place = places(events) - (offset or 0)
-    going: Bools = place >= 0
+    if resets.any():
+        before = np.cumsum(resets) - resets
+        place -= before - np.maximum.accumulate(np.where(begins(events), before, 0))
+    going: Bools = (place >= 0) | resets
     if limit is not None:
-        going &= (place < limit) | (events.kind == EXPIRED)
+        going &= (place < limit) | (events.kind != CURRENT)
     return going

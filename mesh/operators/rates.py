@@ -4,9 +4,11 @@ Each partition instance has a limit of its own.  One by number counts what goes 
 current and expired events alike; ``all`` and ``last`` hold a block back until it is full.  One by
 time has a timer from the start of the app, or of the instance, on, which comes before everything
 else of its instant.  ``first`` by time has none: it lets an event go when that much time has passed
-since the one before.  With ``group by``, ``last`` gives the last event of each group, in the order
-in which the groups came, and ``first`` counts for each group by itself; a held-back event keeps its
-own time.
+since the one before.  To ``first`` without ``group by`` what resets aggregates is an event as
+others are: it comes before the events of each batch of a batch window, takes their place, and means
+nothing to anybody.  Of one event by number only the very first ever goes.  With ``group by``,
+``last`` gives the last event of each group, in the order in which the groups came, and ``first``
+counts for each group by itself; a held-back event keeps its own time.
 
 Source: observed on Siddhi 5.1.7.
 """
@@ -20,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.language.syntax import RateKind
-from mesh.operators.base import State
+from mesh.operators.base import RESET, State
 from mesh.operators.hashing import more_rows
 from mesh.operators.holding import Births, Held, pieces, ticked
 from mesh.operators.native import njit
@@ -77,7 +79,8 @@ def _first_by_count(keys: Any, every: int, counts: Any, going: Any) -> None:
         key = keys[row]
         going[row] = counts[key] == 0
         counts[key] += 1
-        if counts[key] == every:
+        # The engine does not look whether the first one fills the block, too.
+        if counts[key] == every and every > 1:
             counts[key] = 0
 
 
@@ -92,7 +95,10 @@ def _first_by_time(keys: Any, clock_ms: Any, every: int, since: Any, going: Any)
 
 
 class First:
-    """``output first every ..``, of each group or instance: nothing is held back."""
+    """``output first every ..``, of each group or instance: nothing is held back.
+
+    What resets aggregates is counted where it is among the events, and goes nowhere.
+    """
 
     def __init__(self, every: int, by_time: bool, grouped: bool) -> None:
         self._every = every
@@ -117,7 +123,7 @@ class First:
             _first_by_time(keys, events.clock_ms, self._every, self._marks, going)
         else:
             _first_by_count(keys, self._every, self._marks, going)
-        return events.where(going)
+        return events.where(going & (events.kind != RESET))
 
     def next_time(self) -> int | None:
         """Nothing goes out by itself."""

@@ -1,93 +1,171 @@
 """Which comes first of a window's timer and an output rate's, where both are due at one instant.
 
 The one that was set first.  The rate's was set one period before.  That of a batch window was set a
-length before.  A sliding window's was set when it fired last, or when the event that leaves came to
-an empty window, whatever was later.  A snapshot is taken at the latest when an event of that time
-comes, which what leaves a window is; so only what a batch window lets in can be in it.
+length before.  Other windows want to be woken a length after each event: their one timer is set
+for the next such time when it fires, or when an event comes that it waits for nothing else before.
+A snapshot is taken at the latest when an event of that time comes, which what leaves a sliding
+window is; so only what a batch window lets in can be in it, and what a session has let go.
 
 Source: observed on Siddhi 5.1.7.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from mesh.language.syntax import RateKind
-from mesh.operators.base import EXPIRED, State
+from mesh.operators.base import CURRENT, EXPIRED, State
 from mesh.plan.bound import BoundStream, Constant
 
 if TYPE_CHECKING:
     from mesh.operators.base import Events, Longs
-    from mesh.plan.bound import BoundQuery
+    from mesh.plan.bound import BoundQuery, Window
 
 _NEVER = int(np.iinfo(np.int64).min)
+#: Those that have timers, and whose first argument says how long they wait.
+_WINDOWS: Final = ("time", "timeBatch", "timeLength", "session")
+
+
+@dataclass(slots=True)
+class _Timer:
+    """The timer of one instance's window.
+
+    ``fired_ms``, ``was_early``: when it fired last, and whether before the tick of that instant.
+    ``due``: when it is to fire for events that have come, growing.
+    """
+
+    fired_ms: int = _NEVER
+    was_early: bool = False
+    due: deque[int] = field(default_factory=deque)
+
+    def fire(self, due_ms: int, came_ms: int, every_ms: int, *, in_turn: bool = False) -> None:
+        """It fires for what came at ``came_ms``; ticks are ``every_ms`` apart.
+
+        ``in_turn``: whether that came as it fired, rather than as an event.
+        """
+        if due_ms == self.fired_ms:
+            return
+        tick_ms = due_ms - every_ms
+        set_ms = max(self.fired_ms, came_ms)
+        by_itself = self.fired_ms > came_ms - in_turn
+        early = set_ms < tick_ms or (by_itself and set_ms == tick_ms and self.was_early)
+        self.fired_ms, self.was_early = due_ms, early
 
 
 class Ties:
     """Puts what a window's timer let go before the tick of its instant, where that was set later.
 
-    ``length_ms``: of the window; ``sliding``: whether its events leave one by one.
+    ``length_ms``: of the window, or the gap of sessions; ``latency_ms``: after which sessions that
+    are over leave; ``batch``: whether it is a batch window; ``pushes``: whether events may leave
+    before they are due; ``snapshots``: whether the rate is one.
     """
 
     def __init__(
-        self, length_ms: int, sliding: bool, every_ms: int, timer_path: int, snapshots: bool
+        self,
+        window: Window,
+        length_ms: int,
+        latency_ms: int,
+        every_ms: int,
+        timer_path: int,
+        snapshots: bool,
     ) -> None:
+        self._batch = window.name == "timeBatch"
+        #: In others each event leaves when it is due, which says all.
+        self._remembers = window.name in ("timeLength", "session")
         self._length_ms = length_ms
-        self._sliding = sliding
+        self._latency_ms = latency_ms
         self._every_ms = every_ms
         self._timer_path = timer_path
         self._snapshots = snapshots
-        #: By instance: when the window's timer fired last, and whether before the tick.
-        self._fired: dict[int, tuple[int, bool]] = {}
+        #: By instance.
+        self._timers: dict[int, _Timer] = {}
+        #: Events so far, for the name of the state.
+        self._rows = 0
 
     def placed(self, events: Events, made: Events) -> Events:
         """``made`` of ``events``; the clock of what precedes its tick is one millisecond less."""
-        if not self._sliding:
-            early = (made.path == self._timer_path) & (self._length_ms > self._every_ms)
-            if self._snapshots:
-                early &= made.time_ms < made.clock_ms
+        own = made.path == self._timer_path
+        if self._snapshots:
+            own &= made.time_ms < made.clock_ms
+        if self._batch:
+            early = own & (self._length_ms > self._every_ms)
         else:
             found = self._early(events)
             if not found:
                 return made
             pairs = zip(made.clock_ms.tolist(), made.instance.tolist(), strict=True)
-            early = np.fromiter((pair in found for pair in pairs), np.bool_, len(made))
-            early &= made.path == self._timer_path
+            early = own & np.fromiter((pair in found for pair in pairs), np.bool_, len(made))
         return replace(made, clock_ms=made.clock_ms - early)
 
     def _early(self, events: Events) -> set[tuple[int, int]]:
-        leaving = np.flatnonzero((events.kind == EXPIRED) & (events.path == self._timer_path))
+        """The instants at which the timers of instances come before their ticks."""
+        leaves = (events.kind == EXPIRED) & (events.path == self._timer_path)
+        tells = leaves | (events.kind == CURRENT) if self._remembers else leaves
+        self._rows += len(events)
+        which = np.flatnonzero(tells)
         found = set()
-        for clock_ms, instance in zip(
-            events.clock_ms[leaving].tolist(), events.instance[leaving].tolist(), strict=True
+        for clock_ms, instance, leaving in zip(
+            events.clock_ms[which].tolist(),
+            events.instance[which].tolist(),
+            leaves[which].tolist(),
+            strict=True,
         ):
-            last_ms, was_early = self._fired.get(instance, (_NEVER, False))
-            if clock_ms == last_ms:
+            timer = self._timers.setdefault(instance, _Timer())
+            self._catch_up(timer, clock_ms)
+            if not leaving:
+                due_ms = clock_ms + self._length_ms
+                if not timer.due or timer.due[-1] < due_ms:
+                    timer.due.append(due_ms)
                 continue
-            came_ms, tick_ms = clock_ms - self._length_ms, clock_ms - self._every_ms
-            set_ms = max(last_ms, came_ms)
-            early = set_ms < tick_ms or (set_ms == last_ms == tick_ms and was_early)
-            self._fired[instance] = (clock_ms, early)
-            if early:
+            after_ms = self._latency_ms or self._length_ms
+            in_turn = self._latency_ms > 0
+            timer.fire(clock_ms, clock_ms - after_ms, self._every_ms, in_turn=in_turn)
+            if timer.was_early:
                 found.add((clock_ms, instance))
         return found
+
+    def _catch_up(self, timer: _Timer, clock_ms: int) -> None:
+        """Let it fire for all that is due."""
+        while timer.due and timer.due[0] <= clock_ms:
+            due_ms = timer.due.popleft()
+            timer.fire(due_ms, due_ms - self._length_ms, self._every_ms)
 
     def forget(self, instances: Longs) -> None:
         """Drop ``instances``."""
         for instance in instances.tolist():
-            self._fired.pop(instance, None)
+            self._timers.pop(instance, None)
+        self._rows += 1
 
     def snapshot(self) -> State:
-        """When timers fired last."""
-        return State({}, {"fired": [[one, *fired] for one, fired in self._fired.items()]})
+        """When timers fired last, and when they will."""
+        fired = [[i, timer.fired_ms, timer.was_early] for i, timer in self._timers.items()]
+        due = [(i, due_ms) for i, timer in self._timers.items() for due_ms in timer.due]
+        pieces = {}
+        if due:
+            columns = zip(*due, strict=True)
+            names = ("instance", "due_ms")
+            pieces[f"due-{self._rows}"] = pa.RecordBatch.from_pydict(
+                {
+                    name: pa.array(column, pa.int64())
+                    for name, column in zip(names, columns, strict=True)
+                }
+            )
+        return State(pieces, {"fired": fired, "rows": self._rows})
 
     def restore(self, state: State) -> None:
         """Take it over."""
         scalars: Any = state.scalars
-        self._fired = {one: (last_ms, early) for one, last_ms, early in scalars["fired"]}
+        self._rows = scalars.get("rows", 0)
+        self._timers = {one: _Timer(fired, early) for one, fired, early in scalars["fired"]}
+        for piece in state.pieces.values():
+            columns = (column.to_pylist() for column in piece.columns)
+            for instance, due_ms in zip(*columns, strict=True):
+                self._timers[instance].due.append(due_ms)
 
 
 def make_ties(query: BoundQuery, timer_path: int) -> Ties | None:
@@ -96,12 +174,23 @@ def make_ties(query: BoundQuery, timer_path: int) -> Ties | None:
     if rate is None or not rate.is_by_time or not isinstance(source, BoundStream):
         return None
     window = source.window
-    if window is None or window.name not in ("time", "timeBatch") or not window.arguments:
+    if window is None or window.name not in _WINDOWS or not window.arguments:
         return None
-    length = window.arguments[0]
-    if not isinstance(length, Constant) or not isinstance(length.value, int):
+    snapshots = rate.kind is RateKind.SNAPSHOT
+    if snapshots and window.name in ("time", "timeLength"):
         return None
-    sliding, snapshots = window.name == "time", rate.kind is RateKind.SNAPSHOT
-    if sliding and snapshots:
+    length_ms = _constant(window, 0)
+    latency_ms = _constant(window, 2) if window.name == "session" else 0
+    if length_ms is None or latency_ms is None:
         return None
-    return Ties(length.value, sliding, rate.every, timer_path, snapshots)
+    return Ties(window, length_ms, latency_ms, rate.every, timer_path, snapshots)
+
+
+def _constant(window: Window, place: int) -> int | None:
+    """The number at that place among the arguments, 0 without one; None for what is no number."""
+    if len(window.arguments) <= place:
+        return 0
+    argument = window.arguments[place]
+    if isinstance(argument, Constant) and isinstance(argument.value, int):
+        return argument.value
+    return None

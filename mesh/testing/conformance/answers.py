@@ -9,7 +9,8 @@ A recorded answer is the compact form of one, what is compared and nothing else:
 with events [ts, values, types] and, where they left a window, a fourth member 1.
 
 A callback without any events says nothing, and is not compared: the engine calls with nothing
-where a batch, a limit or a snapshot lets nothing go, at a time that is often that of other events.
+where a batch, a limit or a snapshot lets nothing go.  Nor is a callback's own time: its events
+have theirs, and the engine gives it that of the last of them, or of a reset that nobody sees.
 """
 
 from __future__ import annotations
@@ -201,9 +202,9 @@ def likeness(ours: Mapping[str, Any], wanted: Mapping[str, Any]) -> Likeness:
 
 
 def telling(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """A compact answer without the callbacks that have no events."""
+    """A compact answer without the callbacks that have no events, and without their own times."""
     queries = {
-        name: [call for call in calls if call[1] or call[2]]
+        name: [[None, *call[1:]] for call in calls if call[1] or call[2]]
         for name, calls in answer.get("queries", {}).items()
     }
     return {**answer, "queries": queries} if queries else dict(answer)
