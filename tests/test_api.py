@@ -20,6 +20,7 @@ from mesh.api import tls, users
 from mesh.api.server import ApiServer, listen
 from mesh.clock import SystemClock
 from mesh.errors import MeshError, Position
+from mesh.manager.service import Leadership
 from mesh.model.app import AppSpec, Channel
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.settings import ManagerSettings
@@ -62,6 +63,17 @@ class FakeService:
         self.texts["Shop"] = text
         self.by.append(by)
         return Done("Shop", known is None)
+
+    async def update(self, text: str, *, by: str, replace: bool) -> Done:
+        is_new = "Shop" not in self.texts
+        if not is_new and self.texts["Shop"] != text and not replace:
+            raise MeshError("MESH-A409", 'app "Shop" is deployed already, with another plan')
+        self.texts["Shop"] = text
+        self.by.append(by)
+        return Done("Shop", is_new)
+
+    async def leadership(self) -> Leadership:
+        return Leadership("m1", "m1")
 
     async def undeploy(self, app: str) -> None:
         self._text(app)

@@ -1,9 +1,10 @@
 """Who gets past the door of the REST API.
 
-Every request but ``GET /health`` needs a user, by HTTP Basic, unless access is anonymous.  That
-is possible on a loopback address only, and then ``Host`` has to be a loopback name, so that no web
-page reaches the API by a name of its own (DNS rebinding).  A request that a browser sends on behalf
-of another site's page is refused in any case: ``text/plain`` goes across sites without asking.
+Every request but ``GET /health`` needs a user, by HTTP Basic, who has the permission for it
+(``mesh.api.permissions``), unless access is anonymous.  That is possible on a loopback address
+only, and then ``Host`` has to be a loopback name, so that no web page reaches the API by a name of
+its own (DNS rebinding).  A request that a browser sends on behalf of another site's page is refused
+in any case: ``text/plain`` goes across sites without asking.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import orjson
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
+from mesh.api.permissions import needed
 from mesh.api.users import parse_basic
 from mesh.errors import MeshError
 
@@ -120,6 +122,9 @@ class Guard:
         if not fits:
             return _answer(401, "user and password don't fit")
         scope["mesh.user"] = given.user
+        wanted = needed(scope["method"], scope["path"])
+        if wanted not in users.may(given.user):
+            return _answer(403, f'user "{given.user}" lacks the permission "{wanted}"')
         return None
 
 

@@ -1,16 +1,17 @@
 """The REST API: requests to calls of the service, its answers and refusals to JSON.
 
     POST   /siddhi-apps                 201 and Location, 200 when it runs already, 400, 409
-    GET    /siddhi-apps                 names and states
+    PUT    /siddhi-apps                 201, 200; 409 when it changed, without ?replace=true
+    GET    /siddhi-apps                 names and states; ?isActive=true names only
     GET    /siddhi-apps/{app}           {"content": text, "streams": {..}}
     GET    /siddhi-apps/{app}/status    ?wait=running&timeout=30 answers when it runs, or in time
     GET    /siddhi-apps/{app}/errors    ?limit=100, the last events that could not be read
     DELETE /siddhi-apps/{app}           200
-    GET    /managers, /nodes            who is there, who leads
     POST   /nodes/{node}/cordon         it gets nothing new; /uncordon ends that, /drain empties it
     GET    /health                      200; the only one without a user
 
-A refusal is ``{"code", "message"}`` with ``detail``, ``hint`` and ``position`` where there are any.
+What tells of the cluster is in ``mesh.api.monitoring``.  A refusal is ``{"code", "message"}`` with
+``detail``, ``hint`` and ``position`` where there are any.
 """
 
 from __future__ import annotations
@@ -19,19 +20,20 @@ import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.responses import Response
 from starlette.routing import Route
 
+from mesh.api.answers import Json, parameter, values_of
 from mesh.api.guard import Guard
+from mesh.api.monitoring import Monitoring
 from mesh.errors import MeshError
 from mesh.logs import fields
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+    from starlette.responses import Response
 
     from mesh.api.guard import Access
     from mesh.api.service import Service
@@ -42,18 +44,10 @@ log = logging.getLogger(__name__)
 TEXT_BYTES_MAX: Final = 1_000_000
 WAIT_S_MAX: Final = 300.0
 ERRORS_MAX: Final = 10_000
+#: States of apps in the words of the system before this one; all others are "inactive".
+STATUSES: Final = {"running": "active", "starting": "waiting", "waiting": "waiting"}
 #: What a worker can be told, and what it admits then.
 ORDERS: Final = {"cordon": "cordoned", "uncordon": "open", "drain": "draining"}
-
-
-class Json(Response):
-    """Any JSON values, dataclasses among them."""
-
-    media_type = "application/json"
-
-    def render(self, content: Any) -> bytes:
-        """As JSON, with a newline so that a terminal shows the prompt below it."""
-        return orjson.dumps(content) + b"\n"
 
 
 def make_app(service: Service, access: Access) -> Starlette:
@@ -61,14 +55,14 @@ def make_app(service: Service, access: Access) -> Starlette:
     routes = Routes(service)
     return Starlette(
         routes=[
+            *Monitoring(service).routes(),
             Route("/siddhi-apps", routes.apps, methods=["GET"]),
             Route("/siddhi-apps", routes.deploy, methods=["POST"]),
+            Route("/siddhi-apps", routes.update, methods=["PUT"]),
             Route("/siddhi-apps/{app}", routes.app, methods=["GET"]),
             Route("/siddhi-apps/{app}", routes.undeploy, methods=["DELETE"]),
             Route("/siddhi-apps/{app}/status", routes.status, methods=["GET"]),
             Route("/siddhi-apps/{app}/errors", routes.errors, methods=["GET"]),
-            Route("/managers", routes.managers, methods=["GET"]),
-            Route("/nodes", routes.nodes, methods=["GET"]),
             Route("/nodes/{node}/{order}", routes.order_node, methods=["POST"]),
             Route("/health", health, methods=["GET"]),
         ],
@@ -94,6 +88,18 @@ class Routes:
         status = HTTPStatus.CREATED if done.is_new else HTTPStatus.OK
         return Json(done, status, headers={"Location": f"/siddhi-apps/{done.app}"})
 
+    async def update(self, request: Request) -> Response:
+        """Put the text of the body in the place of what is deployed under its name."""
+        text = await _text(request)
+        replace = request.query_params.get("replace", "false")
+        if replace not in ("true", "false"):
+            raise parameter("replace", replace, "true or false")
+        done = await self._service.update(
+            text, by=request.scope.get("mesh.user", ""), replace=replace == "true"
+        )
+        status = HTTPStatus.CREATED if done.is_new else HTTPStatus.OK
+        return Json(done, status, headers={"Location": f"/siddhi-apps/{done.app}"})
+
     async def undeploy(self, request: Request) -> Response:
         """Take an app away, with its channels and its state."""
         name = request.path_params["app"]
@@ -101,8 +107,16 @@ class Routes:
         return Json({"app": name, "message": f'app "{name}" is being removed'})
 
     async def apps(self, request: Request) -> Response:
-        """All apps, by name."""
-        return Json(await self._service.apps())
+        """All apps, by name; with ``isActive`` the names of those that run, or don't."""
+        found = await self._service.apps()
+        is_active = request.query_params.get("isActive")
+        if is_active is None:
+            return Json([_with_status(app) for app in found])
+        if is_active.lower() not in ("true", "false"):
+            raise parameter("isActive", is_active, "true or false")
+        told = [_with_status(app) for app in found]
+        wanted = is_active.lower() == "true"
+        return Json([app["app"] for app in told if (app["status"] == "active") == wanted])
 
     async def app(self, request: Request) -> Response:
         """One app's text and the streams that can be published to or read."""
@@ -118,20 +132,16 @@ class Routes:
         name = request.path_params["app"]
         wait = request.query_params.get("wait")
         if wait is None:
-            return Json(await self._service.status(name))
+            return Json(_with_status(await self._service.status(name)))
         if wait != "running":
-            raise _parameter("wait", wait, "running")
+            raise parameter("wait", wait, "running")
         timeout_s = _number(request, "timeout", 30.0, WAIT_S_MAX)
-        return Json(await self._service.wait_running(name, timeout_s))
+        return Json(_with_status(await self._service.wait_running(name, timeout_s)))
 
     async def errors(self, request: Request) -> Response:
         """The last events of one app that could not be read, oldest first."""
         limit = int(_number(request, "limit", 100, ERRORS_MAX))
         return Json(await self._service.errors(request.path_params["app"], limit))
-
-    async def nodes(self, request: Request) -> Response:
-        """All nodes."""
-        return Json(await self._service.nodes())
 
     async def order_node(self, request: Request) -> Response:
         """Cordon, uncordon or drain a worker."""
@@ -146,9 +156,11 @@ class Routes:
         name = request.path_params["node"]
         return Json(await self._service.order_node(name, ORDERS[order], by=by))
 
-    async def managers(self, request: Request) -> Response:
-        """The managers among the nodes, with who leads."""
-        return Json([n for n in await self._service.nodes() if n.role == "manager"])
+
+def _with_status(app: Any) -> dict[str, Any]:
+    """A status with the word that the system before this one had for its state."""
+    values: dict[str, Any] = values_of(app)
+    return {**values, "status": STATUSES.get(values.get("state", ""), "inactive")}
 
 
 async def health(request: Request) -> Response:
@@ -186,12 +198,8 @@ def _number(request: Request, name: str, default: float, most: float) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value <= most:
-        raise _parameter(name, given, f"a number from 0 to {most:g}")
+        raise parameter(name, given, f"a number from 0 to {most:g}")
     return value
-
-
-def _parameter(name: str, given: str, wanted: str) -> MeshError:
-    return MeshError("MESH-A400", f'parameter "{name}" is {wanted}, not {given!r}')
 
 
 def status_of(error: MeshError) -> int:

@@ -28,6 +28,25 @@ class Deployed(Protocol):
         ...
 
 
+class Leadership(Protocol):
+    """Who leads, as one manager sees it."""
+
+    @property
+    def manager(self) -> str:
+        """The manager that says so."""
+        ...
+
+    @property
+    def leader(self) -> str | None:
+        """The one that leads; None when nobody does."""
+        ...
+
+    @property
+    def leads(self) -> bool:
+        """Whether it is the one that says so."""
+        ...
+
+
 class Node(Protocol):
     """A manager or a worker."""
 
@@ -51,6 +70,13 @@ class Service(Protocol):
         """
         ...
 
+    async def update(self, text: str, *, by: str, replace: bool) -> Deployed:
+        """Put ``text`` in the place of what is deployed under its name; deploy it if nothing is.
+
+        MESH-A409 when that would change a running app and ``replace`` is not set.
+        """
+        ...
+
     async def undeploy(self, app: str) -> None:
         """Mark ``app`` for removal."""
         ...
@@ -69,6 +95,10 @@ class Service(Protocol):
 
     async def wait_running(self, app: str, timeout_s: float) -> Any:
         """The status as soon as all instances run, or after ``timeout_s``."""
+        ...
+
+    async def leadership(self) -> Leadership:
+        """Who leads."""
         ...
 
     async def nodes(self) -> Sequence[Node]:

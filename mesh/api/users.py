@@ -1,7 +1,8 @@
 """Who may use the REST API: a file of names and argon2 hashes.
 
-One user a line, ``name:hash``; blank lines and lines with ``#`` in front are skipped.  ``mesh user
-add`` writes it.  The file is read again when it changes, so a new user needs no restart.
+One user a line, ``name:hash`` or ``name:hash:view,monitor`` with what the user may do; blank lines
+and lines with ``#`` in front are skipped.  ``mesh user add`` writes it.  The file is read again
+when it changes, so a new user needs no restart.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
+from mesh.api.permissions import ALL, Permission, read_permissions
 from mesh.errors import MeshError
 
 _HASHER = PasswordHasher()
@@ -36,13 +38,26 @@ class Credentials:
     password: str = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class User:
+    """What a line says."""
+
+    hash: str = field(repr=False)
+    may: frozenset[Permission] = ALL
+
+    def line(self, name: str) -> str:
+        """The line of the user called ``name``."""
+        may = "" if self.may == ALL else f":{','.join(sorted(self.may))}"
+        return f"{name}:{self.hash}{may}\n"
+
+
 @dataclass(slots=True)
 class Users:
     """The users of one file, as it is now."""
 
     path: Path
     _stamp: tuple[int, int] | None = None
-    _hashes: dict[str, str] = field(default_factory=dict, repr=False)
+    _users: dict[str, User] = field(default_factory=dict, repr=False)
     #: What was found to fit since the file changed, under a key that this process drew: a client
     #: that asks ten times a second would cost half a core otherwise.
     _fitted: set[bytes] = field(default_factory=set, repr=False)
@@ -56,9 +71,9 @@ class Users:
         digest = hashlib.blake2b(text, key=self._key).digest()
         if digest in self._fitted:
             return True
-        known = self._hashes.get(given.user)
+        known = self._users.get(given.user)
         try:
-            _HASHER.verify(known or _NOBODY, given.password)
+            _HASHER.verify(known.hash if known is not None else _NOBODY, given.password)
         except (VerificationError, InvalidHashError):
             return False
         if known is None:
@@ -80,12 +95,17 @@ class Users:
             text = self.path.read_text()
         except OSError as error:
             raise _unreadable(self.path, str(error)) from error
-        self._hashes = _parse(self.path, text)
+        self._users = _parse(self.path, text)
         self._fitted = set()
         self._stamp = stamp
 
+    def may(self, user: str) -> frozenset[Permission]:
+        """What a user may do; nothing, if there is none such."""
+        known = self._users.get(user)
+        return known.may if known is not None else frozenset()
+
     def __len__(self) -> int:
-        return len(self._hashes)
+        return len(self._users)
 
 
 def parse_basic(header: str) -> Credentials | None:
@@ -101,8 +121,10 @@ def parse_basic(header: str) -> Credentials | None:
     return Credentials(user, password) if colon else None
 
 
-def add(path: Path, user: str, password: str) -> bool:
+def add(path: Path, user: str, password: str, may: frozenset[Permission] | None = None) -> bool:
     """Put ``user`` into the file, which is made readable by its owner only; True when new.
+
+    Without ``may`` a new user may do everything, and another one what was said before.
 
     Raises:
         MeshError: MESH-A101 for a name or a password that can't be used.
@@ -115,28 +137,33 @@ def add(path: Path, user: str, password: str) -> bool:
         )
     if not password:
         raise MeshError("MESH-A101", f'password of user "{user}" is empty')
-    hashes = _parse(path, path.read_text()) if path.exists() else {}
-    is_new = user not in hashes
-    hashes[user] = _HASHER.hash(password)
+    users = _parse(path, path.read_text()) if path.exists() else {}
+    known = users.get(user)
+    before = known.may if known is not None else ALL
+    users[user] = User(_HASHER.hash(password), may if may is not None else before)
     path.parent.mkdir(parents=True, exist_ok=True)
     # Renamed into place, so that a manager never reads half a file.  mkstemp makes it 0600.
     descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=".users-")
     with os.fdopen(descriptor, "w") as file:
-        file.writelines(f"{name}:{value}\n" for name, value in sorted(hashes.items()))
+        file.writelines(one.line(name) for name, one in sorted(users.items()))
     Path(made).replace(path)
-    return is_new
+    return known is None
 
 
-def _parse(path: Path, text: str) -> dict[str, str]:
-    hashes: dict[str, str] = {}
+def _parse(path: Path, text: str) -> dict[str, User]:
+    users: dict[str, User] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
-        name, colon, value = line.strip().partition(":")
+        name, colon, rest = line.strip().partition(":")
+        value, _, may = rest.partition(":")
         if not colon or not _NAME.match(name) or not value.startswith("$argon2"):
             raise _unreadable(path, f"Line {number} is not 'name:argon2 hash'")
-        hashes[name] = value
-    return hashes
+        try:
+            users[name] = User(value, read_permissions(may))
+        except MeshError as error:
+            raise _unreadable(path, f"Line {number}: {error.message}") from error
+    return users
 
 
 def _unreadable(path: Path, why: str) -> MeshError:

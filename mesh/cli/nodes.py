@@ -73,14 +73,24 @@ def add_user(
             help="Asked for if it is not in the environment.",
         ),
     ] = "",
+    may: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="What the user may do: view, manage (apps and workers), monitor (the cluster), "
+            "with commas between; all of it if nothing is said.",
+        ),
+    ] = None,
 ) -> None:
     """Add a user to a users file, or give one a new password. A running manager sees it at once.
 
-    Example: `mesh user add ada --file /etc/mesh/users`
+    Example: `mesh user add ada --file /etc/mesh/users --may view,monitor`
     """
     from mesh.api import users
+    from mesh.api.permissions import read_permissions
 
-    is_new = users.add(file, name, password)
+    permissions = read_permissions(may) if may is not None else None
+    is_new = users.add(file, name, password, permissions)
     typer.echo(f'user "{name}" {"added to" if is_new else "has a new password in"} {file}')
 
 

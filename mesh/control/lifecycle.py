@@ -52,6 +52,7 @@ class InstanceView:
     restarts: int = 0
     messages_in: int = 0
     rows_out: int = 0
+    errors: int = 0
     behind: int = 0
     batch_ms_p50: float | None = None
     #: Why it is not placed, or on the move.
@@ -149,6 +150,7 @@ def _view(group: str, instance: str, app: AppRecord, found: Survey) -> InstanceV
         status.restarts,
         status.messages_in,
         status.rows_out,
+        status.errors,
         status.behind,
         status.batch_ms_p50,
         reason,

@@ -169,7 +169,7 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
     view = ClusterView(client, clock, quiet_s=settings.worker.ttl_s / 2)
     await view.start()
     manager = Manager(name, settings, client, view, clock)
-    service = ManagerService(client, view, settings, clock)
+    service = ManagerService(client, view, settings, clock, name=name)
     tasks = [asyncio.create_task(manager.beat()), asyncio.create_task(manager.lead())]
     try:
         yield manager, service

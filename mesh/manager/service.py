@@ -22,6 +22,8 @@ from mesh.jetstream import channels, kv
 from mesh.model import codec, names
 from mesh.model.cluster import Admission, AppRecord, NodeOrder
 from mesh.plan.build import plan
+from mesh.plan.changes import changes
+from mesh.plan.explain_changes import explain_changes
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from mesh.control.snapshot import Seen
     from mesh.jetstream.watch import ClusterView
     from mesh.model.app import AppSpec
+    from mesh.plan.changes import Changes
     from mesh.settings import Settings
 
 #: How long a deploy waits for an app of the same name to be taken apart.
@@ -72,17 +75,42 @@ class NodeView:
     labels: tuple[str, ...] = ()
     takes_receivers: bool = True
     takes_queries: bool = True
+    #: How long ago its last heartbeat came, seconds.
+    heard_ago_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """Who leads, as one manager sees it."""
+
+    manager: str
+    #: None when nobody does.
+    leader: str | None
+
+    @property
+    def leads(self) -> bool:
+        """Whether it is the manager that says so."""
+        return self.manager == self.leader
 
 
 class ManagerService:
     """The calls that the API offers; all raise MESH-A503 when NATS can't be reached."""
 
-    def __init__(self, client: Client, view: ClusterView, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self,
+        client: Client,
+        view: ClusterView,
+        settings: Settings,
+        clock: Clock,
+        *,
+        name: str = "",
+    ) -> None:
         self._client = client
         self._js = client.jetstream()
         self._view = view
         self._settings = settings
         self._clock = clock
+        self._name = name
 
     async def deploy(self, text: str, *, by: str = "") -> Deployed:
         """Plan ``text``, make its channels and write it down as desired.
@@ -119,6 +147,41 @@ class ManagerService:
         except (NatsError, TimeoutError, OSError) as error:
             raise _unreachable(error) from error
         return Deployed(spec.name, is_new=True)
+
+    async def update(self, text: str, *, by: str = "", replace: bool = False) -> Deployed:
+        """Put ``text`` in the place of what is deployed under its name; deploy it if nothing is.
+
+        A text that only looks different is no change.  With ``replace`` one that is takes the old
+        one's place from nothing: channels and states of the old one are removed first.
+
+        Raises:
+            MeshError: as ``deploy``; MESH-A409 for a change without ``replace``, with what it
+                would restart.
+        """
+        spec = plan(text, partitions=self._settings.channels.partitions).spec
+        known = self._find(spec.name)
+        if known is not None and not known.value.deleting:
+            found = changes(known.value.spec, spec)
+            if found.is_same:
+                return Deployed(spec.name, is_new=False)
+            if not replace:
+                raise MeshError(
+                    "MESH-A409",
+                    f'app "{spec.name}" is deployed already, with another plan',
+                    detail=_told(found),
+                    hint="With ?replace=true it is undeployed, with its channels and states, and "
+                    "deployed anew.",
+                )
+            await self.undeploy(spec.name)
+            await self._wait_gone(spec.name)
+        done = await self.deploy(text, by=by)
+        return Deployed(done.app, is_new=done.is_new and known is None)
+
+    async def leadership(self) -> Leadership:
+        """Who leads."""
+        lease = self._view.snapshot().lease
+        holder = lease.value.holder if lease is not None and lease.value is not None else None
+        return Leadership(self._name, holder)
 
     async def undeploy(self, app: str) -> None:
         """Mark ``app`` for removal; the leader stops it and deletes its channels and state."""
@@ -191,6 +254,7 @@ class ManagerService:
                 labels=node.value.labels,
                 takes_receivers=node.value.takes_receivers,
                 takes_queries=node.value.takes_queries,
+                heard_ago_s=round(snapshot.now_s - node.seen_at_s, 3),
             )
             for node in seen
             for host in [workers.get(node.value.id) if node.value.role == "worker" else None]
@@ -294,6 +358,13 @@ class ManagerService:
                 )
             if self._find(app) is not None:
                 await self._view.changed(version, left_s)
+
+
+def _told(found: Changes) -> str:
+    """Changes in a sentence or two."""
+    first = explain_changes(found).splitlines()[0].partition(": ")[2]
+    lost = f" State would be lost in: {', '.join(found.to_reset)}." if found.to_reset else ""
+    return f"In its place, {first}.{lost}"
 
 
 def _unreachable(error: Exception) -> MeshError:

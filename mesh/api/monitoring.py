@@ -1,0 +1,173 @@
+"""The routes that tell of a cluster: who is there, what runs where, how it does.
+
+GET /siddhi-apps/statistics                     a row for each app
+GET /siddhi-apps/{app}/elements                 what it is made of, and what feeds what
+GET /siddhi-apps/{app}/plan                     how it is cut; ?output=svg and dot draw it
+GET /managers                                   the managers, and who leads
+GET /managers/isActive                          whether this one does
+GET /managers/siddhi-apps                       apps with their groups
+GET /managers/siddhi-apps/{app}                 its instances: group, state, worker, heartbeat
+GET /managers/siddhi-apps-execution/{app}       its text
+GET /resourceClusterWorkers                     how many workers there are
+GET /resourceClusterWorkers/clusteredWorkerNodeDetails   which
+GET /nodes                                      managers and workers
+GET /metrics                                    Prometheus
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import Response
+from starlette.routing import Route
+
+from mesh.api.answers import Json, parameter, values_of
+from mesh.api.metrics import CONTENT_TYPE, exposition, statistics
+from mesh.language.parser import parse
+from mesh.plan.bind import bind
+from mesh.plan.build import AppPlan
+from mesh.plan.elements import elements
+from mesh.plan.explain import to_values
+from mesh.plan.picture import to_dot, to_svg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from starlette.requests import Request
+
+    from mesh.api.service import Service
+
+
+class Monitoring:
+    """One method a route."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def routes(self) -> list[Route]:
+        """All of them; to stand before those with ``{app}``."""
+        found = {
+            "/siddhi-apps/statistics": self.statistics,
+            "/siddhi-apps/{app}/elements": self.elements,
+            "/siddhi-apps/{app}/plan": self.plan,
+            "/managers": self.managers,
+            "/managers/isActive": self.is_active,
+            "/managers/siddhi-apps": self.parents,
+            "/managers/siddhi-apps/{app}": self.children,
+            "/managers/siddhi-apps-execution/{app}": self.execution,
+            "/resourceClusterWorkers": self.workers_count,
+            "/resourceClusterWorkers/clusteredWorkerNodeDetails": self.workers,
+            "/nodes": self.nodes,
+            "/metrics": self.metrics,
+        }
+        return [Route(path, method, methods=["GET"]) for path, method in found.items()]
+
+    async def statistics(self, request: Request) -> Response:
+        """What each app did since its instances were placed."""
+        return Json(statistics(_values(await self._service.apps())))
+
+    async def elements(self, request: Request) -> Response:
+        """An app's definitions and queries, and the edges between them."""
+        return Json(elements(await self._service.app(request.path_params["app"])))
+
+    async def plan(self, request: Request) -> Response:
+        """How an app is cut into groups, as values or as a picture."""
+        spec = await self._service.app(request.path_params["app"])
+        match request.query_params.get("output", "json"):
+            case "json":
+                return Json(to_values(AppPlan(bind(parse(spec.text)), spec)))
+            case "svg":
+                return Response(to_svg(spec), media_type="image/svg+xml")
+            case "dot":
+                return Response(to_dot(spec), media_type="text/vnd.graphviz")
+            case other:
+                raise parameter("output", other, "json, svg or dot")
+
+    async def nodes(self, request: Request) -> Response:
+        """All nodes."""
+        return Json(await self._service.nodes())
+
+    async def managers(self, request: Request) -> Response:
+        """The managers among the nodes, with who leads."""
+        return Json([n for n in await self._service.nodes() if n.role == "manager"])
+
+    async def is_active(self, request: Request) -> Response:
+        """Whether the manager that answers leads, and who does otherwise."""
+        found = await self._service.leadership()
+        values = {"isActive": found.leads, "manager": found.manager, "leader": found.leader}
+        return Json(values)
+
+    async def parents(self, request: Request) -> Response:
+        """Apps with their groups, and how many instances of each run."""
+        return Json([_parent(app) for app in _values(await self._service.apps())])
+
+    async def children(self, request: Request) -> Response:
+        """One app's instances, with the worker of each and when that was heard of last."""
+        (app,) = _values([await self._service.status(request.path_params["app"])])
+        nodes = {node["id"]: node for node in _values(await self._service.nodes())}
+        return Json([_child(one, nodes) for one in app["instances"]])
+
+    async def execution(self, request: Request) -> Response:
+        """One app's text."""
+        spec = await self._service.app(request.path_params["app"])
+        return Json({"content": spec.text})
+
+    async def workers_count(self, request: Request) -> Response:
+        """How many workers there are, and how many of them are ready."""
+        found = await self._workers()
+        ready = sum(bool(node.get("ready")) for node in found)
+        return Json({"clusteredWorkers": len(found), "ready": ready})
+
+    async def workers(self, request: Request) -> Response:
+        """The workers by name, with the machine of each."""
+        return Json(
+            [
+                {key: n.get(key) for key in ("id", "address", "pid", "presence", "ready", "labels")}
+                for n in await self._workers()
+            ]
+        )
+
+    async def metrics(self, request: Request) -> Response:
+        """Everything in Prometheus' text format."""
+        apps = _values(await self._service.apps())
+        nodes = _values(await self._service.nodes())
+        return Response(exposition(apps, nodes), media_type=CONTENT_TYPE)
+
+    async def _workers(self) -> list[dict[str, Any]]:
+        nodes = _values(await self._service.nodes())
+        return [n for n in nodes if n["role"] == "worker" and n["presence"] != "gone"]
+
+
+def _values(found: Iterable[Any]) -> list[dict[str, Any]]:
+    values: list[dict[str, Any]] = values_of(list(found))
+    return values
+
+
+def _parent(app: dict[str, Any]) -> dict[str, Any]:
+    groups: dict[str, dict[str, Any]] = {}
+    for one in app["instances"]:
+        group = groups.setdefault(
+            one["group"], {"group": one["group"], "instances": 0, "running": 0}
+        )
+        group["instances"] += 1
+        group["running"] += one["state"] == "running"
+    return {
+        "app": app["app"],
+        "state": app["state"],
+        "reason": app["reason"],
+        "groups": list(groups.values()),
+    }
+
+
+def _child(one: dict[str, Any], nodes: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    worker = nodes.get(one["worker"] or "")
+    return {
+        "instance": one["instance"],
+        "group": one["group"],
+        "state": one["state"],
+        "worker": one["worker"],
+        "worker_presence": worker["presence"] if worker is not None else None,
+        "last_heartbeat_ago_s": worker.get("heard_ago_s") if worker is not None else None,
+        "error": one.get("error"),
+        "reason": one.get("reason"),
+    }

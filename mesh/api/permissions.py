@@ -1,0 +1,58 @@
+"""What a user may do: look at apps, change them, and watch the cluster.
+
+Each request needs one of the three, by its method and path.  A user of the users file without a
+list of them has all.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from mesh.errors import MeshError
+
+
+class Permission(StrEnum):
+    """One of them."""
+
+    #: See apps, their texts, states and errors.
+    VIEW = "view"
+    #: Deploy, change and remove apps; tell workers what they may have.
+    MANAGE = "manage"
+    #: See nodes, who leads, statistics and metrics.
+    MONITOR = "monitor"
+
+
+ALL: Final = frozenset(Permission)
+#: Paths that tell of the cluster rather than of one app; the first part of each.
+_OF_THE_CLUSTER: Final = ("nodes", "managers", "metrics", "resourceClusterWorkers")
+_OF_APPS: Final = ("siddhi-apps", "siddhi-apps-execution")
+
+
+def needed(method: str, path: str) -> Permission:
+    """What a request needs; ``path`` without its query."""
+    if method not in ("GET", "HEAD"):
+        return Permission.MANAGE
+    parts = path.strip("/").split("/")
+    if parts == ["siddhi-apps", "statistics"]:
+        return Permission.MONITOR
+    if parts[0] == "managers" and len(parts) > 1 and parts[1] in _OF_APPS:
+        return Permission.VIEW
+    return Permission.MONITOR if parts[0] in _OF_THE_CLUSTER else Permission.VIEW
+
+
+def read_permissions(text: str) -> frozenset[Permission]:
+    """The permissions that a list with commas names; all for an empty one.
+
+    Raises:
+        MeshError: MESH-A101 for what is none.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in list(Permission):
+            raise MeshError(
+                "MESH-A101",
+                f'permission "{name}" does not exist',
+                hint=f"There are {', '.join(Permission)}.",
+            )
+    return frozenset(map(Permission, names)) or ALL

@@ -1,0 +1,143 @@
+"""An app's elements and what feeds what: the graph of definitions and queries, whatever is cut.
+
+``mesh.plan.explain`` tells how an app is divided; this tells what it is made of.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mesh.language.parser import parse
+from mesh.language.printer import print_query
+from mesh.plan.bind import bind
+from mesh.plan.bound import Insert, SourceKind, TableCheck, walk
+from mesh.plan.build import bind_group
+from mesh.plan.uses import expressions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from mesh.model.app import AppSpec
+    from mesh.model.types import StreamSchema
+    from mesh.plan.bound import BoundApp, BoundQuery
+
+
+def elements(spec: AppSpec) -> dict[str, Any]:
+    """The graph as JSON values: ``elements``, ``edges`` between their ids, and ``groups``."""
+    tree = parse(spec.text)
+    app = bind(tree)
+    texts = {
+        bound.name: print_query(written)
+        for written, bound in [
+            *zip(tree.queries, app.queries, strict=True),
+            *(
+                pair
+                for partition, bound_partition in zip(tree.partitions, app.partitions, strict=True)
+                for pair in zip(partition.queries, bound_partition.queries, strict=True)
+            ),
+        ]
+    }
+    group_of = {
+        query.name: group.name for group in spec.groups for query in _queries(bind_group(group))
+    }
+    wired = {channel.stream.name for channel in spec.channels}
+    edges = dict.fromkeys(
+        edge for query, partition in _with_partitions(app) for edge in _edges(query, partition)
+    )
+    return {
+        "app": spec.name,
+        "elements": [
+            *_definitions(app, wired),
+            *(
+                {
+                    "id": f"query {query.name}",
+                    "type": "query",
+                    "name": query.name,
+                    "group": group_of.get(query.name),
+                    "partition": partition,
+                    "text": texts[query.name],
+                }
+                for query, partition in _with_partitions(app)
+            ),
+        ],
+        "edges": [{"from": source, "to": target} for source, target in edges],
+        "groups": [
+            {
+                "name": group.name,
+                "kind": str(group.kind),
+                "parallel": group.parallel,
+                "stateful": group.stateful,
+                "instances": list(group.instances),
+                "queries": [f"query {name}" for name, own in group_of.items() if own == group.name],
+            }
+            for group in spec.groups
+        ],
+    }
+
+
+def _definitions(app: BoundApp, wired: set[str]) -> Iterator[dict[str, Any]]:
+    triggers = {trigger.schema.name for trigger in app.triggers}
+    for schema in app.streams:
+        if schema.name not in triggers:
+            yield {**_defined("stream", schema), "on_the_wire": schema.name in wired}
+    for trigger in app.triggers:
+        yield _defined("trigger", trigger.schema)
+    for table in app.tables:
+        yield _defined("table", table.schema)
+    for window in app.windows:
+        yield _defined("window", window.schema)
+    for aggregation in app.aggregations:
+        yield _defined("aggregation", aggregation.schema)
+    for number, partition in enumerate(app.partitions, 1):
+        for schema in partition.inner_streams:
+            yield {
+                **_defined("inner stream", schema),
+                "id": _id(SourceKind.INNER, schema.name, number),
+                "partition": number,
+            }
+    for script in app.scripts:
+        yield {"id": f"function {script.name}", "type": "function", "name": script.name}
+
+
+def _defined(kind: str, schema: StreamSchema) -> dict[str, Any]:
+    return {
+        "id": f"{kind} {schema.name}",
+        "type": kind,
+        "name": schema.name,
+        "attributes": [{"name": a.name, "type": str(a.type)} for a in schema.attributes],
+    }
+
+
+def _queries(app: BoundApp) -> Iterator[BoundQuery]:
+    yield from (query for query, _ in _with_partitions(app))
+
+
+def _with_partitions(app: BoundApp) -> Iterator[tuple[BoundQuery, int | None]]:
+    """Queries with the number of the partition that they stand in, from 1."""
+    yield from ((query, None) for query in app.queries)
+    for number, partition in enumerate(app.partitions, 1):
+        yield from ((query, number) for query in partition.queries)
+
+
+def _edges(query: BoundQuery, partition: int | None) -> Iterator[tuple[str, str]]:
+    name = f"query {query.name}"
+    for source, kind in query.inputs:
+        yield _id(kind, source, partition), name
+    for table in _asked(query):
+        yield _id(SourceKind.TABLE, table, partition), name
+    action = query.action
+    kind = action.kind if isinstance(action, Insert) else SourceKind.TABLE
+    yield name, _id(kind, query.target.name, partition)
+
+
+def _asked(query: BoundQuery) -> Iterable[str]:
+    parts = (part for root in expressions(query) for part in walk(root))
+    return dict.fromkeys(part.table for part in parts if isinstance(part, TableCheck))
+
+
+def _id(kind: SourceKind, name: str, partition: int | None) -> str:
+    """The id of what a query reads or writes; two partitions may have inner streams of one name."""
+    if name.startswith("#"):
+        return f"inner stream {name} of partition {partition}"
+    # A fault stream is listed as a stream, with its mark.
+    return f"{SourceKind.STREAM if kind is SourceKind.FAULT else kind} {name}"
