@@ -124,7 +124,8 @@ class Executor:
         salt: str = "",
         playback: bool | None = None,
     ) -> None:
-        self._playback = _plays_back(app) if playback is None else playback
+        #: Whether time is that of the events alone.
+        self.plays_back = _plays_back(app) if playback is None else playback
         self._schemas = {stream.name: stream.arrow for stream in app.streams}
         self._outputs = [stream.name for stream in app.streams if stream.name in outputs]
         self._outputs += [FAILED] if FAILED in outputs else []
@@ -168,7 +169,7 @@ class Executor:
         for run in inputs:
             self._inputs.add(run.stream, run.sequence, run.time_ms, run.rows, run.chunk)
         ready, known_ms = self._inputs.ready(clocks)
-        return self._advance(ready, _NEVER if self._playback else known_ms)
+        return self._advance(ready, _NEVER if self.plays_back else known_ms)
 
     def step(
         self,
@@ -209,19 +210,19 @@ class Executor:
                 return []
             self._is_started = True
             start_ms = int(clocks_ms[0]) if count else known_ms
-            leaving += self._flow.begin(Timeline(0, clocks_ms[:0], start_ms, self._playback))
+            leaving += self._flow.begin(Timeline(0, clocks_ms[:0], start_ms, self.plays_back))
             if not count:
                 self._now_ms = known_ms
                 return self._number(leaving)
         now_ms = max(last_ms, known_ms)
         timeline = Timeline(
-            self._events, clocks_ms, last_ms if self._playback else now_ms, self._playback
+            self._events, clocks_ms, last_ms if self.plays_back else now_ms, self.plays_back
         )
         entering = [(part_.stream, self._events_of(part_, clocks_ms)) for part_ in ready]
         self._events += count
         self._now_ms = now_ms
         self._flow_on(entering, timeline, leaving)
-        if self._playback:
+        if self.plays_back:
             self._stop_at_timers(max(last_ms, start_ms), now_ms, leaving)
         return self._number(leaving)
 
@@ -299,6 +300,10 @@ class Executor:
         times = [node.work.next_time() for node in self._nodes]
         times.append(self._inputs.next_time())
         return min((time for time in times if time is not None), default=None)
+
+    def wakeup_time(self) -> int | None:
+        """The earliest time at which ``run`` gives out more although no event comes; or None."""
+        return self._inputs.next_time() if self.plays_back else self.next_time()
 
     def snapshot(self) -> State:
         """Everything that a later run depends on."""

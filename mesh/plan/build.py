@@ -121,7 +121,8 @@ def bind_group(spec: GroupSpec) -> BoundApp:
 
 def _group_spec(group: Group, bound: BoundApp, tree: App, wiring: Wiring) -> GroupSpec:
     uses = group.uses
-    touched = frozenset((*uses.reads, *uses.writes))
+    # A fault stream comes of the definition of its stream.
+    touched = frozenset(name.removeprefix("!") for name in (*uses.reads, *uses.writes))
     others = [d for d in tree.definitions if _is_used(d, uses)]
     elements = tuple(_with_names(element) for element in group.elements)
     part = _Part(bound, tree, wiring.connections, group.name)
@@ -248,8 +249,11 @@ class _Part:
         definitions = (
             self._own(written[s.name]) if s.name in written else _definition(s) for s in streams
         )
-        annotations = (Annotation("App:name", ((None, self.bound.name),)),)
-        return print_app(App(annotations, (*definitions, *others, *elements)))
+        annotations = [Annotation("App:name", ((None, self.bound.name),))]
+        playback = find(self.tree.annotations, "App:playback")
+        if playback is not None:
+            annotations.append(playback)
+        return print_app(App(tuple(annotations), (*definitions, *others, *elements)))
 
     def _own(self, definition: StreamDefinition) -> StreamDefinition:
         """A definition without the sources and sinks that run in other groups."""

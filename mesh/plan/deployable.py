@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mesh.errors import not_supported
+from mesh.language.syntax import find
 from mesh.model.types import AttributeType
+from mesh.plan.bound import Insert, SourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh.errors import Position
     from mesh.plan.bound import BoundApp
     from mesh.plan.groups import Group
 
@@ -21,16 +22,17 @@ def check_deployable(app: BoundApp, groups: Sequence[Group]) -> None:
     Raises:
         MeshError: MESH-P900 at the first such part.
     """
-    for annotation in app.annotations:
-        if annotation.name.lower() == "app:playback":
+    if find(app.annotations, "app:playback") is not None:
+        for trigger in app.triggers:
             raise not_supported(
-                "@App:playback in a cluster",
-                annotation.position,
-                hint="Give events their own times by the header Mesh-Timestamp.",
+                "a trigger in playback in a cluster",
+                trigger.position,
+                hint="A trigger goes by the clock on the wall, and the app by its events.",
             )
     _check_objects(app, groups)
     for group in groups:
-        _check_faults(group, groups)
+        _check_faults(group)
+        _check_made_faults(group, groups)
 
 
 def _check_objects(app: BoundApp, groups: Sequence[Group]) -> None:
@@ -48,20 +50,30 @@ def _check_objects(app: BoundApp, groups: Sequence[Group]) -> None:
             )
 
 
-def _check_faults(group: Group, groups: Sequence[Group]) -> None:
-    """A fault stream is read where the stream is, by a group of one instance."""
-    for fault in group.uses.faults:
-        stream = fault.removeprefix("!")
-        readers = [g.name for g in groups if stream in g.uses.reads]
-        if readers != [group.name] or group.parallel > 1:
+def _check_faults(group: Group) -> None:
+    """What fails in one of several instances would not be divided as the fault stream is read."""
+    if group.faults and group.is_shared:
+        fault = group.faults[0]
+        raise not_supported(
+            f'reading fault stream "{fault}" of what fails in group "{group.name}" {group.width}',
+            group.elements[0].tree.position,
+            hint=f"{group.to_unshare[0].upper()}{group.to_unshare[1:]}; or read no "
+            f"'{fault}': failed events go to the app's error stream then.",
+        )
+
+
+def _check_made_faults(group: Group, groups: Sequence[Group]) -> None:
+    """What a query inserts into a fault stream has no reason with it, and stays in its group."""
+    for tree, query in group.queries:
+        action = query.action
+        if not isinstance(action, Insert) or action.kind is not SourceKind.FAULT:
+            continue
+        fault = f"!{action.target.name.removeprefix('!')}"
+        others = [g for g in groups if g is not group and fault in (*g.reads, *g.faults)]
+        if others:
             raise not_supported(
-                f'fault stream "{fault}" in another group than the readers of "{stream}"',
-                _reader_of(group, fault),
-                hint=f'Put all queries that read "{stream}" or "{fault}" into one group of '
-                "parallel='1'.",
+                f'inserting into fault stream "{fault}" in group "{group.name}", which group '
+                f'"{others[0].name}" has a part in',
+                tree.output.position,
+                hint=f'Put all queries that have to do with "{fault}" into one group.',
             )
-
-
-def _reader_of(group: Group, stream: str) -> Position:
-    trees = (tree for tree, query in group.queries if stream in query.input_streams)
-    return next(trees).position

@@ -7,7 +7,7 @@ lives in one group, of one instance; a table in a store is anybody's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mesh.errors import MeshError, Position, not_supported
@@ -54,6 +54,9 @@ class Group:
     partitions: int | None = None
     #: Labels that a worker must have to run it.
     node: tuple[str, ...] = ()
+    #: Fault streams (``!S``) that somebody reads: of streams that this group reads, so that events
+    #: on which its queries fail go there.
+    faults: tuple[str, ...] = ()
 
     @property
     def is_shared(self) -> bool:
@@ -82,8 +85,9 @@ class Group:
 
     @property
     def uses(self) -> Uses:
-        """What its elements use of the app."""
-        return union(element.uses for element in self.elements)
+        """What its elements use of the app, and the fault streams that they write by failing."""
+        own = union(element.uses for element in self.elements)
+        return union([own, Uses(writes=self.faults)])
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -97,8 +101,11 @@ class Group:
 
     @property
     def is_stateful(self) -> bool:
-        """Whether one of its queries keeps state; then the whole group runs as a stateful one."""
-        return not all(
+        """Whether one of its queries keeps state, or its failures are events for somebody.
+
+        Then the whole group runs as a stateful one.
+        """
+        return bool(self.faults) or not all(
             isinstance(element.bound, BoundQuery) and element.bound.is_stateless
             for element in self.elements
         )
@@ -116,7 +123,9 @@ def cut(app: App, bound: BoundApp) -> tuple[Group, ...]:
         dist = read_dist(element.tree.annotations, element.tree.position)
         members.setdefault(dist.group, []).append(element)
         said.setdefault(dist.group, []).append(dist)
-    groups = tuple(_group(name, said[name], tuple(parts)) for name, parts in members.items())
+    groups = _with_faults(
+        [_group(name, said[name], tuple(parts)) for name, parts in members.items()]
+    )
     _refuse_scattered(groups, _in_memory(bound))
     _refuse_far_aggregations(groups, bound)
     for group in groups:
@@ -162,6 +171,15 @@ def _in_memory(bound: BoundApp) -> frozenset[str]:
     """The tables that one group keeps for itself; those of a store are anybody's."""
     return frozenset(
         table.schema.name for table in bound.tables if find(table.annotations, "store") is None
+    )
+
+
+def _with_faults(groups: Sequence[Group]) -> tuple[Group, ...]:
+    """Say of each group which fault streams it writes."""
+    read = dict.fromkeys(fault for group in groups for fault in group.uses.faults)
+    return tuple(
+        replace(group, faults=tuple(f for f in read if f.removeprefix("!") in group.reads))
+        for group in groups
     )
 
 

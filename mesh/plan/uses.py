@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 class Uses:
     """Names, each once, in the order of first mention."""
 
-    #: Streams and triggers that are read, and streams that are written.
+    #: Streams that are read, triggers and fault streams (with their mark) among them, and streams
+    #: that are written.
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
@@ -60,7 +61,7 @@ def uses_of(element: BoundQuery | BoundPartition) -> Uses:
     assert not isinstance(action, Answer), "an app's queries answer nobody"
     kept = [*inputs, (target, kind)]
     own = Uses(
-        reads=_of(inputs, SourceKind.STREAM, SourceKind.TRIGGER),
+        reads=_of(inputs, SourceKind.STREAM, SourceKind.TRIGGER, SourceKind.FAULT),
         writes=_of([(target, kind)], SourceKind.STREAM),
         tables=_of(kept, SourceKind.TABLE),
         windows=_of(kept, SourceKind.WINDOW),

@@ -93,7 +93,7 @@ class Partition:
 
     def wakeup_ms(self) -> int | None:
         """When a batch is due although nothing comes; None when time alone changes nothing."""
-        due = self.executor.next_time()
+        due = self.executor.wakeup_time()
         if due is None or any(c.by_events and c.now_ms < due for c in self.clocks.values()):
             return None
         return due
@@ -261,7 +261,9 @@ class HostRun:
     ) -> tuple[list[OutputRun], bool]:
         """Drive the operators; what comes out, and whether it takes its own times along."""
         clocks = partition.clocks.values()
-        by_events = all(clock.by_events for clock in clocks if clock.is_started)
+        by_events = partition.executor.plays_back or all(
+            clock.by_events for clock in clocks if clock.is_started
+        )
         return partition.executor.run(inputs, partition.times()), by_events
 
     def _save(self, partition: Partition) -> None:
