@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from mesh.operators.expressions import Frame
     from mesh.operators.groups import Groups
     from mesh.operators.lifting import Lifted
+    from mesh.operators.windows.lines import Lines
     from mesh.plan.bound import AggregateCall
 
 #: Groups, or instances, in one piece of state.
@@ -158,7 +159,9 @@ class _Resets:
         self.pages = Pages("resets")
         self.ever = False
 
-    def fresh(self, groups: Longs, events: Events, reached: Bools | None, version: int) -> Bools:
+    def fresh(
+        self, groups: Longs, events: Events | Lines, reached: Bools | None, version: int
+    ) -> Bools:
         """bool[n], where a group's instance has been reset since the last row of the group.
 
         ``reached``: which events count at all, None for all of them.
@@ -188,7 +191,9 @@ class _Resets:
         return self.pages.pieces(self._page, len(self.resets["resets"]))
 
     def _page(self, start: int, stop: int) -> pa.RecordBatch:
-        return pa.RecordBatch.from_pydict({"resets": self.resets["resets"][start:stop].copy()})
+        # How much room there is behind the last of them depends on how the input was cut.
+        resets = np.trim_zeros(self.resets["resets"][start:stop], "b")
+        return pa.RecordBatch.from_pydict({"resets": resets.copy()})
 
     def restore(self, versions: Any, state: State) -> None:
         """Take over the pieces; ``seen`` is in the pages of groups."""
@@ -266,9 +271,7 @@ class Aggregators:
         ``groups``: int64[n], of each event; -1 for those that reset, or don't take part.
         """
         self._grow(len(self.groups))
-        self._rows += len(events)
-        for pages in (self._pages, *self._list_pages.values()):
-            pages.touch(groups, self._rows)
+        self._touch(groups)
         shared: Bools | None = None
         for number, site in enumerate(self._sites):
             argument = site.argument(frame) if site.argument is not None else None
@@ -291,6 +294,42 @@ class Aggregators:
                 fresh = shared
             value = site.aggregate.run(argument, Batch(own, events.kind, fresh))
             frame.add(AGGREGATES, f"{self._prefix}{number}", value)
+
+    def enter(self, groups: Longs) -> None:
+        """Note groups of rows that come into a window, and of which ``follow`` tells later."""
+        self._grow(len(self.groups))
+        # The keys of those that are new are a part of the state.
+        self._touch(groups)
+
+    def follow(
+        self, lines: Lines, groups: Longs, arguments: Sequence[Vector | None]
+    ) -> list[tuple[str, Vector]]:
+        """As ``run``, where all that is needed is known.
+
+        Args:
+            lines: what came into a window and left it.
+            groups: int64[n], of each line; -1 for those that reset.
+            arguments: the argument of each aggregator at each line.
+
+        Returns:
+            The values of each aggregator behind each line, by its column's name.
+        """
+        self._touch(groups)
+        if len(lines.instance):
+            fresh = self._resets[0].fresh(groups, lines, None, self._rows)
+        else:
+            fresh = np.zeros(len(groups), dtype=np.bool_)
+        batch = Batch(groups, lines.kind, fresh)
+        return [
+            (f"{self._prefix}{number}", site.aggregate.run(argument, batch))
+            for number, (site, argument) in enumerate(zip(self._sites, arguments, strict=True))
+        ]
+
+    def _touch(self, groups: Longs) -> None:
+        """Note that something changes in ``groups``, by as many rows."""
+        self._rows += len(groups)
+        for pages in (self._pages, *self._list_pages.values()):
+            pages.touch(groups, self._rows)
 
     def _grow(self, groups: int) -> None:
         for resets in self._resets:

@@ -16,9 +16,10 @@ from mesh.language.syntax import EventKind
 from mesh.operators.base import OWN_TIMER, RESET, State, Stateful, merge, part, prefixed
 from mesh.operators.expressions import Frame, columns_of, compile_filter
 from mesh.operators.failing import lost
+from mesh.operators.following import Following, can_follow, schema_needed
 from mesh.operators.patterns import make_pattern
 from mesh.operators.results import Results
-from mesh.operators.windows import make_window
+from mesh.operators.windows import FollowedWindow, make_window
 from mesh.plan.bound import (
     BoundFilter,
     BoundJoin,
@@ -123,6 +124,7 @@ class Handlers:
     ``schema``: the attributes behind all of them; ``window``: the one among them, if there is one.
     ``used``: the attributes that are put out, None for what is computed; None: all are.
     ``expired``: whether it asks for events that leave the window.
+    ``needed``: a query that looks at nothing behind the window but the attributes that it names.
     """
 
     def __init__(
@@ -133,6 +135,7 @@ class Handlers:
         *,
         used: Sequence[str | None] | None = None,
         expired: bool = True,
+        needed: BoundQuery | None = None,
     ) -> None:
         self._timer_path = timer_path
         self._steps: list[Filter | StreamFunction | None] = []
@@ -149,10 +152,20 @@ class Handlers:
                     self.schema = function.schema
                     self._steps.append(function)
                 case Window():
+                    kept = self.schema if needed is None else schema_needed(self.schema, needed)
                     self.window = make_window(
-                        handler, self.schema, timer_path, expired=expired, used=used
+                        handler, kept, timer_path, expired=expired, used=used, followed=bool(needed)
                     )
                     self._steps.append(None)
+
+    def before_window(self, events: Events, failures: Failures) -> Events:
+        """What comes to the window, which stands behind all else."""
+        for step in self._steps[:-1]:
+            if isinstance(step, Filter):
+                events = step.process(events, failures)
+            elif step is not None:
+                events = _computed(step, events, failures)
+        return events
 
     def process(self, events: Events, timeline: Timeline, failures: Failures) -> Events:
         """What becomes of the events of the stream, and of the window's timers."""
@@ -199,17 +212,24 @@ class StreamQuery:
     def __init__(self, query: BoundQuery, source: BoundStream, timer_path: int) -> None:
         self._input = source.schema.arrow
         self._stream = source.schema.name
+        follows = can_follow(query, source)
         self._handlers = Handlers(
             source.handlers,
             self._input,
             timer_path,
             used=_selected(query),
             expired=query.events is not EventKind.CURRENT or query.rate is not None,
+            needed=query if follows else None,
         )
         self._window = self._handlers.window
-        self._results = Results(
-            query, self._is_windowed(source), self._is_batch(source), timer_path
-        )
+        is_batch = self._is_batch(source)
+        # Nothing of a batch is taken back where nobody asks for it: it is reset.
+        leaves = self._is_windowed(source) and not (follows and is_batch)
+        self._results = Results(query, leaves, is_batch, timer_path)
+        self._following: Following | None = None
+        if follows:
+            assert isinstance(self._window, FollowedWindow), "those windows alone are followed"
+            self._following = Following(self._window, self._results.selector)
         self.failures = Failures()
 
     def _is_windowed(self, source: BoundStream) -> bool:
@@ -224,6 +244,9 @@ class StreamQuery:
     def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Events:
         """What the events of its stream, and the timers, make of it."""
         events = merge(inputs.get(self._stream, ()), self._input)
+        if self._following is not None:
+            events = self._handlers.before_window(events, self.failures)
+            return self._following.process(events, timeline)
         events = self._handlers.process(events, timeline, self.failures)
         frame = Frame.of_events(events)
         made = self._results.process(frame, events, timeline)
@@ -253,6 +276,8 @@ class StreamQuery:
         if self._window is not None:
             self._window.restore(part(state, "window"))
         self._results.restore(part(state, "select"))
+        if self._following is not None:
+            self._following.restored()
 
 
 class PatternQuery:

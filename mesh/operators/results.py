@@ -27,6 +27,7 @@ class Results:
     ``windowed``: whether events expire; ``batch``: whether they come from a batch window;
     ``timer_path``: the way of the query's own timers; ``partitioned``: whether there is one of the
     query for each partition instance, each of which begins with its first event.
+    ``selector``: the select clause alone.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Results:
         self._grouping = query.rate is not None and bool(query.group_by)
         snapshots = query.rate is not None and query.rate.kind is RateKind.SNAPSHOT
         # A snapshot follows what comes into the window and leaves it, event by event.
-        self._selector = Selector(
+        self.selector = Selector(
             query,
             windowed,
             batch and not snapshots,
@@ -67,16 +68,16 @@ class Results:
         """
         rate = self._rate
         if rate is None:
-            return self._selector.process(frame, events)
+            return self.selector.process(frame, events)
         if self._begins:
             # The first call is the start of the app.
             self._begins = False
             rate.begin(np.array([WHOLE]), np.array([timeline.now_ms]))
         rate.begin(events.instance, events.clock_ms)
-        made = self._selector.process(frame, events)
+        made = self.selector.process(frame, events)
         if self._ties is not None:
             made = self._ties.placed(events, made)
-        groups = self._selector.groups if self._grouping else np.zeros(len(made), dtype=np.int64)
+        groups = self.selector.groups if self._grouping else np.zeros(len(made), dtype=np.int64)
         return rate.process(made, groups, timeline)
 
     def next_time(self) -> int | None:
@@ -85,7 +86,7 @@ class Results:
 
     def forget(self, instances: Longs) -> None:
         """Drop what is kept for partition ``instances``."""
-        groups = self._selector.forget(instances)
+        groups = self.selector.forget(instances)
         if self._rate is not None:
             self._rate.forget(instances, groups)
         if self._ties is not None:
@@ -96,13 +97,13 @@ class Results:
         rate = State() if self._rate is None else self._rate.snapshot()
         ties = State() if self._ties is None else self._ties.snapshot()
         own = State({}, {"begins": self._begins})
-        parts = {"select": self._selector.snapshot(), "rate": rate, "ties": ties, "own": own}
+        parts = {"select": self.selector.snapshot(), "rate": rate, "ties": ties, "own": own}
         return prefixed(parts)
 
     def restore(self, state: State) -> None:
         """Take over what ``snapshot`` gave."""
         self._begins = bool(part(state, "own").scalars["begins"])
-        self._selector.restore(part(state, "select"))
+        self.selector.restore(part(state, "select"))
         if self._rate is not None:
             self._rate.restore(part(state, "rate"))
         if self._ties is not None:

@@ -168,6 +168,11 @@ class RowStore:
             columns = (chunk.rows.column(name).to_numpy() for name in names)
             yield chunk.all_numbers, [c.astype(np.int64, copy=False) for c in columns]
 
+    def chunks(self) -> Iterator[tuple[Longs, pa.RecordBatch]]:
+        """The numbers of all rows and the rows, in parts."""
+        for chunk in self._chunks:
+            yield chunk.all_numbers, chunk.rows
+
     def all(self) -> tuple[Longs, pa.RecordBatch]:
         """Every row that is kept, with its number."""
         if not self._chunks:

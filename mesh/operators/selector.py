@@ -15,19 +15,24 @@ import pyarrow as pa
 from mesh.language.syntax import EventKind
 from mesh.operators.aggregators import Aggregators
 from mesh.operators.base import CURRENT, EXPIRED, RESET, State, part, prefixed
-from mesh.operators.expressions import compile_expression, compile_filter
+from mesh.operators.expressions import Frame, compile_expression, compile_filter
 from mesh.operators.failing import lost, stopped
 from mesh.operators.groups import Groups
-from mesh.operators.lifting import Lifted, lift
-from mesh.operators.native import njit
+from mesh.operators.hashing import more_rows
+from mesh.operators.lifting import AGGREGATES, Lifted, lift
+from mesh.operators.native import bare
 from mesh.operators.ordering import begins, in_order, limited, places
 from mesh.operators.outputs import output_schema
 from mesh.plan.bound import OUTPUT_STEP
 
 if TYPE_CHECKING:
-    from mesh.operators.base import Bools, Events, Longs
-    from mesh.operators.expressions import Frame
-    from mesh.plan.bound import BoundQuery
+    from collections.abc import Sequence
+
+    from mesh.functions.vectors import Vector
+    from mesh.model.types import AttributeType
+    from mesh.operators.base import Bools, Events, Kinds, Longs
+    from mesh.operators.windows.lines import Lines
+    from mesh.plan.bound import BoundExpression, BoundQuery
 
 #: Before the numbers of aggregates in ``having``.
 _HAVING = "having"
@@ -82,8 +87,22 @@ class Selector:
         self._thins_out = batch and bool(lifted or in_having or query.group_by)
         self._resets = resets and not self._thins_out and not query.group_by
         self._needs_groups = bool(lifted) or grouping or (self._thins_out and bool(query.group_by))
+        #: What aggregators are given, each once, and for each aggregator which of those.
+        self._arguments: list[BoundExpression] = []
+        self._given: list[int | None] = [self._argument_of(one) for one in lifted]
+        self._evaluators = [compile_expression(argument) for argument in self._arguments]
+        self._scratch: Longs = np.zeros((0, 2), dtype=np.int64)
+        self._chunks = 0
         #: The groups of the events that ``process`` returned last, if they are needed.
         self.groups: Longs = np.empty(0, dtype=np.int64)
+
+    def _argument_of(self, one: Lifted) -> int | None:
+        if not one.call.arguments or one.call.function.lower() == "count":
+            return None
+        (argument, *_) = one.call.arguments
+        if argument not in self._arguments:
+            self._arguments.append(argument)
+        return self._arguments.index(argument)
 
     def process(self, frame: Frame, events: Events) -> Events:
         """The output rows of ``events``, whose attributes are in ``frame``, current or expired."""
@@ -99,19 +118,91 @@ class Selector:
             if frame.failures:
                 groups = np.where(stopped(frame, events), -1, groups)
             self._aggregators.run(frame, groups, events)
-        vectors = [(name, evaluate(frame)) for name, evaluate in self._outputs]
-        if self._having is not None or self._order_by:
-            for name, vector in vectors:
-                frame.add(OUTPUT_STEP, name, vector)
+        vectors = self._computed(frame)
         kept = self._kept(frame, events, groups, self._going(frame, events))
-        rows = pa.RecordBatch.from_arrays(
-            [v.to_arrow(count, t) for (_, v), t in zip(vectors, self._types, strict=True)],
-            schema=self._schema,
-        )
-        made = events.with_rows(rows)
+        made = events.with_rows(self._rows(vectors, count))
         if groups is not None:
             self.groups = groups if kept is None else groups[kept]
         return made if kept is None else made.take(kept)
+
+    def _computed(self, frame: Frame) -> list[Vector]:
+        """The outputs, which what is behind the select clause may name."""
+        vectors = [evaluate(frame) for _, evaluate in self._outputs]
+        if self._having is not None or self._order_by:
+            for (name, _), vector in zip(self._outputs, vectors, strict=True):
+                frame.add(OUTPUT_STEP, name, vector)
+        return vectors
+
+    def _rows(self, vectors: Sequence[Vector], count: int) -> pa.RecordBatch:
+        arrays = [v.to_arrow(count, t) for v, t in zip(vectors, self._types, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    # Behind a window that is followed
+
+    @property
+    def argument_types(self) -> list[AttributeType]:
+        """The types of what ``arguments`` gives."""
+        return [part.type for part in self._arguments if part.type is not None]
+
+    def arguments(self, frame: Frame) -> list[Vector]:
+        """What aggregators are given of rows that come into the window."""
+        return [evaluate(frame) for evaluate in self._evaluators]
+
+    def enter(self, frame: Frame, instance: Longs, kind: Kinds) -> Longs:
+        """The groups of rows that come into the window."""
+        groups = self.number(frame, instance, kind)
+        if self._aggregators is not None:
+            self._aggregators.enter(groups)
+        return groups
+
+    def number(self, frame: Frame, instance: Longs, kind: Kinds) -> Longs:
+        """The groups of rows; any where nobody needs them."""
+        if not self._needs_groups:
+            return instance
+        keys = [frame.column(column) for column in self._group_by]
+        return self._groups.number(keys, instance, kind)
+
+    def follow(self, lines: Lines, groups: Longs, arguments: Sequence[Vector]) -> Events:
+        """What goes on of the current events of ``lines``: see ``following``.
+
+        ``groups``, ``arguments``: of the row of each line; of one that resets they are any.
+        """
+        if len(lines.instance):
+            groups[lines.kind == RESET] = -1
+        found: list[tuple[str, Vector]] = []
+        if self._aggregators is not None:
+            given = [None if at is None else arguments[at] for at in self._given]
+            found = self._aggregators.follow(lines, groups, given)
+        if self._thins_out:
+            at = self._last_lines(lines, groups)
+        else:
+            at = np.flatnonzero(lines.kind == CURRENT)
+        events = lines.events(at)
+        count = len(at)
+        if not count:
+            return events.with_rows(pa.RecordBatch.from_pylist([], self._schema))
+        frame = Frame.of_events(events)
+        for name, vector in found:
+            frame.add(AGGREGATES, name, vector.take(at))
+        vectors = self._computed(frame)
+        made = events.with_rows(self._rows(vectors, count))
+        if self._having is None and not self._order_by and not self._limits:
+            return made
+        going = np.ones(count, dtype=np.bool_) if self._having is None else self._having(frame)
+        return made.take(self._in_order(frame, events, np.flatnonzero(going)))
+
+    def _last_lines(self, lines: Lines, groups: Longs) -> Longs:
+        """Of each chunk the last current line, or the last of each group."""
+        if not self._group_by:
+            groups = np.zeros(len(lines), dtype=np.int64)
+        self._scratch = more_rows(self._scratch, len(self._groups) + 1)
+        out = np.empty(len(lines), dtype=np.int64)
+        count, self._chunks = _last_of_lines(
+            lines.kind, lines.instance, lines.piece, groups, self._scratch, self._chunks, out
+        )
+        return out[:count]
+
+    # What goes on
 
     def _going(self, frame: Frame, events: Events) -> Bools:
         """bool[n], which events go on, as far as each decides for itself."""
@@ -131,13 +222,20 @@ class Selector:
         self, frame: Frame, events: Events, groups: Longs | None, going: Bools
     ) -> Longs | None:
         """The indices of what goes on of each chunk, in order; None for all as they are."""
-        limits = self._limit is not None or self._offset is not None
         if self._thins_out:
             kept = self._last_ones(events, groups, going)
-        elif going.all() and not self._order_by and not limits:
+        elif going.all() and not self._order_by and not self._limits:
             return None
         else:
             kept = np.flatnonzero(going)
+        return self._in_order(frame, events, kept)
+
+    @property
+    def _limits(self) -> bool:
+        return self._limit is not None or self._offset is not None
+
+    def _in_order(self, frame: Frame, events: Events, kept: Longs) -> Longs:
+        """Of the events at ``kept`` those that go on, in the order asked for."""
         if self._group_by and not self._thins_out:
             if self._limit is not None:
                 kept = kept[places(events.at(kept)) < self._limit]
@@ -150,7 +248,7 @@ class Selector:
                 for evaluate, direction in self._order_by
             ]
             kept = kept[in_order(events.at(kept), keys)]
-        if limits:
+        if self._limits:
             kept = kept[limited(events.at(kept), self._limit, self._offset)]
         return kept
 
@@ -194,7 +292,7 @@ class Selector:
         return [(name, aggregators) for name, aggregators in found if aggregators is not None]
 
 
-@njit
+@bare
 def _last_of_groups(begin: Any, groups: Any, going: Any, scratch: Any, out: Any) -> int:
     """Put the last row of each group of each chunk into ``out``, and return their number.
 
@@ -214,3 +312,26 @@ def _last_of_groups(begin: Any, groups: Any, going: Any, scratch: Any, out: Any)
             count += 1
         out[scratch[group, 1]] = row
     return count
+
+
+@bare
+def _last_of_lines(
+    kind: Any, instance: Any, piece: Any, groups: Any, scratch: Any, chunk: int, out: Any
+) -> Any:
+    """As ``_last_of_groups``, of current lines; chunks are numbered from ``chunk`` on.
+
+    ``scratch`` is kept from run to run.  Returns how many lines are put out, and the next chunk.
+    """
+    count = 0
+    for row in range(len(groups)):
+        if row == 0 or piece[row] != piece[row - 1] or instance[row] != instance[row - 1]:
+            chunk += 1
+        if kind[row] != 0:
+            continue
+        group = groups[row]
+        if scratch[group, 0] != chunk:
+            scratch[group, 0] = chunk
+            scratch[group, 1] = count
+            count += 1
+        out[scratch[group, 1]] = row
+    return count, chunk

@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mesh.errors import MeshError
+from mesh.operators.windows.followed import FollowedWindow as FollowedWindow
 from mesh.operators.windows.keyed import WindowOperator as WindowOperator  # noqa: TC001
+from mesh.operators.windows.plans import FOLLOWED as FOLLOWED
 from mesh.operators.windows.plans import PLANS, Needs
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ def make_window(
     *,
     expired: bool = True,
     used: Sequence[str | None] | None = None,
+    followed: bool = False,
 ) -> WindowOperator:
     """The operator of ``window``, with nothing in it yet.
 
@@ -39,6 +42,7 @@ def make_window(
         used: for each output of the query the attribute that it is, None where it is computed.
             That is what the engine takes for all of an event's attributes, where a window tells
             events apart by them.  None: they are those of ``schema``.
+        followed: make a ``FollowedWindow``, of a window that is in ``FOLLOWED``.
 
     Raises:
         MeshError: MESH-O102, there is no operator for it.
@@ -51,5 +55,6 @@ def make_window(
             detail="The planner accepted it, but this version can't run it.",
             hint="Do manager and worker have the same version?",
         )
-    needs = Needs(schema, timer_path, expired, schema.names if used is None else used)
+    used = schema.names if used is None else used
+    needs = Needs(schema, timer_path, expired, used, followed)
     return plan(window, needs)

@@ -15,7 +15,7 @@ from mesh.operators.windows import machine as m
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-_TIME, _INSTANCE = "#time", "#instance"
+TIME, INSTANCE = "#time", "#instance"
 #: Rows that nobody needs any more, before the store is swept.
 _SWEEP_ROWS = 65_536
 #: Up to so many events that go out the room for them is used again.
@@ -66,6 +66,9 @@ class Plan:
     ``finds``: the list that joins look into.  ``listed``: the lists that can't be told from which
     rows there are, and are stored as they are.  ``columns``: attributes of type long that the loop
     needs, at most two; ``replaces``: whether it gives the first of them another value.
+    ``queue``: the loop for a single instance whose expired events nobody looks at; ``latest``: the
+    register of the latest time, if there is one.  ``lines``: what goes out at most for each event
+    that comes; 0 where it depends on what is in the window.
     """
 
     loop: Callable[..., None]
@@ -77,6 +80,9 @@ class Plan:
     listed: tuple[int, ...] = ()
     columns: tuple[str, ...] = ()
     replaces: bool = False
+    queue: Callable[..., int] | None = None
+    latest: int | None = None
+    lines: int = 0
 
 
 class KeyedWindow:
@@ -87,7 +93,7 @@ class KeyedWindow:
         self._plan = plan
         self._schema = schema
         self._store = RowStore(
-            schema.append(pa.field(_TIME, pa.int64())).append(pa.field(_INSTANCE, pa.int32()))
+            schema.append(pa.field(TIME, pa.int64())).append(pa.field(INSTANCE, pa.int32()))
         )
         self._out = np.empty((m.OUT_ROWS, 0), dtype=np.int64)
         self._par = np.zeros(m.PARAMETERS, dtype=np.int64)
@@ -95,6 +101,9 @@ class KeyedWindow:
         self._par[m.P_EXPIRED] = expired
         self._par[m.P_BEFORE] = m.BEFORE_ALL
         self._par[m.P_OWN : m.P_OWN + len(plan.arguments)] = plan.arguments
+        #: No row with a smaller number is in a list.
+        self.lowest = 0
+        self._swept = 0
         self._clear()
 
     def _clear(self) -> None:
@@ -110,6 +119,13 @@ class KeyedWindow:
 
     def process(self, events: Events, timeline: Timeline) -> Events:
         """Let ``events`` in, and out what they and the timers drive out."""
+        out, count = self._run(events, timeline)
+        made = self._emit(out, count)
+        self.sweep()
+        return made
+
+    def _run(self, events: Events, timeline: Timeline) -> tuple[Longs, int]:
+        """What goes out, in columns, and how much that is."""
         count = len(events)
         par, meta = self._par, self._meta
         par[m.P_FIRST], par[m.P_NOW] = timeline.first, timeline.now_ms
@@ -117,13 +133,13 @@ class KeyedWindow:
         par[m.P_PLAYBACK] = getattr(timeline, "playback", False)
         if not count and (not meta[m.M_HEAP] or self._heap[0, m.DUE] > timeline.now_ms):
             par[m.P_BEFORE] = timeline.now_ms
-            return self._nothing()
+            return self._out, 0
         ev = self._columns(events)
         if count:
             self._grow_registers(int(events.instance.max()) + 1)
         self._grow(2 * count)
         size = 3 * count + 2 * self._present() + 2 * len(self._reg) + 16
-        out = self._buffer(size)
+        out = self._buffer(self._plan.lines * count if self._plan.lines else size)
         meta[[m.M_OUT, m.M_NEAR]] = 0
         clocks = np.ascontiguousarray(timeline.clocks_ms)
         self._plan.loop(ev, clocks, par, self._node, self._reg, self._heap, meta, out)
@@ -132,10 +148,8 @@ class KeyedWindow:
             out = np.concatenate([out, np.empty_like(out)], axis=1)
             self._plan.loop(ev, clocks, par, self._node, self._reg, self._heap, meta, out)
         par[m.P_BEFORE] = timeline.now_ms
-        self._keep(events, ev)
-        made = self._emit(out, int(meta[m.M_OUT]))
-        self._sweep()
-        return made
+        self._keep(events, ev[m.E_KEPT], ev[m.E_ARG])
+        return out, int(meta[m.M_OUT])
 
     def _columns(self, events: Events) -> Longs:
         ev = np.empty((m.EVENT_ROWS, len(events)), dtype=np.int64)
@@ -178,7 +192,7 @@ class KeyedWindow:
         if need > len(self._heap):
             self._heap.resize((need + need // 4, 3), refcheck=False)
 
-    def _keep(self, events: Events, ev: Longs) -> None:
+    def _keep(self, events: Events, kept: Longs, replaced: Longs) -> None:
         """Put the new rows into the store, with what their lists are told by."""
         count = len(events)
         if not count:
@@ -189,12 +203,12 @@ class KeyedWindow:
         attributes: list[pa.Array[Any]] = list(rows.columns)
         if self._plan.replaces:
             at = self._schema.get_field_index(self._plan.columns[0])
-            attributes[at] = pa.array(ev[m.E_ARG].copy())
+            attributes[at] = pa.array(replaced.copy())
         arrays = [
             *attributes,
             # A copy: what is kept must not keep all other columns of the run.
-            pa.array(ev[m.E_KEPT].copy()),
-            pa.array(ev[m.E_INSTANCE].astype(np.int32)),
+            pa.array(kept.copy()),
+            pa.array(events.instance.astype(np.int32)),
         ]
         self._store.append(pa.RecordBatch.from_arrays(arrays, schema=self._store.schema))
 
@@ -206,11 +220,15 @@ class KeyedWindow:
             self._out = np.empty((m.OUT_ROWS, size + size // 2), dtype=np.int64)
         return self._out
 
+    def _chunks(self, out: Longs, count: int) -> Longs:
+        chunk = np.empty(count, dtype=np.int64)
+        m.number_chunks(out, count, self._last, chunk)
+        return chunk
+
     def _emit(self, out: Longs, count: int) -> Events:
         if not count:
             return self._nothing()
-        chunk = np.empty(count, dtype=np.int64)
-        m.number_chunks(out, count, self._last, chunk)
+        chunk = self._chunks(out, count)
         numbers = out[m.O_ROW, :count]
         if int(numbers.max()) < 0:
             # A reset alone: what is in its row means nothing.
@@ -235,26 +253,34 @@ class KeyedWindow:
         rows = pa.RecordBatch.from_pylist([], self._schema)
         return Events(none, none, none, none, none, none.astype(np.int8), none, rows)
 
-    def _sweep(self) -> None:
-        """Forget rows that are in no list."""
-        if len(self._reg) == 0:
-            return
-        store = self._store
-        heads = self._reg[:, [m.A_HEAD, m.B_HEAD]]
-        heads = heads[heads != m.NIL]
-        if not self._plan.listed:
-            lowest = int(self._node[heads, m.ROW].min()) if len(heads) else store.came
-            store.release_below(lowest)
-        if store.count > 2 * self._live() + _SWEEP_ROWS:
-            self.compact()
+    @property
+    def live(self) -> int:
+        """Rows in lists, at least."""
+        return int(self._reg[:, m.A_COUNT].sum() + self._reg[:, m.B_COUNT].sum())
 
-    def _live(self) -> int:
-        return int(self._reg[:, [m.A_COUNT, m.B_COUNT]].sum())
+    def live_rows(self) -> Longs:
+        """The numbers of the rows that are in a list, growing."""
+        rows = self._node[: self._meta[m.M_USED], m.ROW]
+        return np.sort(rows[rows >= 0])
+
+    def sweep(self) -> None:
+        """Forget rows that are in no list."""
+        store = self._store
+        # It takes a look at each instance, so it waits until as many rows have come.
+        if len(self._reg) == 0 or store.came - self._swept < len(self._reg) // 8:
+            return
+        self._swept = store.came
+        if not self._plan.listed:
+            heads = np.concatenate([self._reg[:, m.A_HEAD], self._reg[:, m.B_HEAD]])
+            heads = heads[heads != m.NIL]
+            self.lowest = int(self._node[heads, m.ROW].min()) if len(heads) else store.came
+            store.release_below(self.lowest)
+        if store.count > 2 * self.live + _SWEEP_ROWS:
+            self.compact()
 
     def compact(self) -> None:
         """Keep just the rows that are in a list."""
-        rows = self._node[: self._meta[m.M_USED], m.ROW]
-        self._store.keep(np.sort(rows[rows >= 0]))
+        self._store.keep(self.live_rows())
 
     def next_time(self) -> int | None:
         """When the earliest timer is due."""
@@ -349,6 +375,7 @@ class KeyedWindow:
         meta[[m.M_ORDER, m.M_CLOCK, m.M_PATH, m.M_CHUNK, m.M_PIECE]] = scalars["before"]
         self._last[:] = scalars["last"]
         self._par[m.P_BEFORE] = scalars["now"]
+        self.lowest = self._swept = 0
         self._relist(state, steps)
         self._grow(0)
         m.rebuild_heap(self._reg, self._heap, self._meta)
@@ -357,9 +384,10 @@ class KeyedWindow:
         listed = self._plan.listed
         if m.A_HEAD not in listed:
             kept = self._reg[:, [m.A_ROW, m.B_ROW]].copy()
-            if m.B_HEAD in listed:
+            if m.B_HEAD in listed or not self.is_batch:
+                # The other list is no older one: rows that have left are in none.
                 self._reg[:, m.B_ROW] = m.NEVER
-            for rows, (times, instances) in self._store.columns((_TIME, _INSTANCE)):
+            for rows, (times, instances) in self._store.columns((TIME, INSTANCE)):
                 self._grow(len(rows))
                 m.rebuild_lists(rows, instances, times, self._node, self._reg, self._meta)
             self._reg[:, [m.A_ROW, m.B_ROW]] = kept

@@ -370,6 +370,12 @@ def rebuild_heap(reg, heap, meta):  # type: ignore[no-untyped-def]
             push(heap, meta, reg[i, ALARM], reg[i, ALARM_NUMBER], i)
 
 
+@native(types.void(_long2, _long2, _long1, types.int64, types.int64))
+def arm_one(reg, heap, meta, i, due):  # type: ignore[no-untyped-def]
+    """Set one instance's timer."""
+    arm(reg, heap, meta, i, due)
+
+
 @native(types.void(types.int64, _read1, _read1, _read1, _long2, _long2, _long1))
 def rebuild_list(head, rows, instances, times, node, reg, meta):  # type: ignore[no-untyped-def]
     """Put rows into the lists that begin at register ``head``, in the order given."""

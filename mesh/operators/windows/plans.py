@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mesh.functions.cron import Cron
-from mesh.operators.windows import external_batch, sliding, tumbling
+from mesh.operators.windows import external_batch, queue, sliding, tumbling
 from mesh.operators.windows import machine as m
 from mesh.operators.windows.cron import CronBatch
+from mesh.operators.windows.followed import FollowedWindow
 from mesh.operators.windows.frequent import Frequent, LossyFrequent, keys_of
 from mesh.operators.windows.keyed import KeyedWindow, Plan, WindowOperator
 from mesh.operators.windows.plain import PlainWindow
@@ -34,6 +35,7 @@ class Needs:
     timer_path: int
     expired: bool
     used: Sequence[str | None]
+    followed: bool
 
 
 def _number(window: Window, index: int, default: int = 0) -> int:
@@ -53,17 +55,25 @@ def _column(window: Window, index: int) -> str:
 
 def _keyed(make_plan: Callable[[Window], Plan]) -> Maker:
     def make(window: Window, needs: Needs) -> WindowOperator:
-        return KeyedWindow(make_plan(window), needs.schema, needs.timer_path, needs.expired)
+        kind = FollowedWindow if needs.followed else KeyedWindow
+        return kind(make_plan(window), needs.schema, needs.timer_path, needs.expired)
 
     return make
 
 
 def _length(window: Window) -> Plan:
-    return Plan(sliding.length_loop, (_number(window, 0),))
+    return Plan(sliding.length_loop, (_number(window, 0),), queue=queue.length_queue, lines=3)
 
 
 def _time(window: Window) -> Plan:
-    return Plan(sliding.time_loop, (_number(window, 0),), sliding.LATEST + 1, sliding.LATEST_START)
+    return Plan(
+        sliding.time_loop,
+        (_number(window, 0),),
+        sliding.LATEST + 1,
+        sliding.LATEST_START,
+        queue=queue.time_queue,
+        latest=sliding.LATEST,
+    )
 
 
 def _delay(window: Window) -> Plan:
@@ -71,7 +81,12 @@ def _delay(window: Window) -> Plan:
 
 
 def _external_time(window: Window) -> Plan:
-    return Plan(sliding.external_time_loop, (_number(window, 1),), columns=(_column(window, 0),))
+    return Plan(
+        sliding.external_time_loop,
+        (_number(window, 1),),
+        columns=(_column(window, 0),),
+        queue=queue.external_time_queue,
+    )
 
 
 def _time_length(window: Window) -> Plan:
@@ -186,6 +201,17 @@ def _cron(window: Window, needs: Needs) -> WindowOperator:
     return PlainWindow(lambda: CronBatch(schedule), lambda rows: [], needs.schema, needs.timer_path)
 
 
+#: Windows that a selector may follow, by name: whether what they put out is a batch to the engine.
+FOLLOWED = {
+    "batch": True,
+    "externalTime": False,
+    "externalTimeBatch": True,
+    "length": False,
+    "lengthBatch": True,
+    "time": False,
+    "timeBatch": True,
+    "timeLength": False,
+}
 #: By the window's name, what makes its operator.
 PLANS: dict[str, Maker] = {
     "batch": _keyed(_batch),

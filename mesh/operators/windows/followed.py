@@ -1,0 +1,173 @@
+"""A window that a selector follows by the numbers of rows: see ``mesh.operators.following``.
+
+With a single instance it is a queue, where there is a loop for it; once more come it has lists.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.operators.base import Events
+from mesh.operators.windows import machine as m
+from mesh.operators.windows.keyed import INSTANCE, TIME, KeyedWindow, Plan
+from mesh.operators.windows.lines import Lines
+from mesh.operators.windows.queue import QE_CLOCK, QE_KEPT, QE_TIME, RowQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mesh.operators.base import Longs, State, Timeline
+
+
+class FollowedWindow(KeyedWindow):
+    """``follow`` is called in the place of ``process``, and ``sweep`` behind it."""
+
+    def __init__(self, plan: Plan, schema: pa.Schema, timer_path: int, expired: bool) -> None:
+        super().__init__(plan, schema, timer_path, expired)
+        self._queue = self._new_queue()
+
+    def _new_queue(self) -> RowQueue | None:
+        """A queue of what the store has, where all of it is of one instance."""
+        plan = self._plan
+        if plan.queue is None or len(self._reg) > 1:
+            return None
+        head, latest = self._store.came, m.BEFORE_ALL
+        if len(self._reg):
+            head = int(self._reg[0, m.A_ROW])
+            latest = m.BEFORE_ALL if plan.latest is None else int(self._reg[0, plan.latest])
+        times = ((rows, due) for rows, (due,) in self._store.columns((TIME,)))
+        return RowQueue(plan.queue, plan.arguments[0], head, latest, times)
+
+    @property
+    def came(self) -> int:
+        """The number of the next row."""
+        return self._store.came
+
+    def process(self, events: Events, timeline: Timeline) -> Events:
+        """Not of this one."""
+        raise AssertionError("a window that is followed is followed always")
+
+    def content(self, instance: int) -> tuple[pa.RecordBatch, Longs]:
+        """Not of this one."""
+        raise AssertionError("no join looks into what a selector follows")
+
+    def follow(self, events: Events, timeline: Timeline) -> Lines:
+        """Take events, and tell which rows come and leave; nobody looks at those that leave."""
+        if self._queue is not None:
+            if not events.instance.any():
+                return self._run_queue(self._queue, events, timeline)
+            self._end_queue(self._queue)
+        out, count = self._run(events, timeline)
+        row, kind = out[m.O_ROW, :count], out[m.O_KIND, :count].astype(np.int8)
+        if not self.is_batch:
+            return Lines(row, kind, events)
+        chunk = self._chunks(out, count)
+
+        def going(at: Longs) -> Events:
+            return Events(
+                out[m.O_TIME].take(at),
+                out[m.O_CLOCK].take(at),
+                out[m.O_ORDER].take(at),
+                out[m.O_PATH].take(at),
+                chunk.take(at),
+                np.full(len(at), m.CURRENT, dtype=np.int8),
+                out[m.O_INSTANCE].take(at),
+                self._store.take(row.take(at), self._schema.names),
+            )
+
+        return Lines(row, kind, going, out[m.O_INSTANCE, :count], out[m.O_PIECE, :count])
+
+    def _run_queue(self, queue: RowQueue, events: Events, timeline: Timeline) -> Lines:
+        ev = np.empty((3, len(events)), dtype=np.int64)
+        ev[QE_TIME] = ev[QE_KEPT] = events.time_ms
+        ev[QE_CLOCK] = events.clock_ms
+        for name in self._plan.columns:
+            column = events.rows.column(name)
+            ev[QE_CLOCK] = column.fill_null(0).to_numpy(zero_copy_only=False)
+        row, kind = queue.run(ev, self._store.came, timeline.now_ms)
+        self._keep(events, ev[QE_KEPT], ev[QE_CLOCK])
+        meta = self._meta
+        if len(events):
+            meta[m.M_STEPS] += len(events)
+            last = (events.order[-1], events.clock_ms[-1], events.path[-1], events.chunk[-1])
+            meta[[m.M_ORDER, m.M_CLOCK, m.M_PATH, m.M_CHUNK]] = last
+        self._par[m.P_BEFORE] = timeline.now_ms
+        return Lines(row, kind, events)
+
+    def _end_queue(self, queue: RowQueue) -> None:
+        """Put what is in the queue into lists: other instances come."""
+        self._queue = None
+        self._register(queue)
+        # Nothing is in the other list: rows that have left are in none.
+        self._reg[0, [m.A_COUNT, m.B_ROW]] = 0, m.NEVER
+        for rows, (times, instances) in self._store.columns((TIME, INSTANCE)):
+            self._grow(len(rows))
+            m.rebuild_lists(rows, instances, times, self._node, self._reg, self._meta)
+        self._reg[0, m.B_ROW] = 0
+        if self._plan.latest is not None and self._reg[0, m.A_COUNT]:
+            self._grow(1)
+            m.arm_one(self._reg, self._heap, self._meta, 0, queue.due_at())
+
+    def _register(self, queue: RowQueue) -> None:
+        """Say in the registers what is in the queue."""
+        self._grow_registers(1)
+        reg = self._reg[0]
+        reg[m.A_ROW], reg[m.A_COUNT] = queue.head, self._store.came - queue.head
+        if self._plan.latest is not None:
+            reg[self._plan.latest] = queue.latest
+
+    @property
+    def live(self) -> int:
+        """Rows in it."""
+        return super().live if self._queue is None else self._store.came - self._queue.head
+
+    def live_rows(self) -> Longs:
+        """The numbers of the rows in it, growing."""
+        if self._queue is None:
+            return super().live_rows()
+        return np.arange(self._queue.head, self._store.came)
+
+    def held_rows(self) -> Iterator[tuple[Longs, Longs, pa.RecordBatch]]:
+        """The rows in it, in parts: numbers that grow, instances, attributes."""
+        live = self.live_rows()
+        for numbers, rows in self._store.chunks():
+            own = np.isin(numbers, live, assume_unique=True)
+            kept = rows if own.all() else rows.filter(pa.array(own))
+            instance = kept.column(INSTANCE).to_numpy().astype(np.int64)
+            yield numbers[own], instance, kept.select(self._schema.names)
+
+    def sweep(self) -> None:
+        """Forget rows that have left."""
+        if self._queue is None:
+            super().sweep()
+        else:
+            self.lowest = self._queue.head
+            self._store.release_below(self.lowest)
+
+    def forget(self, instances: Longs) -> None:
+        """Be as if these partition instances had never been."""
+        if self._queue is not None:
+            self._end_queue(self._queue)
+        super().forget(instances)
+
+    def next_time(self) -> int | None:
+        """When the earliest timer is due; a queue needs none, since nobody sees what leaves."""
+        return None if self._queue is not None else super().next_time()
+
+    def snapshot(self) -> State:
+        """The whole state."""
+        if self._queue is not None and self._store.came:
+            self._register(self._queue)
+        return super().snapshot()
+
+    def restore(self, state: State) -> None:
+        """Take over rows and registers."""
+        super().restore(state)
+        self._queue = self._new_queue()
+
+    def _relist(self, state: State, steps: int) -> None:
+        if self._plan.queue is None or len(self._reg) > 1:
+            super()._relist(state, steps)

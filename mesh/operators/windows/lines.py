@@ -1,0 +1,45 @@
+"""What goes into a window and out of it, by the numbers of rows: see ``following``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mesh.operators.base import Events
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mesh.operators.base import Kinds, Longs
+
+
+def _none() -> Longs:
+    return np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """What happened, m lines in order.
+
+    ``row``: int64[m], the row that came or left; of a reset any, or less than 0.
+    ``kind``: int8[m].
+    ``going``: of a sliding window the events that came: each is current in one of the lines, in
+    their order.  Of a batch window, what gives the events at lines that are current.
+    ``instance``, ``piece``: int64[m], of a batch window: the partition instance, and what changes
+    where another chunk begins.
+    """
+
+    row: Longs
+    kind: Kinds
+    going: Events | Callable[[Longs], Events]
+    instance: Longs = field(default_factory=_none)
+    piece: Longs = field(default_factory=_none)
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def events(self, at: Longs) -> Events:
+        """The events at lines that are current; of a sliding window at all of those."""
+        return self.going if isinstance(self.going, Events) else self.going(at)

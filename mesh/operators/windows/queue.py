@@ -1,0 +1,165 @@
+"""Sliding windows of a single instance: rows come and leave in order, so they are a queue.
+
+What is in it are the rows from the one numbered ``head`` to the last that came.  Nobody behind it
+looks at expired events, so it matters only before which event a row leaves, and no timer is needed
+for that: what is due by an event's clock has left before it, whatever drove it out.
+
+The loops of ``length``, ``time`` and ``externalTime``; see ``sliding`` for what they do.
+"""
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mesh.operators.native import types
+from mesh.operators.windows.machine import BEFORE_ALL, CURRENT, EXPIRED, native
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from mesh.operators.base import Kinds, Longs
+
+#: What a loop is told: number of the first event's row, time to go to, argument of the window, the
+#: row that ``due`` begins with; and what it changes: head and latest time.
+Q_BASE, Q_NOW, Q_SIZE, Q_FIRST, Q_HEAD, Q_LATEST = range(6)
+#: Rows of ``ev``: time, clock or attribute, and what is kept as the row's time.
+QE_TIME, QE_CLOCK, QE_KEPT = range(3)
+
+_long1 = types.Array(types.int64, 1, "C")
+_long2 = types.Array(types.int64, 2, "C")
+_byte1 = types.Array(types.int8, 1, "C")
+#: Of the loops: ev, par, due, and row and kind of what goes out, whose number is returned.
+_QUEUE = types.int64(_long2, _long1, _long1, _long1, _byte1)
+
+
+@native(_QUEUE)
+def length_queue(ev, par, due, row, kind):
+    """``length(n)``, n > 0."""
+    head, base, size = par[Q_HEAD], par[Q_BASE], par[Q_SIZE]
+    count = 0
+    for number in range(base, base + ev.shape[1]):
+        if number - head == size:
+            row[count], kind[count] = head, EXPIRED
+            head += 1
+            count += 1
+        row[count], kind[count] = number, CURRENT
+        count += 1
+    par[Q_HEAD] = head
+    return count
+
+
+@native(_QUEUE)
+def time_queue(ev, par, due, row, kind):
+    """``time(t)``: ``due[k]`` is when row ``k`` is, behind ``Q_FIRST``."""
+    head, base, first, latest = par[Q_HEAD], par[Q_BASE], par[Q_FIRST], par[Q_LATEST]
+    span = par[Q_SIZE]
+    count = 0
+    events = ev.shape[1]
+    for e in range(events):
+        while head < base + e and due[head - first] <= ev[QE_CLOCK, e]:
+            row[count], kind[count] = head, EXPIRED
+            head += 1
+            count += 1
+        latest = max(latest, ev[QE_TIME, e])
+        ev[QE_KEPT, e] = latest + span
+        due[base + e - first] = latest + span
+        row[count], kind[count] = base + e, CURRENT
+        count += 1
+    while head < base + events and due[head - first] <= par[Q_NOW]:
+        row[count], kind[count] = head, EXPIRED
+        head += 1
+        count += 1
+    par[Q_HEAD], par[Q_LATEST] = head, latest
+    return count
+
+
+@native(_QUEUE)
+def external_time_queue(ev, par, due, row, kind):
+    """``externalTime(ts, t)``: ``due`` holds the attribute; time alone drives nothing out."""
+    head, base, first, span = par[Q_HEAD], par[Q_BASE], par[Q_FIRST], par[Q_SIZE]
+    count = 0
+    for e in range(ev.shape[1]):
+        now = ev[QE_CLOCK, e]
+        while head < base + e and due[head - first] <= now - span:
+            row[count], kind[count] = head, EXPIRED
+            head += 1
+            count += 1
+        ev[QE_KEPT, e] = now
+        due[base + e - first] = now
+        row[count], kind[count] = base + e, CURRENT
+        count += 1
+    par[Q_HEAD] = head
+    return count
+
+
+class RowQueue:
+    """The rows from ``head`` on, and when each is due."""
+
+    def __init__(
+        self,
+        loop: Callable[..., int],
+        argument: int,
+        head: int,
+        latest: int = BEFORE_ALL,
+        times: Iterable[tuple[Longs, Longs]] = (),
+    ) -> None:
+        """Take over ``times``: numbers and times of rows, which may have left already."""
+        self._loop = loop
+        self._par = np.zeros(6, dtype=np.int64)
+        self._par[[Q_SIZE, Q_HEAD, Q_FIRST, Q_LATEST]] = argument, head, head, latest
+        self._due = np.empty(0, dtype=np.int64)
+        for numbers, due in times:
+            stays = numbers >= head
+            if stays.any():
+                last = int(numbers[-1])
+                self._room(last + 1 - head)
+                self._due[numbers[stays] - head] = due[stays]
+
+    @property
+    def head(self) -> int:
+        """The first row that has not left, or will come next."""
+        return int(self._par[Q_HEAD])
+
+    @property
+    def latest(self) -> int:
+        """The latest time that an event had."""
+        return int(self._par[Q_LATEST])
+
+    def run(self, ev: Longs, base: int, now_ms: int) -> tuple[Longs, Kinds]:
+        """Row numbers and kinds of what comes and leaves, in order.
+
+        ``ev``: int64[3, n], by ``QE_TIME`` ..; ``QE_KEPT`` is filled.  ``base``: the number of the
+        first event's row.
+        """
+        par = self._par
+        if not ev.shape[1] and par[Q_HEAD] == base:
+            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int8)
+        most = base - self.head + 2 * ev.shape[1]
+        if self._loop is not length_queue:
+            self._drop_left()
+            self._room(base - int(par[Q_FIRST]) + ev.shape[1])
+        row, kind = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int8)
+        par[Q_BASE], par[Q_NOW] = base, now_ms
+        count = self._loop(ev, par, self._due, row, kind)
+        return row[:count], kind[:count]
+
+    def due_at(self) -> int:
+        """When the first row is due, of which there is one."""
+        return int(self._due[self._par[Q_HEAD] - self._par[Q_FIRST]])
+
+    def _drop_left(self) -> None:
+        """Move what is still in the queue to the front once the rest is as much."""
+        par = self._par
+        gone = int(par[Q_HEAD] - par[Q_FIRST])
+        if 2 * gone > len(self._due):
+            live = len(self._due) - gone
+            self._due[:live] = self._due[gone:]
+            par[Q_FIRST] += gone
+
+    def _room(self, need: int) -> None:
+        if need > len(self._due):
+            # In place where the system can: a copy of ten million rows would be seen.
+            self._due.resize(max(need, len(self._due) + len(self._due) // 8), refcheck=False)
