@@ -1,22 +1,29 @@
-"""The operators' native loops, compiled ahead.
+"""The operators' native loops, compiled ahead: ``python -m mesh.operators.ahead``.
 
 Numba compiles a loop when it is first called and keeps the result beside the source, or in
 ``NUMBA_CACHE_DIR``.  All of them together take a minute or two, which nobody should wait for in
-the first query; so an app that has every operator in it is run once when mesh is installed.
+the first query; so an app that has every operator in it is run once when mesh is installed, or
+else before a worker takes its first instance.  A file says that it is done, for this content of the
+sources and this kind of processor.
 """
 
 from __future__ import annotations
 
+import fcntl
 from typing import TYPE_CHECKING, Final
 
+import llvmlite.binding  # type: ignore[import-untyped]  # it has no stubs
 import numpy as np
 import pyarrow as pa
 
 from mesh.language.parser import parse
+from mesh.operators import native
 from mesh.operators.executor import Executor, InputRun
 from mesh.plan.bind import bind
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mesh.plan.bound import BoundApp
 
 _APP: Final = """
@@ -66,6 +73,25 @@ from S join T as t on S.k == t.k select t.d as d insert into O27;
 _EVENTS: Final = 40
 
 
+def is_done() -> bool:
+    """Whether all loops have been compiled, on this kind of processor."""
+    return _mark().exists()
+
+
+def compile_once() -> None:
+    """Compile the loops unless that is done; one process at a time, the others wait for it."""
+    native.CACHE.mkdir(parents=True, exist_ok=True)
+    with (native.CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not is_done():
+            compile_loops()
+
+
+def _mark() -> Path:
+    # What is compiled for one processor is not taken on another one.
+    return native.CACHE / f"compiled-{llvmlite.binding.get_host_cpu_name()}"
+
+
 def compile_loops() -> None:
     """Run every operator over a few events, which compiles what is not in the cache yet."""
     app = bind(parse(_APP))
@@ -76,6 +102,8 @@ def compile_loops() -> None:
     ]
     executor.run(runs, {"S": int(times[-1]), "Q": int(times[-1])})
     executor.restore(executor.snapshot())
+    native.CACHE.mkdir(parents=True, exist_ok=True)
+    _mark().touch()
 
 
 def _rows(app: BoundApp, stream: str) -> pa.RecordBatch:
@@ -88,3 +116,7 @@ def _rows(app: BoundApp, stream: str) -> pa.RecordBatch:
         for field in schema
     ]  # fmt: skip
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+if __name__ == "__main__":
+    compile_once()

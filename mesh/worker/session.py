@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING
 
 from mesh import java, logs
 from mesh.clock import SystemClock
-from mesh.jetstream import channels
+from mesh.jetstream import channels, server
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.snapshots import JetStreamSnapshots, ensure_buckets
 from mesh.logs import fields
 from mesh.model import codec
 from mesh.model.app import GroupKind
+from mesh.operators import ahead
 from mesh.spark import session as spark_session
 from mesh.spark import warmup
 from mesh.spark.instance import Instance, InstanceOptions
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from pyspark.sql import SparkSession
 
+    from mesh.clock import Clock
     from mesh.model.cluster import Assignment
     from mesh.settings import NatsSettings, Settings
 
@@ -168,6 +170,27 @@ def connector_options(nats: NatsSettings) -> dict[str, str]:
     return {name: value for name, value in options.items() if value}
 
 
+async def compile_loops(clock: Clock) -> None:
+    """Have the operators' native loops compiled, where installing has not done it."""
+    if ahead.is_done():
+        return
+    log.warning("native loops are not compiled yet; that takes a minute or two, once")
+    started_s = clock.monotonic_s()
+    # Beside Spark, which is starting; and what the compiler needs of memory goes with the process.
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        ahead.__name__,
+        stdin=asyncio.subprocess.DEVNULL,
+        preexec_fn=server.die_with_parent(),
+    )
+    if await process.wait() == 0:
+        took_s = round(clock.monotonic_s() - started_s)
+        log.info("native loops compiled", extra=fields(took_s=took_s))
+    else:
+        log.error("native loops were not compiled; the first batches will take long")
+
+
 async def warm_up(
     spark: SparkSession, client: Client, settings: Settings, name: str, directory: Path
 ) -> None:
@@ -199,9 +222,11 @@ async def run(config: SessionConfig, replies: Replies) -> None:
             spark_session.start, settings.spark, f"mesh {config.worker}", directory / "spark"
         )
     )
+    compiling = asyncio.create_task(compile_loops(clock))
     client = await connect(settings.nats, name=f"mesh session {config.worker}")
     await ensure_buckets(client.jetstream(), settings.channels.replicas)
     spark = await starting
+    await compiling
     await warm_up(spark, client, settings, f"warmup-{config.worker}-{os.getpid()}", directory)
     session = Session(config, directory, spark, client, replies)
     replies.send(Ready(spark.version, round(clock.monotonic_s() - started_s, 1)))

@@ -100,3 +100,52 @@ def test_failed_events_are_recorded_once_when_a_session_is_killed(
         await view.service.undeploy("Failing")
 
     play(scene)
+
+
+FAULTS = """@App:name('Faults')
+@App:playback
+@OnError(action='stream') define stream S (k string, a int, v double);
+define function part[python] return double {
+    return 12 / (data[0] % 7)
+};
+@dist(execGroup='one') from S select k, part(a) as p insert into One;
+@dist(execGroup='two') from S#window.timeBatch(1 sec) select k, count() as n group by k
+  insert into Two;
+@dist(execGroup='three')
+from !S#window.length(2) select k, a, count() as n, _error is null as told insert into Three;
+"""
+
+
+def test_fault_streams_go_between_groups_and_playback_goes_by_events(
+    play: Callable[..., None],
+) -> None:
+    sent = events(120)
+    failing = [event for _, event in sent if event["a"] % 7 == 0]
+    wanted = [[e["k"], e["a"], min(n, 2), False] for n, e in enumerate(failing, 1)]
+    spec = plan(FAULTS).spec.group("two")
+    assert spec is not None
+    bound = bind_group(spec)
+    executor = Executor(bound, ["Two"])
+    run = InputRun(
+        "S",
+        np.arange(1, len(sent) + 1),
+        np.array([time_ms for time_ms, _ in sent]),
+        batch(bound.stream("S"), [list(event.values()) for _, event in sent]),
+    )
+    batches = [row for r in executor.run([run], {"S": sent[-1][0]}) for row in values(r.rows)]
+
+    async def scene(view: View) -> None:
+        await view.service.deploy(FAULTS)
+        await view.until_running("Faults")
+        await publish(view, "Faults", sent[:60])
+        await rows(view, "Faults", "Three", 4)
+        placed = [a.value for a in view.view.snapshot().assignments if a.value.app == "Faults"]
+        for worker in sorted({assignment.worker for assignment in placed}):
+            view.cluster.kill_session(worker)
+        await publish(view, "Faults", sent[60:])
+        assert await rows(view, "Faults", "Three", len(wanted)) == wanted
+        assert await rows(view, "Faults", "Two", len(batches)) == batches
+        assert await view.service.errors("Faults", 10) == []
+        await view.service.undeploy("Faults")
+
+    play(scene)
