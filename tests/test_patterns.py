@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mesh.language.parser import parse
 from mesh.operators import patterns
+from mesh.operators.patterns import conditions
 from mesh.operators.patterns.exact import ExactPattern
 from mesh.plan.bind import bind
 from tests.test_operators_cuts import DEFINE, END_MS, Recorder, Step, at_once, log_of
@@ -98,6 +99,38 @@ def test_a_chain_is_what_the_exact_machine_makes_of_it(text: str, steps: list[St
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(patterns, "is_chain", lambda query, pattern: False)
         assert at_once(app, log) == fast
+
+
+QUICK = [
+    "every e1=S -> e2=S[v > e1.v] within 10 sec",
+    "every e1=S[v > 0] -> e2=T[k == e1.k and v >= e1.v + 1] -> e3=S[e1.s == s or v > e2.v]",
+    "every (e1=S -> e2=T[e1.v < v]) -> e3=S[k + 1 > e2.k] within 30 sec",
+    "every e1=S[v > 0] -> not T[k == e1.k] for 10 sec",
+    "e1=S<1:2> -> e2=S[v > e1[0].v] -> e3=T[e2.k <= k] within 30 sec",
+]
+
+#: What makes a recorder see the streams of a partition.
+BESIDE = (
+    "from O select * insert into P; from S select k insert into X; from T select k insert into X;"
+)
+
+
+@pytest.mark.parametrize("is_divided", [False, True])
+@pytest.mark.parametrize("text", QUICK)
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=st.lists(_EVENT, max_size=40))
+def test_what_is_asked_first_changes_nothing(
+    text: str, is_divided: bool, steps: list[Step]
+) -> None:
+    app = shape(text, "e1.k, e1.v as a")
+    if is_divided:
+        app = f"partition with (k of S, k of T) begin {app} end; {BESIDE}"
+    log = log_of(steps, Recorder(app).inputs)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(patterns, "is_chain", lambda query, pattern: False)
+        quick = at_once(app, log)
+        patch.setattr(conditions, "_is_quick", lambda *_: False)
+        assert at_once(app, log) == quick
 
 
 def test_what_nothing_holds_on_to_is_swept_out() -> None:

@@ -10,6 +10,7 @@ from mesh.operators.patterns.world import (
     ABSENT,
     ABSENT_LOGICAL,
     ACTIVE,
+    AFTER,
     AND,
     CALLBACK,
     CAUSE,
@@ -19,6 +20,7 @@ from mesh.operators.patterns.world import (
     FINISHES,
     FIRED,
     HEAD,
+    HOLDS,
     IS_SEQUENCE,
     KIND,
     LOGIC,
@@ -103,8 +105,8 @@ def _absent(w: World, step: int, instance: int, time_ms: int) -> None:
     before = NONE
     cell = w.lists[pending, HEAD]
     while cell != NONE:
-        after = w.cells[cell, 1]
-        match = w.cells[cell, 0]
+        after = w.cells[cell, AFTER]
+        match = w.cells[cell, HOLDS]
         own_ms = w.matches[match, steps]
         if is_over(w, match, time_ms):
             remove(w, pending, before, cell)
@@ -134,8 +136,8 @@ def _absent(w: World, step: int, instance: int, time_ms: int) -> None:
 def _send_all(w: World, step: int, instance: int) -> None:
     cell = w.lists[0, HEAD]
     while cell != NONE:
-        _send(w, step, instance, w.cells[cell, 0])
-        cell = w.cells[cell, 1]
+        _send(w, step, instance, w.cells[cell, HOLDS])
+        cell = w.cells[cell, AFTER]
     clear(w, 0)
 
 
@@ -171,8 +173,8 @@ def _absent_of_pair(w: World, step: int, instance: int, time_ms: int) -> None:
         before = NONE
         cell = w.lists[pending, HEAD]
         while cell != NONE:
-            after = w.cells[cell, 1]
-            match = w.cells[cell, 0]
+            after = w.cells[cell, AFTER]
+            match = w.cells[cell, HOLDS]
             if is_over(w, match, time_ms):
                 dropped = match
                 remove(w, pending, before, cell)
@@ -196,9 +198,9 @@ def _absent_of_pair(w: World, step: int, instance: int, time_ms: int) -> None:
         is_idle = w.lists[0, SIZE] == 0
         cell = w.lists[0, HEAD]
         while cell != NONE:
-            w.matches[w.cells[cell, 0], steps] = time_ms
-            _send(w, step, instance, w.cells[cell, 0])
-            cell = w.cells[cell, 1]
+            w.matches[w.cells[cell, HOLDS], steps] = time_ms
+            _send(w, step, instance, w.cells[cell, HOLDS])
+            cell = w.cells[cell, AFTER]
         clear(w, 0)
         w.local[key, DUE] = 0
     if w.plan[step, EVERY] != NONE or (is_idle and w.plan[step, START] == 1):
@@ -219,8 +221,8 @@ def fire_first(w: World, order: int) -> None:
     number = w.tasks[0, TASK_NUMBER]
     pop_task(w)
     cell = w.local[key, QUEUE]
-    time_ms = w.cells[cell, 0]
-    w.local[key, QUEUE] = w.cells[cell, 1]
+    time_ms = w.cells[cell, HOLDS]
+    w.local[key, QUEUE] = w.cells[cell, AFTER]
     free_cell(w, cell)
     if w.plan[step, KIND] == ABSENT:
         _absent(w, step, instance, time_ms)
@@ -230,7 +232,7 @@ def fire_first(w: World, order: int) -> None:
     cell = w.local[key, QUEUE]
     if cell == NONE:
         w.local[key, RUNNING] = 0
-    elif w.cells[cell, 0] <= w.scalars[CLOCK_MS]:
+    elif w.cells[cell, HOLDS] <= w.scalars[CLOCK_MS]:
         add_task(w, key, w.scalars[CLOCK_MS], number)
     else:
-        wake_at(w, key, w.cells[cell, 0])
+        wake_at(w, key, w.cells[cell, HOLDS])

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from mesh.operators.native import njit
 from mesh.operators.patterns.outgoing import put_out_all
-from mesh.operators.patterns.program import passes
+from mesh.operators.patterns.program import compares, computed, passes
 from mesh.operators.patterns.timers import schedule
 from mesh.operators.patterns.waiting import add, add_again, begin
 from mesh.operators.patterns.world import (
     ABSENT,
     ABSENT_LOGICAL,
     ACTIVE,
+    AFTER,
     AND,
+    BITS,
+    BITS_NULL,
     CALLBACK,
     CHANGED,
     COUNT,
@@ -20,6 +23,7 @@ from mesh.operators.patterns.world import (
     EVERY,
     FINISHES,
     HEAD,
+    HOLDS,
     IS_SEQUENCE,
     KIND,
     LAST,
@@ -30,13 +34,17 @@ from mesh.operators.patterns.world import (
     MOST,
     NEVER,
     NEXT,
+    NODES,
     NONE,
     NOT_AT_ALL,
     NOTHING,
+    OF_EVENT,
+    OF_EVENT_END,
     ONE,
     OR,
     PARTNER,
     PENDING,
+    QUICK,
     RESETS,
     RETURNED,
     START,
@@ -188,13 +196,35 @@ def take(w: World, step: int, instance: int, event: int, time_ms: int, comes_out
     can_change = is_sequence or kind not in (ONE, ABSENT) or w.flags[last, RETURNED] == 1
     if event == NOTHING and not can_change:
         return
+    cell = w.lists[pending, HEAD]
+    if cell == NONE:
+        return
     # Chains of one are never added to, so that all matches may have the same.
     node = NONE
+    # A match that fails the quick comparison is left as it is; so it is with the others then, too,
+    # if nothing is left of what an earlier step returned.
+    quick = w.plan[step, QUICK] if w.flags[last, RETURNED] == 0 else NONE
+    own_bits = 0
+    if quick != NONE:
+        node = new_node(w, event, time_ms)
+        match = w.cells[cell, HOLDS]
+        w.matches[match, step] = node
+        computed(w, match, w.plan[step, OF_EVENT], w.plan[step, OF_EVENT_END])
+        w.matches[match, step] = NONE
+        own_bits = w.stack[0]
+        if w.stack_nulls[0] != 0:
+            cell = NONE
+    is_used = False
     before = NONE
-    cell = w.lists[pending, HEAD]
     while cell != NONE:
-        after = w.cells[cell, 1]
-        match = w.cells[cell, 0]
+        after = w.cells[cell, AFTER]
+        if quick != NONE and (
+            w.cells[cell, BITS_NULL] != 0 or not compares(quick, w.cells[cell, BITS], own_bits)
+        ):
+            before = cell
+            cell = after
+            continue
+        match = w.cells[cell, HOLDS]
         if _is_past(w, step, match):
             remove(w, pending, before, cell)
             cell = after
@@ -235,6 +265,7 @@ def take(w: World, step: int, instance: int, event: int, time_ms: int, comes_out
             if kind != ABSENT and comes_out != NOT_AT_ALL:
                 push(w, 0, match)
         is_removed = w.flags[step, CHANGED] == 1
+        is_used = is_used or is_removed
         if kind == COUNT:
             if w.flags[step, SUCCESS] == 0:
                 if event != NOTHING:
@@ -251,6 +282,8 @@ def take(w: World, step: int, instance: int, event: int, time_ms: int, comes_out
         else:
             before = cell
         cell = after
+    if quick != NONE and not is_used and node == w.scalars[NODES] - 1:
+        w.scalars[NODES] -= 1
     put_out_all(w, instance, comes_out == EACH)
 
 
@@ -259,8 +292,8 @@ def _remove_match(w: World, of: int, match: int) -> None:
     before = NONE
     cell = w.lists[of, HEAD]
     while cell != NONE:
-        if w.cells[cell, 0] == match:
+        if w.cells[cell, HOLDS] == match:
             remove(w, of, before, cell)
             return
         before = cell
-        cell = w.cells[cell, 1]
+        cell = w.cells[cell, AFTER]

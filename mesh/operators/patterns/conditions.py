@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
@@ -53,6 +53,13 @@ _COMPARISON = {
     BinaryOperator.GREATER: (op.GREATER, op.GREATER_F),
     BinaryOperator.GREATER_OR_EQUAL: (op.GREATER_EQUAL, op.GREATER_EQUAL_F),
 }
+#: The same comparison from the other side.
+_TURNED = {
+    BinaryOperator.LESS: BinaryOperator.GREATER,
+    BinaryOperator.LESS_OR_EQUAL: BinaryOperator.GREATER_OR_EQUAL,
+    BinaryOperator.GREATER: BinaryOperator.LESS,
+    BinaryOperator.GREATER_OR_EQUAL: BinaryOperator.LESS_OR_EQUAL,
+}
 
 
 class Needs(Exception):
@@ -84,15 +91,30 @@ class Default:
     expression: BoundExpression
 
 
+@dataclass(frozen=True, slots=True)
+class Quick:
+    """A comparison of what a partial match has with what comes, each computed once.
+
+    ``operation``: with the match's side first; ``match``, ``event``: the program of each side, from
+    its first row to that behind the last.
+    """
+
+    operation: int
+    match: tuple[int, int]
+    event: tuple[int, int]
+
+
 @dataclass(slots=True)
 class Programs:
     """The conditions of all steps.
 
-    ``static``: by step, the condition on its own event alone; ``bounds``: by step, the first row of
-    its program and that behind the last; ``attributes``: by stream.
+    ``static``: by step, the condition on its own event alone; ``quick``: a comparison that is asked
+    before the rest; ``bounds``: by step, the first row of the program of the rest and that behind
+    the last; ``attributes``: by stream.
     """
 
     static: list[BoundExpression | None] = field(default_factory=list)
+    quick: list[Quick | None] = field(default_factory=list)
     bounds: list[tuple[int, int]] = field(default_factory=list)
     rows: list[tuple[int, int | float, int, int]] = field(default_factory=list)
     attributes: dict[str, Attributes] = field(default_factory=dict)
@@ -110,8 +132,19 @@ class Programs:
         return table, floats
 
 
-def compile_conditions(steps: Sequence[BoundStep], counted: frozenset[int]) -> Programs:
-    """The conditions of a pattern's steps; ``counted`` are those that take several events.
+def compile_conditions(
+    steps: Sequence[BoundStep],
+    counted: frozenset[int],
+    plain: frozenset[int],
+    hasty: frozenset[int],
+) -> Programs:
+    """The conditions of a pattern's steps.
+
+    Args:
+        steps: the steps.
+        counted: those that take several events.
+        plain: those that take one, by themselves: what waits behind one keeps its event.
+        hasty: those at which nothing happens to a match that fails the condition.
 
     Raises:
         Needs: a part can't be computed.
@@ -126,8 +159,13 @@ def compile_conditions(steps: Sequence[BoundStep], counted: frozenset[int]) -> P
         for conjunct in conjuncts(condition) if condition is not None else ():
             (static if _is_own(conjunct, number) else rest).append(conjunct)
         programs.static.append(_moved(reduce(_both, static)) if static else None)
-        start = len(programs.rows)
         compiler = _Compiler(programs, steps, number, counted)
+        quick = None
+        if number in hasty:
+            quick = next((c for c in rest if _is_quick(c, number, plain)), None)
+        programs.quick.append(None if quick is None else compiler.quick(quick))
+        rest = [conjunct for conjunct in rest if conjunct is not quick]
+        start = len(programs.rows)
         for conjunct in rest:
             compiler.emit(conjunct)
             compiler.add(op.TEST)
@@ -147,6 +185,22 @@ def _is_own(expression: BoundExpression, step: int) -> bool:
         if isinstance(part, EventIsNull):
             return False
     return True
+
+
+def _is_quick(
+    conjunct: BoundExpression, step: int, plain: frozenset[int]
+) -> TypeGuard[BinaryExpression]:
+    """Whether it compares what plain steps before ``step`` took with the event that comes."""
+    if not isinstance(conjunct, BinaryExpression) or conjunct.operator not in _COMPARISON:
+        return False
+    if {_kind(side) for side in operands(conjunct)} & {None, AttributeType.OBJECT}:
+        return False
+    left, right = (_events(side) for side in operands(conjunct))
+    own = {(step, None)}
+    earlier = right if left == own else left
+    return own in (left, right) and all(
+        at in plain and at < step and index is None for at, index in earlier
+    )
 
 
 def _events(expression: BoundExpression) -> set[tuple[int, int | None]]:
@@ -291,25 +345,33 @@ class _Compiler:
             self._compare(expression)
         return AttributeType.BOOL
 
+    def quick(self, expression: BinaryExpression) -> Quick:
+        """Write both sides of a comparison of an earlier event with the one that comes."""
+        meeting = _meeting(expression)
+        operator = expression.operator
+        bounds = []
+        for side in operands(expression):
+            start = len(self._programs.rows)
+            kind = self.emit(side)
+            if meeting is not None:
+                self._convert(kind, meeting)
+            bounds.append((start, len(self._programs.rows)))
+        left, right = bounds
+        if _events(expression.left) == {(self._own, None)}:
+            operator = _TURNED.get(operator, operator)
+            left, right = right, left
+        return Quick(_COMPARISON[operator][meeting in _WIDE], left, right)
+
     def _compare(self, expression: BinaryExpression) -> None:
         operator = expression.operator
         is_not = operator is BinaryOperator.NOT_EQUAL
         operator = BinaryOperator.EQUAL if is_not else operator
-        kinds = [_kind(side) for side in operands(expression)]
-        if AttributeType.OBJECT in kinds:
-            raise Needs(expression)
-        if any(kind is None or not kind.is_numeric for kind in kinds):
-            if kinds[0] is not kinds[1] and None not in kinds:
-                raise Needs(expression)
-            for side in operands(expression):
-                self.emit(side)
-            self.add(_COMPARISON[operator][0])
-        else:
-            left, right = (kind for kind in kinds if kind is not None)
-            meeting = meeting_type(operator, left, right)
-            for side in operands(expression):
-                self._convert(self.emit(side), meeting)
-            self.add(_COMPARISON[operator][meeting in _WIDE])
+        meeting = _meeting(expression)
+        for side in operands(expression):
+            kind = self.emit(side)
+            if meeting is not None:
+                self._convert(kind, meeting)
+        self.add(_COMPARISON[operator][meeting in _WIDE])
         if is_not:
             self.add(op.NOT)
 
@@ -326,6 +388,24 @@ class _Compiler:
             self.add(op.TO_INT)
         elif kind is AttributeType.FLOAT:
             self.add(op.TO_FLOAT)
+
+
+def _meeting(comparison: BinaryExpression) -> AttributeType | None:
+    """The type of number in which the sides are compared; None where they aren't numbers.
+
+    Raises:
+        Needs: no program can compare them.
+    """
+    kinds = [_kind(side) for side in operands(comparison)]
+    if AttributeType.OBJECT in kinds:
+        raise Needs(comparison)
+    if any(kind is None or not kind.is_numeric for kind in kinds):
+        if kinds[0] is not kinds[1] and None not in kinds:
+            raise Needs(comparison)
+        return None
+    left, right = (kind for kind in kinds if kind is not None)
+    is_not = comparison.operator is BinaryOperator.NOT_EQUAL
+    return meeting_type(BinaryOperator.EQUAL if is_not else comparison.operator, left, right)
 
 
 def _kind(expression: BoundExpression) -> AttributeType | None:

@@ -61,6 +61,7 @@ class EventStore:
         schemas: Mapping[str, pa.Schema],
         streams: Sequence[str],
     ) -> None:
+        #: The attributes that are kept of each stream.
         self._schemas = [schemas[stream] for stream in streams]
         self._texts = Texts()
         expressions = [programs.attributes[stream].expressions for stream in streams]
@@ -114,10 +115,10 @@ class EventStore:
         for number, kept in enumerate(rows):
             if not kept.num_rows:
                 continue
-            own = slots[streams == number]
+            own = slots if kept.num_rows == len(slots) else slots[streams == number]
             self.row[own] = np.arange(self._kept[number], self._kept[number] + len(own))
             self._kept[number] += len(own)
-            self._rows[number].append(kept)
+            self._rows[number].append(kept.select(self._schemas[number].names))
             for column, evaluate in enumerate(self._evaluate[number]):
                 vector = evaluate(frames[number]).spread(len(own))
                 self.values[own, column], self.nulls[own, column] = self._bits(vector)
@@ -145,9 +146,11 @@ class EventStore:
     def column(self, stream: int, name: str, slots: Array) -> pa.Array[Any]:
         """An attribute of the events in ``slots``, of one stream; null for negative ones."""
         kept: pa.Array[Any] = self.rows_of(stream).column(name)
-        missing = slots < 0
         if not len(kept):
             return _nulls(len(slots), kept.type)
+        if not len(slots) or int(slots.min()) >= 0:
+            return kept.take(self.row[slots])
+        missing = slots < 0
         rows = np.where(missing, 0, self.row[np.where(missing, 0, slots)])
         places: Any = pa.array(rows, mask=missing)
         return kept.take(places)

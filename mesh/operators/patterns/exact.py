@@ -25,7 +25,7 @@ from mesh.operators.base import (
     State,
     no_events,
 )
-from mesh.operators.expressions import Frame, Key, compile_filter
+from mesh.operators.expressions import Frame, Key, columns_of, compile_filter
 from mesh.operators.patterns import program, storing, world
 from mesh.operators.patterns.conditions import Needs, compile_conditions
 from mesh.operators.patterns.events import EventStore
@@ -37,16 +37,19 @@ from mesh.operators.patterns.machine import (
     EVENT_ORDER,
     EVENT_STREAM,
     EVENT_TIME,
+    prepare_all,
     run,
     start_at_once,
 )
+from mesh.operators.patterns.memory import Directory
 from mesh.operators.patterns.world import World
 from mesh.plan.bound import Column, EventIsNull, SomeEvents, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from mesh.operators.base import Longs, Timeline
+    from mesh.operators.patterns.conditions import Programs
     from mesh.operators.patterns.world import Array
     from mesh.plan.bound import BoundElement, BoundExpression, BoundPattern, BoundQuery
 
@@ -105,7 +108,7 @@ class ExactPattern:
         self._layout = lay_out(pattern, self._streams)
         counted = counted_steps(pattern.element)
         try:
-            programs = compile_conditions(pattern.steps, counted)
+            programs = compile_conditions(pattern.steps, counted, *self._kinds(pattern))
         except Needs as error:
             what = "a function of several events in the filter of such a pattern"
             raise not_supported(what, error.part.position) from None
@@ -113,7 +116,8 @@ class ExactPattern:
         self._stream_of = self._layout.plan[:, world.STREAM]
         schemas = {step.schema.name: step.schema.arrow for step in pattern.steps}
         self._schemas = [schemas[stream] for stream in self._streams]
-        self._events = EventStore(programs, schemas, self._streams)
+        self._reads, self._columns = _reads(query, counted)
+        self._events = EventStore(programs, self._kept_schemas(programs, schemas), self._streams)
         by_place = {default.row: default.expression for default in programs.defaults}
         for row, text in programs.texts:
             programs.rows[row] = (program.WHOLE_NUMBER, self._events.text_number(text), 0, 0)
@@ -123,7 +127,10 @@ class ExactPattern:
             bits = self._events.without_event(expression, schemas[pattern.steps[step].schema.name])
             self._program[0][row, 1:3] = bits
         self._layout.plan[:, [world.PROGRAM, world.PROGRAM_END]] = programs.bounds
-        self._reads, self._columns = _reads(query, counted)
+        for step, quick in enumerate(programs.quick):
+            if quick is not None:
+                bounds = (quick.operation, *quick.match, *quick.event)
+                self._layout.plan[step, world.QUICK : world.OF_EVENT_END + 1] = bounds
         self.schema = pa.schema(
             [pa.field(_ROWS, pa.int8()), *(pa.field(c.name, c.type.arrow) for c in self._columns)]
         )
@@ -133,6 +140,29 @@ class ExactPattern:
         #: After the last sweep.
         self._held_nodes = self._held_events = 0
         self._world = self._empty()
+        self._directory = Directory()
+
+    def _kept_schemas(
+        self, programs: Programs, schemas: Mapping[str, pa.Schema]
+    ) -> dict[str, pa.Schema]:
+        """By stream, the attributes that conditions read and that matches put out."""
+        kept = {}
+        for number, stream in enumerate(self._streams):
+            keys = [c.key for c in self._columns if c.key is not None]
+            names = {key[1] for key in keys if self._stream_of[key[0]] == number}
+            for expression in programs.attributes[stream].expressions:
+                names |= {column.name for column in columns_of(expression)}
+            # A record batch without columns has no length.
+            names = names or {schemas[stream].names[0]}
+            kept[stream] = pa.schema([f for f in schemas[stream] if f.name in names])
+        return kept
+
+    def _kinds(self, pattern: BoundPattern) -> tuple[frozenset[int], frozenset[int]]:
+        """The steps of one event; those at which a match that fails is left as it is."""
+        kinds = self._layout.plan[:, world.KIND]
+        plain = frozenset(np.flatnonzero(kinds == world.ONE).tolist())
+        absent = frozenset(np.flatnonzero(kinds == world.ABSENT).tolist())
+        return plain, frozenset() if pattern.kind is StateKind.SEQUENCE else plain | absent
 
     def _empty(self) -> World:
         steps = len(self._pattern.steps)
@@ -165,7 +195,7 @@ class ExactPattern:
             flags=np.zeros((steps, world.FLAG_COLUMNS), dtype=np.int64),
             matches=np.zeros((256, steps + 2), dtype=np.int64),
             nodes=np.zeros((256, world.NODE_COLUMNS), dtype=np.int64),
-            cells=np.zeros((512, 2), dtype=np.int64),
+            cells=np.zeros((512, world.CELL_COLUMNS), dtype=np.int64),
             lists=lists,
             local=np.zeros((0, world.LOCAL_COLUMNS), dtype=np.int64),
             tasks=np.zeros((256, world.TASK_COLUMNS), dtype=np.int64),
@@ -195,30 +225,27 @@ class ExactPattern:
         tasks = self._world.scalars[world.TASKS]
         if not count and (not tasks or self._world.tasks[0, 0] > timeline.now_ms):
             return no_events(self.schema)
-        order = np.concatenate([events.order for events in inputs])
-        clock_ms = np.concatenate([events.clock_ms for events in inputs])
-        path = np.concatenate([events.path for events in inputs])
-        chunk = np.concatenate([events.chunk for events in inputs])
-        merged = np.lexsort((chunk, path, clock_ms, order))
+        merged = _in_order(inputs)
         slots = self._slots(inputs, counts, merged)
         taken = np.empty((count, EVENT_COLUMNS), dtype=np.int64)
-        taken[:, EVENT_STREAM] = np.repeat(np.arange(len(inputs)), counts)[merged]
-        taken[:, EVENT_INSTANCE] = np.concatenate([events.instance for events in inputs])[merged]
-        taken[:, EVENT_TIME] = np.concatenate([events.time_ms for events in inputs])[merged]
-        taken[:, EVENT_CLOCK], taken[:, EVENT_ORDER] = clock_ms[merged], order[merged]
+        taken[:, EVENT_STREAM] = _merged([np.full(n, s) for s, n in enumerate(counts)], merged)
+        taken[:, EVENT_INSTANCE] = _merged([events.instance for events in inputs], merged)
+        taken[:, EVENT_TIME] = _merged([events.time_ms for events in inputs], merged)
+        taken[:, EVENT_CLOCK] = _merged([events.clock_ms for events in inputs], merged)
+        taken[:, EVENT_ORDER] = _merged([events.order for events in inputs], merged)
         if count:
             self._reserve_instances(int(taken[:, EVENT_INSTANCE].max()) + 1)
         self._seen += count
         at = 0
         while True:
-            directory = self._world.directory()
+            directory = self._directory.of(self._world)
             at = run(
                 directory, at, taken, slots, timeline.now_ms, timeline.clocks_ms, 2 * timeline.first
             )
             if at < 0:
                 break
             self._grow()
-        result = self._outputs(path[merged])
+        result = self._outputs(_merged([events.path for events in inputs], merged))
         self._sweep()
         return result
 
@@ -227,9 +254,11 @@ class ExactPattern:
         self._is_started = True
         self._reserve_instances(1)
         self._world.scalars[world.CLOCK_MS] = known_ms
-        start_at_once(self._world.directory(), WHOLE)
+        start_at_once(self._directory.of(self._world), WHOLE)
 
-    def _slots(self, inputs: Sequence[Events], counts: Sequence[int], merged: Longs) -> Array:
+    def _slots(
+        self, inputs: Sequence[Events], counts: Sequence[int], merged: Longs | None
+    ) -> Array:
         """int64[n, steps]: where the attributes of events are that pass a step's own condition."""
         steps = len(self._pattern.steps)
         starts = np.cumsum([0, *counts])
@@ -241,24 +270,24 @@ class ExactPattern:
                 own = slice(starts[number], starts[number + 1])
                 static = self._static[step]
                 passes[own, step] = True if static is None else static(frames[number])
-        needed: Array = np.logical_or.reduce(passes, axis=1)
-        streams = np.repeat(np.arange(len(inputs)), counts)
+        needed: Array = passes[:, 0] if steps == 1 else np.logical_or.reduce(passes, axis=1)
         rows, kept = [], []
         for number, events in enumerate(inputs):
             mine = needed[starts[number] : starts[number + 1]]
             some = events.where(mine) if len(events) else events
             rows.append(some.rows)
-            kept.append(Frame.of_events(some))
+            kept.append(frames[number] if some is events else Frame.of_events(some))
         # Slots are given in the order of events, rows of a stream are in that order already.
-        places = merged[needed[merged]]
-        given = np.full(int(starts[-1]), world.NOTHING, dtype=np.int64)
+        streams = np.repeat(np.arange(len(counts)), counts)
+        places = np.flatnonzero(needed) if merged is None else merged[needed[merged]]
+        given = np.full(len(needed), world.NOTHING, dtype=np.int64)
         given[places] = self._events.add(streams[places], rows, kept)
         store = self._events
         self._world = self._world._replace(
             values=store.values, floats=store.values.view(np.float64), nulls=store.nulls
         )
-        slots: Array = np.where(passes, given[:, None], world.NOTHING)[merged]
-        return np.ascontiguousarray(slots)
+        slots: Array = np.where(passes, given[:, None], world.NOTHING)
+        return slots if merged is None else slots[merged]
 
     def _reserve_instances(self, count: int) -> None:
         steps = len(self._pattern.steps)
@@ -319,7 +348,7 @@ class ExactPattern:
             return missing
         stream = int(self._stream_of[column.key[0]])
         if not column.is_list:
-            return self._events.column(stream, column.key[1], made[:, at])
+            return self._events.column(stream, column.key[1], np.ascontiguousarray(made[:, at]))
         starts, lengths = made[:, at], made[:, at + 1] - made[:, at]
         ends = np.cumsum(lengths)
         places = np.arange(int(lengths.sum())) - np.repeat(ends - lengths - starts, lengths)
@@ -349,15 +378,15 @@ class ExactPattern:
         """Forget what no list holds on to, when it is more than what they do."""
         w = self._world
         held = int(w.lists[:, world.SIZE].sum())
-        few = 2 * held + 1024
+        few = 3 * held + 4096
         nodes = int(w.scalars[world.NODES])
         is_full = w.scalars[world.MATCHES] > few or nodes > 2 * self._held_nodes + 4096
         is_full = is_full or self._events.count > 2 * self._held_events + 4096
         if not (is_full or always):
             return
-        self._world, slots = storing.compacted(w)
+        slots = storing.compact(w, self._events.count)
         self._events.keep(slots)
-        self._held_nodes = int(self._world.scalars[world.NODES])
+        self._held_nodes = int(w.scalars[world.NODES])
         self._held_events = len(slots)
         store = self._events
         self._world = self._world._replace(
@@ -393,6 +422,22 @@ class ExactPattern:
         self._world = storing.restored(self._empty(), pieces)._replace(
             values=store.values, floats=store.values.view(np.float64), nulls=store.nulls
         )
+        prepare_all(self._directory.of(self._world))
+
+
+def _in_order(inputs: Sequence[Events]) -> Longs | None:
+    """The sequence in which events of several runs come; None: as they stand."""
+    if sum(1 for events in inputs if len(events)) < 2:
+        return None
+    names = ("chunk", "path", "clock_ms", "order")
+    return np.lexsort([np.concatenate([getattr(e, name) for e in inputs]) for name in names])
+
+
+def _merged(columns: Sequence[Longs], merged: Longs | None) -> Longs:
+    """A column of all runs, in sequence."""
+    if merged is not None:
+        return np.concatenate(columns)[merged]
+    return max(columns, key=len)
 
 
 _UNKNOWN = int(np.iinfo(np.int64).min)

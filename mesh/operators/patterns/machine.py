@@ -21,7 +21,7 @@ from mesh.operators.native import njit
 from mesh.operators.patterns.absence import fire_first
 from mesh.operators.patterns.advancing import take
 from mesh.operators.patterns.timers import schedule
-from mesh.operators.patterns.waiting import begin, drop_old, make_ready, reset
+from mesh.operators.patterns.waiting import begin, drop_old, make_ready, prepare, reset
 from mesh.operators.patterns.world import (
     ABSENT,
     ABSENT_LOGICAL,
@@ -35,6 +35,7 @@ from mesh.operators.patterns.world import (
     KIND,
     MATCHES,
     NEVER,
+    NEW,
     NODES,
     NONE,
     ORDER,
@@ -139,6 +140,16 @@ def _has_room(w: World, instance: int) -> bool:
 def start_at_once(directory: Array, instance: int) -> None:
     """Begin with an instance before any event."""
     start_instance(opened(directory), instance)
+
+
+@njit
+def prepare_all(directory: Array) -> None:
+    """Compute anew what is no part of the state."""
+    w = opened(directory)
+    steps = w.scalars[STEPS]
+    for key in range(len(w.local)):
+        for which in (PENDING, NEW):
+            prepare(w, key % steps, list_of(w, key % steps, key // steps, which))
 
 
 @njit

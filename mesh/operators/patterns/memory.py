@@ -60,13 +60,25 @@ def directory_type(widths: Mapping[str, int], floating: Sequence[str]) -> Direct
     return DirectoryType([(n, TableType(width, n in floating)) for n, width in widths.items()])
 
 
-def directory(tables: Sequence[Array]) -> Array:
-    """The directory of tables, in the order of their names: contiguous, of 64 bits wide cells."""
-    entries = np.empty((len(tables), _ENTRY), dtype=np.int64)
-    for number, table in enumerate(tables):
-        width = 1 if table.ndim == 1 else table.shape[1]
-        entries[number] = table.ctypes.data, width, len(table)
-    return entries.ravel()
+class Directory:
+    """The directory of tables in the order of their names: contiguous, of 64 bits wide cells."""
+
+    def __init__(self) -> None:
+        self._tables: list[Array] = []
+        self._entries: Array = np.empty(0, dtype=np.int64)
+
+    def of(self, tables: Sequence[Array]) -> Array:
+        """Its cells; these tables live as long as it has no others."""
+        if len(tables) != len(self._tables):
+            self._tables = [self._entries] * len(tables)
+            self._entries = np.empty(_ENTRY * len(tables), dtype=np.int64)
+        for number, table in enumerate(tables):
+            if table is not self._tables[number]:
+                width = 1 if table.ndim == 1 else table.shape[1]
+                at = _ENTRY * number
+                self._entries[at : at + _ENTRY] = table.ctypes.data, width, len(table)
+        self._tables = list(tables)
+        return self._entries
 
 
 @extending.register_model(TableType)
@@ -87,6 +99,16 @@ def opener(kind: DirectoryType) -> Any:
         return kind(entries), generate
 
     return opened
+
+
+@extending.intrinsic  # type: ignore[untyped-decorator]
+def as_floating(context: Any, bits: Any) -> Any:
+    """Native: the double that 64 bits are."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.DoubleType())
+
+    return types.float64(types.int64), generate
 
 
 @extending.infer_getattr

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from mesh.operators.native import njit
 from mesh.operators.patterns.world import (
+    AFTER,
     CAUSE,
     CHUNK,
     CLOCK_MS,
     EVENT,
     FORWARD,
     HEAD,
+    HOLDS,
     ITEMS,
     LAST_CLOCK,
     LAST_ORDER,
@@ -83,6 +85,6 @@ def put_out_all(w: World, instance: int, is_each: bool) -> None:
         if is_new or is_each:
             next_chunk(w)
         is_new = False
-        put_out(w, instance, w.cells[cell, 0])
-        cell = w.cells[cell, 1]
+        put_out(w, instance, w.cells[cell, HOLDS])
+        cell = w.cells[cell, AFTER]
     clear(w, 0)

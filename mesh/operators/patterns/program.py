@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from mesh.operators.native import njit
+from mesh.operators.patterns.memory import as_floating
 from mesh.operators.patterns.world import (
     EVENT,
     NONE,
@@ -98,12 +99,29 @@ def _compares_floating(operation: int, a: float, b: float) -> bool:
 
 
 @njit
+def compares(operation: int, left: int, right: int) -> bool:
+    """A comparison of two values by their bits; neither is null."""
+    if operation < EQUAL_F:
+        return bool(_compares(operation, left, right))
+    return bool(_compares_floating(operation, as_floating(left), as_floating(right)))
+
+
+@njit
 def passes(w: World, step: int, match: int) -> bool:
     """Whether ``match`` with the event at ``step`` meets the step's condition."""
+    return bool(computed(w, match, w.plan[step, PROGRAM], w.plan[step, PROGRAM_END]))
+
+
+@njit
+def computed(w: World, match: int, first: int, end: int) -> bool:
+    """Run the rows of a program from ``first`` to before ``end``; its value is in the stack then.
+
+    Returns False if a test in it failed.
+    """
     stack, floats, nulls = w.stack, w.stack_floats, w.stack_nulls
     top = -1
-    at = w.plan[step, PROGRAM]
-    while at < w.plan[step, PROGRAM_END]:
+    at = first
+    while at < end:
         operation = w.program[at, 0]
         if operation <= NO_EVENT:
             top += 1

@@ -14,13 +14,17 @@ import pyarrow as pa
 from mesh.operators.native import njit
 from mesh.operators.patterns import world
 from mesh.operators.patterns.world import (
+    AFTER,
     BACK,
+    BITS,
+    BITS_NULL,
     CELLS,
     END,
     EVENT,
     FORWARD,
     FREE_CELL,
     HEAD,
+    HOLDS,
     LENGTH,
     MATCHES,
     NODE_COLUMNS,
@@ -57,7 +61,7 @@ def _sweep(w: World, matches: Array, nodes: Array, cells: Array, kept: Array) ->
             continue
         w.lists[of, HEAD] = next_cell
         while cell != NONE:
-            match = w.cells[cell, 0]
+            match = w.cells[cell, HOLDS]
             if number_of_match[match] == NONE:
                 number_of_match[match] = next_match
                 for column in range(steps + 2):
@@ -90,9 +94,11 @@ def _sweep(w: World, matches: Array, nodes: Array, cells: Array, kept: Array) ->
                         nodes[head, TAIL] = before
                     matches[next_match, step] = number_of_node[node]
                 next_match += 1
-            after = w.cells[cell, 1]
-            cells[next_cell, 0] = number_of_match[match]
-            cells[next_cell, 1] = NONE if after == NONE else next_cell + 1
+            after = w.cells[cell, AFTER]
+            cells[next_cell, HOLDS] = number_of_match[match]
+            cells[next_cell, AFTER] = NONE if after == NONE else next_cell + 1
+            cells[next_cell, BITS] = w.cells[cell, BITS]
+            cells[next_cell, BITS_NULL] = w.cells[cell, BITS_NULL]
             w.lists[of, END] = next_cell
             next_cell += 1
             cell = after
@@ -103,9 +109,9 @@ def _sweep(w: World, matches: Array, nodes: Array, cells: Array, kept: Array) ->
             continue
         w.local[key, QUEUE] = next_cell
         while cell != NONE:
-            after = w.cells[cell, 1]
-            cells[next_cell, 0] = w.cells[cell, 0]
-            cells[next_cell, 1] = NONE if after == NONE else next_cell + 1
+            after = w.cells[cell, AFTER]
+            cells[next_cell, HOLDS] = w.cells[cell, HOLDS]
+            cells[next_cell, AFTER] = NONE if after == NONE else next_cell + 1
             w.local[key, QUEUE_END] = next_cell
             next_cell += 1
             cell = after
@@ -125,12 +131,17 @@ def _sweep(w: World, matches: Array, nodes: Array, cells: Array, kept: Array) ->
     w.scalars[FREE_CELL] = NONE
 
 
-def compacted(w: World) -> tuple[World, Array]:
-    """The world with only what lists hold on to, and the slots of its events, rising."""
-    kept = np.zeros(len(w.values), dtype=np.int64)
-    matches, nodes, cells = (np.zeros_like(a) for a in (w.matches, w.nodes, w.cells))
+def compact(w: World, events: int) -> Array:
+    """Leave only what lists hold on to; the slots of its events, of ``events``, rising."""
+    kept = np.zeros(events, dtype=np.int64)
+    # What isn't written to costs nothing.
+    matches, nodes, cells = (np.empty_like(a) for a in (w.matches, w.nodes, w.cells))
     _sweep(w, matches, nodes, cells, kept)
-    return w._replace(matches=matches, nodes=nodes, cells=cells), np.flatnonzero(kept >= 0)
+    swept = ((w.matches, matches, MATCHES), (w.nodes, nodes, NODES), (w.cells, cells, CELLS))
+    for mine, found, size in swept:
+        count = w.scalars[size]
+        mine[:count] = found[:count]
+    return np.flatnonzero(kept >= 0)
 
 
 def forget(w: World, instances: Array) -> None:
@@ -182,7 +193,7 @@ def pieces(w: World) -> dict[str, pa.RecordBatch]:
         "matches": _table(w.matches[: s[MATCHES]]),
         "nodes": _table(w.nodes[: s[NODES], : TIME + 1]),
         "chains": _table(w.nodes[: s[NODES], FORWARD:]),
-        "cells": _table(w.cells[: s[CELLS]]),
+        "cells": _table(w.cells[: s[CELLS], : AFTER + 1]),
         "lists": _table(w.lists[: SCRATCH + 2 * used, : SIZE + 1]),
         "local": _table(w.local[:used]),
         "tasks": _table(tasks[order]),
@@ -190,7 +201,10 @@ def pieces(w: World) -> dict[str, pa.RecordBatch]:
 
 
 def restored(empty: World, stored: Mapping[str, pa.RecordBatch]) -> World:
-    """The world that ``pieces`` stored; an empty one has what isn't state."""
+    """The world that ``pieces`` stored; an empty one has what isn't state.
+
+    What quick comparisons read is still to be computed: see ``machine.prepare_all``.
+    """
     found = {name: _array(stored[name]) for name in stored if name in _TABLES}
     scalars = empty.scalars
     scalars[list(_SCALARS)] = stored["scalars"].column("value").to_numpy()
@@ -198,6 +212,8 @@ def restored(empty: World, stored: Mapping[str, pa.RecordBatch]) -> World:
     lists[:, : SIZE + 1] = found["lists"]
     # Bounds that tell nothing: whatever is in the lists is looked at.
     lists[:, world.LOW], lists[:, world.HIGH] = -world.FAR, world.FAR
+    cells = np.zeros((len(found["cells"]), world.CELL_COLUMNS), dtype=np.int64)
+    cells[:, : AFTER + 1] = found["cells"]
     nodes = np.concatenate([found["nodes"], found["chains"]], axis=1)
     scalars[[MATCHES, NODES, CELLS, world.TASKS]] = [
         len(found["matches"]),
@@ -209,7 +225,7 @@ def restored(empty: World, stored: Mapping[str, pa.RecordBatch]) -> World:
         flags=found["flags"],
         matches=_with_room(found["matches"], empty.matches),
         nodes=_with_room(nodes, empty.nodes),
-        cells=_with_room(found["cells"], empty.cells),
+        cells=_with_room(cells, empty.cells),
         tasks=_with_room(found["tasks"], empty.tasks),
         lists=lists,
         local=found["local"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mesh.operators.native import njit
 from mesh.operators.patterns.world import (
+    AFTER,
     CLOCK_MS,
     NONE,
     ORDER,
@@ -85,7 +86,7 @@ def schedule(w: World, step: int, instance: int, time_ms: int) -> None:
     if w.local[key, QUEUE] == NONE:
         w.local[key, QUEUE] = cell
     else:
-        w.cells[w.local[key, QUEUE_END], 1] = cell
+        w.cells[w.local[key, QUEUE_END], AFTER] = cell
     w.local[key, QUEUE_END] = cell
     if w.local[key, RUNNING] == 0:
         w.local[key, RUNNING] = 1

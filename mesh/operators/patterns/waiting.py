@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from mesh.operators.native import njit
+from mesh.operators.patterns.program import computed
 from mesh.operators.patterns.timers import schedule
 from mesh.operators.patterns.world import (
     ABSENT,
     ABSENT_LOGICAL,
     ACTIVE,
+    AFTER,
+    BITS,
+    BITS_NULL,
     CHANGED,
     COUNT,
     DUE,
+    END,
     EVERY,
+    FAR,
     FINISHES,
     HEAD,
     HIGH,
+    HOLDS,
     INITIALIZED,
     IS_SEQUENCE,
     KIND,
@@ -26,9 +35,13 @@ from mesh.operators.patterns.world import (
     NEW,
     NEXT,
     NONE,
+    OF_MATCH,
+    OF_MATCH_END,
+    ONE,
     OR,
     PARTNER,
     PENDING,
+    QUICK,
     RESETS,
     RETURNED,
     SIZE,
@@ -41,6 +54,7 @@ from mesh.operators.patterns.world import (
     WITHIN_MS,
     World,
     append,
+    bound,
     clear,
     copy_match,
     list_of,
@@ -49,6 +63,37 @@ from mesh.operators.patterns.world import (
     remove,
     sort,
 )
+
+#: So many matches are looked through for the bounds of their times.
+_FEW: Final = 4
+
+
+@njit
+def _prepare_cell(w: World, step: int, cell: int) -> None:
+    """Compute what the match of a cell has, for the step's quick comparison."""
+    first, end = w.plan[step, OF_MATCH], w.plan[step, OF_MATCH_END]
+    computed(w, w.cells[cell, HOLDS], first, end)
+    w.cells[cell, BITS] = w.stack[0]
+    w.cells[cell, BITS_NULL] = w.stack_nulls[0]
+
+
+@njit
+def prepare(w: World, step: int, of: int) -> None:
+    """Compute that of all matches in a list of the step."""
+    if w.plan[step, QUICK] != NONE:
+        cell = w.lists[of, HEAD]
+        while cell != NONE:
+            _prepare_cell(w, step, cell)
+            cell = w.cells[cell, AFTER]
+
+
+@njit
+def _wait(w: World, step: int, instance: int, match: int) -> None:
+    """Put a match at the end of what waits at a step from the next event on."""
+    new = list_of(w, step, instance, NEW)
+    push(w, new, match)
+    if w.plan[step, QUICK] != NONE:
+        _prepare_cell(w, step, w.lists[new, END])
 
 
 @njit
@@ -76,7 +121,7 @@ def _add_one(w: World, step: int, instance: int, match: int) -> None:
             return
         if w.scalars[IS_SEQUENCE] == 1:
             clear(w, own)
-        push(w, own, match)
+        _wait(w, step, instance, match)
         if w.plan[step, START] == 0:
             w.local[key, DUE] = w.matches[match, w.scalars[STEPS]] + w.plan[step, WAITING]
             schedule(w, step, instance, w.local[key, DUE])
@@ -93,7 +138,7 @@ def _add_one(w: World, step: int, instance: int, match: int) -> None:
             if w.plan[partner, KIND] == ABSENT_LOGICAL:
                 schedule(w, partner, instance, time_ms + w.plan[partner, WAITING])
     elif w.scalars[IS_SEQUENCE] == 0 or w.lists[own, SIZE] == 0:
-        push(w, own, match)
+        _wait(w, step, instance, match)
 
 
 @njit
@@ -116,7 +161,7 @@ def add_again(w: World, step: int, instance: int, match: int) -> None:
         w.matches[copy, later] = NONE
     if kind == LOGICAL:
         w.matches[copy, w.plan[step, PARTNER]] = NONE
-    push(w, list_of(w, step, instance, NEW), copy)
+    _wait(w, step, instance, copy)
     if kind == LOGICAL:
         push(w, list_of(w, w.plan[step, PARTNER], instance, NEW), copy)
     elif kind == ABSENT:
@@ -211,8 +256,10 @@ def make_ready(w: World, step: int, instance: int) -> None:
         w.local[key, RESETS] = 0
         begin(w, step, instance)
     new = list_of(w, step, instance, NEW)
-    sort(w, new)
-    append(w, list_of(w, step, instance, PENDING), new)
+    if w.lists[new, HEAD] != NONE:
+        if sort(w, new):
+            prepare(w, step, new)
+        append(w, list_of(w, step, instance, PENDING), new)
     if kind in (LOGICAL, ABSENT_LOGICAL):
         partner = w.plan[step, PARTNER]
         new = list_of(w, partner, instance, NEW)
@@ -235,33 +282,54 @@ def is_over(w: World, match: int, time_ms: int) -> bool:
 
 
 @njit
+def _is_within(w: World, of: int, time_ms: int) -> bool:
+    """Whether the bounds of a list say that ``within`` drops nothing of it."""
+    within = w.scalars[WITHIN_MS]
+    return bool(
+        w.scalars[SKIPS] == 1
+        and time_ms - w.lists[of, LOW] <= within
+        and w.lists[of, HIGH] - time_ms <= within
+    )
+
+
+@njit
+def _tighten(w: World, of: int) -> None:
+    """Find the bounds of what is left in a list."""
+    w.lists[of, LOW] = FAR
+    w.lists[of, HIGH] = -FAR
+    cell = w.lists[of, HEAD]
+    while cell != NONE:
+        bound(w, of, w.cells[cell, HOLDS])
+        cell = w.cells[cell, AFTER]
+
+
+@njit
 def drop_old(w: World, step: int, instance: int, time_ms: int) -> None:
     """Drop what ``within`` drops; of an ``every`` the last of it begins again."""
     steps = w.scalars[STEPS]
     dropped = NONE
     pending = list_of(w, step, instance, PENDING)
-    cell = w.lists[pending, HEAD]
-    while cell != NONE:
-        match = w.cells[cell, 0]
-        if not is_over(w, match, time_ms):
-            break
-        remove(w, pending, NONE, cell)
-        if w.matches[match, steps + 1] == 0:
-            w.matches[match, steps + 1] = 1
-            dropped = match
+    # What waits at a first step for several events, or for two, gets its first event there.
+    is_bounded = w.plan[step, START] == 0 or w.plan[step, KIND] == ONE
+    if not (is_bounded and _is_within(w, pending, time_ms)):
         cell = w.lists[pending, HEAD]
+        while cell != NONE:
+            match = w.cells[cell, HOLDS]
+            if not is_over(w, match, time_ms):
+                break
+            remove(w, pending, NONE, cell)
+            if w.matches[match, steps + 1] == 0:
+                w.matches[match, steps + 1] = 1
+                dropped = match
+            cell = w.lists[pending, HEAD]
+        if w.lists[pending, SIZE] <= _FEW:
+            _tighten(w, pending)
     new = list_of(w, step, instance, NEW)
-    within = w.scalars[WITHIN_MS]
-    may_skip = (
-        w.scalars[SKIPS] == 1
-        and time_ms - w.lists[new, LOW] <= within
-        and w.lists[new, HIGH] - time_ms <= within
-    )
-    cell = NONE if may_skip else w.lists[new, HEAD]
+    cell = NONE if _is_within(w, new, time_ms) else w.lists[new, HEAD]
     before = NONE
     while cell != NONE:
-        after = w.cells[cell, 1]
-        match = w.cells[cell, 0]
+        after = w.cells[cell, AFTER]
+        match = w.cells[cell, HOLDS]
         if is_over(w, match, time_ms):
             remove(w, new, before, cell)
             if w.matches[match, steps + 1] == 0:

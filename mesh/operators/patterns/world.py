@@ -17,12 +17,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from mesh.operators.native import njit
-from mesh.operators.patterns.memory import directory, directory_type, opener
+from mesh.operators.patterns.memory import directory_type, opener
 
 # Columns of ``plan``, one row a step.
 KIND, START, NEXT, EVERY, WITHIN_EVERY, CALLBACK, FINISHES, LAST, PARTNER = range(9)
 LOGIC, WAITING, LEAST, MOST, STREAM, PROGRAM, PROGRAM_END = range(9, 16)
-PLAN_COLUMNS: Final = 16
+#: A comparison that is asked first, or ``NONE``; the programs of what a match has, and what comes.
+QUICK, OF_MATCH, OF_MATCH_END, OF_EVENT, OF_EVENT_END = range(16, 21)
+PLAN_COLUMNS: Final = 21
 
 # ``KIND``
 ONE, COUNT, ABSENT, LOGICAL, ABSENT_LOGICAL = range(5)
@@ -39,6 +41,10 @@ SCALARS: Final = 20
 # Columns of ``nodes``; ``TAIL`` and ``LENGTH`` are those of a chain, at its first node.
 EVENT, TIME, FORWARD, BACK, TAIL, LENGTH = range(6)
 NODE_COLUMNS: Final = 6
+
+# Columns of ``cells``; the last two in lists of a step with a quick comparison.
+HOLDS, AFTER, BITS, BITS_NULL = range(4)
+CELL_COLUMNS: Final = 4
 
 # Columns of ``lists``; ``LOW`` and ``HIGH`` bound the times of the first events of what is in it.
 HEAD, END, SIZE, LOW, HIGH = range(5)
@@ -112,10 +118,6 @@ class World(NamedTuple):
     outputs: Array
     items: Array
 
-    def directory(self) -> Array:
-        """What native code finds the arrays by, as long as none of them moves."""
-        return directory(self)
-
 
 #: Widths of rows that are the same in all worlds.
 _WIDTHS: Final = {
@@ -123,7 +125,7 @@ _WIDTHS: Final = {
     "reads": 3,
     "flags": FLAG_COLUMNS,
     "nodes": NODE_COLUMNS,
-    "cells": 2,
+    "cells": CELL_COLUMNS,
     "lists": LIST_COLUMNS,
     "local": LOCAL_COLUMNS,
     "tasks": TASK_COLUMNS,
@@ -147,19 +149,19 @@ def new_cell(w: World, value: int) -> int:
     """A cell that holds ``value``."""
     cell = w.scalars[FREE_CELL]
     if cell != NONE:
-        w.scalars[FREE_CELL] = w.cells[cell, 1]
+        w.scalars[FREE_CELL] = w.cells[cell, AFTER]
     else:
         cell = w.scalars[CELLS]
         w.scalars[CELLS] += 1
-    w.cells[cell, 0] = value
-    w.cells[cell, 1] = NONE
+    w.cells[cell, HOLDS] = value
+    w.cells[cell, AFTER] = NONE
     return int(cell)
 
 
 @njit
 def free_cell(w: World, cell: int) -> None:
     """Give a cell back."""
-    w.cells[cell, 1] = w.scalars[FREE_CELL]
+    w.cells[cell, AFTER] = w.scalars[FREE_CELL]
     w.scalars[FREE_CELL] = cell
 
 
@@ -184,7 +186,7 @@ def push(w: World, of: int, match: int) -> None:
         w.lists[of, LOW] = FAR
         w.lists[of, HIGH] = -FAR
     else:
-        w.cells[w.lists[of, END], 1] = cell
+        w.cells[w.lists[of, END], AFTER] = cell
     w.lists[of, END] = cell
     w.lists[of, SIZE] += 1
     if w.scalars[WITHIN_MS] != NEVER:
@@ -194,11 +196,11 @@ def push(w: World, of: int, match: int) -> None:
 @njit
 def remove(w: World, of: int, before: int, cell: int) -> None:
     """Take ``cell`` out of a list, where it comes behind the cell ``before``, or first."""
-    after = w.cells[cell, 1]
+    after = w.cells[cell, AFTER]
     if before == NONE:
         w.lists[of, HEAD] = after
     else:
-        w.cells[before, 1] = after
+        w.cells[before, AFTER] = after
     if w.lists[of, END] == cell:
         w.lists[of, END] = before
     w.lists[of, SIZE] -= 1
@@ -210,7 +212,7 @@ def clear(w: World, of: int) -> None:
     """Empty a list."""
     head = w.lists[of, HEAD]
     if head != NONE:
-        w.cells[w.lists[of, END], 1] = w.scalars[FREE_CELL]
+        w.cells[w.lists[of, END], AFTER] = w.scalars[FREE_CELL]
         w.scalars[FREE_CELL] = head
         w.lists[of, HEAD] = NONE
         w.lists[of, END] = NONE
@@ -227,32 +229,36 @@ def is_later(w: World, left: int, right: int) -> bool:
 
 
 @njit
-def sort(w: World, of: int) -> None:
-    """Put a list in the order of time, keeping the order of those of one time."""
+def sort(w: World, of: int) -> bool:
+    """Put a list in the order of time, keeping the order of those of one time.
+
+    Returns whether that moved matches to other cells.
+    """
     size = w.lists[of, SIZE]
     cell = w.lists[of, HEAD]
     is_sorted = True
     for _ in range(size - 1):
-        after = w.cells[cell, 1]
-        if is_later(w, w.cells[cell, 0], w.cells[after, 0]):
+        after = w.cells[cell, AFTER]
+        if is_later(w, w.cells[cell, HOLDS], w.cells[after, HOLDS]):
             is_sorted = False
             break
         cell = after
     if is_sorted:
-        return
+        return False
     values = np.empty(size, dtype=np.int64)
     keys = np.empty(size, dtype=np.int64)
     cell = w.lists[of, HEAD]
     for place in range(size):
-        values[place] = w.cells[cell, 0]
+        values[place] = w.cells[cell, HOLDS]
         time_ms = w.matches[values[place], w.scalars[STEPS]]
         keys[place] = FAR if time_ms == NEVER else time_ms
-        cell = w.cells[cell, 1]
+        cell = w.cells[cell, AFTER]
     order = np.argsort(keys, kind="mergesort")
     cell = w.lists[of, HEAD]
     for place in range(size):
-        w.cells[cell, 0] = values[order[place]]
-        cell = w.cells[cell, 1]
+        w.cells[cell, HOLDS] = values[order[place]]
+        cell = w.cells[cell, AFTER]
+    return True
 
 
 @njit
@@ -266,7 +272,7 @@ def append(w: World, of: int, more: int) -> None:
         w.lists[of, LOW] = w.lists[more, LOW]
         w.lists[of, HIGH] = w.lists[more, HIGH]
     else:
-        w.cells[w.lists[of, END], 1] = head
+        w.cells[w.lists[of, END], AFTER] = head
         w.lists[of, LOW] = min(w.lists[of, LOW], w.lists[more, LOW])
         w.lists[of, HIGH] = max(w.lists[of, HIGH], w.lists[more, HIGH])
     w.lists[of, END] = w.lists[more, END]
