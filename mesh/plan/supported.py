@@ -161,8 +161,6 @@ def _check_stream_annotation(annotation: Annotation) -> None:
             annotation.position,
             hint="Publish events to the stream's subject, and subscribe to it.",
         )
-    if name == "onerror" and (annotation.get("action") or "LOG").upper() == "STORE":
-        raise not_supported("@OnError(action='STORE')", annotation.position)
     if name == "dist":
         raise MeshError(
             "MESH-P201",

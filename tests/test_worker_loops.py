@@ -1,0 +1,49 @@
+"""A worker compiles the native loops before it takes an instance, where installing has not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+
+import pytest
+
+from mesh.clock import SystemClock
+from mesh.operators import ahead
+from mesh.worker import session
+
+
+@pytest.mark.parametrize(
+    ("program", "is_done", "said"),
+    [
+        ("/bin/false", True, []),
+        (
+            "/bin/true",
+            False,
+            [
+                "native loops are not compiled yet; that takes a minute or two, once",
+                "native loops compiled",
+            ],
+        ),
+        (
+            "/bin/false",
+            False,
+            [
+                "native loops are not compiled yet; that takes a minute or two, once",
+                "native loops were not compiled; the first batches will take long",
+            ],
+        ),
+    ],
+)
+def test_a_session_says_so_and_waits(
+    program: str,
+    is_done: bool,
+    said: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(ahead, "is_done", lambda: is_done)
+    monkeypatch.setattr(sys, "executable", program)
+    caplog.set_level(logging.INFO, "mesh.worker.session")
+    asyncio.run(session.compile_loops(SystemClock()))
+    assert [record.message for record in caplog.records] == said
