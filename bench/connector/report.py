@@ -31,9 +31,9 @@ RESULTS: Final = Path(__file__).parents[1] / "results"
 _ROOT: Final = Path(__file__).parents[2]
 
 
-def shown(figures: Sequence[Figure]) -> Table:
+def shown(figures: Sequence[Figure], title: str = "pyspark_nats") -> Table:
     """The figures as a table, one a line."""
-    table = Table(title="pyspark_nats", title_justify="left")
+    table = Table(title=title, title_justify="left")
     table.add_column("figure", overflow="fold")
     for name in ("measured", "ratio", "target", "ok"):
         table.add_column(name, justify="right", no_wrap=True)

@@ -10,6 +10,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from mesh.spark import class_archive
+from mesh.spark.daemon import FUNCTIONS_VARIABLE
 from pyspark_nats import tuning
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ OWN_CONF: Final[dict[str, str]] = {
     "spark.sql.shuffle.partitions": "2",
     "spark.scheduler.mode": "FAIR",
     "spark.locality.wait": "0",
+    # Tasks find imported what they need; only those that call functions of ours need the operators.
+    "spark.python.daemon.module": "mesh.spark.daemon",
+    f"spark.executorEnv.{FUNCTIONS_VARIABLE}": "1",
 }
 
 #: All settings of the session that are the same for every worker.
