@@ -164,8 +164,8 @@ def _rates(bench: Bench, spark: SparkSession) -> list[Figure]:
 
 
 def _ran(bench: Bench, spark: SparkSession, text: str, number: int) -> Ran:
-    before = bench.cpu()
     with running(bench, spark, text, number, rows=ROWS) as (spec, query):
+        before = bench.cpu()
         stream = spec.groups[0].outputs[0].js_stream()
         deadline_s = time.monotonic() + _TIMEOUT_S
         while bench.messages(stream) < ROWS:
