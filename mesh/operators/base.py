@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -114,10 +115,16 @@ class Events:
         return replace(self, rows=rows)
 
 
+@lru_cache(maxsize=1024)
+def no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """A record batch of length 0; made once, for that takes as long as some operators do."""
+    return pa.RecordBatch.from_pylist([], schema)
+
+
 def no_events(schema: pa.Schema) -> Events:
     """A run of length 0."""
     none = np.empty(0, dtype=np.int64)
-    rows = pa.RecordBatch.from_pylist([], schema)
+    rows = no_rows(schema)
     return Events(none, none, none, none, none, np.empty(0, dtype=np.int8), none, rows)
 
 
