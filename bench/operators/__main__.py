@@ -2,8 +2,8 @@
 
 PROGRAM is the one that drives the engine (``--bench NAME --app-file FILE``); the environment
 variable ``SIDDHI_ORACLE`` names it too.  Rates are events for each second of the processor's time
-that the thread which works took, so that what else the machine does counts for neither.  Before them
-the operators in Spark, from NATS to NATS (``bench.operators.spark``), by the clock on the wall.
+that the thread which works took, so that what else the machine does counts for neither.  What
+runs in Spark (``bench.operators.spark``) comes first, from NATS to NATS, by the clock on the wall.
 """
 
 from __future__ import annotations
