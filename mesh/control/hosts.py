@@ -25,7 +25,7 @@ def hosts(snapshot: ClusterSnapshot, settings: Settings) -> tuple[Host, ...]:
         if node.value.role is not Role.WORKER:
             continue
         ttl_s, margin_s = settings.worker.ttl_s, settings.worker.margin_s
-        grade = presence(node, snapshot.now_s, ttl_s, margin_s)
+        grade = presence(node, snapshot.ages_s, ttl_s, margin_s)
         if grade is not Presence.GONE:
             found.append(_host(node, grade, orders.get(node.value.id), settings.manager.hold_s))
     return tuple(sorted(found, key=lambda host: host.name))

@@ -53,7 +53,7 @@ def decide(snapshot: ClusterSnapshot, settings: Settings) -> list[Action]:
     actions += (
         ForgetNode(node.value.role, node.value.id, "gone for long")
         for node in snapshot.nodes
-        if presence(node, snapshot.now_s, settings.worker.ttl_s, kept_s) is Presence.GONE
+        if presence(node, snapshot.ages_s, settings.worker.ttl_s, kept_s) is Presence.GONE
     )
     return actions
 
@@ -148,7 +148,7 @@ def _withdraw(before: Assignment, target: str | None, lease_revision: int, cause
 def _place(
     found: Survey, wanted: Wanted, worker: str, before: Assignment | None, lease_revision: int
 ) -> Place:
-    instance = wanted.group.instances[wanted.index - 1]
+    instance = wanted.need.instance
     # An epoch is above every earlier one, also of a placement that was deleted since: revisions of
     # the lease only grow, and what ran has reported.
     epoch = max(lease_revision, before.epoch + 1 if before is not None else 0)

@@ -7,7 +7,9 @@ compared.  No clock and no socket here: who hears says when.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Final
 
 from mesh.control.snapshot import ClusterSnapshot, Seen
@@ -17,14 +19,9 @@ from mesh.model.cluster import (
     Assignment,
     InstanceStatus,
     LeaseRecord,
-    NodeMetrics,
     NodeOrder,
     NodeRecord,
 )
-
-#: A manager's own heartbeats come by several times in this; longer silence means that nobody
-#: could be heard.
-DEAF_S: Final = 1.5
 
 #: (bucket, start of the key) to the record that is there.
 _KINDS: Final[tuple[tuple[str, str, type[Any]], ...]] = (
@@ -37,6 +34,7 @@ _KINDS: Final[tuple[tuple[str, str, type[Any]], ...]] = (
 )
 
 
+@lru_cache(10_000)
 def kind_of(bucket: str, key: str) -> type[Any] | None:
     """The type of the record under a key; None for what is no record of ours."""
     return next((k for b, start, k in _KINDS if b == bucket and key.startswith(start)), None)
@@ -50,7 +48,9 @@ class Records:
 
         Args:
             now_s: the observer's clock.
-            quiet_s: a heartbeat after a longer silence is news; less than half of a node's term.
+            quiet_s: a heartbeat after a longer silence is news, and a longer silence of everybody
+                means that nobody can be heard; half of a node's term, in which a manager's own
+                heartbeats come by twice.
         """
         self._quiet_s = quiet_s
         self._heard_s = now_s
@@ -69,6 +69,7 @@ class Records:
         """Everything, as of ``now_s``."""
         return ClusterSnapshot(
             now_s=now_s,
+            listened_s=min(now_s, self._heard_s + self._quiet_s),
             lease=self._lease,
             nodes=self._all(NodeRecord),
             apps=self._all(AppRecord),
@@ -88,7 +89,7 @@ class Records:
         first worker to beat after an outage would be the only one there, and would be given
         everything that the others are about to go on with.
         """
-        if now_s - self._heard_s > DEAF_S:
+        if now_s - self._heard_s > self._quiet_s:
             nodes = self._seen[NodeRecord]
             for key, seen in nodes.items():
                 nodes[key] = Seen(seen.value, seen.revision, now_s)
@@ -132,16 +133,14 @@ class Records:
         if isinstance(value, NodeRecord):
             if now_s - earlier.seen_at_s > self._quiet_s:
                 return True
-            return bool(_bare_node(earlier.value) != _bare_node(value))
+            return bool(_substance_of_node(earlier.value) != _substance_of_node(value))
         if isinstance(value, InstanceStatus):
-            return bool(_bare_status(earlier.value) != _bare_status(value))
+            return bool(_substance_of_status(earlier.value) != _substance_of_status(value))
         return True
 
 
-def _bare_node(record: NodeRecord) -> NodeRecord:
-    """Without what changes from one heartbeat to the next."""
-    return replace(record, beat=0, metrics=NodeMetrics(), starting_s=0.0)
-
-
-def _bare_status(status: InstanceStatus) -> tuple[object, ...]:
-    return status.worker, status.epoch, status.state, status.error, status.restarts
+#: What of a heartbeat and of a report matters to a decision: not what changes from one to the next.
+_substance_of_node: Final = attrgetter(
+    *(f.name for f in fields(NodeRecord) if f.name not in ("beat", "metrics", "starting_s"))
+)
+_substance_of_status: Final = attrgetter("worker", "epoch", "state", "error", "restarts")

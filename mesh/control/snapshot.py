@@ -41,6 +41,14 @@ class ClusterSnapshot:
     assignments: tuple[Seen[Assignment], ...] = ()
     statuses: tuple[Seen[InstanceStatus], ...] = ()
     orders: tuple[Seen[NodeOrder], ...] = ()
+    #: The time to which ages of nodes are measured, where that is not ``now_s``: an observer that
+    #: hears nobody, not even itself, is deaf, and must not take that for the others' silence.
+    listened_s: float | None = None
+
+    @property
+    def ages_s(self) -> float:
+        """The time to which ages of nodes are measured."""
+        return self.now_s if self.listened_s is None else self.listened_s
 
     def app(self, name: str) -> Seen[AppRecord] | None:
         """The desired state of one app."""

@@ -28,18 +28,8 @@ class Wanted:
     group: GroupSpec
     #: 1 to ``parallel``.
     index: int
-
-    @property
-    def need(self) -> Need:
-        """It as placement sees it."""
-        group = self.group
-        return Need(
-            instance=group.instances[self.index - 1],
-            app=self.app.spec.name,
-            group=group.name,
-            labels=frozenset(group.node),
-            is_receiver=group.kind is GroupKind.RECEIVER or bool(group.sources),
-        )
+    #: It as placement sees it.
+    need: Need
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +109,17 @@ def survey(snapshot: ClusterSnapshot, settings: Settings) -> Survey:
 
 def _wanted(snapshot: ClusterSnapshot) -> dict[str, Wanted]:
     apps = sorted(snapshot.apps, key=lambda a: (a.value.deployed_at_ms, a.value.spec.name))
-    return {
-        instance: Wanted(app.value, group, index)
-        for app in apps
-        if not app.value.deleting
-        for group in app.value.spec.groups
-        for index, instance in enumerate(group.instances, 1)
-    }
+    found = {}
+    for app in apps:
+        if app.value.deleting:
+            continue
+        for group in app.value.spec.groups:
+            labels = frozenset(group.node)
+            is_receiver = group.kind is GroupKind.RECEIVER or bool(group.sources)
+            for index, name in enumerate(group.instances, 1):
+                need = Need(name, group.app, group.name, labels, is_receiver)
+                found[name] = Wanted(app.value, group, index, need)
+    return found
 
 
 def _too_few(

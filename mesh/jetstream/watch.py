@@ -38,7 +38,7 @@ class ClusterView:
         Args:
             client: the connection.
             clock: the observer's.
-            quiet_s: a heartbeat after a longer silence is news; less than half of a node's term.
+            quiet_s: half of a node's term; see ``Records``.
         """
         self._client = client
         self._js = client.jetstream()

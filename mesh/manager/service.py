@@ -237,7 +237,7 @@ class ManagerService:
             NodeView(
                 id=node.value.id,
                 role=node.value.role.value,
-                presence=presence(node, snapshot.now_s, worker.ttl_s, worker.margin_s).value,
+                presence=presence(node, snapshot.ages_s, worker.ttl_s, worker.margin_s).value,
                 leads=node.value.role == "manager" and node.value.id == holder,
                 ready=node.value.ready,
                 address=node.value.address,

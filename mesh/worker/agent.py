@@ -243,7 +243,9 @@ class Agent:
         if stored is None:
             return
         revision, record = stored
-        if record is not None and record.incarnation != self.incarnation:
+        # What an earlier process of ours wrote last may arrive after its end.
+        is_other = record is not None and record.incarnation != self.incarnation
+        if is_other and record is not None and not machine.has_ended(record):
             await self._stop_all()
             raise MeshError(
                 "MESH-C110",

@@ -1,0 +1,1 @@
+"""A seeded simulator of the control plane: its real decisions, in a world full of faults."""

@@ -1,0 +1,44 @@
+"""``python -m mesh.testing.simulator --seed N --hours H``: simulate the control plane under faults.
+
+Ends with 1 when an invariant does not hold, and prints the shortest scenario found that shows it;
+``--scenario FILE`` plays one again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from mesh.testing.simulator import run
+from mesh.testing.simulator.scenario import read
+
+
+def main() -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m mesh.testing.simulator", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1, help="the first cluster's seed")
+    parser.add_argument("--hours", type=float, default=1000, help="simulated hours in all")
+    parser.add_argument("--life", type=float, default=20, help="simulated hours of each cluster")
+    parser.add_argument("--bursts", type=float, default=2, help="bursts of faults an hour")
+    parser.add_argument("--scenario", type=Path, help="play this one, with --seed")
+    given = parser.parse_args()
+    started_s = time.process_time()
+    if given.scenario is not None:
+        outcome = run.play(read(given.scenario.read_text()), given.seed)
+        total, failure = outcome.tally, outcome if outcome.violation else None
+    else:
+        total, failure = run.play_many(given.seed, given.hours, given.life, given.bursts)
+    took_s = time.process_time() - started_s
+    sys.stdout.write(run.describe(total, took_s) + "\n")
+    if failure is None:
+        return 0
+    sys.stdout.write(f"seed {failure.seed}: {failure.violation}\n")
+    shortest = run.shrink(failure)
+    sys.stdout.write(f"# seed {shortest.seed}: {shortest.violation}\n{shortest.scenario}\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

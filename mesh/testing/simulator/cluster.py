@@ -1,0 +1,306 @@
+"""A simulated cluster: plays a scenario, and says whether it comes to rest as it should."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from mesh.control import reconcile
+from mesh.control.actions import ForgetNode
+from mesh.control.placement import Admits
+from mesh.control.survey import survey
+from mesh.model import names
+from mesh.model.cluster import Admission, AppRecord, NodeOrder
+from mesh.settings import Settings
+from mesh.testing.simulator import scenario as scenarios
+from mesh.testing.simulator.invariants import Invariants, Violation, most_placeable
+from mesh.testing.simulator.nodes import Manager, Node, Worker
+from mesh.testing.simulator.session import Session, Sinks
+from mesh.testing.simulator.store import Store
+from mesh.testing.simulator.world import Process, World, Write
+
+if TYPE_CHECKING:
+    from mesh.control.survey import Survey
+    from mesh.testing.simulator.scenario import Event, Scenario
+
+#: A cluster that nothing happens to must be at rest after this, simulated seconds.
+REST_S = 240.0
+#: What is left of a quiet time when the cluster is at rest; the rest of it is passed over, since
+#: nothing but heartbeats would happen in it.
+QUIET_S = 3.0
+
+
+@dataclass
+class Tally:
+    """What happened in a run."""
+
+    simulated_s: float = 0.0
+    #: Of these, played event by event.
+    played_s: float = 0.0
+    events: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: Tally) -> None:
+        """Add another run's."""
+        self.simulated_s += other.simulated_s
+        self.played_s += other.played_s
+        self.events += other.events
+        self.counts += other.counts
+
+
+class Cluster:
+    """Managers, workers and their store."""
+
+    def __init__(self, scenario: Scenario, seed: int, settings: Settings | None = None) -> None:
+        self.scenario = scenario
+        self.settings = settings or Settings()
+        self.world = World(Random(seed))
+        self.store = Store(self.world)
+        self.sinks = Sinks()
+        self.tally = Tally()
+        self._skipped_s = 0.0
+        self._trouble_s = 0.0
+        self._deployed = 0
+        self.managers = {
+            name: Manager(self._process(name), self.store, self.settings)
+            for name in scenario.managers
+        }
+        self.workers = {
+            name: Worker(
+                self._process(name),
+                self.store,
+                self.settings,
+                kind,
+                Session(self.world, self.sinks),
+            )
+            for name, kind in scenario.workers
+        }
+        for worker in self.workers.values():
+            worker.on_rejected = partial(self._start_later, worker)
+        self.nodes: dict[str, Node] = {**self.managers, **self.workers}
+        self.invariants = Invariants(
+            self.world, self.store, self.sinks, self.workers, self.settings
+        )
+
+    @property
+    def now_s(self) -> float:
+        """The simulated time, what was passed over with it."""
+        return self.world.now_s + self._skipped_s
+
+    def play(self) -> Tally:
+        """Play the scenario to its end.
+
+        Raises:
+            Violation: an invariant does not hold.
+        """
+        for node in self.nodes.values():
+            self.world.after(self.world.random.uniform(0.0, 3.0), node.start)
+        for name, groups in self.scenario.apps:
+            self._deploy(name, groups)
+        self._trouble_s = 5.0
+        try:
+            for event in self.scenario.events:
+                self._advance_to(event.at_s)
+                self.tally.events[event.kind] += 1
+                self._happen(event)
+            self._rest()
+        except Violation as violation:
+            raise Violation(f"at {self.now_s:.1f}: {violation}") from violation
+        finally:
+            self._count()
+        return self.tally
+
+    def _process(self, name: str) -> Process:
+        random = self.world.random
+        # Crystals drift by 50 ppm; this is 40 times that.
+        rate, offset_s = random.uniform(0.998, 1.002), random.uniform(0.0, 1e5)
+        return Process(self.world, name, rate, offset_s)
+
+    def _advance_to(self, at_s: float) -> None:
+        """Let time pass, and pass over it while the cluster is at rest."""
+        while (left_s := at_s - self.now_s) > QUIET_S:
+            if self.world.now_s >= self._trouble_s and self._unrest() is None:
+                self._skipped_s += left_s - QUIET_S
+                break
+            if self.world.now_s > self._trouble_s + REST_S:
+                raise Violation(f"no rest: {self._unrest()}")
+            self.world.run_until(self.world.now_s + min(1.0, left_s))
+        self.world.run_until(at_s - self._skipped_s)
+
+    def _rest(self) -> None:
+        self._advance_to(self.now_s + max(0.0, self._trouble_s - self.world.now_s) + REST_S + 60)
+
+    def _unrest(self) -> str | None:
+        """Why the cluster is not at rest; None when it is.
+
+        Raises:
+            Violation: it is, and something that could be placed is not.
+        """
+        leader = next((m for m in self.managers.values() if m.process.is_up and m.leads), None)
+        if leader is None:
+            return "nobody leads"
+        for node in self.nodes.values():
+            if not node.process.is_up:
+                return f"{node.name} is down"
+        for worker in self.workers.values():
+            if not worker.session.is_warm:
+                return f"{worker.name} starts its session"
+        snapshot = leader.watch.catch_up().snapshot(leader.now_s)
+        found = survey(snapshot, self.settings)
+        if len(found.hosts) != len(self.workers):
+            return "not every worker is seen"
+        actions = reconcile.decide(snapshot, self.settings)
+        if any(not isinstance(action, ForgetNode) for action in actions):
+            return f"{actions[0]} is to be done"
+        if any(app.value.deleting for app in snapshot.apps):
+            return "an app is being removed"
+        for name, where in found.placement.where.items():
+            assignment = found.assignments.get(name)
+            running = self.workers[where].session.running.get(name)
+            if assignment is None or running is None or running.assignment != assignment:
+                return f"{name} does not run on {where}"
+        for worker in self.workers.values():
+            for name in worker.session.running:
+                if found.placement.where.get(name) != worker.name:
+                    return f"{worker.name} runs {name} still"
+        self._check_most(found)
+        return None
+
+    def _check_most(self, found: Survey) -> None:
+        """As many as can be are placed."""
+        shut = {host.name for host in found.hosts if host.admits is not Admits.OPEN}
+        where = found.placement.where
+        needs = [w.need for name, w in found.wanted.items() if where.get(name) not in shut]
+        placed = sum(1 for worker in where.values() if worker not in shut)
+        most = most_placeable(needs, [h for h in found.hosts if h.admits is Admits.OPEN])
+        if placed != most:
+            raise Violation(f"{placed} instances are placed, and {most} could be")
+
+    def _happen(self, event: Event) -> None:
+        self._trouble_s = max(self._trouble_s, self.world.now_s)
+        match event.kind, event.arguments:
+            case "pause", (name, lasts):
+                self._pause(name, float(lasts), with_session=True)
+            case "pause-agent", (name, lasts):
+                self._pause(name, float(lasts), with_session=False)
+            case "stall", (name, lasts):
+                if self.managers[name].process.is_up:
+                    self.managers[name].stall_s = float(lasts)
+            case "cut", (name, way, lasts):
+                self._cut(name, way, float(lasts))
+            case "outage", (lasts,):
+                for name in self.nodes:
+                    self._cut(name, "both", float(lasts))
+            case "flaky", (name, lasts):
+                self.nodes[name].process.link.flaky_s = self._trouble(name, float(lasts))
+            case "kill", (name, lasts):
+                self._kill(name, float(lasts))
+            case "stop", (name, lasts):
+                self._stop(name, float(lasts))
+            case "crash-session", (name,):
+                self._trouble(name, 0.0)
+                if self.workers[name].session.is_warm:
+                    self.workers[name].session.crash()
+            case "deploy", (name, *groups):
+                self._deploy(name, tuple(groups))
+            case "undeploy", (name,):
+                self._undeploy(name)
+            case (("cordon" | "drain" | "uncordon"), (name,)):
+                told = {"cordon": Admission.CORDONED, "drain": Admission.DRAINING}
+                order = NodeOrder(name, told.get(event.kind, Admission.OPEN))
+                key = names.order_key(name)
+                self.store.write(Write(names.APPS_BUCKET, key, order, None, 0), "ada")
+            case _:
+                raise ValueError(f"not an event: {event}")
+
+    def _trouble(self, name: str, lasts_s: float) -> float:
+        """Note that ``name`` has trouble; until when."""
+        until_s = self.world.now_s + lasts_s
+        self._trouble_s = max(self._trouble_s, until_s)
+        known_s = self.invariants.troubled_s.get(name, 0.0)
+        self.invariants.troubled_s[name] = max(known_s, until_s)
+        return until_s
+
+    def _pause(self, name: str, lasts_s: float, *, with_session: bool) -> None:
+        until_s = self._trouble(name, lasts_s)
+        self.nodes[name].process.paused_s = until_s
+        if with_session and name in self.workers:
+            self.workers[name].session.paused_s = until_s
+
+    def _cut(self, name: str, way: str, lasts_s: float) -> None:
+        until_s = self._trouble(name, lasts_s)
+        node = self.nodes[name]
+        link = node.process.link
+        if way in ("up", "both"):
+            link.up_cut_s = until_s
+        if way in ("down", "both"):
+            link.down_cut_s = until_s
+            if node.process.is_up and node.process.life + 1 and hasattr(node, "watch"):
+                node.watch.cut(until_s)
+
+    def _kill(self, name: str, again_s: float) -> None:
+        node = self.nodes[name]
+        if node.process.is_up:
+            node.end()
+            self.world.at(self._trouble(name, again_s), lambda: self._start_again(node))
+
+    def _stop(self, name: str, again_s: float) -> None:
+        worker = self.workers[name]
+        self._trouble(name, again_s + self.settings.worker.leave_s)
+        if not worker.process.is_up or not hasattr(worker, "incarnation") or worker.leaving:
+            return
+        worker.leave()
+        life = worker.process.life
+
+        def start() -> None:
+            if worker.process.is_up and worker.process.life == life:
+                # Who starts it again does not wait for ever.
+                worker.end()
+            self._start_again(worker)
+
+        self.world.after(again_s + self.settings.worker.leave_s, start)
+
+    def _start_later(self, worker: Worker) -> None:
+        """As whatever looks after processes does when one has ended with an error."""
+        self.world.at(self._trouble(worker.name, 1.0), lambda: self._start_again(worker))
+
+    def _start_again(self, node: Node) -> None:
+        if not node.process.is_up:
+            node.process.is_up = True
+            node.process.paused_s = 0.0
+            node.start()
+
+    def _deploy(self, name: str, groups: tuple[str, ...]) -> None:
+        key = names.app_key(name)
+        known = self.store.get(names.APPS_BUCKET, key)
+        if known is not None and known.value is not None:
+            return
+        self._deployed += 1
+        spec = scenarios.app_spec(name, groups)
+        record = AppRecord(spec, f"{name}.{self._deployed}", self._deployed)
+        self.store.write(Write(names.APPS_BUCKET, key, record, None, 0), "ada")
+
+    def _undeploy(self, name: str) -> None:
+        key = names.app_key(name)
+        known = self.store.get(names.APPS_BUCKET, key)
+        if known is not None and known.value is not None:
+            gone = replace(known.value, deleting=True)
+            self.store.write(Write(names.APPS_BUCKET, key, gone, None, 0), "ada")
+
+    def _count(self) -> None:
+        found = self.invariants
+        self.tally.simulated_s = self.now_s
+        self.tally.played_s = self.world.now_s
+        self.tally.counts.update(
+            {
+                "elections": found.elected,
+                "placements": found.placed,
+                "withdrawals": found.withdrawn,
+                "starts": found.opened,
+                "writes": self.store.taken,
+                "refused writes": self.store.refused,
+            }
+        )

@@ -1,0 +1,151 @@
+"""What must never happen, whatever happens to the cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mesh.model import names
+from mesh.model.cluster import AppRecord, Assignment, LeaseRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mesh.control.placement import Host, Need
+    from mesh.settings import Settings
+    from mesh.testing.simulator.nodes import Worker
+    from mesh.testing.simulator.session import Running, Sinks
+    from mesh.testing.simulator.store import Store, Stored
+    from mesh.testing.simulator.world import World
+
+
+class Violation(Exception):
+    """An invariant does not hold."""
+
+
+class Invariants:
+    """Watches what the store takes and what sinks open, from outside of the cluster."""
+
+    def __init__(
+        self,
+        world: World,
+        store: Store,
+        sinks: Sinks,
+        workers: dict[str, Worker],
+        settings: Settings,
+    ) -> None:
+        self._world = world
+        self._store = store
+        self._sinks = sinks
+        self._workers = workers
+        self._settings = settings
+        #: (app's incarnation, instance) to its highest epoch.
+        self._epochs: dict[tuple[str, str], int] = {}
+        self._leased_s = 0.0
+        #: Worker to until when something kept it from hearing or being heard.
+        self.troubled_s: dict[str, float] = {}
+        self.placed = self.withdrawn = self.elected = self.opened = 0
+        store.on_stored = self._stored
+        sinks.on_open = self._opens
+
+    def _stored(self, stored: Stored) -> None:
+        if stored.key == names.LEASE_KEY:
+            self._lease(stored)
+        elif stored.key.startswith("assignment."):
+            self._assignment(stored)
+        elif stored.bucket == names.APPS_BUCKET and stored.value is None:
+            before = self._store.get(stored.bucket, stored.key)
+            self._removal(before.value if before is not None else None)
+
+    def _lease(self, stored: Stored) -> None:
+        """A seat is taken only when its holder's term is over, or it was given up."""
+        before = self._store.get(stored.bucket, stored.key)
+        now_s, ttl_s = self._world.now_s, self._settings.manager.lease_ttl_s
+        held = before.value if before is not None else None
+        if isinstance(held, LeaseRecord) and held.holder != stored.by:
+            self.elected += 1
+            # Clocks may differ by what they drift in a term.
+            self._must(now_s - self._leased_s >= ttl_s * 0.98, f"{stored.by} took a standing lease")
+        self._leased_s = now_s
+
+    def _assignment(self, stored: Stored) -> None:
+        """Only the holder of the lease writes assignments, in epochs that grow."""
+        lease = self._store.get(names.CONTROL_BUCKET, names.LEASE_KEY)
+        holder = lease.value.holder if lease is not None and lease.value is not None else None
+        self._must(holder == stored.by, f"{stored.by} wrote {stored.key}, and {holder} leads")
+        made = stored.value
+        if isinstance(made, Assignment):
+            at = made.app_incarnation, made.instance
+            known = self._epochs.get(at, 0)
+            self._must(made.epoch > known, f"{made.instance}: epoch {made.epoch} after {known}")
+            self._epochs[at] = made.epoch
+            self.withdrawn += made.stop
+            self.placed += not made.stop
+
+    def _removal(self, record: AppRecord | None) -> None:
+        """An app goes only when somebody asked for it, and nothing of it is assigned."""
+        if not isinstance(record, AppRecord):
+            return
+        name = record.spec.name
+        self._must(record.deleting, f"{name} was removed and nobody asked for it")
+        for group in record.spec.groups:
+            for instance in group.instances:
+                left = self._store.get(names.CONTROL_BUCKET, names.assignment_key(instance))
+                gone = left is None or left.value is None
+                self._must(gone, f"{name} was removed while {instance} is assigned")
+
+    def _opens(self, running: Running) -> None:
+        """One process writes in an epoch; while all can be heard, only one runs at all."""
+        self.opened += 1
+        assignment = running.assignment
+        at = assignment.app_incarnation, assignment.instance
+        epoch, by = self._sinks.opened.get(at, (0, ""))
+        self._must(
+            epoch < assignment.epoch or by == running.by,
+            f"{assignment.instance}: {by} and {running.by} write in epoch {epoch}",
+        )
+        own = self._workers[assignment.worker]
+        labels = set(running.group.node)
+        self._must(labels <= set(own.kind.labels), f"{assignment.instance} on {own.name}: labels")
+        if own.kind.capacity and not self.is_troubled(own.name):
+            room = len(own.session.running) <= own.kind.capacity
+            self._must(room, f"{own.name} runs more than its capacity")
+        for other in self._workers.values():
+            known = other.session.running.get(assignment.instance)
+            if other is own or known is None or self.is_troubled(other.name):
+                continue
+            same = known.assignment.app_incarnation == assignment.app_incarnation
+            self._must(
+                not same, f"{assignment.instance} begins on {own.name} while {other.name} runs it"
+            )
+
+    def is_troubled(self, worker: str) -> bool:
+        """Whether something was wrong with a worker or its link a short time ago."""
+        settings = self._settings.worker
+        after_s = 3 * (settings.ttl_s + settings.margin_s)
+        return self._world.now_s < self.troubled_s.get(worker, 0.0) + after_s
+
+    def _must(self, holds: bool, otherwise: str) -> None:
+        if not holds:
+            raise Violation(otherwise)
+
+
+def most_placeable(needs: Iterable[Need], hosts: Iterable[Host]) -> int:
+    """How many of ``needs`` fit on ``hosts`` at most, seat by seat (Kuhn's algorithm).
+
+    On purpose not how placement goes about it.
+    """
+    needs = list(needs)
+    seats = [host for host in hosts for _ in range(host.capacity or len(needs))]
+    taken: dict[int, Need] = {}
+
+    def sit(need: Need, tried: set[int]) -> bool:
+        for at, host in enumerate(seats):
+            if at in tried or not need.fits(host):
+                continue
+            tried.add(at)
+            if at not in taken or sit(taken[at], tried):
+                taken[at] = need
+                return True
+        return False
+
+    return sum(sit(need, set()) for need in needs)

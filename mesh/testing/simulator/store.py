@@ -1,0 +1,216 @@
+"""The NATS server as the control plane sees it: keys with revisions, checked writes, watches."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mesh.control.records import Records
+from mesh.model import names
+from mesh.model.cluster import NodeRecord
+from mesh.testing.simulator.world import Link, Process, Write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mesh.testing.simulator.world import World
+
+#: What a write can come back with beside its revision.
+CONFLICT = "conflict"
+TIMEOUT = "timeout"
+#: Typical delay of a message, seconds.
+HOP_S = 0.001
+#: How long a broken watch takes to be made anew, at most, seconds.
+WATCH_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A write that the store has taken."""
+
+    bucket: str
+    key: str
+    value: Any
+    revision: int
+    by: str
+
+
+class Store:
+    """The buckets; each is a stream with its own sequence."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._sequences: Counter[str] = Counter()
+        self._last: dict[tuple[str, str], Stored] = {}
+        self._watchers: dict[str, Watch] = {}
+        #: Called with each write that was taken, and what was there before.
+        self.on_stored: Callable[[Stored], None] = lambda _: None
+        self.refused = 0
+        self.taken = 0
+
+    def get(self, bucket: str, key: str) -> Stored | None:
+        """The last write of a key."""
+        return self._last.get((bucket, key))
+
+    def all(self) -> list[Stored]:
+        """The last write of each key, deletions too, in the order they were stored."""
+        return sorted(self._last.values(), key=lambda one: (one.bucket, one.revision))
+
+    def write(self, asked: Write, by: str) -> int | str:
+        """Take a write or refuse it."""
+        if asked.expected is not None:
+            key, revision = asked.expected
+            known = self._last.get((asked.bucket, key))
+            if (known.revision if known is not None else 0) != revision:
+                self.refused += 1
+                return CONFLICT
+        self._sequences[asked.bucket] += 1
+        number = self._sequences[asked.bucket]
+        stored = Stored(asked.bucket, asked.key, asked.value, number, by)
+        self.on_stored(stored)
+        self._last[asked.bucket, asked.key] = stored
+        self.taken += 1
+        for watch in self._watchers.values():
+            watch.send(stored)
+        return number
+
+    def watch(self, process: Process, quiet_s: float, on_news: Callable[[], None]) -> Watch:
+        """Watch all buckets from what is there now; replaces an earlier watch of the process."""
+        watch = Watch(self._world, process, quiet_s, on_news)
+        for stored in self.all():
+            watch.records.take(
+                stored.bucket, stored.key, stored.value, stored.revision, process.clock_s()
+            )
+        self._watchers[process.name] = watch
+        return watch
+
+    def forget(self, process: Process) -> None:
+        """End the watch of a process that has ended."""
+        self._watchers.pop(process.name, None)
+
+
+@dataclass
+class Watch:
+    """What a process hears of the store, with the delays and losses of its link.
+
+    Heartbeats are taken when somebody looks, with the time at which they came: between two looks
+    nobody could tell the difference, and most of what is sent are heartbeats.
+    """
+
+    world: World
+    process: Process
+    quiet_s: float
+    on_news: Callable[[], None]
+    records: Records = field(init=False)
+    _pending: dict[str, deque[tuple[float, Stored]]] = field(default_factory=dict)
+    _beats: dict[str, tuple[float, NodeRecord]] = field(default_factory=dict)
+    _came_s: dict[str, float] = field(default_factory=dict)
+    #: When the next of what is pending comes, simulated seconds.
+    _next_s: float = math.inf
+
+    def __post_init__(self) -> None:
+        self.records = Records(self.process.clock_s(), self.quiet_s)
+
+    def send(self, stored: Stored) -> None:
+        """A write is on its way to this watch."""
+        world, link = self.world, self.process.link
+        came_s = world.now_s + world.delay_s(HOP_S)
+        if link.down_cut_s > world.now_s:
+            came_s = max(came_s, link.down_cut_s + world.random.uniform(0.1, WATCH_S))
+        # A bucket's messages come in order.
+        came_s = max(came_s, self._came_s.get(stored.bucket, 0.0))
+        self._came_s[stored.bucket] = came_s
+        self._next_s = min(self._next_s, came_s)
+        self._pending.setdefault(stored.bucket, deque()).append((came_s, stored))
+        if not self._is_plain_beat(stored, came_s):
+            self.process.soon(came_s, self._look)
+
+    def cut(self, until_s: float) -> None:
+        """Nothing more comes before ``until_s``, also of what is on its way."""
+        came_s = until_s + self.world.random.uniform(0.1, WATCH_S)
+        for bucket, pending in self._pending.items():
+            held = deque((max(due_s, came_s), stored) for due_s, stored in pending)
+            self._pending[bucket] = held
+            if held:
+                self._came_s[bucket] = held[-1][0]
+                self.process.soon(held[-1][0], self._look)
+
+    def catch_up(self) -> Records:
+        """Take what has come by now."""
+        now_s = self.world.now_s
+        if now_s < self._next_s:
+            return self.records
+        self._next_s = math.inf
+        # A paused process reads what has come meanwhile only when it goes on.
+        read_s = self.process.paused_s
+        for bucket, pending in self._pending.items():
+            while pending and pending[0][0] <= now_s:
+                came_s, one = pending.popleft()
+                clock_s = self.process.clock_s(max(came_s, min(read_s, now_s)))
+                if bucket == names.CONTROL_BUCKET:
+                    self.records.hear(clock_s)
+                self.records.take(bucket, one.key, one.value, one.revision, clock_s)
+            if pending:
+                self._next_s = min(self._next_s, pending[0][0])
+        return self.records
+
+    def _look(self) -> None:
+        news = self.records.news
+        if self.catch_up().news != news:
+            self.on_news()
+
+    def _is_plain_beat(self, stored: Stored, came_s: float) -> bool:
+        """Whether this is a heartbeat that says nothing new and comes in time."""
+        if not isinstance(stored.value, NodeRecord):
+            return False
+        value = stored.value
+        before = self._beats.get(stored.key)
+        self._beats[stored.key] = came_s, value
+        if before is None or came_s - before[0] > self.quiet_s * 0.9:
+            return False
+        old = before[1]
+        return (value.incarnation, value.ready, value.leaving) == (
+            old.incarnation,
+            old.ready,
+            old.leaving,
+        )
+
+
+def send(
+    world: World, store: Store, process: Process, asked: Write, answer: Callable[[int | str], None]
+) -> None:
+    """Send a write through the process's link; ``answer`` is called once, in the process."""
+    life, is_answered = process.life, False
+
+    def give(result: int | str) -> None:
+        nonlocal is_answered
+        if not is_answered and process.life == life:
+            is_answered = True
+            answer(result)
+
+    process.soon(process.true_s(process.clock_s() + asked.limit_s), lambda: give(TIMEOUT))
+    link, random = process.link, world.random
+    is_lost, arrives_s = False, world.now_s + world.delay_s(HOP_S)
+    if link.up_cut_s > world.now_s:
+        # TCP sends again what a cut has kept, unless the connection is given up meanwhile.
+        is_lost = random.random() < 0.5
+        arrives_s = link.up_cut_s + random.uniform(0.0, 1.0)
+    elif link.flaky_s > world.now_s and random.random() < 0.25:
+        is_lost = True
+
+    def arrive() -> None:
+        result = store.write(asked, process.name)
+        lost = link.flaky_s > world.now_s and random.random() < 0.25
+        if not lost:
+            back_s = world.now_s + world.delay_s(HOP_S)
+            if link.down_cut_s > world.now_s:
+                back_s = link.down_cut_s + random.uniform(0.0, 1.0)
+            process.soon(back_s, lambda: give(result))
+
+    if not is_lost:
+        world.at(arrives_s, arrive)
+
+
+__all__ = ["CONFLICT", "TIMEOUT", "Link", "Store", "Stored", "Watch", "send"]

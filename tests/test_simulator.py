@@ -1,0 +1,136 @@
+"""The control plane under simulated faults, and that the simulator notices what is wrong."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mesh.control import membership
+from mesh.control.survey import Survey
+from mesh.testing.simulator import run
+from mesh.testing.simulator.scenario import draw, read
+from mesh.testing.simulator.store import Store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mesh.testing.simulator.world import Write
+
+#: Scenarios that once failed; each is as short as it was found.
+FOUND = {
+    # A leader whose watch was broken took its own deafness for the death of workers.
+    "deaf leader": """
+        manager m1
+        manager m2
+        worker w1
+        worker w2
+        worker w3
+        app A g*3 h*2
+        at 100.0 cut m1 down 1.0
+        at 160.0 cut m2 down 1.0
+        at 220.0 cut m1 down 2.0
+        at 280.0 cut m2 down 2.0
+    """,
+    # The last heartbeat of a killed worker came after its successor had claimed the name.
+    "late heartbeat": """
+        manager m1
+        worker w1 capacity=3
+        app A g*3 h*2
+        at 100.0 kill w1 2.7
+        at 164.8 outage 10.1
+        at 170.6 kill w1 1.4
+    """,
+}
+
+#: Stopped between a decision and its writes, a leader wakes up when another one leads.
+STALLED = """
+    manager m1
+    manager m2
+    worker w1
+    worker w2
+    app A g*4
+    at 100.0 stall m1 6.0
+    at 100.0 stall m2 9.0
+    at 101.0 kill w1 1.0
+"""
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_invariants_hold_under_faults(seed: int) -> None:
+    total, failure = run.play_many(seed * 1000, hours=4, life_hours=2, bursts_per_hour=8)
+    assert failure is None, f"{failure.violation}\n{run.shrink(failure).scenario}"
+    assert total.simulated_s == pytest.approx(4 * 3600, rel=0.1)
+    assert total.counts["withdrawals"]
+    assert total.counts["refused writes"]
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_once_failed_holds(name: str) -> None:
+    scenario = read(FOUND[name])
+    for seed in range(5):
+        assert run.play(scenario, seed).violation is None
+
+
+def test_a_scenario_is_read_back_as_it_is_printed() -> None:
+    text = str(draw(Random(7), hours=20, bursts_per_hour=5))
+    assert str(read(text)) == text
+
+
+def _first_failure(seeds: range) -> run.Outcome:
+    for seed in seeds:
+        outcome = run.play(draw(Random(seed), hours=2, bursts_per_hour=8), seed)
+        if outcome.violation is not None:
+            return outcome
+    raise AssertionError("nothing was noticed")
+
+
+def test_placing_before_the_old_copy_has_stopped_is_noticed_and_shrunk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Survey, "is_over", lambda self, assignment: assignment.stop)
+    failure = _first_failure(range(1, 20))
+    assert "while" in (failure.violation or "")
+    shortest = run.shrink(failure, tries=40)
+    assert shortest.violation is not None
+    assert len(shortest.scenario.events) <= len(failure.scenario.events)
+    assert run.play(read(str(shortest.scenario)), shortest.seed).scenario.workers
+
+
+def test_a_leader_that_is_not_fenced_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked = Store.write
+
+    def write(self: Store, asked: Write, by: str) -> int | str:
+        if asked.key.startswith("assignment."):
+            asked = type(asked)(asked.bucket, asked.key, asked.value, None, asked.limit_s)
+        return checked(self, asked, by)
+
+    scenario = read(STALLED)
+    assert run.play(scenario, 1).violation is None
+    monkeypatch.setattr(Store, "write", write)
+    assert re.search("m[12] wrote .* and m[12] leads", run.play(scenario, 1).violation or "")
+
+
+def test_workers_given_up_too_early_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    true = membership.presence
+
+    def hasty(node: object, now_s: float, ttl_s: float, margin_s: float) -> membership.Presence:
+        return true(node, now_s, ttl_s / 8, margin_s / 8)  # type: ignore[arg-type]  # a node
+
+    monkeypatch.setattr("mesh.control.hosts.presence", hasty)
+    assert _first_failure(range(1, 20)).violation
+
+
+def test_the_command_plays_and_tells(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mesh.testing.simulator", "--seed", "5"]
+    said = subprocess.run([*command, "--hours", "1"], capture_output=True, text=True)
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert "1 simulated hours" in said.stdout
+    scenario = tmp_path / "scenario"
+    scenario.write_text(FOUND["deaf leader"])
+    said = subprocess.run([*command, "--scenario", str(scenario)], capture_output=True, text=True)
+    assert said.returncode == 0, said.stdout + said.stderr
