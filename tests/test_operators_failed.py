@@ -34,6 +34,9 @@ APPS = {
     "select e1.k as k, part(e2.b - 3) as t insert into O;",
     "join": "@info(name='q') from S#window.length(2) as s join R#window.length(2) as r "
     "on s.k == r.k select s.k as k, part(s.a - r.b) as t insert into O;",
+    "refused": "@PrimaryKey('k') define table T (k string, t double); "
+    "@info(name='q') from S[a > 3] select k, 1.0 as t insert into T; "
+    "@info(name='p') from S join T on S.k == T.k select S.k as k, T.t as t insert into O;",
     "table": "define table T (k string, t double); "
     "@info(name='q') from S[part(a) > 0.0] select k, part(a - 1) as t insert into T; "
     "@info(name='p') from S join T on S.k == T.k select S.k as k, T.t as t insert into O;",

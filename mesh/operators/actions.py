@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.functions.objects import Opaque, to_binary
-from mesh.operators.base import CURRENT, WHOLE
+from mesh.operators.base import CURRENT, RESET, WHOLE
 from mesh.operators.failing import FAILED, told
 from mesh.operators.graph import Calls, Made, entering
 from mesh.operators.queries import start
@@ -71,9 +71,7 @@ class QueryWork:
         self.calls.record(made)
         result: Made = []
         if self._target.table is not None:
-            refused = self._target.table.perform(made)
-            if refused:
-                log.error("table refused rows", extra={"query": self._name, "rows": len(refused)})
+            result += self._kept(self._target.table, made)
         else:
             made = entering(made)
             if self._target.leaves:
@@ -82,6 +80,19 @@ class QueryWork:
         if self.query.failures.found:
             result += self._failed()
         return result
+
+    def _kept(self, table: TableAction, made: Events) -> Made:
+        """Have the table take the output; what it refuses is told, as it is lost."""
+        if made.kind.any():
+            made = made.where(made.kind != RESET)
+        refused = table.perform(made)
+        if not refused:
+            return []
+        rows = sorted(refused)
+        log.error("table refused rows", extra={"query": self._name, "rows": len(rows)})
+        lost = replace(made.take(np.array(rows)), instance=np.full(len(rows), WHOLE))
+        streams = ", ".join(dict.fromkeys(self._channels.values()))
+        return [(FAILED, told(self._name, streams, lost, [refused[row] for row in rows]))]
 
     def _failed(self) -> Made:
         """Events for the fault stream, where the stream has one; the others are told."""
