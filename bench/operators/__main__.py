@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.connector import report
+from bench.operators import memory
 from bench.operators.apps import MEASURED
 from bench.operators.ours import BATCH
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from bench.operators.apps import Measured
 
 RESULTS: Final = Path(__file__).parents[1] / "results"
+#: What ``--only`` calls the measurement of ``bench.operators.memory``.
+_MEMORY: Final = "memory"
 #: What ``--only`` calls the measurements of ``bench.operators.spark``.
 _THROUGH_SPARK: Final = "through spark"
 _ONE_CORE: Final = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
@@ -58,13 +61,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bench.operators import spark
 
         figures = spark.measure()
+    held = memory.measure() if given.only in _MEMORY else []
     rows = []
     for measured in chosen:
         for keys in map(int, given.keys.split(",")):
             row = _measure(measured, keys, given)
             rows.append(row)
             print(_line(row), file=sys.stderr)
-    _table(rows, figures)
+    _table(rows, figures, held)
+    figures += held
     if not given.only:
         print(f"kept in {_keep(rows, figures)}")
     is_missed = any(not row["is_met"] for row in rows) or any(
@@ -112,7 +117,9 @@ def _line(row: dict[str, Any]) -> str:
     return f"{row['name']}, {row['keys']} keys: {row['times']:.2f} of at least {row['target']:g}"
 
 
-def _table(rows: Sequence[dict[str, Any]], figures: Sequence[Figure]) -> None:
+def _table(
+    rows: Sequence[dict[str, Any]], figures: Sequence[Figure], held: Sequence[Figure]
+) -> None:
     console = Console(width=None if sys.stdout.isatty() else 120)
     table = Table("query", "keys", "events/s here", "engine", "times", "at least", "")
     for row in rows:
@@ -130,6 +137,8 @@ def _table(rows: Sequence[dict[str, Any]], figures: Sequence[Figure]) -> None:
         console.print(table)
     if figures:
         console.print(report.shown(figures, "through Spark"))
+    if held:
+        console.print(report.shown(held, "memory"))
 
 
 def _keep(rows: Sequence[dict[str, Any]], figures: Sequence[Figure]) -> Path:
