@@ -236,3 +236,21 @@ def test_every_refusal_has_a_case_and_a_line_in_the_docs() -> None:
     used = {code for code in used if len(code) == len("MESH-L104")}
     assert used <= shown | {"MESH-L105"}
     assert used <= codes_of([ROOT / "docs" / "errors.md"])
+
+
+def test_a_channel_that_holds_all_events_of_a_stream_is_known() -> None:
+    text = """@App:name('A') define stream S (k string, a int);
+    define stream M (k string, a int);
+    @dist(execGroup='f') from S[a > 0] select k, a insert into M;
+    @dist(execGroup='g', parallel='2') from M select k, sum(a) as t group by k insert into N;
+    @dist(execGroup='h', parallel='2') from S select k, sum(a) as t group by k insert into T;
+    @dist(execGroup='i') from N select t insert into U;
+    """
+    spec = plan(text).spec
+    whole = {s: spec.whole_channel(s) for s in ("S", "M", "N", "Nothing")}
+    assert {s: c.subject() if c else None for s, c in whole.items()} == {
+        "S": "mesh.A.S",
+        "M": "mesh.A.M.by.k.0",
+        "N": "mesh.A.N",
+        "Nothing": None,
+    }

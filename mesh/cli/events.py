@@ -208,26 +208,23 @@ async def _tap(
     from nats.js.errors import NotFoundError
 
     from mesh.cli import wire
-    from mesh.model import names
 
     subject = _subject(app, stream)
     left = count or sys.maxsize
     async with wire.connected(_nats(at)) as client:
         messages: asyncio.Queue[Msg] = asyncio.Queue()
-        if from_start:
+        js = client.jetstream()
+        for js_stream, own in await wire.holders(client, app, stream):
+            if not from_start:
+                await client.subscribe(own, cb=messages.put)
+                continue
             try:
-                await client.jetstream().subscribe(
-                    subject, stream=names.js_stream(app, stream), cb=messages.put,
-                    ordered_consumer=True,
-                )  # fmt: skip
+                await js.subscribe(own, stream=js_stream, cb=messages.put, ordered_consumer=True)
             except NotFoundError as error:
                 raise MeshError(
                     "MESH-N111", f'no channel holds "{subject}"', hint="mesh apps"
                 ) from error
-        else:
-            await client.subscribe(subject, cb=messages.put)
-            await client.subscribe(f"{subject}.by.>", cb=messages.put)
-            await client.flush()
+        await client.flush()
         while left > 0:
             message = await messages.get()
             for line in _shown(message, output)[:left]:

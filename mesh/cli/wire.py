@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,25 @@ async def connected(url: str, user: str = "", password: str = "") -> AsyncIterat
         yield client
     finally:
         await client.close()
+
+
+async def holders(client: Client, app: str, stream: str) -> list[tuple[str, str]]:
+    """(JetStream stream, subject) for what holds all events of a stream, each once.
+
+    That is the plain channel for an app that is not deployed, or has no such stream.
+    """
+    from mesh.model import codec, names
+    from mesh.model.cluster import AppRecord
+
+    channel = None
+    with contextlib.suppress(nats.errors.Error):
+        bucket = await client.jetstream().key_value(names.APPS_BUCKET)
+        value = (await bucket.get(names.app_key(app))).value
+        if value is not None:
+            channel = codec.decode(AppRecord, value).spec.whole_channel(stream)
+    if channel is None:
+        return [(names.js_stream(app, stream), names.subject(app, stream))]
+    return [(channel.js_stream(p), channel.subject(p)) for p in range(channel.partitions)]
 
 
 def decode(data: bytes, content_type: str) -> list[Any]:

@@ -150,6 +150,22 @@ class AppSpec:
         """The group with execGroup name ``name``."""
         return next((g for g in self.groups if g.name == name), None)
 
+    def whole_channel(self, stream: str) -> Channel | None:
+        """The channel that holds every event of ``stream``; None for one that is not on the wire.
+
+        That is the plain one, unless groups place what they make by key themselves: then it is any
+        keyed one, since what clients publish goes there as well.
+        """
+        made = [
+            channel
+            for group in self.groups
+            if group.kind is not GroupKind.PARTITIONER
+            for channel in group.outputs
+            if channel.stream.name == stream
+        ]
+        found = made or [c for c in self.channels if c.stream.name == stream]
+        return next((c for c in found if not c.is_keyed), found[0] if found else None)
+
     @property
     def fingerprint(self) -> str:
         """Tells texts apart: equal texts are equal apps, so deploying one again is nothing new."""

@@ -87,7 +87,7 @@ def _draft(app: str | App, partitions: int) -> tuple[AppPlan, tuple[Group, ...]]
             position=Position(1, 1),
         )
     groups = cut(tree, bound)
-    wiring = wire(bound, groups, partitions)
+    wiring = wire(bound, groups, partitions, {d.name for d in tree.streams})
     receivers = wiring.connections.receivers
     specs = [_receiver_spec(r, bound, tree, wiring) for r in receivers]
     specs += [_partitioner_spec(p, bound, tree, wiring) for p in wiring.partitioners]

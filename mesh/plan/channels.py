@@ -3,8 +3,10 @@
 A stream is internal when one group writes it and no other group reads it but that one; it never
 touches the wire.  Every other stream that is read or written is a channel.  One that a group reads
 by key has two: the plain one, where anybody may publish, and the keyed one, which a partitioner
-group fills from it.  Where a receiver alone brings the events, it fills the keyed one itself.  A
-trigger that is read is a stream that a group of its own writes.
+group fills from it.  Groups and receivers that make events which are read by key alone fill the
+keyed one themselves; a stream that only they know has no plain one then.
+
+A trigger that is read is a stream that a group of its own writes.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from mesh.plan.receivers import connect
 from mesh.plan.strategies import shares
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from mesh.model.types import StreamSchema
     from mesh.plan.bound import BoundApp, BoundTrigger
@@ -70,18 +72,46 @@ class _Ends:
     #: How groups that don't write it read it, with their names.
     outside: tuple[tuple[str, Share], ...]
 
+    #: Whether clients may publish to it: it is no inner matter of the app.
+    is_open: bool
+
+    @property
+    def is_filled_by_key(self) -> bool:
+        """Whether groups and receivers that make its events place them by key themselves.
+
+        They do where nobody reads it otherwise.  A key that is computed takes the partitioner's
+        text, and what failed comes from within a group.
+        """
+        return (
+            bool(self.writers or self.receiver)
+            and bool(self.outside)
+            and not self.schema.name.startswith("!")
+            and all(share.key is not None for _, share in self.outside)
+            and not (
+                self.writers and any(s.key is not None and s.key.computed for _, s in self.outside)
+            )
+        )
+
     @property
     def has_plain(self) -> bool:
-        """Whether it has a channel without a key.
-
-        A receiver knows the key itself; all others publish without one, and so do foreign clients.
-        """
-        by_key = [share.strategy is Strategy.BY_KEY for _, share in self.outside]
-        return bool(self.writers) or self.receiver is None or not all(by_key)
+        """Whether it has a channel without a key."""
+        return not self.is_filled_by_key or self.is_open
 
 
-def wire(bound: BoundApp, groups: Sequence[Group], partitions: int = PARTITIONS) -> Wiring:
+def wire(
+    bound: BoundApp,
+    groups: Sequence[Group],
+    partitions: int = PARTITIONS,
+    defined: Collection[str] = (),
+) -> Wiring:
     """The channels between ``groups`` and to the world, in the order of the app's streams.
+
+    Args:
+        bound: the app.
+        groups: what it was cut into.
+        partitions: virtual partitions of a keyed channel of which nothing else is said.
+        defined: the streams that the app defines, and does not only insert into: clients may
+            publish to them.
 
     Raises:
         MeshError: MESH-P900 where a group writes a stream and would have to read it off the wire;
@@ -91,30 +121,33 @@ def wire(bound: BoundApp, groups: Sequence[Group], partitions: int = PARTITIONS)
     shared = {group.name: shares(group) for group in groups}
     counts = partition_counts(groups, shared, partitions)
     connections = connect(bound, groups, shared)
-    streams = _ends(bound, groups, shared, connections)
+    streams = _ends(bound, groups, shared, connections, defined)
     plain: dict[str, Channel] = {}
     keyed: dict[tuple[str, object], Channel] = {}
     partitioners: list[Partitioner] = []
-    outputs: dict[str, list[Channel]] = {r.name: [] for r in connections.receivers}
+    #: By stream: what those who make its events write to.
+    filled: dict[str, list[Channel]] = {}
     for ends in streams:
         name = ends.schema.name
-        has_edge = bool(ends.outside) and bool(ends.writers or ends.receiver)
-        if ends.has_plain:
-            form = Format.ARROW if has_edge else Format.JSON
-            plain[name] = Channel(bound.name, ends.schema, format=form)
         own: dict[tuple[str, object], Channel] = {}
         for group, share in ends.outside:
             if share.key is not None:
                 channel = _keyed_channel(bound.name, ends.schema, share.key, counts[group])
                 own.setdefault((name, share.key.identity), channel)
         keyed |= own
-        from_receiver = [plain[name]] if name in plain else []
-        if ends.receiver is not None and not ends.writers:
-            from_receiver += own.values()
+        if ends.has_plain:
+            is_made = bool(ends.writers or ends.receiver) and not ends.is_filled_by_key
+            form = Format.ARROW if ends.outside and is_made else Format.JSON
+            plain[name] = Channel(bound.name, ends.schema, format=form)
+        by_key = list(own.values())
+        if ends.is_filled_by_key:
+            filled[name] = by_key
+        elif ends.receiver is not None and not ends.writers:
+            filled[name] = [plain[name], *by_key]
         else:
-            partitioners += (Partitioner(plain[name], channel) for channel in own.values())
-        if ends.receiver is not None:
-            outputs[ends.receiver.name] = from_receiver
+            filled[name] = [plain[name]]
+        if name in plain and filled[name] != [plain[name], *by_key]:
+            partitioners += (Partitioner(plain[name], channel) for channel in by_key)
     reads: dict[str, list[tuple[Channel, Strategy]]] = {group.name: [] for group in groups}
     for ends in streams:
         for group, share in ends.outside:
@@ -124,8 +157,10 @@ def wire(bound: BoundApp, groups: Sequence[Group], partitions: int = PARTITIONS)
             reads[group].append((channel, share.strategy))
     # One instance keeps the order of events with one key.
     reads |= {p.name: [(p.source, Strategy.ALL)] for p in partitioners}
-    uses = {g.name: g.uses.writes for g in groups}
-    outputs |= {g.name: [plain[s] for s in uses[g.name] if s in plain] for g in groups}
+    outputs = {r.name: filled[r.stream] for r in connections.receivers}
+    for writer in groups:
+        written = (filled[s] for s in writer.uses.writes if s in filled)
+        outputs[writer.name] = [channel for channels in written for channel in channels]
     outputs |= {p.name: [p.target] for p in partitioners}
     triggers = tuple(t for t in bound.triggers if t.schema.name in plain)
     outputs |= {trigger_group(t): [plain[t.schema.name]] for t in triggers}
@@ -150,6 +185,7 @@ def _ends(
     groups: Sequence[Group],
     shared: Mapping[str, Sequence[Share]],
     connections: Connections,
+    defined: Collection[str],
 ) -> list[_Ends]:
     """The streams that cross the wire, in the order of the app's streams."""
     uses = {group.name: group.uses for group in groups}
@@ -169,7 +205,9 @@ def _ends(
             for share in shared[g.name]
             if share.stream == schema.name
         )
-        found.append(_Ends(schema, tuple(writers), receiver, outside))
+        # Where the app has sources of its own, clients publish to those.
+        is_open = receiver is None and (schema.name in defined or not writers)
+        found.append(_Ends(schema, tuple(writers), receiver, outside, is_open))
     return found
 
 

@@ -28,7 +28,7 @@ from mesh.operators.executor import Executor, InputRun, OutputRun
 from mesh.operators.failing import FAILED
 from mesh.plan.build import bind_group
 from mesh.spark import emit
-from mesh.spark.placing import owned
+from mesh.spark.placing import channel_rows, owned
 from mesh.spark.state import LocalState, Position
 from mesh.spark.wiring import Wiring
 from pyspark_nats import decode
@@ -191,7 +191,7 @@ class HostRun:
         return partition
 
     def _executor(self) -> Executor:
-        outputs = [channel.stream.name for channel in self._wiring.group.outputs]
+        outputs = dict.fromkeys(c.stream.name for c in self._wiring.group.outputs)
         salt = self._wiring.producer(str(self._number))
         app = owned(bind_group(self._wiring.group), self._number, self._wiring.partition_count)
         return Executor(app, [*outputs, FAILED], salt=salt)
@@ -246,15 +246,17 @@ class HostRun:
             if run.stream == FAILED:
                 yield emit.failed_rows(self._wiring, self._number, run)
                 continue
-            channel = self._wiring.output(run.stream)
-            assert channel is not None, "the executor puts out only streams that leave the group"
-            yield from emit.event_rows(
-                channel,
-                self._wiring.producer(str(self._number)),
-                run.rows,
-                pa.array(run.position),
-                pa.array(run.time_ms) if by_events else None,
-            )
+            channels = self._wiring.outputs(run.stream)
+            assert channels, "the executor puts out only streams that leave the group"
+            for channel in channels:
+                yield from channel_rows(
+                    channel,
+                    self._wiring.group.text,
+                    self._wiring.producer(str(self._number)),
+                    run.rows,
+                    pa.array(run.position),
+                    pa.array(run.time_ms) if by_events else None,
+                )
 
     def _advance(
         self, partition: Partition, inputs: list[InputRun]

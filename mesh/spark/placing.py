@@ -22,6 +22,7 @@ from mesh.operators.environment import Environment, using
 from mesh.operators.expressions import Frame, compile_expression, compile_filter
 from mesh.plan.bind import bind
 from mesh.plan.keys import partition_key
+from mesh.spark import emit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,8 +33,43 @@ if TYPE_CHECKING:
     from mesh.plan.bound import BoundApp, BoundKey
 
 
+def channel_rows(
+    channel: Channel,
+    text: str,
+    producer: str,
+    rows: pa.RecordBatch,
+    position: Any,
+    event_time_ms: Any | None,
+    events: Callable[[], Events] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Rows for the sink that carry ``rows`` to a channel, each to its partition if it has a key.
+
+    Args:
+        channel: where to.
+        text: of the group that fills it.
+        producer: the name that markers go by; each partition has its own markers.
+        rows: n events.
+        position: int64[n], growing.
+        event_time_ms: int64[n], null where events go by the broker's time; None when all do.
+        events: gives ``rows`` as events, for a key that is computed.
+    """
+    if not channel.is_keyed:
+        yield from emit.event_rows(channel, producer, rows, position, _if_any(event_time_ms))
+        return
+    for number, chosen in placed(channel, text, rows, events):
+        at: Any = pa.array(chosen)
+        times = event_time_ms.take(at) if event_time_ms is not None else None
+        yield from emit.event_rows(
+            channel, producer, rows.take(at), position.take(at), _if_any(times), number
+        )
+
+
+def _if_any(times: Any | None) -> Any | None:
+    return None if times is None or times.null_count == len(times) else times
+
+
 def placed(
-    channel: Channel, text: str, rows: pa.RecordBatch, events: Callable[[], Events]
+    channel: Channel, text: str, rows: pa.RecordBatch, events: Callable[[], Events] | None = None
 ) -> Iterator[tuple[int, Longs]]:
     """The partitions that ``rows`` go to, each with the rows that do, in their order.
 
@@ -47,6 +83,7 @@ def placed(
         place = partitions([rows.column(name) for name in channel.key], channel.partitions)
         yield from _by_number(np.arange(rows.num_rows), place)
         return
+    assert events is not None, "a channel with a computed key is filled from a stream's events"
     computing = _computing(text, channel.stream.name, channel.computed)
     frame = Frame.of_events(events())
     if computing.value is not None:

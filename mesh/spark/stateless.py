@@ -27,7 +27,7 @@ from mesh.plan.build import bind_group
 from mesh.spark import emit
 from mesh.spark.expressions import SPARK_TYPES, is_native, to_column
 from mesh.spark.kernel_query import KernelTask, as_events
-from mesh.spark.placing import placed
+from mesh.spark.placing import channel_rows
 from mesh.spark.wiring import POSITIONS_PER_MESSAGE, SINK_SCHEMA
 
 if TYPE_CHECKING:
@@ -69,9 +69,8 @@ def legs(wiring: Wiring) -> tuple[Leg, ...]:
         for query in app.queries:
             if query.input_streams != (stream,) or query in path:
                 continue
-            output = wiring.output(query.target.name)
-            if output is not None:
-                found.append(Leg(group_input, (*path, query), output))
+            outputs = wiring.outputs(query.target.name)
+            found.extend(Leg(group_input, (*path, query), output) for output in outputs)
             follow(group_input, query.target.name, (*path, query))
 
     for group_input in group.inputs:
@@ -225,24 +224,10 @@ class EncodeTask:
             batch.column("_index").cast(pa.int64()),
         )
         times = batch.column("_event_time_ms")
-        if not output.is_keyed:
-            yield from emit.event_rows(output, self.producer, rows, position, _if_any(times))
-            return
 
         def events() -> Events:
             return as_events(batch, output.stream.arrow)
 
-        for number, chosen in placed(output, self.wiring.group.text, rows, events):
-            at: Any = pa.array(chosen)
-            yield from emit.event_rows(
-                output,
-                self.producer,
-                rows.take(at),
-                position.take(at),
-                _if_any(times.take(at)),
-                number,
-            )
-
-
-def _if_any(times: Any) -> Any:
-    return None if times.null_count == len(times) else times
+        yield from channel_rows(
+            output, self.wiring.group.text, self.producer, rows, position, times, events
+        )

@@ -55,9 +55,9 @@ class Wiring:
         """
         return f"{self.assignment.app_incarnation}-{self.group.name}-{part}"
 
-    def output(self, stream: str) -> Channel | None:
-        """The channel that events inserted into ``stream`` go to, None for an internal stream."""
-        return next((c for c in self.group.outputs if c.stream.name == stream), None)
+    def outputs(self, stream: str) -> tuple[Channel, ...]:
+        """The channels that events inserted into ``stream`` go to, none for an internal stream."""
+        return tuple(c for c in self.group.outputs if c.stream.name == stream)
 
     @property
     def errors(self) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """Layers for a graph that is drawn from left to right, and the order of nodes in each.
 
-Loops are cut where a walk from the first nodes on finds them; an edge that leads back counts the
+Loops are cut where a walk from the first node on finds them; an edge that leads back counts the
 other way round.  Each node stands one layer behind the last of those that lead to it, or, when
 nothing does, right before the first that it leads to.  Edges over several layers get waypoints.
 Nodes of a layer are put into the order of their neighbours' middles, to and fro, and the order with
@@ -59,10 +59,9 @@ def _backward(nodes: Sequence[str], edges: Sequence[tuple[str, str]]) -> set[tup
     after: dict[str, list[str]] = {node: [] for node in nodes}
     for a, b in edges:
         after[a].append(b)
-    reached = {b for _, b in edges}
     found: set[tuple[str, str]] = set()
     done: set[str] = set()
-    for start in sorted(nodes, key=lambda node: node in reached):
+    for start in nodes:
         path: list[str] = []
         on_path: set[str] = set()
         pending: list[tuple[str, bool]] = [(start, True)]
