@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.language.syntax import JoinSide
+from mesh.language.syntax import EventKind, JoinSide
 from mesh.operators.base import (
     EXPIRED,
     OWN_TIMER,
     RESET,
     WHOLE,
+    Bools,
     Events,
     Longs,
     State,
@@ -30,6 +31,7 @@ from mesh.operators.base import (
 )
 from mesh.operators.environment import current
 from mesh.operators.expressions import Frame, compile_filter
+from mesh.operators.joins.found import Found, begins, nothing
 from mesh.operators.joins.sides import ROW, TIME, Entrance, joined_events, pass_nothing
 from mesh.operators.tables import Condition, Table
 from mesh.plan.bound import (
@@ -54,6 +56,18 @@ if TYPE_CHECKING:
 KEEPING = frozenset({"batch", "lengthBatch", "timeBatch"})
 
 
+_NO_MASK = np.empty(0, dtype=np.bool_)
+_WHOSE = pa.schema([pa.field(ROW, pa.int64())])
+_COLUMNS = {
+    "time_ms": np.int64,
+    "clock_ms": np.int64,
+    "order": np.int64,
+    "path": np.int64,
+    "kind": np.int8,
+    "instance": np.int64,
+}
+
+
 class _Side(Entrance):
     """One side: what comes from it, and what is found in it; ``step`` is its number."""
 
@@ -73,8 +87,16 @@ class _Side(Entrance):
         elif source.kind is SourceKind.WINDOW:
             self._named = source.schema.name
 
+    @property
+    def is_passing(self) -> bool:
+        """Whether its events leave as soon as they have come."""
+        return self.window is None and self._named is None
+
     def enter(self, events: Events, timeline: Timeline, failures: Failures) -> Events:
-        """What the events of the side, and its timers, put out, with all that is needed."""
+        """What the events of the side, and its timers, put out, with all that is needed.
+
+        Where they leave as soon as they have come, that is for who calls to add.
+        """
         events = self.handle(events, timeline, failures)
         count = len(events)
         numbers = np.arange(self._came, self._came + count)
@@ -85,10 +107,8 @@ class _Side(Entrance):
         ]
         columns += [events.rows.column(name) for name in self.schema.names]
         rows = pa.RecordBatch.from_arrays(columns, schema=self._through)
-        if self._named is not None:
-            return events.with_rows(rows)
         if self.window is None:
-            return pass_nothing(events.with_rows(rows))
+            return events.with_rows(rows)
         given = events.rows
         for name, column in zip((ROW, TIME), columns, strict=False):
             given = given.append_column(name, column)
@@ -137,6 +157,10 @@ class StepJoin:
             for side in self._sides
         ]
         windows = (source.left.window, source.right.window)
+        # What has no window comes and leaves at once; where nothing behind asks, it only comes.
+        self._comes_only = (
+            query.events is EventKind.CURRENT and not query.has_aggregates and query.rate is None
+        )
         self._keeps = [w is not None and w.name in KEEPING for w in windows]
         #: By side and partition instance, the last row that the other side has looked at.
         self._found: dict[tuple[int, int], int] = {}
@@ -147,7 +171,7 @@ class StepJoin:
         self, inputs: Sequence[Events], timeline: Timeline, failures: Failures
     ) -> tuple[Events, Frame]:
         """As ``WindowJoin.process``, for one chunk or one timer."""
-        found: list[_Found] = []
+        found: list[Found] = []
         if self._is_self and len(inputs[0]) > 1:
             for at in range(len(inputs[0])):
                 one = inputs[0].slice(at, at + 1)
@@ -158,54 +182,99 @@ class StepJoin:
 
     def _both(
         self, inputs: Sequence[Events], timeline: Timeline, failures: Failures
-    ) -> list[_Found]:
-        found: list[_Found] = []
+    ) -> list[Found]:
+        found: list[Found] = []
         for side, events in zip(self._sides, inputs, strict=True):
             if side.table is not None:
                 continue
             made = side.enter(events, timeline, failures)
-            if len(made):
-                found += self._find(side.step, made)
+            if self._keeps[side.step]:
+                made = self._own_times(side.step, made)
+            if not len(made) or not self._sets_off[side.step]:
+                continue
+            part_ = self._find(side.step, made)
+            found.append(self._passing(part_) if side.is_passing else part_)
         return found
 
-    def _find(self, step: int, made: Events) -> list[_Found]:
+    def _find(self, step: int, made: Events) -> Found:
         """What each event of side ``step`` finds on the other."""
         other = self._sides[1 - step]
-        if self._keeps[step]:
-            made = self._own_times(step, made)
-        if not self._sets_off[step]:
-            return []
+        asks = np.flatnonzero(made.kind != RESET)
         frame = Frame.of_events(made, step)
-        found: list[_Found] = []
-        for row in range(len(made)):
-            if made.kind[row] == RESET:
-                found.append(_Found(step, made, row, None, None))
-                continue
-            rows = self._look(other, frame, row, int(made.instance[row]))
-            mine = made.rows.slice(row, 1)
-            if rows is not None and rows.num_rows:
-                found.append(_Found(step, made, row, mine, rows))
-            elif self._outer[step]:
-                found.append(_Found(step, made, row, mine, None))
-        return found
-
-    def _look(self, other: _Side, frame: Frame, row: int, instance: int) -> pa.RecordBatch | None:
         condition = self._tables[other.step]
+        if condition is None:
+            row, place, theirs = self._look(other, frame, asks, made.instance)
+        elif len(asks) < len(made):
+            asked = Frame.of_events(made.take(asks), step)
+            row, slots = condition.pairs(asked)
+            row = asks[row]
+        else:
+            row, slots = condition.pairs(frame)
         if condition is not None:
             assert other.table is not None
-            slots = condition.find(frame, row)
-            return other.table.take(slots).select(other.schema.names) if len(slots) else None
+            place, theirs = np.arange(len(slots)), other.table.take(slots, other.schema.names)
+        # Others go on alone: resets, and what finds nothing in an outer join.
+        alone = np.ones(len(made), dtype=np.bool_)
+        if not self._outer[step]:
+            alone = made.kind == RESET
+        alone[row] = False
+        if alone.any():
+            further = np.flatnonzero(alone)
+            row = np.concatenate([row, further])
+            place = np.concatenate([place, np.full(len(further), -1)])
+            order = np.argsort(row, kind="stable")
+            row, place = row[order], place[order]
+        return Found(step, made, row, place, theirs)
+
+    def _look(
+        self, other: _Side, frame: Frame, asks: Longs, instance: Longs
+    ) -> tuple[Longs, Longs, pa.RecordBatch]:
+        """What rows ``asks`` of ``frame`` find in a window: which of them, what of the rows."""
+        row: list[Longs] = []
+        place: list[Longs] = []
+        parts: list[pa.RecordBatch] = []
+        known: dict[int, tuple[int, pa.RecordBatch | None]] = {}
+        count = 0
+        for at, whose in zip(asks.tolist(), instance[asks].tolist(), strict=True):
+            if whose not in known:
+                rows = self._content(other, whose)
+                known[whose] = count, rows
+                if rows is not None:
+                    parts.append(rows.select(other.schema.names))
+                    count += rows.num_rows
+            first, rows = known[whose]
+            if rows is None:
+                continue
+            met = np.arange(rows.num_rows)
+            if self._met is not None:
+                met = np.flatnonzero(self._met(_Beside(frame, at, rows, other.step)))
+            row.append(np.full(len(met), at))
+            place.append(first + met)
+        none = np.empty(0, dtype=np.int64)
+        theirs = concat(parts) if parts else pa.RecordBatch.from_pylist([], other.schema)
+        return np.concatenate([none, *row]), np.concatenate([none, *place]), theirs
+
+    def _content(self, other: _Side, instance: int) -> pa.RecordBatch | None:
+        """The rows that are in a window now; None where there are none."""
         rows = other.content(instance)
         if rows is None or not rows.num_rows:
             return None
         if ROW in rows.schema.names and self._keeps[other.step]:
             last = rows.column(ROW)[rows.num_rows - 1].as_py()
             self._found[other.step, instance] = last
-        rows = _select(rows, other.schema.names)
-        if self._met is None:
-            return rows
-        met = self._met(_Beside(frame, row, rows, other.step))
-        return rows.filter(pa.array(met))
+        return _select(rows, other.schema.names)
+
+    def _passing(self, found: Found) -> Found:
+        """What has no window leaves as soon as it has come, and finds the same again."""
+        if self._comes_only:
+            return found
+        count = len(found.events)
+        resets = 3 * np.arange(count) + 2
+        row = np.concatenate([3 * found.row, 3 * found.row + 1, resets])
+        place = np.concatenate([found.place, found.place, np.full(count, -1)])
+        order = np.argsort(row, kind="stable")
+        events = pass_nothing(found.events)
+        return Found(found.step, events, row[order], place[order], found.theirs)
 
     def _own_times(self, step: int, made: Events) -> Events:
         """Rows of a batch window that have been looked at keep their time when they leave."""
@@ -217,54 +286,55 @@ class StepJoin:
         times = made.rows.column(TIME).to_numpy(zero_copy_only=False)
         return replace(made, time_ms=np.where(keeps, times, made.time_ms))
 
-    def _result(self, found: Sequence[_Found]) -> tuple[Events, Frame]:
-        counts = [1 if one.theirs is None else one.theirs.num_rows for one in found]
-        whose = np.repeat(np.arange(len(found)), counts)
+    def _result(self, found: Sequence[Found]) -> tuple[Events, Frame]:
         arrays: dict[Key, pa.Array[Any]] = {}
-        missing = []
+        missing: list[tuple[int, Mask]] = []
         for side in self._sides:
-            parts = [one.rows(side.step, c) for one, c in zip(found, counts, strict=True)]
-            rows, none = _stacked(parts, side.schema, counts)
-            missing.append(none)
+            parts = [one.rows(side.step, side.schema) for one in found]
+            rows = concat([rows for rows, _ in parts]) if parts else nothing(side.schema, 0)
+            missing.append((side.step, np.concatenate([_NO_MASK, *(none for _, none in parts)])))
             for name in side.schema.names:
                 arrays[side.step, name] = rows.column(name)
-        frame = Frame(len(whose), arrays)
-        for side, none in zip(self._sides, missing, strict=True):
+        events = self._events(found)
+        frame = Frame(len(events), arrays)
+        for step, none in missing:
             if none.any():
-                frame.add_missing(side.step, none)
-        events = self._events(found, whose)
+                frame.add_missing(step, none)
         return events, frame.timed(events)
 
-    def _events(self, found: Sequence[_Found], whose: Longs) -> Events:
-        columns: dict[str, Any] = {}
-        for name in ("time_ms", "clock_ms", "order", "path", "kind", "instance"):
-            values = [int(getattr(one.events, name)[one.row]) for one in found]
-            columns[name] = np.array(values, dtype=np.int64)
+    def _events(self, found: Sequence[Found]) -> Events:
+        """The pairs as events, those of one event as a chunk of their own."""
+        parts = [one.events.at(one.row) for one in found]
+        begins = np.concatenate([_NO_MASK, *(begins(one.row) for one in found)])
+        whose = np.cumsum(begins) - 1
+        rows = pa.RecordBatch.from_arrays([pa.array(whose, pa.int64())], schema=_WHOSE)
+        columns = {
+            name: np.concatenate([np.empty(0, dtype), *(getattr(p, name) for p in parts)])
+            for name, dtype in _COLUMNS.items()
+        }
         path = columns["path"]
         columns["path"] = np.where(path == OWN_TIMER, self._timer_path, path)
-        chunk = []
-        for order, clock, path in zip(
-            columns["order"].tolist(),
-            columns["clock_ms"].tolist(),
-            columns["path"].tolist(),
-            strict=True,
-        ):
-            number = self._last[3] + 1 if (order, clock, path) == self._last[:3] else 0
-            chunk.append(number)
-            self._last = (order, clock, path, number)
-        rows = pa.RecordBatch.from_arrays(
-            [pa.array(whose, pa.int64())], schema=pa.schema([pa.field(ROW, pa.int64())])
-        )
-        return Events(
-            columns["time_ms"][whose],
-            columns["clock_ms"][whose],
-            columns["order"][whose],
-            columns["path"][whose],
-            np.array(chunk, dtype=np.int64)[whose],
-            columns["kind"].astype(np.int8)[whose],
-            columns["instance"][whose],
-            rows,
-        )
+        return Events(chunk=self._chunks(columns, begins, whose), rows=rows, **columns)
+
+    def _chunks(self, columns: dict[str, Any], begins: Bools, whose: Longs) -> Longs:
+        """Number what each event found, under one (order, clock, path)."""
+        places = [columns[name][begins] for name in ("order", "clock_ms", "path")]
+        count = len(places[0])
+        if not count:
+            return np.empty(0, dtype=np.int64)
+        new = np.ones(count, dtype=np.bool_)
+        new[1:] = False
+        for column in places:
+            new[1:] |= column[1:] != column[:-1]
+        index = np.arange(count)
+        number = index - np.maximum.accumulate(np.where(new, index, 0))
+        if tuple(int(column[0]) for column in places) == self._last[:3]:
+            stop = int(np.argmax(new[1:])) + 1 if new[1:].any() else count
+            number[:stop] += self._last[3] + 1
+        order, clock, path = (int(column[-1]) for column in places)
+        self._last = (order, clock, path, int(number[-1]))
+        result: Longs = number[whose]
+        return result
 
     def next_time(self) -> int | None:
         """When the next timer of a window is due."""
@@ -297,29 +367,6 @@ class StepJoin:
             side.restore(part(state, name))
 
 
-class _Found:
-    """An event of one side and what it found; ``mine`` is None for one that resets."""
-
-    def __init__(
-        self,
-        step: int,
-        events: Events,
-        row: int,
-        mine: pa.RecordBatch | None,
-        theirs: pa.RecordBatch | None,
-    ) -> None:
-        self.step, self.events, self.row = step, events, row
-        self.mine, self.theirs = mine, theirs
-
-    def rows(self, step: int, count: int) -> pa.RecordBatch | None:
-        """The rows of side ``step`` in its pairs; None where there are none."""
-        if step != self.step:
-            return self.theirs
-        if self.mine is None or count == 1:
-            return self.mine
-        return self.mine.take(np.zeros(count, dtype=np.int64))
-
-
 class _Beside(Frame):
     """Rows of one side beside one event of the other, which is the same for all of them."""
 
@@ -345,22 +392,6 @@ class _Beside(Frame):
 def _select(rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
     """Some columns; where there are none to be selected, one stays, for the number of rows."""
     return rows.select(list(names)) if names else rows.select([0])
-
-
-def _stacked(
-    parts: Sequence[pa.RecordBatch | None], schema: pa.Schema, counts: Sequence[int]
-) -> tuple[pa.RecordBatch, Mask]:
-    """Rows one behind the other, nulls where there are none, and where that is."""
-    none = np.repeat(np.array([rows is None for rows in parts], dtype=np.bool_), counts)
-    given = [rows.select(schema.names) for rows in parts if rows is not None]
-    if not given or not schema.names:
-        nulls: list[pa.Array[Any]] = [pa.array([None] * len(none), f.type) for f in schema]
-        return pa.RecordBatch.from_arrays(nulls, schema=schema), none
-    rows = concat([one.cast(schema) if one.schema != schema else one for one in given])
-    if not none.any():
-        return rows, none
-    index: Any = pa.array(np.cumsum(~none) - 1, mask=none)
-    return rows.take(index), none
 
 
 def _of_table(on: BoundExpression | None, step: int) -> BoundExpression | None:

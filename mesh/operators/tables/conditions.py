@@ -12,6 +12,7 @@ an indexed attribute are listed by its values.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
     Evaluator = Callable[[Frame], Vector]
 
+#: So many rows are looked up together rather than each by itself.
+_MANY = 8
 _NONE = np.empty(0, dtype=np.int64)
 _ORDERS = (
     BinaryOperator.LESS,
@@ -62,6 +65,10 @@ class Condition:
             self._index = next((equal[name] for name in table.indexes if name in equal), None)
         self._listed_by = _listed_by(parts, table)
         self._rest = None if on is None or self.is_key or self._never else compile_filter(on)
+        known = (e for e in equal.values() if e.type is not AttributeType.OBJECT)
+        self._equal = self._index or next(known, None)
+        #: The slots by the value of ``_equal``'s attribute, and when that was so.
+        self._by_value: tuple[tuple[int, int], dict[Any, list[int]]] | None = None
 
     def find(self, frame: Frame, row: int) -> Longs:
         """The slots of the rows that meet it with row ``row`` of ``frame``, as the engine lists."""
@@ -92,10 +99,60 @@ class Condition:
             ]
         return slots
 
+    def pairs(self, frame: Frame) -> tuple[Longs, Longs]:
+        """As ``find`` for all rows of ``frame``: the row of each that is found, and its slot."""
+        if frame.length < _MANY or self._never or self._equal is None:
+            found = [self.find(frame, row) for row in range(frame.length)]
+            counts = [len(slots) for slots in found]
+            return np.repeat(np.arange(len(found)), counts), np.concatenate([_NONE, *found])
+        if self._key is not None:
+            values = [equal.values(frame) for equal in self._key]
+            keys = values[0] if len(values) == 1 else zip(*values, strict=True)
+            slot = self._table.by_keys(keys)
+            rows = np.flatnonzero(slot >= 0)
+            slots = slot[rows]
+        else:
+            rows, slots = self._alike(self._equal, frame)
+        if self._rest is not None and len(rows):
+            met = self._rest(PairFrame(self._table, slots, frame, rows))
+            rows, slots = rows[met], slots[met]
+        if self._key is None and self._table.primary_key and len(rows):
+            ends = np.flatnonzero(rows[1:] != rows[:-1]) + 1
+            slots = np.concatenate([self._table.arrange(part) for part in np.split(slots, ends)])
+        return rows, slots
+
+    def _alike(self, equal: _Equal, frame: Frame) -> tuple[Longs, Longs]:
+        """The pairs that are equal in one attribute, the slots of each row growing."""
+        values = equal.values(frame)
+        found: list[Sequence[int]] = []
+        if self._index is not None:
+            slots_of = {v: self._table.by_index(equal.name, v).tolist() for v in set(values)}
+            found = [() if value is None else slots_of[value] for value in values]
+        else:
+            get = self._known_by(equal).get
+            found = [get(value, ()) for value in values]
+        counts = np.fromiter(map(len, found), dtype=np.int64, count=len(found))
+        slots = np.fromiter(chain.from_iterable(found), dtype=np.int64, count=int(counts.sum()))
+        return np.repeat(np.arange(len(found)), counts), slots
+
+    def _known_by(self, equal: _Equal) -> dict[Any, list[int]]:
+        """The slots by value of an attribute that has no index; made once for each version."""
+        version = self._table.version
+        if self._by_value is None or self._by_value[0] != version:
+            by_value: dict[Any, list[int]] = {}
+            alive = self._table.slots()
+            own = _listed(self._table.vector(equal.name, alive), len(alive))
+            for value, slot in zip(own, alive.tolist(), strict=True):
+                if value is not None:
+                    by_value.setdefault(value, []).append(slot)
+            self._by_value = version, by_value
+        return self._by_value[1]
+
     def any(self, frame: Frame) -> Bools:
         """bool[n], for each row of ``frame`` whether a row of the table meets it."""
-        rows = range(frame.length)
-        return np.array([len(self.find(frame, row)) > 0 for row in rows], dtype=np.bool_)
+        found = np.zeros(frame.length, dtype=np.bool_)
+        found[self.pairs(frame)[0]] = True
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +173,15 @@ class _Equal:
         if hasattr(value, "as_py"):
             return value.as_py()
         return value.item() if isinstance(value, np.generic) else value
+
+    def values(self, frame: Frame) -> list[Any]:
+        """As ``value_at``, of all rows."""
+        return _listed(self.value(frame), frame.length)
+
+
+def _listed(vector: Vector, length: int) -> list[Any]:
+    """The values of a vector as Python values, None for nulls."""
+    return vector.spread(length).to_arrow(length).to_pylist()
 
 
 def _equalities(parts: Sequence[BoundExpression]) -> dict[str, _Equal]:
@@ -162,6 +228,26 @@ def _is_own(part: BoundExpression) -> bool:
 
 def _names_table(part: BoundExpression) -> bool:
     return any(_is_own(inner) for inner in walk(part))
+
+
+class PairFrame(Frame):
+    """Rows of a table, each beside a row of another frame."""
+
+    def __init__(self, table: Table, slots: Longs, outer: Frame, rows: Longs) -> None:
+        super().__init__(len(rows), {})
+        self._table, self._slots = table, slots
+        self._outer, self._rows = outer, rows
+
+    def column(self, column: Column) -> Vector:
+        """A column of the table, or of the other frame."""
+        if column.step == TABLE_STEP:
+            return self._table.vector(column.name, self._slots)
+        vector = self._outer.column(column)
+        return vector if len(vector) == 1 else vector.take(self._rows)
+
+    def has(self, key: Key) -> bool:
+        """Whether there is a column ``key``."""
+        return key[0] == TABLE_STEP or self._outer.has(key)
 
 
 def _sortable(vector: Vector) -> Any:

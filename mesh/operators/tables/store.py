@@ -59,12 +59,18 @@ class Table:
         #: Changes so far, and when each piece of the state changed last.
         self._changes = 0
         self._changed: dict[int, int] = {}
+        self._restored = 0
 
     def __len__(self) -> int:
         return self._count
 
     def __repr__(self) -> str:
         return f"Table({self.schema.name}, {self._count} rows)"
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Another one whenever a row has come, gone or been changed."""
+        return self._restored, self._changes
 
     @property
     def indexes(self) -> tuple[str, ...]:
@@ -90,6 +96,11 @@ class Table:
         """The slot of the row with this primary key: a value, or a tuple of several."""
         return self._keys.get(key)
 
+    def by_keys(self, keys: Iterable[Key]) -> Longs:
+        """The slots of the rows with these primary keys, -1 where there is none."""
+        get = self._keys.get
+        return np.array([get(key, -1) for key in keys], dtype=np.int64)
+
     def by_index(self, name: str, value: Any) -> Longs:
         """The slots of the rows with ``value`` in an attribute that has an index."""
         found = self._indexes[name].get(value, ())
@@ -106,11 +117,14 @@ class Table:
         ]
         return slots[np.argsort(np.array(places), kind="stable")]
 
-    def take(self, slots: Longs) -> pa.RecordBatch:
-        """The rows at ``slots``, in the table's schema."""
+    def take(self, slots: Longs, names: Sequence[str] | None = None) -> pa.RecordBatch:
+        """The rows at ``slots``, in the table's schema or with some attributes only."""
         count = len(slots)
-        arrays = [column.take(slots).to_arrow(count) for column in self._columns.values()]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow)
+        schema = self.schema.arrow
+        if names is not None:
+            schema = pa.schema([schema.field(name) for name in names])
+        arrays = [self._columns[name].take(slots).to_arrow(count) for name in schema.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def rows(self) -> pa.RecordBatch:
         """All rows, in the order in which the engine lists them."""
@@ -323,6 +337,7 @@ class Table:
 
     def restore(self, state: State) -> None:
         """Take over rows and the numbers of their slots."""
+        self._restored += 1
         scalars: Any = state.scalars
         self._changes, self._buckets = scalars["changes"], scalars["buckets"]
         self._changed = dict(scalars["changed"])

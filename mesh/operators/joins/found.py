@@ -1,0 +1,59 @@
+"""What the events of one side of a join found on the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.operators.base import RESET
+
+if TYPE_CHECKING:
+    from mesh.functions.vectors import Mask
+    from mesh.operators.base import Bools, Events, Longs
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Events of one side and what they found.
+
+    ``row``: int64[m], growing, the event of each pair; ``place``: int64[m], the row of ``theirs``
+    beside it, -1 for none.  An event that resets is in a pair of nothing.
+    """
+
+    step: int
+    events: Events
+    row: Longs
+    place: Longs
+    theirs: pa.RecordBatch
+
+    def rows(self, step: int, schema: pa.Schema) -> tuple[pa.RecordBatch, Mask]:
+        """The rows of side ``step`` in the pairs, nulls where there is none, and where that is."""
+        if step == self.step:
+            rows, place = self.events.rows.select(schema.names), self.row
+            none = self.events.kind[self.row] == RESET
+        else:
+            rows, place, none = self.theirs, self.place, self.place < 0
+        if not rows.num_rows or not schema.names:
+            return nothing(schema, len(place)), none
+        if none.any():
+            index: Any = pa.array(np.where(none, 0, place), mask=none)
+            rows = rows.take(index)
+        elif len(place) != rows.num_rows or (place != np.arange(len(place))).any():
+            rows = rows.take(pa.array(place))
+        return rows if rows.schema == schema else rows.cast(schema), none
+
+
+def nothing(schema: pa.Schema, count: int) -> pa.RecordBatch:
+    """Rows of nulls."""
+    nulls: list[pa.Array[Any]] = [pa.nulls(count, field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(nulls, schema=schema)
+
+
+def begins(row: Longs) -> Bools:
+    """Where another event's pairs begin."""
+    new = np.ones(len(row), dtype=np.bool_)
+    new[1:] = row[1:] != row[:-1]
+    return new
