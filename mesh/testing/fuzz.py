@@ -1,8 +1,9 @@
 """``python -m mesh.testing.fuzz --minutes N --oracle PROGRAM``: random apps, both engines.
 
 Each round makes cases of every category, asks the engine and the operators, makes what differs
-smaller until every part of it is needed, and keeps one case of each cause.  Cases that are kept
-already, and known differences, are named in ``--known``: a directory of case files.
+smaller until every part of it is needed, and keeps one case of each cause.  What differs for a
+reason that ``explanations`` knows is counted and not looked at further; the exit code is 1 when
+there was anything else.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.testing.conformance.answers import Likeness, compact, differences, likeness
 from mesh.testing.conformance.cases import lines
 from mesh.testing.conformance.pool import Pool
+from mesh.testing.explanations import explain
 from mesh.testing.random_cases import MAKERS, random_case
 from mesh.testing.recorded import ask
 from mesh.testing.reduction import outline, reduce
@@ -30,9 +32,11 @@ if TYPE_CHECKING:
 
 #: Of every category in a round.
 _CASES_PER_ROUND: Final = 15
-#: A case that takes longer than this hangs in the engine.
-_OPTIONS: Final = ("--timeout-ms", "3000")
+#: A case that takes longer than this hangs in the engine; the first ones wait for it to start.
+_OPTIONS: Final = ("--timeout-ms", "15000")
 _FOUND: Final = (Likeness.CHUNKS, Likeness.ORDER, Likeness.DIFFERENT)
+#: Beside the words of ``Likeness``: different, and meant to be.
+_EXPLAINED: Final = "explained"
 
 
 @dataclass(slots=True)
@@ -45,12 +49,14 @@ class Search:
     deadline_s: float = 0.0
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     found: dict[str, Case] = field(default_factory=dict)
+    #: How often each reason explained a difference.
+    explained: Counter[str] = field(default_factory=Counter)
 
     def round(self, cases: Sequence[Case]) -> Iterator[tuple[Case, list[str]]]:
         """Ask both engines; yields each new difference, made small, and what differs in it."""
-        for case, (like, said) in zip(cases, self._likeness(cases), strict=True):
+        for case, (like, said) in zip(cases, self._likeness(cases, count=True), strict=True):
             category = case["name"].split()[0]
-            self.counts.setdefault(category, Counter())[like.value] += 1
+            self.counts.setdefault(category, Counter())[like] += 1
             if like not in _FOUND or self._is_known(case) or self._is_late():
                 continue
             small = reduce(case, self._shows(said))
@@ -78,10 +84,19 @@ class Search:
 
         return shows
 
-    def _likeness(self, cases: Sequence[Case]) -> list[tuple[Likeness, list[str]]]:
+    def _likeness(
+        self, cases: Sequence[Case], *, count: bool = False
+    ) -> list[tuple[str, list[str]]]:
         wanted = ask(self.oracle, cases, _OPTIONS)
         ours = self.pool.answers(cases)
-        return [self._compared(a, b) for a, b in zip(ours, wanted, strict=True)]
+        found: list[tuple[str, list[str]]] = []
+        for case, a, b in zip(cases, ours, wanted, strict=True):
+            like, said = self._compared(a, b)
+            reason = explain(case, b) if like in _FOUND and a["status"] == "ok" else None
+            if reason is not None and count:
+                self.explained[reason] += 1
+            found.append((like.value, said) if reason is None else (_EXPLAINED, []))
+        return found
 
     def _compared(self, ours: Case, wanted: Case) -> tuple[Likeness, list[str]]:
         if wanted["status"] not in ("ok", "creation_error"):
@@ -129,6 +144,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for category, counts in search.counts.items():
         total += counts
         sys.stdout.write(f"{category}: {dict(counts)}\n")
+    for reason, times in search.explained.most_common():
+        sys.stdout.write(f"{times} times: {reason}\n")
     sys.stdout.write(f"all: {dict(total)}; {len(search.found)} kinds of differences\n")
     return 1 if search.found else 0
 

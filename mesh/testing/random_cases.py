@@ -226,7 +226,8 @@ def _inputs(p: Parts) -> list[dict[str, Any]]:
     played = p.chance(0.25)
     restarts = p.chance(0.05)
     now_ms = 10_000
-    steps: list[dict[str, Any]] = []
+    # The start is a whole second: schedules name it, and what comes first there is a choice.
+    steps: list[dict[str, Any]] = [] if played else [{"sleep_ms": 1}]
     for _ in range(p.random.randint(4, 14)):
         stream = p.one("S", "S", "T")
         passes = p.random.choice((0, 0, 1, 50, 100, 100, 150, 1000))

@@ -1,0 +1,140 @@
+"""Why the engine's answer to a case may be another one than ours, and is meant to be.
+
+The fuzzer asks about every difference it comes upon.  An explanation recognises its cause by what
+the app is made of, what its input holds, and what the engine said in its log; its reason is that of
+the recorded cases in ``tests/cases/conformance/differences.txt`` which show the same choice.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from mesh.testing.conformance.cases import Mode, case
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of a difference.
+
+    ``said``: the engine's log and errors as one text; ``plays_back``: whether the case's time is
+    that of its events; ``has_nulls``: whether its input has any.
+    """
+
+    app: str
+    said: str
+    plays_back: bool
+    has_nulls: bool
+
+    @classmethod
+    def of(cls, asked: Mapping[str, Any], answer: Mapping[str, Any]) -> Evidence:
+        """The evidence of a case and the engine's whole answer to it."""
+        told: list[Any] = [*(answer.get("log") or ()), *(answer.get("errors") or ())]
+        return cls(
+            app=asked["app"],
+            said=json.dumps(told),
+            plays_back=case(asked).mode is Mode.PLAYBACK,
+            has_nulls="null" in json.dumps(asked["inputs"]),
+        )
+
+    def has(self, *patterns: str) -> bool:
+        """Whether the app has something of each pattern in it."""
+        return all(re.search(pattern, self.app) for pattern in patterns)
+
+    def tells(self, *texts: str) -> bool:
+        """Whether the engine said all of these."""
+        return all(text in self.said for text in texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One choice: its reason, and how to know it."""
+
+    reason: str
+    applies: Callable[[Evidence], bool]
+
+
+_NOT_RESTORED: Final = ("CannotRestoreSiddhiAppStateException", "ClassCastException")
+
+EXPLANATIONS: Final[Sequence[Explanation]] = (
+    Explanation(
+        "a null among what is sorted: the engine fails at every event of the window from then on; "
+        "here a null is the smallest",
+        lambda e: e.has(r"\bsort\(") and e.tells("comparableVariable"),
+    ),
+    Explanation(
+        "an event without a session key fails in the engine; here such events have a session of "
+        "their own",
+        lambda e: e.has(r"\bsession\([^()]*,") and e.tells('\\"key\\" is null'),
+    ),
+    Explanation(
+        "a null beside the aggregates of a snapshot: the engine fails when the event leaves, and "
+        "shows it for ever; here it leaves",
+        lambda e: e.has(r"output snapshot") and e.tells('\\"data[i]\\" is null'),
+    ),
+    Explanation(
+        "the engine fails to restore the state of stdDev, and with it that of others",
+        lambda e: e.has(r"\bstdDev\(") and e.tells(*_NOT_RESTORED),
+    ),
+    Explanation(
+        "the engine fails to restore the state of timeLength, and with it that of others",
+        lambda e: e.has(r"\btimeLength\(") and e.tells(*_NOT_RESTORED),
+    ),
+    Explanation(
+        "under playback the engine's schedules follow the wall clock; here they follow the time "
+        "of the events",
+        lambda e: e.plays_back and e.has(r"window\.cron\(| cron\("),
+    ),
+    Explanation(
+        "under playback the engine's triggers follow the wall clock and bear the time of the event "
+        "before; here they are due by the time of the events, and bear it",
+        lambda e: e.plays_back and e.has(r"define trigger"),
+    ),
+    Explanation(
+        "the engine never drops a batch of lengthBatch from what the other side finds where "
+        "expired events are not asked for; ours holds one batch",
+        lambda e: e.has(r"\blengthBatch\(", r"\bjoin\b"),
+    ),
+    Explanation(
+        "the engine lets only the first key's batch of timeBatch go, ever; here each key's goes",
+        lambda e: e.has(r"partition with", r"\btimeBatch\("),
+    ),
+    Explanation(
+        "the engine keeps a row that its primary key refused in the index, and fails on a null "
+        "there; ours has the same rows by whatever way they are found",
+        lambda e: e.has_nulls and e.has(r"@(PrimaryKey|Index)") and e.tells("NullPointerException"),
+    ),
+    Explanation(
+        "the engine fails on a comparison of a key or index with another type of number; ours "
+        "compares the numbers",
+        lambda e: e.has(r"@(PrimaryKey|Index)") and e.tells("ClassCastException"),
+    ),
+    Explanation(
+        "without a primary key the engine lists the rows of an indexed table by hash codes that "
+        "differ from start to start, and drops rows that are alike; ours stay in the order they "
+        "came",
+        lambda e: e.has(r"@Index") and not e.has(r"@PrimaryKey"),
+    ),
+    Explanation(
+        "in a table with a key or an index the engine computes null where an assignment names "
+        "the table's own attribute; ours is the row's value, as in its other tables",
+        lambda e: e.has(r"@(PrimaryKey|Index)", r"\bset\b[^;]*=[^;]*\bD\."),
+    ),
+)
+
+
+def explain(asked: Mapping[str, Any], answer: Mapping[str, Any]) -> str | None:
+    """The reason why our answer to a case may differ from the engine's; None: there is none.
+
+    Args:
+        asked: the case.
+        answer: the engine's whole answer to it, with its log.
+    """
+    evidence = Evidence.of(asked, answer)
+    found = (one.reason for one in EXPLANATIONS if one.applies(evidence))
+    return next(found, None)

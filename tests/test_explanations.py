@@ -1,0 +1,84 @@
+"""What the fuzzer takes for a choice, and what not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mesh.testing import recorded
+from mesh.testing.explanations import EXPLANATIONS, explain
+
+DIRECTORY = Path(__file__).parent / "cases" / "conformance"
+STREAM = "define stream S (k string, v int); "
+NULL = [{"stream": "S", "data": [None, 1]}]
+NOT_RESTORED = "CannotRestoreSiddhiAppStateException: ClassCastException"
+
+#: The app, what the engine said, whether its time is that of the events, and words of the reason.
+CHOICES = [
+    ("from S#window.sort(2, v) select k insert into O;", 'because "comparableVariable1"', "sorted"),
+    ("from S#window.session(1 sec, k) select k insert into O;", '"key" is null', "session key"),
+    (
+        "from S#window.time(1 sec) select sum(v) as t output snapshot every 1 sec insert into O;",
+        'because "data[i]" is null',
+        "beside the aggregates",
+    ),
+    ("from S select stdDev(v) as s insert into O;", NOT_RESTORED, "stdDev"),
+    ("from S#window.timeLength(1 sec, 2) select k insert into O;", NOT_RESTORED, "timeLength"),
+    (
+        "@PrimaryKey('k') @Index('v') define table D (k string, v int);",
+        "NullPointerException",
+        "fails on a null",
+    ),
+    ("@PrimaryKey('v') define table D (k string, v int);", "ClassCastException", "numbers"),
+]
+SILENT = [
+    (
+        "from S#window.lengthBatch(2) as x join S#window.length(1) as y select x.k insert into O;",
+        "lengthBatch",
+    ),
+    (
+        "partition with (k of S) begin from S#window.timeBatch(1 sec) select k insert into O; end;",
+        "first key's batch",
+    ),
+    ("@Index('v') define table D (k string, v int);", "hash codes"),
+    (
+        "@PrimaryKey('k') define table D (k string); from S update D set D.v = D.v + v on D.k == k;",
+        "computes null",
+    ),
+]
+PLAYED = [
+    ("from S#window.cron('* * * * * ?') select k insert into O;", "schedules"),
+    ("define trigger T at every 1 sec;", "triggers"),
+]
+
+
+def asked(app: str, *, played: bool = False) -> dict[str, object]:
+    steps = [{**step, "ts": 1} for step in NULL] if played else NULL
+    return {"name": "asked", "app": STREAM + app, "inputs": steps}
+
+
+@pytest.mark.parametrize(("app", "said", "words"), CHOICES, ids=[c[2] for c in CHOICES])
+def test_what_the_engine_says_of_its_failure_explains_a_difference(
+    app: str, said: str, words: str
+) -> None:
+    answer = {"status": "ok", "log": [{"level": "ERROR", "throwable": said}]}
+    assert words in str(explain(asked(app), answer))
+    assert explain(asked("from S select k insert into O;"), answer) is None
+    assert words not in str(explain(asked(app), {"status": "ok", "log": None}))
+
+
+@pytest.mark.parametrize(("app", "words"), SILENT, ids=[c[1] for c in SILENT])
+def test_some_choices_are_known_by_the_app_alone(app: str, words: str) -> None:
+    assert words in str(explain(asked(app), {"status": "ok"}))
+
+
+@pytest.mark.parametrize(("app", "words"), PLAYED, ids=[c[1] for c in PLAYED])
+def test_schedules_are_otherwise_under_playback_only(app: str, words: str) -> None:
+    assert words in str(explain(asked(app, played=True), {"status": "ok"}))
+    assert explain(asked(app), {"status": "ok"}) is None
+
+
+def test_every_reason_is_shown_by_a_recorded_case() -> None:
+    shown = set(recorded.differences(DIRECTORY).values())
+    assert {one.reason for one in EXPLANATIONS} <= shown
