@@ -43,7 +43,7 @@ SILENT = [
     ),
     ("@Index('v') define table D (k string, v int);", "hash codes"),
     (
-        "@PrimaryKey('k') define table D (k string); from S update D set D.v = D.v + v on D.k == k;",
+        "@PrimaryKey('k') define table D (k string); from S update D set D.v = D.v + v on k == k;",
         "computes null",
     ),
 ]
