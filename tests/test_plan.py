@@ -200,11 +200,32 @@ internal streams, never on the wire: N"""
     )
 
 
+def test_a_plan_tells_where_groups_run_and_what_they_hold() -> None:
+    made = draft("""@App:name('A') @source(type='inMemory', topic='s') @sink(type='log')
+    define stream S (a int);
+    @dist(execGroup='g', parallel='6', node='gpu=true') from S select a insert into T;
+    """)
+    text = explain(made)
+    assert "group receiver-S (receiver, added by the planner, 1 instance)" in text
+    assert "\n  sources    S\n  sinks      S\n" in text
+    assert "\n  instances  A-g-1..6\n  runs on    gpu=true\n  queries    query-1\n" in text
+    receiver, group = to_values(made)["groups"]
+    assert (receiver["sources"], receiver["sinks"]) == (["S"], ["S"])
+    assert group["node"] == ["gpu=true"]
+    assert len(group["instances"]) == 6
+
+
 def test_a_plan_is_values() -> None:
     values = json.loads(json.dumps(to_values(plan(KEYED))))
     assert [group["name"] for group in values["groups"]] == ["partition-S-k", "sums", "last"]
     assert values["groups"][1]["reads"] == [
-        {"stream": "S", "strategy": "by-key", "key": ["k"], "records_errors": True}
+        {
+            "stream": "S",
+            "strategy": "by-key",
+            "key": ["k"],
+            "computed": "",
+            "records_errors": True,
+        }
     ]
     assert len(values["channels"][1]["js_streams"]) == 8
     assert values["internal_streams"] == ["N"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from mesh.model.app import GroupKind, Strategy
 from mesh.plan.build import bind_group
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from mesh.model.app import Channel, GroupInput, GroupSpec
     from mesh.plan.build import AppPlan
+
+#: More instances of a group than this are told by the first and the last.
+_INSTANCES_MAX: Final = 4
 
 
 def explain(plan: AppPlan) -> str:
@@ -62,15 +65,23 @@ def to_values(plan: AppPlan) -> dict[str, Any]:
 
 def _group_lines(group: GroupSpec) -> list[str]:
     state = "stateful" if group.stateful else "stateless"
-    added = group.kind in (GroupKind.PARTITIONER, GroupKind.TRIGGER)
+    added = group.kind is not GroupKind.QUERIES
     kind = f"{group.kind}, added by the planner" if added else state
+    instances = group.instances
+    if len(instances) > _INSTANCES_MAX:
+        instances = (f"{instances[0]}..{len(instances)}",)
     lines = [
         f"group {group.name} ({kind}, {_counted(group.parallel, 'instance')})",
-        f"  instances  {', '.join(group.instances)}",
+        f"  instances  {', '.join(instances)}",
     ]
-    queries = _queries(group)
-    if queries:
-        lines.append(f"  queries    {', '.join(queries)}")
+    for what, names in (
+        ("runs on", group.node),
+        ("sources", group.sources),
+        ("sinks", group.sinks),
+        ("queries", _queries(group)),
+    ):
+        if names:
+            lines.append(f"  {what:<9}  {', '.join(names)}")
     lines.extend(
         f"  {_channel_name(i.channel)} --{i.strategy}--> {group.name}" for i in group.inputs
     )
@@ -121,17 +132,26 @@ def _group_values(group: GroupSpec) -> dict[str, Any]:
         "parallel": group.parallel,
         "stateful": group.stateful,
         "instances": list(group.instances),
+        "node": list(group.node),
+        "sources": list(group.sources),
+        "sinks": list(group.sinks),
         "queries": list(_queries(group)),
         "reads": [_input_values(i) for i in group.inputs],
-        "writes": [{"stream": c.stream.name, "key": list(c.key)} for c in group.outputs],
+        "writes": [
+            {"stream": c.stream.name, "key": list(c.key), "computed": c.computed}
+            for c in group.outputs
+        ],
     }
 
 
 def _input_values(group_input: GroupInput) -> dict[str, Any]:
+    channel = group_input.channel
+    by_key = group_input.strategy is Strategy.BY_KEY
     return {
-        "stream": group_input.channel.stream.name,
+        "stream": channel.stream.name,
         "strategy": str(group_input.strategy),
-        "key": list(group_input.channel.key) if group_input.strategy is Strategy.BY_KEY else [],
+        "key": list(channel.key) if by_key else [],
+        "computed": channel.computed if by_key else "",
         "records_errors": group_input.records_errors,
     }
 
@@ -141,6 +161,7 @@ def _channel_values(channel: Channel) -> dict[str, Any]:
         "stream": channel.stream.name,
         "attributes": [{"name": a.name, "type": str(a.type)} for a in channel.stream.attributes],
         "key": list(channel.key),
+        "computed": channel.computed,
         "partitions": channel.partitions,
         "format": str(channel.format),
         "subjects": _subjects(channel),
