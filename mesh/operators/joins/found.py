@@ -38,11 +38,13 @@ class Found:
             rows, place, none = self.theirs, self.place, self.place < 0
         if not rows.num_rows or not schema.names:
             return nothing(schema, len(place)), none
+        index: Any
         if none.any():
-            index: Any = pa.array(np.where(none, 0, place), mask=none)
+            index = pa.array(np.where(none, 0, place), mask=none)
             rows = rows.take(index)
         elif len(place) != rows.num_rows or (place != np.arange(len(place))).any():
-            rows = rows.take(pa.array(place))
+            index = pa.array(place)
+            rows = rows.take(index)
         return rows if rows.schema == schema else rows.cast(schema), none
 
 
@@ -52,7 +54,7 @@ def nothing(schema: pa.Schema, count: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(nulls, schema=schema)
 
 
-def begins(row: Longs) -> Bools:
+def entry_starts(row: Longs) -> Bools:
     """Where another event's pairs begin."""
     new = np.ones(len(row), dtype=np.bool_)
     new[1:] = row[1:] != row[:-1]

@@ -31,7 +31,7 @@ from mesh.operators.base import (
 )
 from mesh.operators.environment import current
 from mesh.operators.expressions import Frame, compile_filter
-from mesh.operators.joins.found import Found, begins, nothing
+from mesh.operators.joins.found import Found, entry_starts, nothing
 from mesh.operators.joins.sides import ROW, TIME, Entrance, joined_events, pass_nothing
 from mesh.operators.tables import Condition, Table
 from mesh.plan.bound import (
@@ -305,7 +305,7 @@ class StepJoin:
     def _events(self, found: Sequence[Found]) -> Events:
         """The pairs as events, those of one event as a chunk of their own."""
         parts = [one.events.at(one.row) for one in found]
-        begins = np.concatenate([_NO_MASK, *(begins(one.row) for one in found)])
+        begins = np.concatenate([_NO_MASK, *(entry_starts(one.row) for one in found)])
         whose = np.cumsum(begins) - 1
         rows = pa.RecordBatch.from_arrays([pa.array(whose, pa.int64())], schema=_WHOSE)
         columns = {
