@@ -174,7 +174,7 @@ def test_what_catalyst_has_not_our_kernels_compute(spark: SparkSession) -> None:
         {"i": 4, "s": "x"},
     ]
     rows = pa.RecordBatch.from_pylist(events, leg.input.channel.stream.arrow)
-    made = stateless._query(wiring, leg.queries[0], 1, frame_of(spark, rows)).toArrow()
+    made = stateless._query(wiring, leg.queries[0], 1, frame_of(spark, rows), True).toArrow()
     assert made.column_names == ["i", "t", "n", "o", "u", "c", *METADATA]
     told = made.select(["i", "t", "n", "c", "_sequence"]).to_pylist()
     assert told[0] == {"i": 1, "t": 2, "n": 5, "c": NOW_MS, "_sequence": 1}
@@ -184,5 +184,5 @@ def test_what_catalyst_has_not_our_kernels_compute(spark: SparkSession) -> None:
     assert 'function "twice" failed in line 2 (return 2 * data[0])' in failed[3]["_error"]
     assert failed[4]["_error"] == "'x' is no whole number to base 10"
     assert failed[4]["_data"] == b'{"i":4,"s":"x"}'
-    again = stateless._query(wiring, leg.queries[0], 1, frame_of(spark, rows)).toArrow()
+    again = stateless._query(wiring, leg.queries[0], 1, frame_of(spark, rows), True).toArrow()
     assert again.column("u").to_pylist() == made.column("u").to_pylist()
