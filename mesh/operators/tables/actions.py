@@ -60,14 +60,16 @@ class TableAction:
             return self._table.insert(events.rows)
         frame = Frame.of_events(events, OUTPUT_STEP)
         if isinstance(self._action, Delete):
-            self._delete(frame)
-            return {}
+            return self._delete(frame)
         return self._update(frame, events.rows)
 
-    def _delete(self, frame: Frame) -> None:
+    def _delete(self, frame: Frame) -> dict[int, str]:
         assert self._condition is not None
         for row in range(frame.length):
-            self._table.remove(self._condition.find(frame, row))
+            slots = self._condition.find(frame, row)
+            if row not in frame.failures:
+                self._table.remove(slots)
+        return dict(frame.failures)
 
     def _update(self, frame: Frame, rows: pa.RecordBatch) -> dict[int, str]:
         condition, action = self._condition, self._action
@@ -83,7 +85,9 @@ class TableAction:
                 refused = self._table.put([vector.take(at) for vector in own])
             else:
                 slots = condition.find(frame, row)
-                if len(slots):
+                if row in frame.failures:
+                    refused = frame.failures[row]
+                elif len(slots):
                     refused = self._change(slots, frame, row)
                 elif action.inserts:
                     refused = self._table.add([vector.take(at) for vector in own], 1).get(0)

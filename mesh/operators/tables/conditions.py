@@ -71,7 +71,10 @@ class Condition:
         self._by_value: tuple[tuple[int, int], dict[Any, list[int]]] | None = None
 
     def find(self, frame: Frame, row: int) -> Longs:
-        """The slots of the rows that meet it with row ``row`` of ``frame``, as the engine lists."""
+        """The slots of the rows that meet it with row ``row`` of ``frame``, as the engine lists.
+
+        Where it fails on one of them, the row of ``frame`` fails.
+        """
         table = self._table
         if self._never:
             return _NONE
@@ -91,6 +94,11 @@ class Condition:
         if not rows.length:
             return _NONE
         met = self._rest(rows)
+        if rows.failures:
+            there = table.alive() if found is None else np.ones(len(found), dtype=np.bool_)
+            for number in sorted(rows.failures):
+                if there[number]:
+                    frame.failures.setdefault(row, rows.failures[number])
         slots = np.flatnonzero(met & table.alive()) if found is None else found[met]
         slots = table.arrange(slots)
         if self._listed_by is not None and len(slots) > 1:
@@ -114,7 +122,10 @@ class Condition:
         else:
             rows, slots = self._alike(self._equal, frame)
         if self._rest is not None and len(rows):
-            met = self._rest(PairFrame(self._table, slots, frame, rows))
+            beside = PairFrame(self._table, slots, frame, rows)
+            met = self._rest(beside)
+            for pair in sorted(beside.failures):
+                frame.failures.setdefault(int(rows[pair]), beside.failures[pair])
             rows, slots = rows[met], slots[met]
         if self._key is None and self._table.primary_key and len(rows):
             ends = np.flatnonzero(rows[1:] != rows[:-1]) + 1
