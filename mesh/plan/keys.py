@@ -34,6 +34,8 @@ class Key:
     attributes: tuple[str, ...] = ()
     #: SiddhiQL of what stands before ``of`` in a partition; empty when attributes are the key.
     computed: str = ""
+    #: An event may be in several ranges, or in none: then it comes several times, or not at all.
+    has_ranges: bool = False
 
     def __str__(self) -> str:
         return f"({self.computed or ', '.join(self.attributes)})"
@@ -67,7 +69,7 @@ def partition_key(written: PartitionKey, bound: BoundKey) -> Key:
         ranges = (
             f"{print_expression(r.condition)} as {print_string(r.label)}" for r in written.ranges
         )
-        return Key(computed=" or ".join(ranges))
+        return Key(computed=" or ".join(ranges), has_ranges=True)
     return Key(computed=print_expression(written.expression))
 
 

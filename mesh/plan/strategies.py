@@ -214,6 +214,15 @@ def _refuse_mixtures(group: Group, wishes: list[_Wish], keys: dict[str, Key]) ->
                 hint="Put this query into another group.",
                 position=wish.position,
             )
+        key = keys.get(wish.stream)
+        if key is not None and key.has_ranges and wish.key is None and not wish.wants_all:
+            raise MeshError(
+                "MESH-P209",
+                f'group "{group.name}" reads stream "{wish.stream}" by ranges and as it comes',
+                detail="What is in no range comes to no instance, and what is in two to both.",
+                hint="Put this query into another group.",
+                position=wish.position,
+            )
         if wish.stream in keys and wish.wants_all:
             raise MeshError(
                 "MESH-P209",
