@@ -8,9 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mesh.errors import not_supported
 from mesh.language.parser import parse
 from mesh.operators import patterns
 from mesh.operators.patterns import conditions
+from mesh.operators.patterns.chain import ChainPattern
 from mesh.operators.patterns.exact import ExactPattern
 from mesh.plan.bind import bind
 from tests.test_operators_cuts import DEFINE, END_MS, Recorder, Step, at_once, log_of
@@ -35,6 +37,10 @@ APPS = {
     "and": shape("every (e1=S[v > 0] and e2=T) -> e3=S[s == e1.s]", "e1.s, e2.v as w, e3.v as x"),
     "or": shape("every (e1=S or e2=T) -> e3=S[not (e1 is null)] within 30 sec", "e1.v as a, e3.v"),
     "and not": shape("every e1=S and not T for 10 sec -> e2=T[v > e1.v + 1]", "e1.v as a, e2.v"),
+    "chain": shape(
+        "every e1=S[v > 0] -> e2=S[k == e1.k and v >= e1.v + 1] -> e3=T[k == e1.k] within 30 sec",
+        "e1.s, e2.v as w, e3.v as x",
+    ),
     "several": shape("every (e1=S -> e2=T[k == e1.k]) -> e3=S within 30 sec", "e1.k, e3.v"),
 }
 
@@ -78,7 +84,7 @@ def test_cuts_and_restarts_change_nothing(name: str, steps: list[Step], data: An
 
 CHAINS = [
     "every e1=S[v > 0] -> e2=S[k == e1.k and v >= e1.v + 1] within 30 sec",
-    "every e1=S -> e2=T[k == e1.k] -> e3=S[s == e1.s and v != e2.v] within 30 sec",
+    "every e1=S -> e2=T[k == e1.k] -> e3=S[s == e1.s and v != e2.v]",
     "every e1=S[v < 3] -> e2=T[v > e1.v]",
 ]
 
@@ -88,17 +94,27 @@ CHAINS = [
 @given(steps=st.lists(_EVENT, max_size=40))
 def test_a_chain_is_what_the_exact_machine_makes_of_it(text: str, steps: list[Step]) -> None:
     app = shape(text, "e1.k, e1.v as a, e2.v as b")
-    query = bind(parse(DEFINE + app)).queries[0]
-    assert patterns.is_chain(query, query.input)  # type: ignore[arg-type]  # it is a pattern
-    if "T[" in text:
-        # The engine sorts what begins between two events of the next stream by time; a chain has
-        # it in the order in which it came, so that late events of two streams differ in order.
-        steps = [(stream, max(step, 0), k, v, s) for stream, step, k, v, s in steps]
+    # A chain has what waits in the order in which it came and drops each by itself; the engine
+    # sorts by time and drops from the front on, so that late events differ.
+    steps = [(stream, max(step, 0), k, v, s) for stream, step, k, v, s in steps]
     log = log_of(steps, Recorder(app).inputs)
-    fast = at_once(app, log)
+    exact = at_once(app, log)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(patterns, "is_chain", lambda query, pattern: False)
-        assert at_once(app, log) == fast
+        patch.setattr(patterns, "ExactPattern", _refused)
+        assert at_once(app, log) == exact
+
+
+def _refused(*_: object) -> None:
+    raise not_supported("anything")
+
+
+def test_functions_of_several_events_run_in_a_chain() -> None:
+    text = shape("every e1=S -> e2=S[maximum(e1.v, v) == 3.0]", "e1.v as a, e2.v as b")
+    query = bind(parse(DEFINE + text)).queries[0]
+    operator = patterns.make_pattern(query, query.input)  # type: ignore[arg-type]  # a pattern
+    assert isinstance(operator, ChainPattern)
+    rows = at_once(text, {"S": [(1000 + n, [n, float(n), "x"]) for n in range(5)]})
+    assert [row[3] for row in rows] == ["[0.0, 3.0]", "[1.0, 3.0]", "[2.0, 3.0]"]
 
 
 QUICK = [
@@ -127,7 +143,6 @@ def test_what_is_asked_first_changes_nothing(
         app = f"partition with (k of S, k of T) begin {app} end; {BESIDE}"
     log = log_of(steps, Recorder(app).inputs)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(patterns, "is_chain", lambda query, pattern: False)
         quick = at_once(app, log)
         patch.setattr(conditions, "_is_quick", lambda *_: False)
         assert at_once(app, log) == quick

@@ -1,13 +1,15 @@
 """Patterns and sequences: partial matches of events that follow each other.
 
-Every shape runs on the exact machine (``exact``).  What is ``every A -> B [-> C ..]``, outside of a
-partition, runs on ``chain``, which matches whole batches at once and gives the same.
+Every shape runs on the exact machine (``exact``), but for what its conditions can't compute:
+functions of several events.  Where these stand in ``every A -> B [-> C ..]``, outside of a
+partition, ``chain`` evaluates them for pairs of events.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mesh.errors import MeshError
 from mesh.language.syntax import StateKind
 from mesh.operators.patterns.chain import ChainPattern
 from mesh.operators.patterns.exact import ExactPattern, query_expressions
@@ -21,9 +23,12 @@ Pattern = ChainPattern | ExactPattern
 
 def make_pattern(query: BoundQuery, pattern: BoundPattern, is_partitioned: bool = False) -> Pattern:
     """The operator of a pattern, with nothing in it yet."""
-    if not is_partitioned and is_chain(query, pattern):
+    try:
+        return ExactPattern(query, pattern, is_partitioned)
+    except MeshError:
+        if is_partitioned or not is_chain(query, pattern):
+            raise
         return ChainPattern(query, pattern)
-    return ExactPattern(query, pattern, is_partitioned)
 
 
 def is_chain(query: BoundQuery, pattern: BoundPattern) -> bool:

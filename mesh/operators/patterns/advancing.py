@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mesh.operators.native import njit
+from mesh.operators.patterns.alike import bucket_of, unlink
 from mesh.operators.patterns.outgoing import put_out_all
 from mesh.operators.patterns.program import compares, computed, passes
 from mesh.operators.patterns.timers import schedule
@@ -12,9 +13,12 @@ from mesh.operators.patterns.world import (
     ABSENT_LOGICAL,
     ACTIVE,
     AFTER,
+    ALIKE,
     AND,
+    BEFORE,
     BITS,
     BITS_NULL,
+    BUCKET_HEAD,
     CALLBACK,
     CHANGED,
     COUNT,
@@ -25,6 +29,9 @@ from mesh.operators.patterns.world import (
     HEAD,
     HOLDS,
     IS_SEQUENCE,
+    KEY,
+    KEY_OF_EVENT,
+    KEY_OF_EVENT_END,
     KIND,
     LAST,
     LEAST,
@@ -182,6 +189,16 @@ def _is_past(w: World, step: int, match: int) -> bool:
 
 
 @njit
+def _first_alike(w: World, step: int, pending: int, match: int) -> int:
+    """The first cell of a list that waits for what the event has that ``match`` holds for now."""
+    computed(w, match, w.plan[step, KEY_OF_EVENT], w.plan[step, KEY_OF_EVENT_END])
+    if w.stack_nulls[0] != 0:
+        return NONE
+    bucket = bucket_of(w, pending, w.stack[0], False)
+    return NONE if bucket == NONE else int(w.buckets[bucket, BUCKET_HEAD])
+
+
+@njit
 def take(w: World, step: int, instance: int, event: int, time_ms: int, comes_out: int) -> None:
     """Give an event to all that waits at a step; ``event`` is -1 if no match can take it."""
     kind = w.plan[step, KIND]
@@ -193,37 +210,43 @@ def take(w: World, step: int, instance: int, event: int, time_ms: int, comes_out
     pending = list_of(w, step, instance, PENDING)
     if kind in (ABSENT, ABSENT_LOGICAL) and w.local[key, ACTIVE] == 0:
         return
+    quick = w.plan[step, QUICK]
+    is_keyed = w.plan[step, KEY] != NONE
+    is_asked = quick != NONE or is_keyed
     can_change = is_sequence or kind not in (ONE, ABSENT) or w.flags[last, RETURNED] == 1
-    if event == NOTHING and not can_change:
+    if event == NOTHING and (is_asked or not can_change):
         return
     cell = w.lists[pending, HEAD]
     if cell == NONE:
         return
     # Chains of one are never added to, so that all matches may have the same.
     node = NONE
-    # A match that fails the quick comparison is left as it is; so it is with the others then, too,
-    # if nothing is left of what an earlier step returned.
-    quick = w.plan[step, QUICK] if w.flags[last, RETURNED] == 0 else NONE
+    # A match that fails what is asked first is left as it is: nothing happens to it here.
     own_bits = 0
-    if quick != NONE:
+    if is_asked:
         node = new_node(w, event, time_ms)
         match = w.cells[cell, HOLDS]
         w.matches[match, step] = node
-        computed(w, match, w.plan[step, OF_EVENT], w.plan[step, OF_EVENT_END])
+        if is_keyed:
+            cell = _first_alike(w, step, pending, match)
+        if quick != NONE:
+            computed(w, match, w.plan[step, OF_EVENT], w.plan[step, OF_EVENT_END])
+            own_bits = w.stack[0]
+            if w.stack_nulls[0] != 0:
+                cell = NONE
         w.matches[match, step] = NONE
-        own_bits = w.stack[0]
-        if w.stack_nulls[0] != 0:
-            cell = NONE
     is_used = False
     before = NONE
     while cell != NONE:
-        after = w.cells[cell, AFTER]
+        after = w.cells[cell, ALIKE] if is_keyed else w.cells[cell, AFTER]
         if quick != NONE and (
             w.cells[cell, BITS_NULL] != 0 or not compares(quick, w.cells[cell, BITS], own_bits)
         ):
             before = cell
             cell = after
             continue
+        if is_keyed:
+            before = w.cells[cell, BEFORE]
         match = w.cells[cell, HOLDS]
         if _is_past(w, step, match):
             remove(w, pending, before, cell)
@@ -278,11 +301,12 @@ def take(w: World, step: int, instance: int, event: int, time_ms: int, comes_out
                 if kind in (ONE, ABSENT) and w.plan[step, CALLBACK] != NONE:
                     w.local[instance * steps + w.plan[step, CALLBACK], RESETS] = 1
         if is_removed:
+            unlink(w, cell)
             remove(w, pending, before, cell)
         else:
             before = cell
         cell = after
-    if quick != NONE and not is_used and node == w.scalars[NODES] - 1:
+    if is_asked and not is_used and node == w.scalars[NODES] - 1:
         w.scalars[NODES] -= 1
     put_out_all(w, instance, comes_out == EACH)
 

@@ -108,12 +108,14 @@ class Quick:
 class Programs:
     """The conditions of all steps.
 
-    ``static``: by step, the condition on its own event alone; ``quick``: a comparison that is asked
-    before the rest; ``bounds``: by step, the first row of the program of the rest and that behind
-    the last; ``attributes``: by stream.
+    ``static``: by step, the condition on its own event alone; ``keys``: an equality of whole
+    numbers by which matches are found; ``quick``: a comparison that is asked before the rest;
+    ``bounds``: by step, the first row of the program of the rest and that behind the last;
+    ``attributes``: by stream.
     """
 
     static: list[BoundExpression | None] = field(default_factory=list)
+    keys: list[Quick | None] = field(default_factory=list)
     quick: list[Quick | None] = field(default_factory=list)
     bounds: list[tuple[int, int]] = field(default_factory=list)
     rows: list[tuple[int, int | float, int, int]] = field(default_factory=list)
@@ -160,11 +162,12 @@ def compile_conditions(
             (static if _is_own(conjunct, number) else rest).append(conjunct)
         programs.static.append(_moved(reduce(_both, static)) if static else None)
         compiler = _Compiler(programs, steps, number, counted)
-        quick = None
-        if number in hasty:
-            quick = next((c for c in rest if _is_quick(c, number, plain)), None)
+        first = [c for c in rest if number in hasty and _is_quick(c, number, plain)]
+        key = next((c for c in first if number in plain and _is_key(c)), None)
+        quick = next((c for c in first if c is not key), None)
+        programs.keys.append(None if key is None else compiler.quick(key))
         programs.quick.append(None if quick is None else compiler.quick(quick))
-        rest = [conjunct for conjunct in rest if conjunct is not quick]
+        rest = [conjunct for conjunct in rest if conjunct is not quick and conjunct is not key]
         start = len(programs.rows)
         for conjunct in rest:
             compiler.emit(conjunct)
@@ -201,6 +204,11 @@ def _is_quick(
     return own in (left, right) and all(
         at in plain and at < step and index is None for at, index in earlier
     )
+
+
+def _is_key(comparison: BinaryExpression) -> bool:
+    """Whether it is an equality of values whose bits are equal if they are."""
+    return comparison.operator is BinaryOperator.EQUAL and _meeting(comparison) not in _WIDE
 
 
 def _events(expression: BoundExpression) -> set[tuple[int, int | None]]:

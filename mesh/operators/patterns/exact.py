@@ -127,10 +127,11 @@ class ExactPattern:
             bits = self._events.without_event(expression, schemas[pattern.steps[step].schema.name])
             self._program[0][row, 1:3] = bits
         self._layout.plan[:, [world.PROGRAM, world.PROGRAM_END]] = programs.bounds
-        for step, quick in enumerate(programs.quick):
-            if quick is not None:
-                bounds = (quick.operation, *quick.match, *quick.event)
-                self._layout.plan[step, world.QUICK : world.OF_EVENT_END + 1] = bounds
+        for column, found in ((world.QUICK, programs.quick), (world.KEY, programs.keys)):
+            for step, quick in enumerate(found):
+                if quick is not None:
+                    asked = (quick.operation, *quick.match, *quick.event)
+                    self._layout.plan[step, column : column + len(asked)] = asked
         self.schema = pa.schema(
             [pa.field(_ROWS, pa.int8()), *(pa.field(c.name, c.type.arrow) for c in self._columns)]
         )
@@ -197,6 +198,8 @@ class ExactPattern:
             nodes=np.zeros((256, world.NODE_COLUMNS), dtype=np.int64),
             cells=np.zeros((512, world.CELL_COLUMNS), dtype=np.int64),
             lists=lists,
+            buckets=np.zeros((256, world.BUCKET_COLUMNS), dtype=np.int64),
+            hashes=np.full(512, world.NONE, dtype=np.int64),
             local=np.zeros((0, world.LOCAL_COLUMNS), dtype=np.int64),
             tasks=np.zeros((256, world.TASK_COLUMNS), dtype=np.int64),
             values=self._events.values,
@@ -314,7 +317,10 @@ class ExactPattern:
             tasks=_doubled(w.tasks),
             outputs=_doubled(w.outputs),
             items=_doubled(w.items) if any(self._reads[:, 2]) else w.items,
+            buckets=_doubled(w.buckets),
+            hashes=_doubled(w.hashes),
         )
+        prepare_all(self._directory.of(self._world))
 
     def _outputs(self, path: Longs) -> Events:
         """The matches that the machine wrote down, as events."""
@@ -392,10 +398,13 @@ class ExactPattern:
         self._world = self._world._replace(
             values=store.values, floats=store.values.view(np.float64), nulls=store.nulls
         )
+        if (self._layout.plan[:, world.KEY] != world.NONE).any():
+            prepare_all(self._directory.of(self._world))
 
     def forget(self, instances: Longs) -> None:
         """Be as if these instances had never been."""
         storing.forget(self._world, instances)
+        prepare_all(self._directory.of(self._world))
 
     def snapshot(self) -> State:
         """Partial matches, timers, and the events that they hold on to."""

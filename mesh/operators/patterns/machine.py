@@ -20,20 +20,24 @@ from typing import Final
 from mesh.operators.native import njit
 from mesh.operators.patterns.absence import fire_first
 from mesh.operators.patterns.advancing import take
+from mesh.operators.patterns.alike import no_buckets
 from mesh.operators.patterns.timers import schedule
-from mesh.operators.patterns.waiting import begin, drop_old, make_ready, prepare, reset
+from mesh.operators.patterns.waiting import begin, drop_old, link_all, make_ready, prepare, reset
 from mesh.operators.patterns.world import (
     ABSENT,
     ABSENT_LOGICAL,
     ACTIVE,
+    BUCKETS,
     CAUSE,
     CELLS,
     CLOCK_MS,
     DUE,
     IS_SEQUENCE,
     ITEMS,
+    KEY,
     KIND,
     MATCHES,
+    MOST_ALIKE,
     NEVER,
     NEW,
     NODES,
@@ -41,6 +45,7 @@ from mesh.operators.patterns.world import (
     ORDER,
     OUTPUTS,
     PENDING,
+    QUICK,
     READERS,
     SIZE,
     START,
@@ -118,9 +123,12 @@ def _has_room(w: World, instance: int) -> bool:
     """Whether there surely is room for what one event or timer of an instance can make."""
     s = w.scalars
     waiting = 0
-    base = list_of(w, 0, instance, PENDING)
-    for of in range(base, base + 2 * s[STEPS]):
-        waiting += w.lists[of, SIZE]
+    for step in range(s[STEPS]):
+        of = list_of(w, step, instance, PENDING)
+        size = w.lists[of, SIZE]
+        # Of those that are found by a value at most one bucket moves on.
+        waiting += size if w.plan[step, KEY] == NONE else min(size, s[MOST_ALIKE])
+        waiting += w.lists[of + 1, SIZE]
     more = 4 * waiting + 8 * s[STEPS] + 16
     items = 0
     for number in range(len(w.reads)):
@@ -133,6 +141,7 @@ def _has_room(w: World, instance: int) -> bool:
         and s[TASKS] + more <= len(w.tasks)
         and s[OUTPUTS] + more <= len(w.outputs)
         and s[ITEMS] + items <= len(w.items)
+        and s[BUCKETS] + more <= len(w.buckets)
     )
 
 
@@ -144,12 +153,17 @@ def start_at_once(directory: Array, instance: int) -> None:
 
 @njit
 def prepare_all(directory: Array) -> None:
-    """Compute anew what is no part of the state."""
+    """Compute anew what is no part of the state, and the buckets."""
     w = opened(directory)
+    no_buckets(w)
     steps = w.scalars[STEPS]
-    for key in range(len(w.local)):
-        for which in (PENDING, NEW):
-            prepare(w, key % steps, list_of(w, key % steps, key // steps, which))
+    for step in range(steps):
+        if w.plan[step, QUICK] == NONE and w.plan[step, KEY] == NONE:
+            continue
+        for instance in range(len(w.local) // steps):
+            prepare(w, step, instance, PENDING)
+            prepare(w, step, instance, NEW)
+            link_all(w, step, list_of(w, step, instance, PENDING))
 
 
 @njit

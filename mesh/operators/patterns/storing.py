@@ -16,8 +16,10 @@ from mesh.operators.patterns import world
 from mesh.operators.patterns.world import (
     AFTER,
     BACK,
+    BEFORE,
     BITS,
     BITS_NULL,
+    BUCKET,
     CELLS,
     END,
     EVENT,
@@ -60,6 +62,7 @@ def _sweep(w: World, matches: Array, nodes: Array, cells: Array, kept: Array) ->
         if cell == NONE:
             continue
         w.lists[of, HEAD] = next_cell
+        cell_before = NONE
         while cell != NONE:
             match = w.cells[cell, HOLDS]
             if number_of_match[match] == NONE:
@@ -99,6 +102,9 @@ def _sweep(w: World, matches: Array, nodes: Array, cells: Array, kept: Array) ->
             cells[next_cell, AFTER] = NONE if after == NONE else next_cell + 1
             cells[next_cell, BITS] = w.cells[cell, BITS]
             cells[next_cell, BITS_NULL] = w.cells[cell, BITS_NULL]
+            cells[next_cell, BUCKET] = NONE
+            cells[next_cell, BEFORE] = cell_before
+            cell_before = next_cell
             w.lists[of, END] = next_cell
             next_cell += 1
             cell = after
@@ -145,7 +151,10 @@ def compact(w: World, events: int) -> Array:
 
 
 def forget(w: World, instances: Array) -> None:
-    """Empty everything of these instances; what they held is swept later."""
+    """Empty everything of these instances; what they held is swept later.
+
+    What waits in buckets is then to be found anew: see ``machine.prepare_all``.
+    """
     steps = int(w.scalars[STEPS])
     held = np.arange(steps)
     keys = (instances[:, None] * steps + held).ravel()
@@ -203,7 +212,7 @@ def pieces(w: World) -> dict[str, pa.RecordBatch]:
 def restored(empty: World, stored: Mapping[str, pa.RecordBatch]) -> World:
     """The world that ``pieces`` stored; an empty one has what isn't state.
 
-    What quick comparisons read is still to be computed: see ``machine.prepare_all``.
+    What conditions look for first is still to be computed: see ``machine.prepare_all``.
     """
     found = {name: _array(stored[name]) for name in stored if name in _TABLES}
     scalars = empty.scalars
@@ -214,6 +223,9 @@ def restored(empty: World, stored: Mapping[str, pa.RecordBatch]) -> World:
     lists[:, world.LOW], lists[:, world.HIGH] = -world.FAR, world.FAR
     cells = np.zeros((len(found["cells"]), world.CELL_COLUMNS), dtype=np.int64)
     cells[:, : AFTER + 1] = found["cells"]
+    cells[:, [BEFORE, world.BUCKET]] = NONE
+    followed = np.flatnonzero(cells[:, AFTER] != NONE)
+    cells[cells[followed, AFTER], BEFORE] = followed
     nodes = np.concatenate([found["nodes"], found["chains"]], axis=1)
     scalars[[MATCHES, NODES, CELLS, world.TASKS]] = [
         len(found["matches"]),
@@ -221,11 +233,15 @@ def restored(empty: World, stored: Mapping[str, pa.RecordBatch]) -> World:
         len(found["cells"]),
         len(found["tasks"]),
     ]
+    # A bucket for each cell, and a power of two for the hashes.
+    room = 1 << (len(cells) + len(empty.buckets)).bit_length()
     return empty._replace(
         flags=found["flags"],
         matches=_with_room(found["matches"], empty.matches),
         nodes=_with_room(nodes, empty.nodes),
         cells=_with_room(cells, empty.cells),
+        buckets=np.zeros((room, world.BUCKET_COLUMNS), dtype=np.int64),
+        hashes=np.full(2 * room, NONE, dtype=np.int64),
         tasks=_with_room(found["tasks"], empty.tasks),
         lists=lists,
         local=found["local"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from mesh.operators.native import njit
+from mesh.operators.patterns.alike import bucket_of, link, unlink
 from mesh.operators.patterns.program import computed
 from mesh.operators.patterns.timers import schedule
 from mesh.operators.patterns.world import (
@@ -12,8 +13,10 @@ from mesh.operators.patterns.world import (
     ABSENT_LOGICAL,
     ACTIVE,
     AFTER,
+    ALIKE_BEFORE,
     BITS,
     BITS_NULL,
+    BUCKET,
     CHANGED,
     COUNT,
     DUE,
@@ -26,6 +29,9 @@ from mesh.operators.patterns.world import (
     HOLDS,
     INITIALIZED,
     IS_SEQUENCE,
+    KEY,
+    KEY_OF_MATCH,
+    KEY_OF_MATCH_END,
     KIND,
     LEAST,
     LOGIC,
@@ -49,6 +55,7 @@ from mesh.operators.patterns.world import (
     START,
     STEPS,
     TIME,
+    UNLINKED,
     WAITING,
     WITHIN_EVERY,
     WITHIN_MS,
@@ -69,21 +76,40 @@ _FEW: Final = 4
 
 
 @njit
-def _prepare_cell(w: World, step: int, cell: int) -> None:
-    """Compute what the match of a cell has, for the step's quick comparison."""
-    first, end = w.plan[step, OF_MATCH], w.plan[step, OF_MATCH_END]
-    computed(w, w.cells[cell, HOLDS], first, end)
-    w.cells[cell, BITS] = w.stack[0]
-    w.cells[cell, BITS_NULL] = w.stack_nulls[0]
+def _prepare_cell(w: World, step: int, instance: int, cell: int) -> None:
+    """Compute what the match of a cell has, for what the step's condition asks first."""
+    match = w.cells[cell, HOLDS]
+    if w.plan[step, QUICK] != NONE:
+        computed(w, match, w.plan[step, OF_MATCH], w.plan[step, OF_MATCH_END])
+        w.cells[cell, BITS] = w.stack[0]
+        w.cells[cell, BITS_NULL] = w.stack_nulls[0]
+    if w.plan[step, KEY] != NONE:
+        computed(w, match, w.plan[step, KEY_OF_MATCH], w.plan[step, KEY_OF_MATCH_END])
+        bucket = NONE
+        if w.stack_nulls[0] == 0:
+            of = list_of(w, step, instance, PENDING)
+            bucket = bucket_of(w, of, w.stack[0], True)
+        w.cells[cell, BUCKET] = bucket
+        w.cells[cell, ALIKE_BEFORE] = UNLINKED
 
 
 @njit
-def prepare(w: World, step: int, of: int) -> None:
+def prepare(w: World, step: int, instance: int, which: int) -> None:
     """Compute that of all matches in a list of the step."""
-    if w.plan[step, QUICK] != NONE:
+    if w.plan[step, QUICK] != NONE or w.plan[step, KEY] != NONE:
+        cell = w.lists[list_of(w, step, instance, which), HEAD]
+        while cell != NONE:
+            _prepare_cell(w, step, instance, cell)
+            cell = w.cells[cell, AFTER]
+
+
+@njit
+def link_all(w: World, step: int, of: int) -> None:
+    """Put all of a list, which is at the end of what waits or all of it, into buckets."""
+    if w.plan[step, KEY] != NONE:
         cell = w.lists[of, HEAD]
         while cell != NONE:
-            _prepare_cell(w, step, cell)
+            link(w, cell)
             cell = w.cells[cell, AFTER]
 
 
@@ -92,8 +118,8 @@ def _wait(w: World, step: int, instance: int, match: int) -> None:
     """Put a match at the end of what waits at a step from the next event on."""
     new = list_of(w, step, instance, NEW)
     push(w, new, match)
-    if w.plan[step, QUICK] != NONE:
-        _prepare_cell(w, step, w.lists[new, END])
+    if w.plan[step, QUICK] != NONE or w.plan[step, KEY] != NONE:
+        _prepare_cell(w, step, instance, w.lists[new, END])
 
 
 @njit
@@ -258,7 +284,8 @@ def make_ready(w: World, step: int, instance: int) -> None:
     new = list_of(w, step, instance, NEW)
     if w.lists[new, HEAD] != NONE:
         if sort(w, new):
-            prepare(w, step, new)
+            prepare(w, step, instance, NEW)
+        link_all(w, step, new)
         append(w, list_of(w, step, instance, PENDING), new)
     if kind in (LOGICAL, ABSENT_LOGICAL):
         partner = w.plan[step, PARTNER]
@@ -317,6 +344,7 @@ def drop_old(w: World, step: int, instance: int, time_ms: int) -> None:
             match = w.cells[cell, HOLDS]
             if not is_over(w, match, time_ms):
                 break
+            unlink(w, cell)
             remove(w, pending, NONE, cell)
             if w.matches[match, steps + 1] == 0:
                 w.matches[match, steps + 1] = 1

@@ -24,7 +24,9 @@ KIND, START, NEXT, EVERY, WITHIN_EVERY, CALLBACK, FINISHES, LAST, PARTNER = rang
 LOGIC, WAITING, LEAST, MOST, STREAM, PROGRAM, PROGRAM_END = range(9, 16)
 #: A comparison that is asked first, or ``NONE``; the programs of what a match has, and what comes.
 QUICK, OF_MATCH, OF_MATCH_END, OF_EVENT, OF_EVENT_END = range(16, 21)
-PLAN_COLUMNS: Final = 21
+#: Whether what waits is found by a value, and the programs of that.
+KEY, KEY_OF_MATCH, KEY_OF_MATCH_END, KEY_OF_EVENT, KEY_OF_EVENT_END = range(21, 26)
+PLAN_COLUMNS: Final = 26
 
 # ``KIND``
 ONE, COUNT, ABSENT, LOGICAL, ABSENT_LOGICAL = range(5)
@@ -35,16 +37,24 @@ AND, OR = 1, 2
 IS_SEQUENCE, WITHIN_MS, STEPS, MATCHES, NODES, CELLS, FREE_CELL, TASKS, TASK_COUNT = range(9)
 OUTPUTS, ITEMS, CLOCK_MS, ORDER, CAUSE, CHUNK, LAST_ORDER, LAST_CLOCK = range(9, 17)
 #: ``READERS``: the width of ``readers``.
-FIRED, SKIPS, READERS = 17, 18, 19
-SCALARS: Final = 20
+#: ``MOST_ALIKE``: as many, at most, are in one bucket.
+FIRED, SKIPS, READERS, BUCKETS, MOST_ALIKE = range(17, 22)
+SCALARS: Final = 22
 
 # Columns of ``nodes``; ``TAIL`` and ``LENGTH`` are those of a chain, at its first node.
 EVENT, TIME, FORWARD, BACK, TAIL, LENGTH = range(6)
 NODE_COLUMNS: Final = 6
 
-# Columns of ``cells``; the last two in lists of a step with a quick comparison.
-HOLDS, AFTER, BITS, BITS_NULL = range(4)
-CELL_COLUMNS: Final = 4
+# Columns of ``cells``.  ``BITS`` is what the match has for the step's quick comparison; ``ALIKE``
+# and ``ALIKE_BEFORE`` lead through the cells of one ``BUCKET``: see ``alike``.
+HOLDS, AFTER, BITS, BITS_NULL, BEFORE, ALIKE, ALIKE_BEFORE, BUCKET = range(8)
+CELL_COLUMNS: Final = 8
+#: ``ALIKE_BEFORE`` of what is in a list ``NEW``.
+UNLINKED: Final = -2
+
+# Columns of ``buckets``.
+BUCKET_LIST, BUCKET_KEY, BUCKET_HEAD, BUCKET_END, BUCKET_SIZE = range(5)
+BUCKET_COLUMNS: Final = 5
 
 # Columns of ``lists``; ``LOW`` and ``HIGH`` bound the times of the first events of what is in it.
 HEAD, END, SIZE, LOW, HIGH = range(5)
@@ -106,6 +116,9 @@ class World(NamedTuple):
     nodes: Array
     cells: Array
     lists: Array
+    #: Matches of a list that are found by a value; ``hashes`` is a hash table of their numbers.
+    buckets: Array
+    hashes: Array
     local: Array
     tasks: Array
     values: Array
@@ -126,6 +139,7 @@ _WIDTHS: Final = {
     "flags": FLAG_COLUMNS,
     "nodes": NODE_COLUMNS,
     "cells": CELL_COLUMNS,
+    "buckets": BUCKET_COLUMNS,
     "lists": LIST_COLUMNS,
     "local": LOCAL_COLUMNS,
     "tasks": TASK_COLUMNS,
@@ -155,6 +169,8 @@ def new_cell(w: World, value: int) -> int:
         w.scalars[CELLS] += 1
     w.cells[cell, HOLDS] = value
     w.cells[cell, AFTER] = NONE
+    w.cells[cell, BEFORE] = NONE
+    w.cells[cell, BUCKET] = NONE
     return int(cell)
 
 
@@ -187,6 +203,7 @@ def push(w: World, of: int, match: int) -> None:
         w.lists[of, HIGH] = -FAR
     else:
         w.cells[w.lists[of, END], AFTER] = cell
+        w.cells[cell, BEFORE] = w.lists[of, END]
     w.lists[of, END] = cell
     w.lists[of, SIZE] += 1
     if w.scalars[WITHIN_MS] != NEVER:
@@ -201,6 +218,8 @@ def remove(w: World, of: int, before: int, cell: int) -> None:
         w.lists[of, HEAD] = after
     else:
         w.cells[before, AFTER] = after
+    if after != NONE:
+        w.cells[after, BEFORE] = before
     if w.lists[of, END] == cell:
         w.lists[of, END] = before
     w.lists[of, SIZE] -= 1
@@ -273,6 +292,7 @@ def append(w: World, of: int, more: int) -> None:
         w.lists[of, HIGH] = w.lists[more, HIGH]
     else:
         w.cells[w.lists[of, END], AFTER] = head
+        w.cells[head, BEFORE] = w.lists[of, END]
         w.lists[of, LOW] = min(w.lists[of, LOW], w.lists[more, LOW])
         w.lists[of, HIGH] = max(w.lists[of, HIGH], w.lists[more, HIGH])
     w.lists[of, END] = w.lists[more, END]

@@ -1,0 +1,104 @@
+"""Matches of a list by the value that their event must equal: only those alike are looked at.
+
+A condition ``e1.key == key`` asks each of thousands that wait for the same; so what waits at such a
+step is chained by its value too, in the order of the list.  A bucket is such a chain.  Buckets that
+are left empty stay until all of them are made anew, which is when memory is swept.
+
+The step's list is named by the number of its list ``PENDING``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mesh.operators.native import njit
+from mesh.operators.patterns.world import (
+    ALIKE,
+    ALIKE_BEFORE,
+    BUCKET,
+    BUCKET_END,
+    BUCKET_HEAD,
+    BUCKET_KEY,
+    BUCKET_LIST,
+    BUCKET_SIZE,
+    BUCKETS,
+    MOST_ALIKE,
+    NONE,
+    UNLINKED,
+    World,
+)
+
+# Odd numbers that spread what is close together, as in splitmix64 and xxhash.
+_SPREAD: Final = -7046029254386353131
+_SPREAD_LIST: Final = -4417276706812531889
+
+
+@njit
+def bucket_of(w: World, of: int, key: int, is_made: bool) -> int:
+    """The bucket of a list's matches with ``key``; ``NONE`` or, if asked for, a new one."""
+    mask = len(w.hashes) - 1
+    mixed = key * _SPREAD + of * _SPREAD_LIST
+    at = (mixed ^ (mixed >> 29)) & mask
+    while True:
+        bucket = w.hashes[at]
+        if bucket == NONE:
+            break
+        if w.buckets[bucket, BUCKET_KEY] == key and w.buckets[bucket, BUCKET_LIST] == of:
+            return int(bucket)
+        at = (at + 1) & mask
+    if not is_made:
+        return NONE
+    bucket = w.scalars[BUCKETS]
+    w.scalars[BUCKETS] += 1
+    w.hashes[at] = bucket
+    w.buckets[bucket, BUCKET_LIST] = of
+    w.buckets[bucket, BUCKET_KEY] = key
+    w.buckets[bucket, BUCKET_HEAD] = NONE
+    w.buckets[bucket, BUCKET_END] = NONE
+    w.buckets[bucket, BUCKET_SIZE] = 0
+    return int(bucket)
+
+
+@njit
+def link(w: World, cell: int) -> None:
+    """Put a cell that goes to the end of its list at the end of its bucket."""
+    bucket = w.cells[cell, BUCKET]
+    if bucket == NONE:
+        return
+    end = w.buckets[bucket, BUCKET_END]
+    w.cells[cell, ALIKE] = NONE
+    w.cells[cell, ALIKE_BEFORE] = end
+    if end == NONE:
+        w.buckets[bucket, BUCKET_HEAD] = cell
+    else:
+        w.cells[end, ALIKE] = cell
+    w.buckets[bucket, BUCKET_END] = cell
+    w.buckets[bucket, BUCKET_SIZE] += 1
+    w.scalars[MOST_ALIKE] = max(w.scalars[MOST_ALIKE], w.buckets[bucket, BUCKET_SIZE])
+
+
+@njit
+def unlink(w: World, cell: int) -> None:
+    """Take a cell out of its bucket, if it is in one."""
+    bucket = w.cells[cell, BUCKET]
+    if bucket == NONE or w.cells[cell, ALIKE_BEFORE] == UNLINKED:
+        return
+    before, after = w.cells[cell, ALIKE_BEFORE], w.cells[cell, ALIKE]
+    if before == NONE:
+        w.buckets[bucket, BUCKET_HEAD] = after
+    else:
+        w.cells[before, ALIKE] = after
+    if after == NONE:
+        w.buckets[bucket, BUCKET_END] = before
+    else:
+        w.cells[after, ALIKE_BEFORE] = before
+    w.buckets[bucket, BUCKET_SIZE] -= 1
+
+
+@njit
+def no_buckets(w: World) -> None:
+    """Forget all buckets; who calls it makes them anew."""
+    w.scalars[BUCKETS] = 0
+    w.scalars[MOST_ALIKE] = 0
+    for at in range(len(w.hashes)):
+        w.hashes[at] = NONE
