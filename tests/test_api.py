@@ -99,6 +99,10 @@ class FakeService:
     async def nodes(self) -> list[FakeNode]:
         return [FakeNode("m1", "manager"), FakeNode("w1", "worker")]
 
+    async def story(self, app: str) -> list[dict[str, str]]:
+        self._text(app)
+        return [{"text": f"deployed app {app}"}]
+
     async def order_node(self, node: str, admission: str, *, by: str) -> FakeNode:
         if node != "w1":
             raise MeshError("MESH-A404", f'worker "{node}" is not there')
@@ -388,6 +392,12 @@ def test_the_documented_curl_deploys(secured: ManagerSettings, tmp_path: Path) -
     body, status = said.rsplit("\n", 1)
     assert status == "201"
     assert json.loads(body)["app"] == "Shop"
+
+
+def test_an_app_has_a_story() -> None:
+    service = FakeService({"Shop": TEXT})
+    assert ask(service, "GET", "/siddhi-apps/Shop/story").json() == [{"text": "deployed app Shop"}]
+    assert ask(service, "GET", "/siddhi-apps/Other/story").status_code == 404
 
 
 def test_a_worker_is_told_what_it_may_have() -> None:

@@ -438,6 +438,44 @@ def test_a_paused_leader_that_wakes_up_is_refused(cluster: Cluster) -> None:
 
 
 @pytest.mark.nats
+def test_the_journal_tells_an_apps_story_from_start_to_end(cluster: Cluster) -> None:
+    cluster.manager("m1")
+    for name in ("w1", "w2"):
+        cluster.worker(name)
+
+    async def scene(eye: Eye) -> None:
+        await eye.until("workers", lambda: {"w1", "w2"} <= eye.ready())
+        await eye.service.deploy(APP)
+        await eye.service.wait_running("Two", 10)
+        cluster.signal("w1", signal.SIGKILL)
+        await eye.until("moved", lambda: set(eye.placed().values()) == {"w2"})
+        await eye.service.wait_running("Two", 10)
+        await eye.service.undeploy("Two")
+        await eye.until("app gone", lambda: not eye.view.snapshot().apps)
+        told: list[str] = []
+        for _ in range(50):
+            entries = await eye.service.story("Two")
+            told = [f"{e.by} {e.text}: {e.cause}" for e in entries]
+            if told and "removed app Two" in told[-1]:
+                break
+            await asyncio.sleep(0.1)
+
+        def at(start: str, cause: str = "") -> int:
+            return next(i for i, t in enumerate(told) if t.startswith(start) and cause in t)
+
+        begun = at("manager m1 placed Two-one-1", "deployed")
+        assert begun < at("worker w") < at("manager m1 placed", "worker w1 is gone")
+        assert at("manager m1 placed", "worker w1 is gone") < at("manager m1 withdrew")
+        assert at("manager m1 withdrew", "no longer wants it") < at("worker w2 has stopped")
+        assert "removed app Two" in told[-1]
+        with pytest.raises(MeshError) as caught:
+            await eye.service.story("Other")
+        assert caught.value.code == "MESH-A404"
+
+    look(cluster, scene)
+
+
+@pytest.mark.nats
 def test_a_second_worker_of_the_same_name_is_turned_away(cluster: Cluster) -> None:
     cluster.manager("m1")
     cluster.worker("w1")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mesh.control import duties, election, membership, reconcile
 from mesh.control.actions import Discard, ForgetNode, Place, RemoveApp, Withdraw
+from mesh.control.journal import Entry, story
 from mesh.control.lifecycle import app_status
 from mesh.control.membership import Presence, presence
 from mesh.control.placement import Admits, Host, Need, Placement, place
@@ -490,6 +491,22 @@ def test_a_name_is_taken_while_another_process_beats(
 def test_an_undeployed_app_does_not_wait_for_a_worker_that_is_gone() -> None:
     view = snapshot("now=10 lease=me@40 workers=w1:10,w2:7 apps=-A:g*1 placed=A-g-1:w2@5>")
     assert any(isinstance(a, Discard) for a in reconcile.decide(view, SETTINGS))
+
+
+def test_a_story_has_what_the_cluster_did_beside_the_app() -> None:
+    told = [
+        Entry("leads", by="manager m1", at_ms=1),
+        Entry("deployed app A", by="user ada", at_ms=2, app="A"),
+        Entry("deployed app B", by="user ada", at_ms=3, app="B"),
+        Entry("is ready", by="worker w9", at_ms=4, worker="w9"),
+        Entry("placed A-g-1 on w1", by="manager m1", at_ms=5, app="A", worker="w1"),
+        Entry("leads", by="manager m2", at_ms=8),
+        # Noted while it was cut off, and stored late.
+        Entry("stops A-g-1", by="worker w1", at_ms=7, worker="w1"),
+    ]
+    found = [f"{entry.at_ms} {entry.text}" for entry in story(told, "A")]
+    assert found == ["2 deployed app A", "5 placed A-g-1 on w1", "7 stops A-g-1", "8 leads"]
+    assert story(told, "C") == []
 
 
 def test_what_a_gone_worker_had_moves_even_below_the_least_number_of_workers() -> None:

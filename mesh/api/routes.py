@@ -5,6 +5,7 @@
     GET    /siddhi-apps                 names and states; ?isActive=true names only
     GET    /siddhi-apps/{app}           {"content": text, "streams": {..}}
     GET    /siddhi-apps/{app}/status    ?wait=running&timeout=30 answers when it runs, or in time
+    GET    /siddhi-apps/{app}/story     what happened to it and why, also after it was undeployed
     GET    /siddhi-apps/{app}/errors    ?limit=100, the last events that could not be read
     DELETE /siddhi-apps/{app}           200
     POST   /nodes/{node}/cordon         it gets nothing new; /uncordon ends that, /drain empties it
@@ -62,6 +63,7 @@ def make_app(service: Service, access: Access) -> Starlette:
             Route("/siddhi-apps/{app}", routes.app, methods=["GET"]),
             Route("/siddhi-apps/{app}", routes.undeploy, methods=["DELETE"]),
             Route("/siddhi-apps/{app}/status", routes.status, methods=["GET"]),
+            Route("/siddhi-apps/{app}/story", routes.story, methods=["GET"]),
             Route("/siddhi-apps/{app}/errors", routes.errors, methods=["GET"]),
             Route("/nodes/{node}/{order}", routes.order_node, methods=["POST"]),
             Route("/health", health, methods=["GET"]),
@@ -137,6 +139,10 @@ class Routes:
             raise parameter("wait", wait, "running")
         timeout_s = _number(request, "timeout", 30.0, WAIT_S_MAX)
         return Json(_with_status(await self._service.wait_running(name, timeout_s)))
+
+    async def story(self, request: Request) -> Response:
+        """What happened to one app and why, in order."""
+        return Json(await self._service.story(request.path_params["app"]))
 
     async def errors(self, request: Request) -> Response:
         """The last events of one app that could not be read, oldest first."""

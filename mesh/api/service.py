@@ -105,6 +105,10 @@ class Service(Protocol):
         """Managers and workers."""
         ...
 
+    async def story(self, app: str) -> Sequence[Any]:
+        """What happened to an app and why, in order; MESH-A404 when nothing did."""
+        ...
+
     async def order_node(self, node: str, admission: str, *, by: str) -> Node:
         """Say what a worker may have: ``open``, ``cordoned`` or ``draining``; MESH-A404."""
         ...

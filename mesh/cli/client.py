@@ -86,6 +86,10 @@ class Client:
         """Managers and workers."""
         return cast("list[dict[str, Any]]", self._ask("GET", "/nodes"))
 
+    def story(self, app: str) -> list[dict[str, Any]]:
+        """What happened to an app and why."""
+        return cast("list[dict[str, Any]]", self._ask("GET", _path(app, "/story")))
+
     def order_node(self, node: str, order: str) -> dict[str, Any]:
         """Tell a worker to ``cordon``, ``uncordon`` or ``drain``."""
         path = f"/nodes/{quote(node, safe='')}/{order}"

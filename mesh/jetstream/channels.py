@@ -10,7 +10,7 @@ from nats.js import api
 from nats.js.errors import BucketNotFoundError, NotFoundError
 
 from mesh.errors import MeshError
-from mesh.jetstream import snapshots
+from mesh.jetstream import journal, snapshots
 from mesh.model import names
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ async def delete_channels(js: JetStreamContext, spec: AppSpec) -> None:
 
 
 async def ensure_buckets(js: JetStreamContext, settings: ChannelSettings) -> None:
-    """Make the buckets of the control plane and of snapshots, if they aren't there."""
+    """Make the buckets of the control plane, the journal and snapshots, if they aren't there."""
     for bucket in (names.CONTROL_BUCKET, names.APPS_BUCKET, names.STATUS_BUCKET):
         try:
             await js.key_value(bucket)
@@ -136,4 +136,5 @@ async def ensure_buckets(js: JetStreamContext, settings: ChannelSettings) -> Non
             await js.create_key_value(
                 api.KeyValueConfig(bucket=bucket, history=1, replicas=settings.replicas)
             )
+    await journal.ensure_stream(js, settings.replicas)
     await snapshots.ensure_buckets(js, settings.replicas)

@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING
 from mesh import machine
 from mesh.clock import SystemClock
 from mesh.control import election, membership, reconcile
+from mesh.control.journal import Entry, of_action, of_failure
 from mesh.jetstream import apply, channels, kv
 from mesh.jetstream.connection import UNREACHABLE, close, connect
+from mesh.jetstream.journal import Journal
 from mesh.jetstream.watch import ClusterView
 from mesh.logs import fields
 from mesh.manager.service import ManagerService
@@ -50,6 +52,7 @@ class Manager:
     client: Client
     view: ClusterView
     clock: Clock
+    journal: Journal
     #: ``host:port`` of the API, once it listens.
     address: str = ""
     incarnation: str = field(default_factory=lambda: secrets.token_hex(4))
@@ -104,6 +107,7 @@ class Manager:
                     None,
                     revision=lease.revision,
                 )
+                self.journal.note(Entry("gave the lease up", "it ends"))
             await kv.put(js, names.CONTROL_BUCKET, names.node_key(Role.MANAGER, self.id), None)
 
     async def _elect(self) -> float:
@@ -137,6 +141,9 @@ class Manager:
         leads = election.holds(self.view.snapshot(), self.id, ttl_s)
         if leads != self._leads:
             self._leads = leads
+            revision = lease.revision if lease is not None else 0
+            text = "leads" if leads else "no longer leads"
+            self.journal.note(Entry(text, lease_revision=revision))
             log.info("leads" if leads else "no longer leads", extra=fields(manager=self.id))
         return wake_s
 
@@ -145,12 +152,20 @@ class Manager:
         lease = snapshot.lease
         assert lease is not None
         for action in reconcile.decide(snapshot, self.settings):
+            # Decided before a pause, and nobody took the lease meanwhile, so that it still fences:
+            # what was decided may be wrong by now.
+            if not election.holds(self.view.snapshot(), self.id, self.settings.manager.lease_ttl_s):
+                self.journal.note(of_failure(action, lease.revision, "its lease had lapsed"))
+                return
             try:
                 await apply.apply(action, self.client, self.view, lease.revision)
+                self.journal.note(of_action(action, lease.revision))
             except kv.RevisionConflict as conflict:
+                self.journal.note(of_failure(action, lease.revision, "the lease has moved on"))
                 log.info("decision was overtaken", extra=fields(conflict=conflict))
                 return
             except UNREACHABLE as error:
+                self.journal.note(of_failure(action, lease.revision, "NATS did not answer"))
                 log.warning("action not performed", extra=fields(action=action, error=error))
                 return
 
@@ -168,14 +183,17 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
     await channels.ensure_buckets(client.jetstream(), settings.channels)
     view = ClusterView(client, clock, quiet_s=settings.worker.ttl_s / 2)
     await view.start()
-    manager = Manager(name, settings, client, view, clock)
-    service = ManagerService(client, view, settings, clock, name=name)
+    journal = Journal(client, f"manager {name}", clock)
+    journal.start()
+    manager = Manager(name, settings, client, view, clock, journal)
+    service = ManagerService(client, view, settings, clock, name=name, notes=journal)
     tasks = [asyncio.create_task(manager.beat()), asyncio.create_task(manager.lead())]
     try:
         yield manager, service
     finally:
         await end(tasks)
         await manager.resign()
+        await journal.stop()
         await view.stop()
         await close(client)
 

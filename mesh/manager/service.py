@@ -14,11 +14,12 @@ from nats.errors import Error as NatsError
 from nats.js.errors import NotFoundError
 
 from mesh.control.hosts import hosts
+from mesh.control.journal import Entry, story
 from mesh.control.lifecycle import AppState, AppStatus, app_status
 from mesh.control.membership import presence
 from mesh.control.survey import survey
 from mesh.errors import MeshError
-from mesh.jetstream import channels, kv
+from mesh.jetstream import channels, journal, kv
 from mesh.model import codec, names
 from mesh.model.cluster import Admission, AppRecord, NodeOrder
 from mesh.plan.build import plan
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from mesh.clock import Clock
     from mesh.control.snapshot import Seen
+    from mesh.jetstream.journal import Journal
     from mesh.jetstream.watch import ClusterView
     from mesh.model.app import AppSpec
     from mesh.plan.changes import Changes
@@ -104,12 +106,14 @@ class ManagerService:
         clock: Clock,
         *,
         name: str = "",
+        notes: Journal | None = None,
     ) -> None:
         self._client = client
         self._js = client.jetstream()
         self._view = view
         self._settings = settings
         self._clock = clock
+        self._notes = notes
         self._name = name
 
     async def deploy(self, text: str, *, by: str = "") -> Deployed:
@@ -146,6 +150,8 @@ class ManagerService:
             ) from conflict
         except (NatsError, TimeoutError, OSError) as error:
             raise _unreachable(error) from error
+        instances = sum(group.parallel for group in spec.groups)
+        self._note(f"deployed app {spec.name}, {instances} instances", by, app=spec.name)
         return Deployed(spec.name, is_new=True)
 
     async def update(self, text: str, *, by: str = "", replace: bool = False) -> Deployed:
@@ -190,6 +196,7 @@ class ManagerService:
             version = self._view.version
             try:
                 await self._write(names.app_key(app), replace(record.value, deleting=True))
+                self._note(f"asked for app {app} to be undeployed", app=app)
             except kv.RevisionConflict as conflict:
                 # Another manager wrote it, and this one's view is behind: look again.
                 left_s = deadline_s - self._clock.monotonic_s()
@@ -285,7 +292,22 @@ class ManagerService:
                 continue
             except (NatsError, TimeoutError, OSError) as error:
                 raise _unreachable(error) from error
+            self._note(f"made worker {node} {wanted.value}", by, worker=node)
             return await self._worker(view.id)
+
+    async def story(self, app: str) -> list[Entry]:
+        """What happened to ``app``, in order, also after it was undeployed; MESH-A404."""
+        try:
+            entries = story(await journal.read(self._js, app), app)
+        except (NatsError, TimeoutError, OSError) as error:
+            raise _unreachable(error) from error
+        if not entries:
+            self._get(app)
+        return entries
+
+    def _note(self, text: str, by: str = "", *, app: str = "", worker: str = "") -> None:
+        if self._notes is not None:
+            self._notes.note(Entry(text, by=by and f"user {by}", app=app, worker=worker))
 
     async def _worker(self, name: str) -> NodeView:
         nodes = [node for node in await self.nodes() if node.role == "worker"]

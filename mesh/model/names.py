@@ -19,6 +19,9 @@ STATE_BUCKET: Final = "mesh_state"
 #: Key-value bucket with the manifests of those snapshots.
 SNAPSHOTS_BUCKET: Final = "mesh_snapshots"
 
+#: JetStream stream of what was decided, and why.
+JOURNAL_STREAM: Final = "mesh_journal"
+
 LEASE_KEY: Final = "lease"
 EVENT_TIME_HEADER: Final = "Mesh-Timestamp"
 
@@ -67,6 +70,11 @@ def error_subject(app: str) -> str:
 def error_js_stream(app: str) -> str:
     """The JetStream stream of an app's errors; no stream's own name ends in ``-``."""
     return f"{ROOT}-{app}-errors-"
+
+
+def journal_subject(app: str) -> str:
+    """Where entries about ``app`` go; with an empty name, those about the cluster."""
+    return f"{ROOT}._journal.{app or '_'}"
 
 
 def group_name(app: str, exec_group: str) -> str:

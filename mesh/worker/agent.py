@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING
 from mesh import machine
 from mesh.clock import SystemClock
 from mesh.control import duties, membership
+from mesh.control.journal import Entry, of_report
 from mesh.errors import MeshError
 from mesh.jetstream import channels, kv
 from mesh.jetstream.connection import UNREACHABLE, close, connect
+from mesh.jetstream.journal import Journal
 from mesh.jetstream.watch import ClusterView
 from mesh.logs import fields
 from mesh.model import codec, names
@@ -62,6 +64,7 @@ class Agent:
     view: ClusterView
     clock: Clock
     session: SessionProcess
+    journal: Journal
     incarnation: str = field(default_factory=lambda: secrets.token_hex(4))
     #: What the session was told to run, by instance.
     _running: dict[str, Assignment] = field(default_factory=dict)
@@ -96,6 +99,7 @@ class Agent:
                 record, self.incarnation, now_s, worker.ttl_s, worker.margin_s
             ):
                 self._revision = self.view.revision(names.CONTROL_BUCKET, self._key)
+                self._note("began", f"process {os.getpid()}")
                 return
             assert record is not None
             if first is not None and record.revision != first.revision:
@@ -125,6 +129,8 @@ class Agent:
                 log.debug("heartbeat not stored", extra=fields(error=error))
             if self.clock.monotonic_s() - self._renewed_s > ttl_s and self._running:
                 log.warning("term is over, instances stopped", extra=fields(worker=self.id))
+                told = ", ".join(sorted(self._running))
+                self._note(f"stops {told}", f"no heartbeat was taken for {ttl_s:g} s")
                 await self._stop_all()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ttl_s / membership.BEATS_PER_TERM):
@@ -144,6 +150,7 @@ class Agent:
             async for reply in self.session.replies():
                 await self._take(reply)
             log.warning("session ended, starting another", extra=fields(worker=self.id))
+            self._note("starts another session", "the Spark session ended")
             self._ready, self._unready_s = False, self.clock.monotonic_s()
             self._stopping.clear()
             lost, self._running = self._running, {}
@@ -158,6 +165,7 @@ class Agent:
         """
         self._leaving = True
         self._beat_now.set()
+        self._note("hands over and ends", "it was told to end")
         worker = self.settings.worker
         started_s = self.clock.monotonic_s()
         passed_s = 0.0
@@ -303,6 +311,7 @@ class Agent:
                     extra=fields(worker=self.id, spark=spark_version, started_in_s=started_in_s),
                 )
                 self._ready = True
+                self._note("is ready", f"its session started in {started_in_s:g} s")
                 self._beat_now.set()
                 await self._reconcile()
             case Report(status):
@@ -318,12 +327,17 @@ class Agent:
         )
         if newest is not None and newest.epoch > status.epoch:
             return
+        if newest is None or (newest.epoch, newest.state) != (status.epoch, status.state):
+            self.journal.note(of_report(status))
         try:
             data = codec.encode(status)
             revision = await kv.put(self.client.jetstream(), names.STATUS_BUCKET, key, data)
             self.view.took_write(names.STATUS_BUCKET, key, status, revision)
         except UNREACHABLE as error:
             log.debug("report not stored", extra=fields(instance=status.instance, error=error))
+
+    def _note(self, text: str, cause: str) -> None:
+        self.journal.note(Entry(text, cause, worker=self.id))
 
     def _interrupted(self, assignment: Assignment) -> InstanceStatus:
         return InstanceStatus(
@@ -351,7 +365,9 @@ async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
     await channels.ensure_buckets(client.jetstream(), settings.channels)
     view = ClusterView(client, clock, quiet_s=settings.worker.ttl_s / 2)
     await view.start()
-    agent = Agent(name, settings, client, view, clock, session)
+    journal = Journal(client, f"worker {name}", clock)
+    journal.start()
+    agent = Agent(name, settings, client, view, clock, session, journal)
     await agent.claim()
 
     async def loops() -> None:
@@ -371,6 +387,7 @@ async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
     finally:
         await end([task])
         await agent.leave()
+        await journal.stop()
         await view.stop()
         await close(client)
 

@@ -166,8 +166,16 @@ class Manager(Node):
                     wake_s = now_s + 0.2
                 else:
                     records.take(names.CONTROL_BUCKET, key, record, answer, self.now_s)
-        self.leads = election.holds(records.snapshot(self.now_s), self.name, ttl_s)
+        self.leads = self._holds()
         return wake_s
+
+    def _may_write(self) -> bool:
+        """Whether what was decided may still be done: it may have been stopped since."""
+        return self._holds()
+
+    def _holds(self) -> bool:
+        snapshot = self.watch.records.snapshot(self.now_s)
+        return election.holds(snapshot, self.name, self.settings.manager.lease_ttl_s)
 
     def _reconcile(self) -> Generator[Sleep | Write, Any, None]:
         snapshot = self.watch.records.snapshot(self.now_s)
@@ -179,6 +187,8 @@ class Manager(Node):
                     self.process.paused_s = self.world.now_s + self.stall_s
                     self.stall_s = 0.0
                     yield Sleep(self.now_s)
+                if not self._may_write():
+                    return
                 answer = yield asked
                 if answer in (CONFLICT, TIMEOUT):
                     return

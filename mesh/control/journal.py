@@ -1,0 +1,135 @@
+"""Who decided what and why, as entries that tell an app's story.
+
+Every process notes what it does; the entries are kept in a JetStream stream of their own
+(``mesh.jetstream.journal``), so that the story can be told when they are gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mesh.control.actions import Discard, ForgetNode, Place, RemoveApp, Withdraw
+from mesh.model.cluster import InstanceState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mesh.control.actions import Action
+    from mesh.model.cluster import InstanceStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing that happened."""
+
+    #: What, in a few words that stand after who did it: "placed A-g-1 on w2 in epoch 41".
+    text: str
+    #: Why; empty where the text says it all.
+    cause: str = ""
+    #: Who: "manager m1", "worker w2", or a user's name.
+    by: str = ""
+    #: Wall clock of who noted it, milliseconds since 1970.
+    at_ms: int = 0
+    #: Empty for what is about the cluster.
+    app: str = ""
+    instance: str = ""
+    #: The worker that it is about.
+    worker: str = ""
+    epoch: int | None = None
+    #: Revision of the lease that a leader decided under, 0 where nobody led.
+    lease_revision: int = 0
+
+
+def of_action(action: Action, lease_revision: int) -> Entry:
+    """What a leader notes when it has performed ``action``."""
+    match action:
+        case Place(made, cause):
+            return Entry(
+                f"placed {made.instance} on {made.worker} in epoch {made.epoch}",
+                cause,
+                app=made.app,
+                instance=made.instance,
+                worker=made.worker,
+                epoch=made.epoch,
+                lease_revision=lease_revision,
+            )
+        case Withdraw(made, cause):
+            target = f", to go to {made.next_worker}" if made.next_worker else ""
+            return Entry(
+                f"withdrew {made.instance} from {made.worker} in epoch {made.epoch}{target}",
+                cause,
+                app=made.app,
+                instance=made.instance,
+                worker=made.worker,
+                epoch=made.epoch,
+                lease_revision=lease_revision,
+            )
+        case Discard(instance, cause):
+            app = instance.rsplit("-", 2)[0]
+            text = f"deleted the assignment of {instance}"
+            return Entry(text, cause, app=app, instance=instance, lease_revision=lease_revision)
+        case ForgetNode(role, node, cause):
+            text = f"deleted the record of {role} {node}"
+            worker = node if role == "worker" else ""
+            return Entry(text, cause, worker=worker, lease_revision=lease_revision)
+        case RemoveApp(app_record, _, cause):
+            name = app_record.spec.name
+            text = f"removed app {name}, its channels and its state"
+            return Entry(text, cause, app=name, lease_revision=lease_revision)
+
+
+def of_failure(action: Action, lease_revision: int, why: str) -> Entry:
+    """What a leader notes when ``action`` was not performed."""
+    entry = of_action(action, lease_revision)
+    return Entry(
+        f"was refused: it would have {entry.text}",
+        why,
+        app=entry.app,
+        instance=entry.instance,
+        worker=entry.worker,
+        epoch=entry.epoch,
+        lease_revision=lease_revision,
+    )
+
+
+def of_report(status: InstanceStatus) -> Entry:
+    """What a worker notes when an instance's state has changed."""
+    verbs = {
+        InstanceState.STARTING: "starts",
+        InstanceState.RUNNING: "runs",
+        InstanceState.RETRYING: "will start again",
+        InstanceState.STOPPED: "has stopped",
+    }
+    return Entry(
+        f"{verbs[status.state]} {status.instance} in epoch {status.epoch}",
+        status.error or "",
+        app=status.app,
+        instance=status.instance,
+        worker=status.worker,
+        epoch=status.epoch,
+    )
+
+
+def story(entries: Iterable[Entry], app: str) -> list[Entry]:
+    """What happened to ``app``, in order: its own entries, and those of the cluster beside them.
+
+    Order is by the clocks of who noted it, for what a process noted while it was cut off arrives
+    late.  Of the cluster's entries those count that are about a worker which the app had something
+    on, or about who leads, from the app's first entry on.
+    """
+    ordered = sorted(entries, key=lambda entry: entry.at_ms)
+    own = [entry for entry in ordered if entry.app == app]
+    if not own:
+        return []
+    workers = {entry.worker for entry in own if entry.worker}
+    return [
+        entry
+        for entry in ordered
+        if entry.app == app
+        or (
+            not entry.app
+            and entry.at_ms >= own[0].at_ms
+            and (not entry.worker or entry.worker in workers)
+        )
+    ]

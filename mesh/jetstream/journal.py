@@ -1,0 +1,133 @@
+"""The journal as a JetStream stream: noted without waiting, stored in order, read back whole."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from nats.js import api
+from nats.js.errors import NotFoundError
+
+from mesh.control.journal import Entry
+from mesh.jetstream.connection import UNREACHABLE
+from mesh.logs import fields
+from mesh.model import codec, names
+from mesh.signals import end
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.js import JetStreamContext
+
+    from mesh.clock import Clock
+
+log = logging.getLogger(__name__)
+
+#: How long entries are kept, and how many for each app.
+MAX_AGE_S: Final = 30 * 86_400
+ENTRIES_MAX: Final = 20_000
+#: How many entries wait for a server that is away; the oldest are lost first.
+WAITING_MAX: Final = 10_000
+#: How long a process that ends tries to store what it has noted.
+FLUSH_S: Final = 1.0
+
+
+async def ensure_stream(js: JetStreamContext, replicas: int) -> None:
+    """Make the stream, if it isn't there."""
+    try:
+        await js.stream_info(names.JOURNAL_STREAM)
+    except NotFoundError:
+        await js.add_stream(
+            api.StreamConfig(
+                name=names.JOURNAL_STREAM,
+                subjects=[f"{names.journal_subject('')[:-1]}>"],
+                max_age=MAX_AGE_S,
+                max_msgs_per_subject=ENTRIES_MAX,
+                num_replicas=replicas,
+                # An entry sent again, because its answer was lost, counts once.
+                duplicate_window=120,
+            )
+        )
+
+
+class Journal:
+    """Stores what one process notes, in the order it was noted."""
+
+    def __init__(self, client: Client, by: str, clock: Clock) -> None:
+        self._js = client.jetstream()
+        self._by = by
+        self._clock = clock
+        self._id = secrets.token_hex(6)
+        self._count = 0
+        self._waiting: deque[tuple[str, Entry]] = deque(maxlen=WAITING_MAX)
+        self._noted = asyncio.Event()
+        self._all_stored = asyncio.Event()
+        self._all_stored.set()
+        self._task: asyncio.Task[None] | None = None
+
+    def note(self, entry: Entry) -> None:
+        """Take an entry down; returns at once."""
+        self._count += 1
+        whole = replace(entry, by=entry.by or self._by, at_ms=self._clock.wall_ms())
+        self._waiting.append((f"{self._id}-{self._count}", whole))
+        self._all_stored.clear()
+        self._noted.set()
+
+    def start(self) -> None:
+        """Begin to store."""
+        self._task = asyncio.create_task(self._store())
+
+    async def stop(self) -> None:
+        """Store what is left, for a moment, and end."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_S):
+                await self._all_stored.wait()
+        if self._task is not None:
+            await end([self._task])
+
+    async def _store(self) -> None:
+        while True:
+            while self._waiting:
+                number, entry = self._waiting[0]
+                try:
+                    await self._js.publish(
+                        names.journal_subject(entry.app),
+                        codec.encode(entry),
+                        headers={"Nats-Msg-Id": number},
+                    )
+                except UNREACHABLE as error:
+                    log.debug("journal entry not stored", extra=fields(error=error))
+                    await asyncio.sleep(0.2)
+                    continue
+                # Others may have pushed it out meanwhile.
+                if self._waiting and self._waiting[0][0] == number:
+                    self._waiting.popleft()
+            self._noted.clear()
+            self._all_stored.set()
+            await self._noted.wait()
+
+
+async def read(js: JetStreamContext, app: str) -> list[Entry]:
+    """The entries of ``app`` and of the cluster, each in the order they were stored."""
+    entries = []
+    for subject in (names.journal_subject(app), names.journal_subject("")):
+        subscription = await js.subscribe(
+            subject, stream=names.JOURNAL_STREAM, ordered_consumer=True
+        )
+        try:
+            info = await subscription.consumer_info()
+            left = info.num_pending or 0
+            if info.delivered is not None:
+                left += info.delivered.consumer_seq
+            while left > 0:
+                message = await subscription.next_msg(timeout=5)
+                entries.append(codec.decode(Entry, message.data))
+                left = message.metadata.num_pending
+        finally:
+            with contextlib.suppress(*UNREACHABLE):
+                await subscription.unsubscribe()
+    return entries
