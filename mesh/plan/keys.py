@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from mesh.errors import MeshError
 from mesh.language.print_expressions import print_expression, print_string
 from mesh.language.syntax import RangePartition
+from mesh.model.types import AttributeType
 from mesh.plan.bound import Column
 
 if TYPE_CHECKING:
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
 _KEY_NAME: Final = re.compile(r"[A-Za-z0-9_]+\Z")
 _WORDS: Final = re.compile(r"[A-Za-z0-9_]+")
 _WORDS_MAX: Final = 32
+#: Types of attributes by how well they share out events.
+_SPREADING: Final = (
+    AttributeType.STRING,
+    AttributeType.LONG,
+    AttributeType.INT,
+    AttributeType.DOUBLE,
+    AttributeType.FLOAT,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,13 @@ def partition_key(written: PartitionKey, bound: BoundKey) -> Key:
         )
         return Key(computed=" or ".join(ranges), has_ranges=True)
     return Key(computed=print_expression(written.expression))
+
+
+def spread_key(schema: StreamSchema) -> Key | None:
+    """A key for who only wants events shared out: the attribute most likely to tell them apart."""
+    fit = [a for a in schema.attributes if _KEY_NAME.match(a.name) and a.type in _SPREADING]
+    best = min(fit, key=lambda a: _SPREADING.index(a.type), default=None)
+    return Key((best.name,)) if best is not None else None
 
 
 def check_key_name(name: str, position: Position) -> None:

@@ -19,9 +19,10 @@ from mesh.plan.bound import (
     BoundPartition,
     BoundPattern,
     BoundQuery,
+    BoundStream,
     has_aggregate,
 )
-from mesh.plan.keys import Key, check_key_name, partition_key
+from mesh.plan.keys import Key, check_key_name, partition_key, spread_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +51,8 @@ class _Wish:
     #: Any of the key's attributes will do, as with ``group by``: rows that are alike in all are
     #: alike in some.
     takes_part: bool = False
+    #: For who takes events as they come: a key that shares them out as well.
+    spread: Key | None = None
 
 
 def shares(group: Group) -> tuple[Share, ...]:
@@ -78,6 +81,11 @@ def shares(group: Group) -> tuple[Share, ...]:
                 position=wish.position,
             )
         keys[wish.stream] = both
+    whole = {wish.stream for wish in wishes if wish.wants_all}
+    if keys:
+        # Virtual partitions are where such a group runs, so all that comes to it comes by key.
+        kept = {*keys, *whole, *group.writes}
+        keys |= {w.stream: w.spread for w in wishes if w.spread and w.stream not in kept}
     _refuse_mixtures(group, wishes, keys)
     if group.partitions is not None and not keys:
         raise MeshError(
@@ -88,7 +96,6 @@ def shares(group: Group) -> tuple[Share, ...]:
             hint="Leave 'partitions' out.",
             position=group.elements[0].tree.position,
         )
-    whole = {wish.stream for wish in wishes if wish.wants_all}
     return tuple(_share(stream, keys, whole) for stream in group.reads)
 
 
@@ -125,7 +132,9 @@ def _wishes(group: Group, element: Element) -> list[_Wish]:
     assert isinstance(bound, BoundQuery), "a tree and what it is bound to are of one kind"
     key = _group_key(group, tree, bound)
     at = tree.input.position
-    return [_Wish(s, key, False, at, takes_part=True) for s in element.uses.reads]
+    source = bound.input
+    spread = spread_key(source.schema) if key is None and isinstance(source, BoundStream) else None
+    return [_Wish(s, key, False, at, takes_part=True, spread=spread) for s in element.uses.reads]
 
 
 def _group_key(group: Group, tree: Query, query: BoundQuery) -> Key | None:
@@ -209,8 +218,9 @@ def _refuse_mixtures(group: Group, wishes: list[_Wish], keys: dict[str, Key]) ->
             by_key = f"By key it reads {', '.join(keys)}."
             raise MeshError(
                 "MESH-P212",
-                f'group "{group.name}" reads stream "{wish.stream}" round robin, and others by key',
-                detail=by_key if keys else "A partition reads all of it.",
+                f'group "{group.name}" reads stream "{wish.stream}" round robin, and '
+                + ("as a whole" if wish.stream in whole else "others by key"),
+                detail=by_key if wish.stream not in whole else "A partition reads all of it.",
                 hint="Put this query into another group.",
                 position=wish.position,
             )
