@@ -24,6 +24,8 @@ from mesh.model.types import AttributeType
 from mesh.operators.base import Events, Longs, State, join
 from mesh.operators.expressions import Frame, compile_expression, compile_filter
 from mesh.operators.graph import Made, chunk_starts
+from mesh.operators.instances import Instances, WholeNumbers
+from mesh.operators.native import bare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,52 +50,50 @@ class Purge:
 class _Keyed:
     """Events of one stream with the keys they go by, in order, some of them several times.
 
-    ``row``: int64[m], growing, the event of each; ``code``: int64[m], its key in ``texts``.
+    ``row``: int64[m], growing, the event of each; ``code``: int64[m], its key's.
     """
 
     channel: str
     events: Events
     row: Longs
     code: Longs
-    texts: list[str]
 
 
 class Keys:
     """How one stream is divided: the text of a value, or the labels of ranges."""
 
-    def __init__(self, key: BoundKey) -> None:
+    def __init__(self, key: BoundKey, instances: Instances) -> None:
+        self._instances = instances
+        self._whole = WholeNumbers(instances)
         self._value: Callable[[Frame], Vector] | None = None
         if key.value is not None:
             self._value = compile_expression(key.value)
         self._ranges: list[Callable[[Frame], Mask]] = []
         self._ranges = [compile_filter(r.condition) for r in key.ranges]
-        self._labels = [r.label for r in key.ranges]
+        self._labels = pa.array([r.label for r in key.ranges], pa.string())
 
     def of(self, channel: str, events: Events) -> _Keyed:
         """The keys of events; those without one are not in it."""
         frame = Frame.of_events(events)
         if self._value is None:
             inside = np.stack([passes(frame) for passes in self._ranges])
-            row, code = np.nonzero(inside.T)
-            return _Keyed(channel, events, row, code, self._labels)
-        vector = self._value(frame).spread(len(events))
-        if vector.type is not AttributeType.STRING:
-            vector = _as_text(vector)
-        coded = vector.values.dictionary_encode()
-        valid = ~np.asarray(coded.indices.is_null().to_numpy(zero_copy_only=False))
-        code = coded.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+            row, label = np.nonzero(inside.T)
+            return _Keyed(channel, events, row, self._instances.codes(self._labels)[label])
+        code, valid = self._codes(self._value(frame).spread(len(events)))
         if frame.failures:
             valid[list(frame.failures)] = False
+        if valid.all():
+            return _Keyed(channel, events, np.arange(len(events)), code)
         row = np.flatnonzero(valid)
-        return _Keyed(channel, events, row, code[row], coded.dictionary.to_pylist())
+        return _Keyed(channel, events, row, code[row])
 
-
-def _as_text(vector: Vector) -> Vector:
-    """The text of each value, made once for each that is different."""
-    if vector.type not in (AttributeType.INT, AttributeType.LONG):
-        return convert(vector, AttributeType.STRING)
-    array = pa.array(vector.values, mask=vector.nulls)
-    return replace(vector, type=AttributeType.STRING, values=array.cast(pa.string()), nulls=None)
+    def _codes(self, vector: Vector) -> tuple[Longs, Mask]:
+        """The code of each key, and which keys are there."""
+        if vector.type in (AttributeType.INT, AttributeType.LONG):
+            return self._whole.codes(vector.values.astype(np.int64), vector.nulls)
+        if vector.type is not AttributeType.STRING:
+            vector = convert(vector, AttributeType.STRING)
+        return self._instances.codes(vector.values.fill_null("")), ~vector.null_mask
 
 
 class Entrance:
@@ -111,12 +111,10 @@ class Entrance:
         forget: Callable[[Longs], None],
     ) -> None:
         self._channels = channels
-        self._keys = {channel: Keys(key) for channel, key in keys.items()}
+        self._instances = Instances()
+        self._keys = {channel: Keys(key, self._instances) for channel, key in keys.items()}
         self._purge = purge
         self._forget = forget
-        #: In the order of their numbers.
-        self._numbers: dict[str, int] = {}
-        self._next = 0
         #: When something came to each instance last; only where they are purged.
         self._used_ms: dict[int, int] = {}
         #: When the first event with a key came.
@@ -135,11 +133,12 @@ class Entrance:
             if channel in self._keys
         ]
         has_others = len(keyed) < len(runs)
-        alive = list(self._numbers.values()) if has_others else []
-        known = [self._known(part) for part in keyed]
-        born = self._number_new(keyed, known)
-        if born:
-            known = [self._known(part) for part in keyed]
+        alive = self._instances.alive() if has_others else []
+        known = [self._instances.of(part.code) for part in keyed]
+        born: list[tuple[_Place, int]] = []
+        if any(bool((numbers < 0).any()) for numbers in known):
+            born = self._number_new(keyed, known)
+            known = [self._instances.of(part.code) for part in keyed]
         made: Made = []
         for part, numbers in zip(keyed, known, strict=True):
             self._note_use(part, numbers)
@@ -154,38 +153,33 @@ class Entrance:
         self, keyed: Sequence[_Keyed], known: Sequence[Longs]
     ) -> list[tuple[_Place, int]]:
         """Give numbers to keys that are new, in the order in which they came; where, and which."""
-        first: dict[str, _Place] = {}
+        first: dict[int, _Place] = {}
         for part, numbers in zip(keyed, known, strict=True):
-            rows = np.flatnonzero(numbers[part.code] < 0) if part.texts else part.row
+            rows = np.flatnonzero(numbers < 0)
             codes, at = np.unique(part.code[rows], return_index=True)
+            if len(keyed) == len(self._channels) == 1:
+                # Nobody asks where they came.
+                self._instances.add(codes[np.argsort(at)])
+                return []
             for code, place in zip(codes.tolist(), rows[at].tolist(), strict=True):
-                text = part.texts[code]
                 here = (*_place(part.events, int(part.row[place])), place)
-                if text not in first or here < first[text]:
-                    first[text] = here
-        born = []
-        for text, here in sorted(first.items(), key=lambda item: item[1]):
-            self._numbers[text] = self._next
-            born.append((here, self._next))
-            self._next += 1
-        return born
-
-    def _known(self, part: _Keyed) -> Longs:
-        """The number of each of a part's keys, -1 for those that have none."""
-        get = self._numbers.get
-        return np.array([get(text, -1) for text in part.texts], dtype=np.int64)
+                if code not in first or here < first[code]:
+                    first[code] = here
+        found = sorted(first.items(), key=lambda item: item[1])
+        start = self._instances.next
+        self._instances.add(np.array([code for code, _ in found], dtype=np.int64))
+        return [(here, start + number) for number, (_, here) in enumerate(found)]
 
     def _note_use(self, part: _Keyed, numbers: Longs) -> None:
         if self._base_ms is None and len(part.row):
             self._base_ms = int(part.events.clock_ms[part.row[0]])
         if self._purge is None or not len(part.row):
             return
-        latest = np.zeros(len(part.texts), dtype=np.int64)
-        # Clocks never fall, so the last one that is written is the latest.
-        latest[part.code] = part.events.clock_ms[part.row]
-        for code in np.unique(part.code).tolist():
-            number = int(numbers[code])
-            self._used_ms[number] = max(self._used_ms.get(number, 0), int(latest[code]))
+        # Clocks never fall, so the last one of each is the latest.
+        used, at = np.unique(numbers[::-1], return_index=True)
+        latest = part.events.clock_ms[part.row[len(numbers) - 1 - at]]
+        for number, clock_ms in zip(used.tolist(), latest.tolist(), strict=True):
+            self._used_ms[number] = max(self._used_ms.get(number, 0), clock_ms)
 
     def next_purge(self, first_ms: int | None) -> int | None:
         """When instances may be forgotten next, if an event with a key comes at ``first_ms``."""
@@ -217,9 +211,10 @@ class Entrance:
         while due is not None and due <= now_ms:
             assert self._purge is not None
             gone = {n for n, at in self._used_ms.items() if at + self._purge.idle_ms < due}
-            self._numbers = {t: n for t, n in self._numbers.items() if n not in gone}
             self._used_ms = {n: at for n, at in self._used_ms.items() if n not in gone}
-            self._forget(np.array(sorted(gone), dtype=np.int64))
+            numbers = np.array(sorted(gone), dtype=np.int64)
+            self._instances.forget(numbers)
+            self._forget(numbers)
             due = self.next_time()
 
     def next_time(self) -> int | None:
@@ -228,39 +223,40 @@ class Entrance:
 
     def snapshot(self) -> State:
         """The keys and their numbers."""
-        own: dict[str, object] = {"next": self._next, "base_ms": self._base_ms}
-        if not self._numbers:
+        own: dict[str, object] = {"next": self._instances.next, "base_ms": self._base_ms}
+        texts, numbers = self._instances.keys()
+        if not numbers:
             return State({}, own)
-        numbers = list(self._numbers.values())
         keys = pa.RecordBatch.from_pydict(
             {
-                "key": pa.array(list(self._numbers), pa.string()),
+                "key": texts,
                 "number": pa.array(numbers, pa.int64()),
                 "used_ms": pa.array([self._used_ms.get(n) for n in numbers], pa.int64()),
             }
         )
-        name = f"keys-{self._next}-{sum(self._used_ms.values())}"
+        name = f"keys-{self._instances.next}-{sum(self._used_ms.values())}"
         return State({name: keys}, own | {"keys": name})
 
     def restore(self, state: State) -> None:
         """Take over the keys."""
         own: Any = state.scalars
-        self._next, self._base_ms = own["next"], own["base_ms"]
-        self._numbers, self._used_ms = {}, {}
-        if "keys" not in own:
-            return
-        columns = state.pieces[own["keys"]].to_pydict()
-        self._numbers = dict(zip(columns["key"], columns["number"], strict=True))
-        used = zip(columns["number"], columns["used_ms"], strict=True)
-        self._used_ms = {number: at for number, at in used if at is not None}
+        self._base_ms = own["base_ms"]
+        texts: pa.Array[Any] = pa.array([], pa.string())
+        numbers: Longs = np.empty(0, dtype=np.int64)
+        self._used_ms = {}
+        if "keys" in own:
+            piece = state.pieces[own["keys"]]
+            texts, numbers = piece.column("key"), piece.column("number").to_numpy()
+            used = zip(numbers.tolist(), piece.column("used_ms").to_pylist(), strict=True)
+            self._used_ms = {number: at for number, at in used if at is not None}
+        self._instances.restore(texts, numbers, own["next"])
 
 
 def _divided(part: _Keyed, numbers: Longs) -> Events:
-    instance = numbers[part.code] if len(numbers) else part.code
     events = part.events
     if len(part.row) != len(events) or not _is_count(part.row):
         events = events.take(part.row)
-    return _split(replace(events, instance=instance))
+    return _split(replace(events, instance=numbers))
 
 
 def _is_count(row: Longs) -> bool:
@@ -279,19 +275,26 @@ def _place(events: Events, row: int) -> tuple[int, int, int, int]:
 
 def _split(events: Events) -> Events:
     """Cut chunks where the instance changes: number the parts under one cause and way."""
-    count = len(events)
-    if not count:
-        return events
-    new = np.zeros(count, dtype=np.bool_)
-    new[chunk_starts(events)] = True
-    new[1:] |= events.instance[1:] != events.instance[:-1]
-    way = np.zeros(count, dtype=np.bool_)
-    way[0] = True
-    for column in (events.order, events.clock_ms, events.path):
-        way[1:] |= column[1:] != column[:-1]
-    number = np.cumsum(new)
-    start = np.maximum.accumulate(np.where(way, np.arange(count), 0))
-    return replace(events, chunk=number - number[start])
+    chunk = np.empty(len(events), dtype=np.int64)
+    _number_parts(events.order, events.clock_ms, events.path, events.chunk, events.instance, chunk)
+    return replace(events, chunk=chunk)
+
+
+@bare
+def _number_parts(order: Any, clock: Any, path: Any, chunk: Any, instance: Any, out: Any) -> None:
+    for row in range(len(order)):
+        last = row - 1
+        if (
+            row == 0
+            or order[row] != order[last]
+            or clock[row] != clock[last]
+            or path[row] != path[last]
+        ):
+            out[row] = 0
+        elif chunk[row] != chunk[last] or instance[row] != instance[last]:
+            out[row] = out[last] + 1
+        else:
+            out[row] = out[last]
 
 
 def _to_all(events: Events, alive: Sequence[int], born: Sequence[tuple[_Place, int]]) -> Events:

@@ -102,15 +102,18 @@ class _Causes:
             else np.empty(0, dtype=np.int64)
             for name in ("order", "clock_ms", "path", "chunk")
         ]
-        place = np.lexsort(tuple(reversed(columns)))
-        self.order, self.clock_ms, self.path, _ = (column[place] for column in columns)
-        rank = np.empty(len(place), dtype=np.int64)
-        rank[place] = np.arange(len(place))
+        rank = np.arange(len(columns[0]))
+        if len(runs) > 1:
+            place = np.lexsort(tuple(reversed(columns)))
+            columns = [column[place] for column in columns]
+            rank[place] = np.arange(len(place))
+        self.order, self.clock_ms, self.path, _ = columns
         self.numbers: list[Longs] = []
         at = 0
         for run, start in zip(runs, starts, strict=True):
             own = rank[at : at + len(start)]
-            self.numbers.append(np.repeat(own, np.diff([*start.tolist(), len(run)])))
+            lengths = np.diff(np.append(start, len(run)))
+            self.numbers.append(np.repeat(own, lengths) if len(own) < len(run) else own)
             at += len(start)
 
 
@@ -118,40 +121,52 @@ def _outside(leaving: Sequence[Leaving], causes: _Causes, first: int, timeline: 
     """Put what came out into the order outside, in the sequence in which it came out."""
     if not leaving:
         return []
-    place = np.concatenate([one.place for one in leaving])
     inner = np.concatenate([one.events.order for one in leaving]) - 2 * first
-    clock_ms = np.concatenate([one.events.clock_ms for one in leaving])
-    way = np.concatenate([one.events.path for one in leaving])
-    piece = np.concatenate([one.events.chunk for one in leaving])
-    back = np.argsort(place)
-    inner, clock_ms, way, piece = inner[back], clock_ms[back], way[back], piece[back]
-
-    order, path = timeline.timer_order(clock_ms), np.full(len(inner), OWN_TIMER, dtype=np.int64)
-    if len(causes.order):
-        caused = inner & 1 == 1
-        # The chunk that caused it or, of a timer, the last one before it.
-        cause = np.clip((inner - 1) >> 1, 0, len(causes.order) - 1)
-        # A timer that an event sets off at once belongs to that event.
-        of_event = caused | ((inner >= 2) & (order < causes.order[cause]))
-        order = np.where(of_event, causes.order[cause], order)
-        path = np.where(of_event, causes.path[cause], path)
-    new = np.ones(len(place), dtype=np.bool_)
+    columns = [
+        np.concatenate([getattr(one.events, name) for one in leaving])
+        for name in ("clock_ms", "path", "chunk")
+    ]
+    # What one node made for one channel is in order.
+    back = np.argsort(np.concatenate([one.place for one in leaving])) if len(leaving) > 1 else None
+    if back is not None:
+        inner, columns = inner[back], [column[back] for column in columns]
+    new = np.ones(len(inner), dtype=np.bool_)
     new[1:] = inner[1:] != inner[:-1]
-    for column in (clock_ms, way, piece):
+    for column in columns:
         new[1:] |= column[1:] != column[:-1]
-    chunk = np.empty(len(place), dtype=np.int64)
-    chunk[back] = np.cumsum(new)
-    outer_order, outer_path = np.empty_like(order), np.empty_like(path)
-    outer_order[back], outer_path[back] = order, path
+    order, path = _causes_of(inner, columns[0], causes, timeline)
+    chunk: Longs = np.cumsum(new)
+    if back is not None:
+        where = np.empty_like(back)
+        where[back] = np.arange(len(back))
+        order, path, chunk = order[where], path[where], chunk[where]
 
     made: Made = []
     at = 0
     for one in leaving:
         cut = slice(at, at + len(one.place))
-        events = replace(one.events, order=outer_order[cut], path=outer_path[cut], chunk=chunk[cut])
+        events = replace(one.events, order=order[cut], path=path[cut], chunk=chunk[cut])
         made.append((one.channel, events))
         at += len(one.place)
     return made
+
+
+def _causes_of(
+    inner: Longs, clock_ms: Longs, causes: _Causes, timeline: Timeline
+) -> tuple[Longs, Longs]:
+    """Order and path outside of what has the order ``inner`` and was made at ``clock_ms``."""
+    if not len(causes.order):
+        return timeline.timer_order(clock_ms), np.full(len(inner), OWN_TIMER, dtype=np.int64)
+    # The chunk that caused it or, of a timer, the last one before it.
+    cause = np.clip((inner - 1) >> 1, 0, len(causes.order) - 1)
+    order, path = causes.order[cause], causes.path[cause]
+    timers = np.flatnonzero(inner & 1 == 0)
+    if len(timers):
+        due = timeline.timer_order(clock_ms[timers])
+        # A timer that an event sets off at once belongs to that event.
+        free = (inner[timers] < 2) | (due >= order[timers])
+        order[timers[free]], path[timers[free]] = due[free], OWN_TIMER
+    return order, path
 
 
 def _cut(

@@ -1,0 +1,106 @@
+"""Which partition instance each key is: keys are texts, and instances are numbered as they come.
+
+A text has a code that stays, so that keys that were seen before cost a look into one table.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.operators.hashing import Rows, Texts, more_rows
+
+if TYPE_CHECKING:
+    from mesh.operators.base import Bools, Longs
+
+#: Codes that stand for no instance any more, before all are given anew.
+_SPARE = 65_536
+NONE = -1
+
+
+class Instances:
+    """Keys that have an instance."""
+
+    def __init__(self) -> None:
+        self._texts = Texts()
+        #: By code, the instance's number plus one, or 0.
+        self._numbers: Longs = np.zeros(0, dtype=np.int64)
+        #: The number of the next instance.
+        self.next = 0
+        #: How often codes were given anew.
+        self.generation = 0
+
+    def codes(self, texts: pa.Array[Any]) -> Longs:
+        """The code of each text; any for a null."""
+        codes = self._texts.number(texts)
+        self._numbers = more_rows(self._numbers, len(self._texts))
+        return codes
+
+    def of(self, codes: Longs) -> Longs:
+        """The instance of each code, ``NONE`` where it has none."""
+        numbers: Longs = self._numbers[codes]
+        numbers -= 1
+        return numbers
+
+    def add(self, codes: Longs) -> None:
+        """Number the instances of ``codes``, which have none, in their order."""
+        self._numbers[codes] = np.arange(self.next + 1, self.next + 1 + len(codes))
+        self.next += len(codes)
+
+    def alive(self) -> list[int]:
+        """The numbers there are, growing."""
+        numbers: list[int] = (np.sort(self._numbers[self._numbers > 0]) - 1).tolist()
+        return numbers
+
+    def keys(self) -> tuple[pa.Array[Any], list[int]]:
+        """The keys and the numbers of their instances, which grow."""
+        codes = np.flatnonzero(self._numbers)
+        codes = codes[np.argsort(self._numbers[codes])]
+        return self._texts.take(pa.array(codes)), (self._numbers[codes] - 1).tolist()
+
+    def forget(self, numbers: Longs) -> None:
+        """Be as if the keys of these instances had never come."""
+        self._numbers[np.isin(self._numbers - 1, numbers)] = 0
+        live = int(np.count_nonzero(self._numbers))
+        if len(self._texts) > 2 * live + _SPARE:
+            keys, kept = self.keys()
+            self.restore(keys, np.array(kept, dtype=np.int64), self.next)
+
+    def restore(self, keys: pa.Array[Any], numbers: Longs, next_number: int) -> None:
+        """Have these ``keys`` alone."""
+        self.generation += 1
+        self._texts, self._numbers = Texts(), np.zeros(0, dtype=np.int64)
+        codes = self.codes(keys)
+        self._numbers[codes] = numbers + 1
+        self.next = next_number
+
+
+class WholeNumbers:
+    """The codes of whole numbers' texts, each text made once."""
+
+    def __init__(self, instances: Instances) -> None:
+        self._instances = instances
+        self._clear()
+
+    def _clear(self) -> None:
+        self._generation = self._instances.generation
+        self._rows = Rows(1)
+        self._codes: Longs = np.zeros(0, dtype=np.int64)
+
+    def codes(self, values: Longs, nulls: Bools | None) -> tuple[Longs, Bools]:
+        """The code of each value's text, and which values are there."""
+        if self._generation != self._instances.generation:
+            self._clear()
+        skip = np.zeros(len(values), dtype=np.bool_) if nulls is None else nulls
+        known = self._rows.count
+        numbers = self._rows.number(values.reshape(-1, 1), skip)
+        count = self._rows.count
+        if count > known:
+            texts = pa.array(self._rows.keys[known:count, 0]).cast(pa.string())
+            self._codes = more_rows(self._codes, count)
+            self._codes[known:count] = self._instances.codes(texts)
+        if not count:
+            return numbers, ~skip
+        return self._codes[numbers], ~skip
