@@ -269,11 +269,12 @@ def test_a_moved_instance_is_placed_only_when_its_worker_has_stopped_it(cluster:
         status = await eye.service.status("Two")
         assert status.state is AppState.STARTING
         assert "w1 is told to stop it" in (status.reason or "")
-        while eye.placed()[moved] == "w1":
-            state, _ = eye.states()[moved]
-            await eye.view.changed(eye.view.version, 1)
-        assert state == "stopped"
+        await eye.until("moved", lambda: eye.placed()[moved] == "w2")
         assert (await eye.service.wait_running("Two", 10)).state is AppState.RUNNING
+        told = [entry.text for entry in await eye.service.story("Two")]
+        asked = f"{moved} in epoch {withdrawn[0].epoch}"
+        placed = next(i for i, text in enumerate(told) if text.startswith(f"placed {moved} on w2"))
+        assert told.index(f"has stopped {asked}") < placed
 
     look(cluster, scene)
 
