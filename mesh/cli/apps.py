@@ -40,6 +40,13 @@ def deploy(
     timeout: Annotated[
         float, typer.Option(help="How long to wait until it runs, seconds; 0 doesn't wait.")
     ] = 60.0,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace",
+            help="Where another app has the name, remove it first, with its channels and states.",
+        ),
+    ] = False,
     var: VarOption = None,
     server: ServerOption = None,
     user: UserOption = None,
@@ -65,7 +72,7 @@ def deploy(
         connect(server, user, password, ca, insecure, context) as client,
         pointing_at(file, text, output),
     ):
-        done = deploy_and_wait(client, text, timeout)
+        done = deploy_and_wait(client, text, timeout, replace=replace)
     if output is Output.JSON:
         show_json(done)
     else:
@@ -74,10 +81,15 @@ def deploy(
         raise typer.Exit(1)
 
 
-def deploy_and_wait(client: Client, text: str, timeout_s: float) -> dict[str, Any]:
-    """Deploy ``text``; says whether it runs, how long that took, and the status."""
+def deploy_and_wait(
+    client: Client, text: str, timeout_s: float, *, replace: bool = False
+) -> dict[str, Any]:
+    """Deploy ``text``; says whether it runs, how long that took, and the status.
+
+    With ``replace`` in the place of another app of its name, which is removed.
+    """
     started_s = time.monotonic()
-    done = client.deploy(text)
+    done = client.replace(text) if replace else client.deploy(text)
     answer: dict[str, Any] = {**done, "running": False, "status": None, "seconds": None}
     if timeout_s > 0:
         answer["status"] = client.wait_running(done["app"], timeout_s)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 #: What the server adds to a wait of ours before the client loses patience.
 _MARGIN_S = 15.0
+_REPLACE_S = 60.0
 
 
 class Client:
@@ -48,6 +49,22 @@ class Client:
         return cast(
             "dict[str, Any]",
             self._ask("POST", "/siddhi-apps", content=text.encode(), headers=headers),
+        )
+
+    def replace(self, text: str) -> dict[str, Any]:
+        """Deploy an app in the place of one of its name; the values have ``is_new``."""
+        headers = {"Content-Type": "text/plain; charset=utf-8"}
+        return cast(
+            "dict[str, Any]",
+            self._ask(
+                "PUT",
+                "/siddhi-apps",
+                content=text.encode(),
+                headers=headers,
+                params={"replace": "true"},
+                # The old one is taken apart meanwhile.
+                timeout=_REPLACE_S,
+            ),
         )
 
     def undeploy(self, app: str) -> dict[str, Any]:

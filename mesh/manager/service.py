@@ -134,8 +134,8 @@ class ManagerService:
             raise MeshError(
                 "MESH-A409",
                 f'app "{spec.name}" is deployed already, with another text',
-                hint=f"'mesh undeploy {spec.name}' removes it; changing a running app is not "
-                "supported yet.",
+                hint="'mesh deploy --replace' removes it first, with its channels and states; "
+                "'mesh diff' compares two texts.",
             )
         record = AppRecord(spec, secrets.token_hex(4), self._clock.wall_ms(), by)
         try:
@@ -175,8 +175,8 @@ class ManagerService:
                     "MESH-A409",
                     f'app "{spec.name}" is deployed already, with another plan',
                     detail=_told(found),
-                    hint="With ?replace=true it is undeployed, with its channels and states, and "
-                    "deployed anew.",
+                    hint="With replace (--replace, ?replace=true) it is undeployed, with its "
+                    "channels and states, and deployed anew.",
                 )
             await self.undeploy(spec.name)
             await self._wait_gone(spec.name)
