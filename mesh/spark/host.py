@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gc
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,8 @@ from pyspark_nats import decode
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mesh.model.app import GroupInput
+    from mesh.model.app import GroupInput, GroupSpec
+    from mesh.plan.bound import BoundApp
 
 #: The stubs know each function of Arrow by a dozen overloads, and reject most honest calls.
 kernels: Any = pyarrow.compute
@@ -193,7 +195,7 @@ class HostRun:
     def _executor(self) -> Executor:
         outputs = dict.fromkeys(c.stream.name for c in self._wiring.group.outputs)
         salt = self._wiring.producer(str(self._number))
-        app = owned(bind_group(self._wiring.group), self._number, self._wiring.partition_count)
+        app = owned(bound(self._wiring.group), self._number, self._wiring.partition_count)
         return Executor(app, [*outputs, FAILED], salt=salt)
 
     def _process(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -293,6 +295,12 @@ class HostRun:
     @property
     def _local(self) -> LocalState:
         return LocalState(Path(self._task.directory) / str(self._number))
+
+
+@lru_cache(maxsize=64)
+def bound(group: GroupSpec) -> BoundApp:
+    """The queries of a group; a process that gets its state from another one needs them again."""
+    return bind_group(group)
 
 
 #: States that the last batches in this process left, so that the next one need not load them.

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from mesh.operators.executor import CallRun, Executor
-from mesh.plan.build import bind_group
 from mesh.spark.emit import SINK_FIELDS
-from mesh.spark.host import HostRun, HostTask, freeze_garbage
+from mesh.spark.host import HostRun, HostTask, bound, freeze_garbage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -93,7 +92,7 @@ class CaseRun(HostRun):
     def _executor(self) -> Executor:
         case, group = self._case, self._wiring.group
         outputs = [channel.stream.name for channel in group.outputs]
-        return Executor(bind_group(group), outputs, case.callbacks, playback=case.playback)
+        return Executor(bound(group), outputs, case.callbacks, playback=case.playback)
 
     def _advance(
         self, partition: Partition, inputs: list[InputRun]
