@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mesh.operators.windows import FollowedWindow
     from mesh.plan.bound import BoundExpression, BoundQuery, BoundStream, Window
 
-#: Expressions that give a value for whatever they are given.
+#: Expressions that don't fail.
 _SAFE = (AggregateCall, BinaryExpression, Column, Constant, UnaryExpression)
 #: Aggregates of numbers, which pass over nulls.
 _OF_NUMBERS = frozenset({"avg", "count", "max", "maxforever", "min", "minforever", "stddev", "sum"})
@@ -59,9 +59,13 @@ def can_follow(query: BoundQuery, source: BoundStream) -> bool:
     lifted: list[Lifted] = []
     for output in query.outputs:
         lift(output.expression, lifted)
-    return all(map(_is_followed, lifted)) and all(
+    return all(map(_is_followed, lifted)) and all(map(is_safe, _expressions(query)))
+
+
+def is_safe(expression: BoundExpression) -> bool:
+    """Whether it gives a value for whatever it is given, which no object is."""
+    return all(
         isinstance(part, _SAFE) and part.type is not AttributeType.OBJECT
-        for expression in _expressions(query)
         for part in walk(expression)
     )
 

@@ -54,6 +54,25 @@ class _Chunk:
         return np.searchsorted(self.numbers, numbers)
 
 
+class Places:
+    """Rows that were found in a store: those at ``places`` of ``parts``, one behind the other."""
+
+    def __init__(self, parts: list[pa.RecordBatch], places: Longs) -> None:
+        self._parts = parts
+        self._places = places
+
+    def rows(self) -> pa.RecordBatch:
+        """The rows."""
+        return concat(self._parts).take(self._places)
+
+    def column(self, name: str) -> pa.Array[Any]:
+        """One of their columns."""
+        arrays = [part.column(name) for part in self._parts]
+        whole = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+        places: Any = pa.array(self._places)
+        return whole.take(places)
+
+
 class RowStore:
     """Rows of one schema; the first that comes is number 0."""
 
@@ -90,9 +109,13 @@ class RowStore:
 
     def take(self, numbers: Longs, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """The rows with these numbers, in their order, or some of their columns; each is kept."""
+        return self.find(numbers, columns).rows()
+
+    def find(self, numbers: Longs, columns: Sequence[str] | None = None) -> Places:
+        """As ``take``, for a look at one column after the other."""
         names = list(self.schema.names if columns is None else columns)
         if not len(numbers):
-            return pa.RecordBatch.from_pylist([], self.schema).select(names)
+            return Places([pa.RecordBatch.from_pylist([], self.schema).select(names)], numbers)
         lasts = np.array(self._lasts)
         firsts = np.array([chunk.first for chunk in self._chunks])
         where = np.empty(len(numbers), dtype=np.int64)
@@ -102,7 +125,7 @@ class RowStore:
         used = np.flatnonzero(spans[0]).tolist()
         if len(used) == 1:
             chunk = self._chunks[used[0]]
-            return chunk.rows.select(names).take(chunk.places(numbers))
+            return Places([chunk.rows.select(names)], chunk.places(numbers))
         parts: list[pa.RecordBatch] = []
         shift = np.zeros(len(lasts), dtype=np.int64)
         apart: list[tuple[Longs, Longs]] = []
@@ -119,10 +142,11 @@ class RowStore:
                 apart.append((asked, np.arange(start, start + count)))
             parts.append(part)
             start += part.num_rows
-        places = numbers + shift[where]
+        places = shift.take(where)
+        places += numbers
         for asked, found in apart:
             places[asked] = found
-        return concat(parts).take(places)
+        return Places(parts, places)
 
     def release_below(self, number: int) -> None:
         """Forget rows with smaller numbers, as far as whole chunks go."""

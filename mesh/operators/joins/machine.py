@@ -34,19 +34,19 @@ R_COUNT, R_ENTERED, R_LEFT, R_FOUND, R_ARMED, R_PLACE = range(6)
 REGISTERS = 6
 NEW = np.array([0, -1, -1, -1, -1, -1])
 #: Columns of a window's output.
-E_ORDER, E_CLOCK, E_PATH, E_CHUNK, E_KIND, E_ID, E_INSTANCE = range(7)
-EVENT_COLUMNS = 7
+E_ORDER, E_CLOCK, E_PATH, E_CHUNK, E_KIND, E_ID, E_INSTANCE, E_TIME = range(8)
+EVENT_COLUMNS = 8
 #: What the loop is told and remembers: where it is on both sides, events done in this run and
 #: ever, pairs written, nodes used and gone by side, the path of the query's timers, which side sets
 #: it off, which side is looked into, room that the next event needs, by side the milliseconds after
 #: which a timer is set again (0: it is set by events), and whether rows that were looked at keep
-#: their time when they leave.
+#: their time when they leave; and whether nobody asks for what is found by events that leave.
 (
     M_LEFT, M_RIGHT, M_DONE, M_STEPS, M_PAIRS, M_USED, M_USED_RIGHT, M_GONE, M_GONE_RIGHT, M_PATH,
     M_TRIGGER, M_TRIGGER_RIGHT, M_LISTED, M_LISTED_RIGHT, M_NEED, M_SPAN, M_SPAN_RIGHT,
-    M_KEEPS, M_KEEPS_RIGHT,
-) = range(19)  # fmt: skip
-COUNTERS = 19
+    M_KEEPS, M_KEEPS_RIGHT, M_CURRENT,
+) = range(20)  # fmt: skip
+COUNTERS = 20
 
 _CURRENT, _EXPIRED, _RESET = 0, 1, 2
 _long1 = types.Array(types.int64, 1, "C")
@@ -60,7 +60,12 @@ def native(*signature: Any) -> Any:
     return compiler(*signature, error_model="numpy")
 
 
-@bare
+def helper(function: Any) -> Any:
+    """A function that is compiled into those that call it."""
+    return bare(error_model="numpy", forceinline=True)(function)
+
+
+@helper
 def _find(node, s, used, row):
     """The node of a row, which is there."""
     low, high = 0, min(used - 1, row - node[s, 0, ID])
@@ -75,7 +80,7 @@ def _find(node, s, used, row):
     return low
 
 
-@bare
+@helper
 def _link(node, lists, s, n):
     key = node[s, n, KEY]
     tail = lists[s, key, TAIL]
@@ -88,7 +93,7 @@ def _link(node, lists, s, n):
     lists[s, key, COUNT] += 1
 
 
-@bare
+@helper
 def _unlink(node, lists, s, n):
     key, before, behind = node[s, n, KEY], node[s, n, BEFORE], node[s, n, NEXT]
     if before == NIL:
@@ -102,7 +107,7 @@ def _unlink(node, lists, s, n):
     lists[s, key, COUNT] -= 1
 
 
-@bare
+@helper
 def _same_piece(events, at):
     """Whether the event at ``at`` is of the same piece as the one before it."""
     for column in (E_ORDER, E_CLOCK, E_PATH, E_CHUNK):
@@ -111,7 +116,7 @@ def _same_piece(events, at):
     return True
 
 
-@bare
+@helper
 def _armed(events, at, reg, meta, s):
     """When the timer that made the piece at ``at`` was set."""
     when = reg[s, events[at, E_INSTANCE], R_ARMED]
@@ -120,7 +125,7 @@ def _armed(events, at, reg, meta, s):
     return when
 
 
-@bare
+@helper
 def _right_first(left, i, right, j, reg, meta):
     """Whether the right side's next event comes before the left's; both stand at a piece's start.
 
@@ -138,7 +143,7 @@ def _right_first(left, i, right, j, reg, meta):
     return reg[1, other, R_PLACE] < reg[0, mine, R_PLACE]
 
 
-@bare
+@helper
 def _next_side(left, i, right, j, reg, meta):
     """Whose event is next, of which there is one; a piece stays together."""
     if i > 0 and i < left.shape[0] and _same_piece(left, i):
@@ -150,7 +155,7 @@ def _next_side(left, i, right, j, reg, meta):
     return 1 if _right_first(left, i, right, j, reg, meta) else 0
 
 
-@bare
+@helper
 def _move(node, lists, reg, meta, s, n, events, at):
     """Let one row in or go."""
     kind, instance, clock = events[at, E_KIND], events[at, E_INSTANCE], events[at, E_CLOCK]
@@ -196,7 +201,8 @@ def join_loop(left, right, node, lists, reg, meta, own, pairs):
         if kind != _RESET:
             n = _find(node, s, meta[M_USED + s], events[at, E_ID])
             key = node[s, n, KEY]
-            if meta[M_TRIGGER + s] and key != NIL:
+            asks = kind == _CURRENT or meta[M_CURRENT] == 0
+            if meta[M_TRIGGER + s] and key != NIL and asks:
                 count = lists[1 - s, key, COUNT]
                 if meta[M_PAIRS] + count > pairs.shape[0]:
                     meta[M_NEED] = count

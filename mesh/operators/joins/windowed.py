@@ -11,19 +11,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
 
-from mesh.language.syntax import BinaryOperator, JoinSide
+from mesh.language.syntax import BinaryOperator, EventKind, JoinSide
 from mesh.model.types import AttributeType
 from mesh.operators.base import OWN_TIMER, RESET, Events, Longs, State, part, prefixed
 from mesh.operators.expressions import Frame, compile_filter
+from mesh.operators.following import is_safe
 from mesh.operators.joins import machine as m
+from mesh.operators.joins import pairs as p
 from mesh.operators.joins.keys import Keys, split
 from mesh.operators.joins.sides import INSTANCE, ROW, TIME, Side, joined_events
-from mesh.plan.bound import BinaryExpression
+from mesh.plan.bound import BinaryExpression, has_aggregate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,7 +57,10 @@ _TIMED = frozenset({"time", "timeBatch", "timeLength", "externalTimeBatch", "hop
 _PAIRS = 1 << 18
 #: Rows that are gone, before a side is swept.
 _SPARE = 4096
-_NO_PAIR = -1
+_NO_PAIRS = np.empty((0, 2), dtype=np.int64)
+_ROW_SCHEMA = pa.schema([pa.field(ROW, pa.int64())])
+#: What pairs are made of: which event of which side each is, and the events of both.
+Run = tuple[Longs, Longs, Longs]
 
 
 class WindowJoin:
@@ -85,6 +90,8 @@ class WindowJoin:
             source.trigger is not JoinSide.RIGHT,
             source.trigger is not JoinSide.LEFT,
         )
+        self._pairs = np.empty((_PAIRS, 2), dtype=np.int64)
+        self._only_current = _only_current(query, source)
         self._clear()
 
     def _clear(self) -> None:
@@ -92,7 +99,7 @@ class WindowJoin:
         self._lists = _no_lists(64)
         self._reg = _no_registers(1)
         meta = np.zeros(m.COUNTERS, dtype=np.int64)
-        meta[m.M_PATH] = self._timer_path
+        meta[m.M_PATH], meta[m.M_CURRENT] = self._timer_path, self._only_current
         for side, sets_off in enumerate(self._sets_off):
             meta[m.M_TRIGGER + side] = sets_off
             has_window = self.sides[side].window is not None
@@ -134,23 +141,26 @@ class WindowJoin:
             for side, events, ranks in zip(self.sides, coming, self._ranks(coming), strict=True)
         ]
         if not any(len(events) for events in made):
-            return self._result([], made)
+            return self._result([], None)
         columns = [self._columns(events) for events in made]
         own = np.empty((len(columns[0]) + len(columns[1]), 3), dtype=np.int64)
+        run = (own, columns[0], columns[1])
+        alone = self._alone(made)
         meta = self._meta
         meta[[m.M_LEFT, m.M_RIGHT, m.M_DONE, m.M_NEED]] = 0
-        parts: list[_Pairs] = []
-        pairs = np.empty((_PAIRS, 2), dtype=np.int64)
+        parts: list[Longs] = []
         while meta[m.M_LEFT] < len(columns[0]) or meta[m.M_RIGHT] < len(columns[1]):
             first = int(meta[m.M_DONE])
-            if meta[m.M_NEED] > len(pairs):
-                pairs = np.empty((int(meta[m.M_NEED]), 2), dtype=np.int64)
+            if parts or meta[m.M_NEED] > len(self._pairs):
+                # What was found before is still in it.
+                room = max(int(meta[m.M_NEED]), len(self._pairs))
+                self._pairs = np.empty((room, 2), dtype=np.int64)
             meta[[m.M_PAIRS, m.M_NEED]] = 0
             m.join_loop(
-                columns[0], columns[1], self._node, self._lists, self._reg, meta, own, pairs
+                columns[0], columns[1], self._node, self._lists, self._reg, meta, own, self._pairs
             )
-            parts.append(self._look(first, own, columns, pairs[: meta[m.M_PAIRS]].copy(), failures))
-        result = self._result(parts, made)
+            parts.append(self._look(first, run, alone, self._pairs[: meta[m.M_PAIRS]]))
+        result = self._result(parts, run)
         self._sweep()
         return result
 
@@ -242,129 +252,90 @@ class WindowJoin:
         columns[:, m.E_PATH] = np.where(events.path == OWN_TIMER, self._timer_path, events.path)
         columns[:, m.E_CHUNK], columns[:, m.E_KIND] = events.chunk, events.kind
         columns[:, m.E_ID] = events.rows.column(ROW).to_numpy(zero_copy_only=False)
-        columns[:, m.E_INSTANCE] = events.instance
+        columns[:, m.E_INSTANCE], columns[:, m.E_TIME] = events.instance, events.time_ms
         return columns
 
     # Pairs
 
-    def _look(
-        self,
-        first: int,
-        own: Longs,
-        columns: Sequence[Longs],
-        pairs: Longs,
-        failures: Failures,
-    ) -> _Pairs:
-        """Of the events from number ``first`` on, the pairs that go on, in order."""
-        done = int(self._meta[m.M_DONE])
-        which, other = pairs[:, 0], pairs[:, 1]
-        if self._rest is not None and len(pairs):
-            found = self._ids(own, columns, which, other)
-            frame = self.frame(*found)
-            met = self._rest(frame)
-            which, other = which[met], other[met]
+    def _alone(self, made: Sequence[Events]) -> Longs | None:
+        """Which events go on by themselves, as ``pairs.with_singles`` takes it; None: none do."""
+        may = np.array(self._sets_off) & self._outer
+        resets = [
+            sets_off and bool((events.kind == RESET).any())
+            for sets_off, events in zip(self._sets_off, made, strict=True)
+        ]
+        if not may.any() and not any(resets):
+            return None
         # What resets goes on by itself, and so does what found nothing where the side is outer.
-        sides = own[first:done, 0]
-        alone = np.zeros(done - first, dtype=np.bool_)
-        may = (np.array(self._sets_off) & self._outer)[sides]
-        if may.any():
-            alone = may
-            alone[which - first] = False
-        for side in (0, 1):
-            if self._sets_off[side]:
-                at = np.flatnonzero(sides == side)
-                alone[at] |= columns[side][own[first:done][at, 1], m.E_KIND] == RESET
-        single = first + np.flatnonzero(alone)
-        if len(single):
-            which = np.concatenate([which, single])
-            other = np.concatenate([other, np.full(len(single), _NO_PAIR)])
-            order = np.argsort(which, kind="stable")
-            which, other = which[order], other[order]
-        left, right = self._ids(own, columns, which, other)
-        return _Pairs(own[which, 0], own[which, 1], own[which, 2], which, left, right)
+        return np.array([*may, *self._sets_off, self._meta[m.M_CURRENT]], dtype=np.int64)
 
-    def _ids(
-        self, own: Longs, columns: Sequence[Longs], which: Longs, other: Longs
-    ) -> tuple[Longs, Longs]:
-        """The rows of both sides of pairs; -1 for none."""
-        sides, at = own[which, 0], own[which, 1]
-        ids = np.empty(len(which), dtype=np.int64)
-        resets = np.empty(len(which), dtype=np.bool_)
-        for side in (0, 1):
-            mine = sides == side
-            ids[mine] = columns[side][at[mine], m.E_ID]
-            resets[mine] = columns[side][at[mine], m.E_KIND] == RESET
-        ids[resets] = _NO_PAIR
-        return np.where(sides == 0, ids, other), np.where(sides == 1, ids, other)
+    def _look(self, first: int, run: Run, alone: Longs | None, pairs: Longs) -> Longs:
+        """Of the events from number ``first`` on, the pairs that go on, in order."""
+        if self._rest is not None and len(pairs):
+            rows = np.empty((p.PAIR_ROWS, len(pairs)), dtype=np.int64)
+            p.both_rows(*run, pairs, rows)
+            pairs = pairs[self._rest(self.frame(rows[p.P_LEFT], rows[p.P_RIGHT]))]
+        if alone is None:
+            return pairs
+        done = int(self._meta[m.M_DONE])
+        out = np.empty((len(pairs) + done - first, 2), dtype=np.int64)
+        return out[: p.with_singles(first, done, *run, pairs, alone, out)]
 
     def frame(self, left: Longs, right: Longs) -> Frame:
         """The attributes of pairs of rows, -1 standing for no row."""
+        sides = (left, right)
+        if not any(bool((ids < 0).any()) for ids in sides):
+            found = [
+                (side.rows, ids, side.schema.names)
+                for side, ids in zip(self.sides, sides, strict=True)
+            ]
+            return Frame(len(left), cast("Any", p.Found(found)))
         arrays: dict[Any, pa.Array[Any]] = {}
         missing = []
-        for side, ids in zip(self.sides, (left, right), strict=True):
+        for side, ids in zip(self.sides, sides, strict=True):
             none = ids < 0
-            rows = side.rows.take(ids[~none] if none.any() else ids)
+            rows = side.rows.take(ids[~none], side.schema.names)
             missing.append(none)
-            if none.any():
-                places = np.cumsum(~none) - 1
-                index: Any = pa.array(places, mask=none)
-                for name in side.schema.names:
-                    arrays[side.step, name] = rows.column(name).take(index)
-            else:
-                for name in side.schema.names:
-                    arrays[side.step, name] = rows.column(name)
+            index: Any = pa.array(np.cumsum(~none) - 1, mask=none)
+            for name in side.schema.names:
+                column = rows.column(name)
+                arrays[side.step, name] = column.take(index) if none.any() else column
         frame = Frame(len(left), arrays)
         for side, none in zip(self.sides, missing, strict=True):
             if none.any():
                 frame.add_missing(side.step, none)
         return frame
 
-    def _result(self, parts: Sequence[_Pairs], made: Sequence[Events]) -> tuple[Events, Frame]:
-        pairs = _Pairs.together(parts)
-        frame = self.frame(pairs.left, pairs.right)
-        rows = pa.RecordBatch.from_arrays(
-            [pa.array(pairs.left, pa.int64())], schema=pa.schema([pa.field(ROW, pa.int64())])
+    def _result(self, parts: Sequence[Longs], run: Run | None) -> tuple[Events, Frame]:
+        pairs = np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else _NO_PAIRS
+        out = np.empty((p.PAIR_ROWS, len(pairs)), dtype=np.int64)
+        kind = np.empty(len(pairs), dtype=np.int8)
+        if run is not None:
+            p.place(*run, pairs, self._last, out, kind)
+            self._keep_times(run, pairs, out)
+        frame = self.frame(out[p.P_LEFT], out[p.P_RIGHT])
+        rows = pa.RecordBatch.from_arrays([pa.array(out[p.P_LEFT])], schema=_ROW_SCHEMA)
+        events = Events(
+            out[p.P_TIME],
+            out[p.P_CLOCK],
+            out[p.P_ORDER],
+            out[p.P_PATH],
+            out[p.P_CHUNK],
+            kind,
+            out[p.P_INSTANCE],
+            rows,
         )
-        columns = [
-            _of_sides(pairs, [getattr(events, name) for events in made])
-            for name in ("time_ms", "clock_ms", "order", "path", "kind", "instance")
-        ]
-        time_ms, clock_ms, order, path, kind, instance = columns
-        time_ms = self._own_times(pairs, time_ms)
-        path = np.where(path == OWN_TIMER, self._timer_path, path)
-        chunk = self._chunks(pairs.which, order, clock_ms, path)
-        kinds = kind.astype(np.int8)
-        events = Events(time_ms, clock_ms, order, path, chunk, kinds, instance, rows)
         return events, frame.timed(events)
 
-    def _own_times(self, pairs: _Pairs, time_ms: Longs) -> Longs:
-        """``time_ms``, and of events that keep it the time that they came with."""
-        for side, ids in zip(self.sides, (pairs.left, pairs.right), strict=True):
-            at = np.flatnonzero((pairs.keeps == 1) & (pairs.sides == side.step))
+    def _keep_times(self, run: Run, pairs: Longs, out: Longs) -> None:
+        """Let events that keep it have the time that they came with."""
+        if not self._meta[[m.M_KEEPS, m.M_KEEPS_RIGHT]].any():
+            return
+        of = run[0][pairs[:, 0]]
+        for side, ids in zip(self.sides, (out[p.P_LEFT], out[p.P_RIGHT]), strict=True):
+            at = np.flatnonzero((of[:, 2] == 1) & (of[:, 0] == side.step))
             if len(at):
-                time_ms[at] = side.rows.take(ids[at]).column(TIME).to_numpy()
-        return time_ms
-
-    def _chunks(self, which: Longs, order: Longs, clock_ms: Longs, path: Longs) -> Longs:
-        """Each event's finds are a chunk of their own, numbered under one cause."""
-        count = len(which)
-        if not count:
-            return np.empty(0, dtype=np.int64)
-        new = np.ones(count, dtype=np.bool_)
-        new[1:] = which[1:] != which[:-1]
-        same = np.zeros(count, dtype=np.bool_)
-        same[1:] = (
-            (order[1:] == order[:-1]) & (clock_ms[1:] == clock_ms[:-1]) & (path[1:] == path[:-1])
-        )
-        goes_on = [int(order[0]), int(clock_ms[0]), int(path[0])] == self._last[:3].tolist()
-        running = np.cumsum(new) - 1
-        starts = np.maximum.accumulate(np.where(same, 0, np.arange(count)))
-        chunk = running - running[starts]
-        if goes_on:
-            chunk[starts == 0] += int(self._last[3]) + 1
-        self._last[:] = order[-1], clock_ms[-1], path[-1], chunk[-1]
-        result: Longs = chunk
-        return result
+                out[p.P_TIME, at] = side.rows.take(ids[at], [TIME]).column(0).to_numpy()
 
     # Room and state
 
@@ -454,39 +425,13 @@ class WindowJoin:
             m.settle(self._node, self._lists, self._reg, self._meta, side.step)
 
 
-class _Pairs:
-    """Pairs, in order: of which side's event, its number there, whether it keeps its own time.
-
-    ``which``: the event's number among all; ``left``, ``right``: the rows.
-    """
-
-    def __init__(
-        self, sides: Longs, at: Longs, keeps: Longs, which: Longs, left: Longs, right: Longs
-    ) -> None:
-        self.sides, self.at, self.keeps, self.which = sides, at, keeps, which
-        self.left, self.right = left, right
-
-    @classmethod
-    def together(cls, parts: Sequence[_Pairs]) -> _Pairs:
-        """Several one behind the other."""
-        if len(parts) == 1:
-            return parts[0]
-        none = np.empty(0, dtype=np.int64)
-        return cls(
-            *(
-                np.concatenate([none, *(getattr(p, name) for p in parts)])
-                for name in ("sides", "at", "keeps", "which", "left", "right")
-            )
-        )
-
-
-def _of_sides(pairs: _Pairs, columns: Sequence[Any]) -> Any:
-    """A column of the events that pairs are of."""
-    result = np.empty(len(pairs.which), dtype=np.int64)
-    for side, column in enumerate(columns):
-        mine = pairs.sides == side
-        result[mine] = column[pairs.at[mine]]
-    return result
+def _only_current(query: BoundQuery, source: BoundJoin) -> bool:
+    """Whether what is found by events that leave is for nothing: it neither counts nor fails."""
+    if query.events is not EventKind.CURRENT or query.rate is not None or query.group_by:
+        return False
+    expressions = [output.expression for output in query.outputs]
+    expressions += [part for part in (query.having, source.on) if part is not None]
+    return not any(map(has_aggregate, expressions)) and all(map(is_safe, expressions))
 
 
 def _one_by_one(events: Events) -> Events:

@@ -1,0 +1,131 @@
+"""What a join found, as columns: for each pair the place of the event that found it, and both rows.
+
+A pair is (event, row): the event's number among all that the loop went through, and the row that it
+found on the other side, or ``NO_ROW`` for one that goes on by itself.
+"""
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mesh.operators.joins.machine import (
+    E_CLOCK,
+    E_ID,
+    E_INSTANCE,
+    E_KIND,
+    E_ORDER,
+    E_PATH,
+    E_TIME,
+    native,
+)
+from mesh.operators.native import types
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from mesh.operators.base import Longs
+    from mesh.operators.rows import RowStore
+
+NO_ROW = -1
+_EXPIRED, _RESET = 1, 2
+#: Rows of what ``place`` fills: rows of both sides, and the place of the event.
+P_LEFT, P_RIGHT, P_TIME, P_CLOCK, P_ORDER, P_PATH, P_CHUNK, P_INSTANCE = range(8)
+PAIR_ROWS = 8
+
+_long1 = types.Array(types.int64, 1, "C")
+_long2 = types.Array(types.int64, 2, "C")
+_byte1 = types.Array(types.int8, 1, "C")
+
+
+@native(types.void(_long2, _long2, _long2, _long2, _long2))
+def both_rows(own, left, right, pairs, out):
+    """Fill ``P_LEFT`` and ``P_RIGHT``."""
+    for p in range(pairs.shape[0]):
+        k = pairs[p, 0]
+        at = own[k, 1]
+        if own[k, 0] == 0:
+            out[P_LEFT, p] = left[at, E_ID] if left[at, E_KIND] != _RESET else NO_ROW
+            out[P_RIGHT, p] = pairs[p, 1]
+        else:
+            out[P_LEFT, p] = pairs[p, 1]
+            out[P_RIGHT, p] = right[at, E_ID] if right[at, E_KIND] != _RESET else NO_ROW
+
+
+@native(types.void(_long2, _long2, _long2, _long2, _long1, _long2, _byte1))
+def place(own, left, right, pairs, last, out, kinds):
+    """Fill all rows, and the events' kinds; each event's finds are a chunk, numbered under a cause.
+
+    ``last``: (order, clock, path) of the last pair ever, and the number of its chunk.
+    """
+    before = -1
+    for p in range(pairs.shape[0]):
+        k, other = pairs[p, 0], pairs[p, 1]
+        if k != before:
+            side, at = own[k, 0], own[k, 1]
+            events = left if side == 0 else right
+            time, instance, kind = events[at, E_TIME], events[at, E_INSTANCE], events[at, E_KIND]
+            order, clock, path = events[at, E_ORDER], events[at, E_CLOCK], events[at, E_PATH]
+            mine = events[at, E_ID] if kind != _RESET else NO_ROW
+            if order != last[0] or clock != last[1] or path != last[2]:
+                last[0], last[1], last[2], last[3] = order, clock, path, 0
+            else:
+                last[3] += 1
+            before = k
+        out[P_LEFT, p] = mine if side == 0 else other
+        out[P_RIGHT, p] = other if side == 0 else mine
+        out[P_TIME, p] = time
+        out[P_CLOCK, p] = clock
+        out[P_ORDER, p] = order
+        out[P_PATH, p] = path
+        out[P_CHUNK, p] = last[3]
+        out[P_INSTANCE, p] = instance
+        kinds[p] = kind
+
+
+@native(types.int64(types.int64, types.int64, _long2, _long2, _long2, _long2, _long1, _long2))
+def with_singles(first, stop, own, left, right, pairs, alone, out):
+    """Put events that go on by themselves among ``pairs``; returns how many there are then.
+
+    Events from ``first`` to below ``stop``.  ``alone[side]``: whether those of a side that found
+    nothing do; ``alone[2 + side]``: whether those that reset do; ``alone[4]``: whether those do not
+    that leave.
+    """
+    count = p = 0
+    for k in range(first, stop):
+        found = p < pairs.shape[0] and pairs[p, 0] == k
+        while p < pairs.shape[0] and pairs[p, 0] == k:
+            out[count, 0], out[count, 1] = k, pairs[p, 1]
+            count += 1
+            p += 1
+        side, at = own[k, 0], own[k, 1]
+        kind = left[at, E_KIND] if side == 0 else right[at, E_KIND]
+        if kind == _RESET:
+            goes = alone[2 + side] != 0
+        else:
+            goes = alone[side] != 0 and not found and not (alone[4] != 0 and kind == _EXPIRED)
+        if goes:
+            out[count, 0], out[count, 1] = k, NO_ROW
+            count += 1
+    return count
+
+
+class Found:
+    """Attributes of rows of two stores, by (side, name), each looked up when it is asked for."""
+
+    def __init__(self, sides: Sequence[tuple[RowStore, Longs, Sequence[str]]]) -> None:
+        self._places = [store.find(ids, names) for store, ids, names in sides]
+        self._names = [frozenset(names) for _, _, names in sides]
+
+    def __getitem__(self, key: tuple[int, str]) -> pa.Array[Any]:
+        side, name = key
+        return self._places[side].column(name)
+
+    def __contains__(self, key: object) -> bool:
+        match key:
+            case (int() as side, str() as name):
+                return name in self._names[side]
+            case _:
+                return False
