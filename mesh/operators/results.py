@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mesh.language.syntax import EventKind, RateKind
 from mesh.operators.base import WHOLE, State, part, prefixed
+from mesh.operators.holding import NEVER
 from mesh.operators.outputs import output_schema
 from mesh.operators.rates import make_rate
 from mesh.operators.selector import Selector
@@ -54,6 +56,10 @@ class Results:
         self._begins = not partitioned
         held = query.rate is not None and query.rate.kind is not RateKind.FIRST
         self._ties = make_ties(query, timer_path) if held else None
+        self._timer_path = timer_path
+        self._is_timed = held and query.rate is not None and query.rate.is_by_time
+        #: Up to when timers have fired.
+        self._now_ms = NEVER
         if query.rate is not None:
             schema = output_schema(query).arrow
             if snapshots:
@@ -75,10 +81,28 @@ class Results:
             rate.begin(np.array([WHOLE]), np.array([timeline.now_ms]))
         rate.begin(events.instance, events.clock_ms)
         made = self.selector.process(frame, events)
-        if self._ties is not None:
+        if self._is_timed and timeline.playback:
+            made = self._before_ticks(made, timeline)
+        elif self._ties is not None:
             made = self._ties.placed(events, made)
+        self._now_ms = timeline.now_ms
         groups = self.selector.groups if self._grouping else np.zeros(len(made), dtype=np.int64)
         return rate.process(made, groups, timeline)
+
+    def _before_ticks(self, made: Events, timeline: Timeline) -> Events:
+        """In playback the window's timers fire before the rate's, whenever either were due.
+
+        What they made gets a clock up to which ticks are over: that of the external event before
+        the one that they fire for.  Without events time stops at each timer.
+        """
+        own = made.path == self._timer_path
+        if not own.any():
+            return made
+        before = made.clock_ms - 1
+        if len(timeline.clocks_ms):
+            clocks_ms = np.concatenate([[self._now_ms], timeline.clocks_ms])
+            before = clocks_ms[np.searchsorted(timeline.clocks_ms, made.clock_ms, side="left")]
+        return replace(made, clock_ms=np.where(own, before, made.clock_ms))
 
     def next_time(self) -> int | None:
         """When the next timer is due."""
@@ -96,13 +120,14 @@ class Results:
         """Aggregates, and what waits to be put out."""
         rate = State() if self._rate is None else self._rate.snapshot()
         ties = State() if self._ties is None else self._ties.snapshot()
-        own = State({}, {"begins": self._begins})
+        own = State({}, {"begins": self._begins, "now_ms": self._now_ms})
         parts = {"select": self.selector.snapshot(), "rate": rate, "ties": ties, "own": own}
         return prefixed(parts)
 
     def restore(self, state: State) -> None:
         """Take over what ``snapshot`` gave."""
-        self._begins = bool(part(state, "own").scalars["begins"])
+        own: Any = part(state, "own").scalars
+        self._begins, self._now_ms = bool(own["begins"]), own.get("now_ms", NEVER)
         self.selector.restore(part(state, "select"))
         if self._rate is not None:
             self._rate.restore(part(state, "rate"))

@@ -261,6 +261,9 @@ class Snapshots:
         )  # fmt: skip
         for instance, clock_ms, group, time_ms, kind, values in columns:
             self._tick(clock_ms, out)
+            if timeline.playback and time_ms > clock_ms:
+                # A window's timer fires before all ticks then; yet each event takes one at most.
+                self._tick(time_ms, out, at_most=1)
             content = self._contents.get(instance)
             if content is None:
                 content = self._contents[instance] = _content(self._query, self._windowed)
@@ -278,8 +281,12 @@ class Snapshots:
         heapq.heappush(self._timers, (int(due[0]), int(turn[0]), instance))
         self._timed.add(instance)
 
-    def _tick(self, now_ms: int, out: list[tuple[int, int, list[Line]]]) -> None:
-        while self._timers and self._timers[0][0] <= now_ms:
+    def _tick(
+        self, now_ms: int, out: list[tuple[int, int, list[Line]]], at_most: int | None = None
+    ) -> None:
+        count = 0
+        while self._timers and self._timers[0][0] <= now_ms and count != at_most:
+            count += 1
             due_ms, turn, instance = self._timers[0]
             lines = self._contents[instance].lines() if instance in self._contents else []
             if lines:
