@@ -24,7 +24,7 @@ class Deployed(Protocol):
 
     @property
     def is_new(self) -> bool:
-        """False when the same text was deployed already."""
+        """False when an app of this name was deployed already."""
         ...
 
 

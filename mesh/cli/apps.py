@@ -102,6 +102,8 @@ def describe_deploy(done: dict[str, Any]) -> str:
     """One sentence on what ``deploy_and_wait`` did."""
     name, status, seconds = done["app"], done["status"], done["seconds"]
     again = "" if done.get("is_new", True) else " (the same text was deployed already)"
+    if done.get("replaced"):
+        again = " (in the place of another)"
     if done["running"]:
         count = len(status["instances"])
         return f'app "{name}" runs after {seconds:.1f} s: {count} instances{again}'

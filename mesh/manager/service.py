@@ -48,8 +48,10 @@ class Deployed:
     """The answer to a deploy."""
 
     app: str
-    #: False when the same text was deployed already.
+    #: False when an app of this name was deployed already.
     is_new: bool
+    #: Whether another one was removed for it.
+    replaced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +183,7 @@ class ManagerService:
             await self.undeploy(spec.name)
             await self._wait_gone(spec.name)
         done = await self.deploy(text, by=by)
-        return Deployed(done.app, is_new=done.is_new and known is None)
+        return Deployed(done.app, is_new=known is None and done.is_new, replaced=known is not None)
 
     async def leadership(self) -> Leadership:
         """Who leads."""
