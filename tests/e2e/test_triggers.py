@@ -1,0 +1,62 @@
+"""Triggers in a cluster: the same times for all who read them, also when sessions die half-way."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.test_semantics import rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.e2e.mesh_cluster import View
+
+pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
+
+EVERY_MS = 250
+APP = f"""@App:name('Timed')
+define trigger Tick at every {EVERY_MS} millisec;
+define trigger Opening at 'start';
+define stream S (k string, v int);
+@dist(execGroup='counted') from Tick select triggered_time as t, count() as n insert into Counted;
+@dist(execGroup='plain', parallel='2') from Tick select triggered_time as t insert into Plain;
+@dist(execGroup='latest')
+from Tick join S#window.length(1) as s select Tick.triggered_time as t, s.v as v insert into Latest;
+@dist(execGroup='begun') from Opening select triggered_time as t insert into Begun;
+"""
+
+
+def test_times_come_once_when_sessions_are_killed(play: Callable[..., None]) -> None:
+    async def ticks(view: View, count: int) -> list[int]:
+        return [t for (t,) in await rows(view, "Timed", "Tick", count)]
+
+    async def scene(view: View) -> None:
+        await view.service.deploy(APP)
+        await view.until_running("Timed")
+        event: dict[str, Any] = {"k": "a", "v": 7}
+        await view.js.publish("mesh.Timed.S", json.dumps(event).encode())
+        before = await ticks(view, 12)
+        placed = [a.value for a in view.view.snapshot().assignments if a.value.app == "Timed"]
+        for worker in sorted({assignment.worker for assignment in placed}):
+            view.cluster.kill_session(worker)
+        times = await ticks(view, len(before) + 40)
+        first = times[0]
+        assert times == [first + EVERY_MS * n for n in range(len(times))]
+
+        counted = await rows(view, "Timed", "Counted", len(times))
+        assert counted[: len(times)] == [[t, n] for n, t in enumerate(times, 1)]
+        plain = [t for (t,) in await rows(view, "Timed", "Plain", len(times))]
+        assert len(set(plain)) == len(plain)
+        assert set(times) <= {*plain, *times[-10:]}
+        latest = await rows(view, "Timed", "Latest", 20)
+        held = [t for t, _ in latest]
+        assert held == [held[0] + EVERY_MS * n for n in range(len(held))]
+        assert {v for _, v in latest} == {7}
+        ((begun,),) = await rows(view, "Timed", "Begun", 1)
+        assert abs(begun - (first - EVERY_MS)) < 30_000
+        await view.service.undeploy("Timed")
+
+    play(scene)
