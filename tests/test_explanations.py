@@ -23,6 +23,11 @@ CHOICES = [
         'because "data[i]" is null',
         "beside the aggregates",
     ),
+    (
+        "from S#window.time(9) select k, v, sum(v) as t group by k output snapshot every 9 insert into O;",
+        "ArrayIndexOutOfBoundsException",
+        "several aggregates",
+    ),
     ("from S select stdDev(v) as s insert into O;", NOT_RESTORED, "stdDev"),
     ("from S#window.timeLength(1 sec, 2) select k insert into O;", NOT_RESTORED, "timeLength"),
     (

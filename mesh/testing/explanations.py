@@ -78,6 +78,11 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         lambda e: e.has(r"output snapshot") and e.tells('\\"data[i]\\" is null'),
     ),
     Explanation(
+        "several aggregates beside several other attributes of a snapshot by groups: the engine "
+        "fails when an event leaves, and shows it for ever; here it leaves",
+        lambda e: e.has(r"output snapshot") and e.tells("ArrayIndexOutOfBoundsException"),
+    ),
+    Explanation(
         "the engine fails to restore the state of stdDev, and with it that of others",
         lambda e: e.has(r"\bstdDev\(") and e.tells(*_NOT_RESTORED),
     ),
