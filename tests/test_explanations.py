@@ -24,7 +24,7 @@ CHOICES = [
         "beside the aggregates",
     ),
     (
-        "from S#window.time(9) select k, v, sum(v) as t group by k output snapshot every 9 insert into O;",
+        "from S#window.time(9) select k, v, sum(v) as t output snapshot every 9 insert into O;",
         "ArrayIndexOutOfBoundsException",
         "several aggregates",
     ),
