@@ -4,6 +4,7 @@ No I/O, no clock, no Spark: time comes with the events and with the timeline.  A
 are driven by ``executor.Executor``, one for each virtual partition.
 
 The total order.  External event number k (from 0, over the partition's life) has order 2k+1.
+Events that are sent at once have one number.
 Timers that are due after event k-1 and not after event k have order 2k, so they come before the
 event.  Under one order, what happens is put in sequence by its clock and then by ``path``: a number
 for the way from the cause through the queries, depth first, as the reference engine calls them.

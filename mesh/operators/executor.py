@@ -148,7 +148,7 @@ class Executor:
         mentioned = (channel for node in self._nodes for channel in node.reads)
         streams = [name for name in dict.fromkeys(mentioned) if name in self._schemas]
         self._inputs = Inputs(tuple(streams), self._schemas)
-        #: External events processed so far.
+        #: External events processed so far; those sent at once count as one.
         self._events = 0
         self._now_ms = _NEVER
         self._is_started = False
@@ -186,7 +186,9 @@ class Executor:
             time_ms: int64[n], the events' own times, which need not be ``now_ms``.
             rows: n rows in the stream's schema.
         """
-        if stream is None or rows is None or not rows.num_rows or stream not in self._flow.roots:
+        if stream is None or rows is None or not rows.num_rows:
+            return self._advance([], now_ms)
+        if stream not in self._flow.roots and not self.plays_back:
             return self._advance([], now_ms)
         assert time_ms is not None, "events have times"
         clock_ms = np.full(rows.num_rows, now_ms, dtype=np.int64)
@@ -195,11 +197,16 @@ class Executor:
         return self._advance([Ready(stream, index, first, time_ms, clock_ms, rows)], now_ms)
 
     def _advance(self, ready: Sequence[Ready], known_ms: int) -> list[OutputRun]:
-        count = sum(len(part_.index) for part_ in ready)
-        clocks_ms = np.empty(count, dtype=np.int64)
+        total = sum(len(part_.index) for part_ in ready)
+        all_ms = np.empty(total, dtype=np.int64)
+        begins = np.zeros(total, dtype=np.bool_)
         for part_ in ready:
-            clocks_ms[part_.index] = part_.clock_ms
-        clocks_ms = np.maximum(np.maximum.accumulate(clocks_ms), self._now_ms)
+            all_ms[part_.index] = part_.clock_ms
+            begins[part_.first] = True
+        # What is sent at once is one cause: it moves time once.
+        number = np.cumsum(begins) - 1
+        clocks_ms = np.maximum(np.maximum.accumulate(all_ms[begins]), self._now_ms)
+        count = len(clocks_ms)
         last_ms = int(clocks_ms[-1]) if count else self._now_ms
         leaving: list[Leaving] = []
         start_ms = _NEVER
@@ -218,7 +225,12 @@ class Executor:
         timeline = Timeline(
             self._events, clocks_ms, last_ms if self.plays_back else now_ms, self.plays_back
         )
-        entering = [(part_.stream, self._events_of(part_, clocks_ms)) for part_ in ready]
+        # In playback an event of a stream that nobody reads moves time as well.
+        entering = [
+            (part_.stream, self._events_of(part_, number[part_.first], clocks_ms))
+            for part_ in ready
+            if part_.stream in self._flow.roots
+        ]
         self._events += count
         self._now_ms = now_ms
         self._flow_on(entering, timeline, leaving)
@@ -246,13 +258,13 @@ class Executor:
         made = self._flow.run(entering, timeline)
         leaving += [replace(one, place=one.place + before) for one in made]
 
-    def _events_of(self, ready: Ready, clocks_ms: Longs) -> Events:
+    def _events_of(self, ready: Ready, number: Longs, clocks_ms: Longs) -> Events:
         count = len(ready.index)
         none = np.zeros(count, dtype=np.int64)
         return Events(
             ready.time_ms,
-            clocks_ms[ready.index],
-            2 * (self._events + ready.first) + 1,
+            clocks_ms[number],
+            2 * (self._events + number) + 1,
             none,
             none,
             np.full(count, CURRENT, dtype=np.int8),

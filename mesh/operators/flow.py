@@ -178,6 +178,9 @@ class StepFlow:
             timeline.playback,
         )
         assert at <= end.first
+        if timeline.playback and at < end.first:
+            clocks_ms = timeline.clocks_ms[-1:]
+            self._fire(replace(end, first=end.first - 1, clocks_ms=clocks_ms))
         self._fire(end)
         return self._leaving
 

@@ -48,9 +48,12 @@ class Pass:
         return [(channel, events) for _, channel, events in self.go(given, timeline)]
 
     def go(
-        self, given: Mapping[Cause, Sequence[Events]], timeline: Timeline
+        self, given: Mapping[Cause, Sequence[Events]], timeline: Timeline, *, quick: bool = False
     ) -> list[tuple[int, str, Events]]:
-        """What the nodes make of what is given to each, with their numbers."""
+        """What the nodes make of what is given to each, with their numbers.
+
+        ``quick``: only nodes that have something to do are asked.
+        """
         own: dict[str, list[Events]] = {}
         made: list[tuple[int, str, Events]] = []
         for number in self._order:
@@ -61,6 +64,10 @@ class Pass:
                 runs += [through(self._paths, number, events) for events in own.get(channel, ())]
                 if runs:
                     inputs[channel] = runs
+            if quick and not inputs:
+                due = node.work.next_time()
+                if due is None or due > timeline.now_ms:
+                    continue
             for channel, events in node.work.process(inputs, timeline):
                 if len(events):
                     events = placed(events, self._paths.timers[number])
@@ -138,7 +145,8 @@ class Knot:
             stop = self._together(pieces, at, times)
             if stop > at:
                 last = None if stop == len(pieces) and not times.is_bound else pieces.key(stop - 1)
-                made.add(self._pass.go(pieces.take(at, stop), times.until(last)))
+                given_now, until = pieces.take(at, stop), times.until(last)
+                made.add(self._pass.go(given_now, until, quick=True))
                 at = stop
                 continue
             self._fire(times, pieces.key(at), made)
@@ -208,4 +216,4 @@ class Knot:
                 self._fire(times, None, made)
                 return
             group.add((number, None))
-        made.add(self._pass.go({}, times.until(None)))
+        made.add(self._pass.go({}, times.until(None), quick=True))
