@@ -28,6 +28,11 @@ CHOICES = [
         "ArrayIndexOutOfBoundsException",
         "several aggregates",
     ),
+    (
+        "@info(name='a') from S select and(o) as n insert into O; @info(name='b') from S select k;",
+        "SiddhiAppRuntimeException: .. Exception on class ..",
+        "other readers",
+    ),
     ("from S select stdDev(v) as s insert into O;", NOT_RESTORED, "stdDev"),
     ("from S#window.timeLength(1 sec, 2) select k insert into O;", NOT_RESTORED, "timeLength"),
     (

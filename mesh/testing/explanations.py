@@ -83,6 +83,11 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         lambda e: e.has(r"output snapshot") and e.tells("ArrayIndexOutOfBoundsException"),
     ),
     Explanation(
+        "an event on which a query fails goes on to the other readers of its stream; in the engine "
+        "nobody behind the query that failed gets it",
+        lambda e: e.has(r"(?s)@info.*@info") and e.tells("SiddhiAppRuntimeException", "on class"),
+    ),
+    Explanation(
         "the engine fails to restore the state of stdDev, and with it that of others",
         lambda e: e.has(r"\bstdDev\(") and e.tells(*_NOT_RESTORED),
     ),
