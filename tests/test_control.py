@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from mesh.control import duties, election, membership, reconcile
 from mesh.control.actions import Discard, ForgetNode, Place, RemoveApp, Withdraw
+from mesh.control.hosts import hosts as hosts_of
 from mesh.control.journal import Entry, story
-from mesh.control.lifecycle import app_status
+from mesh.control.lifecycle import AppState, app_status
 from mesh.control.membership import Presence, presence
 from mesh.control.placement import Admits, Host, Need, Placement, place
 from mesh.control.snapshot import ClusterSnapshot, Seen
@@ -507,6 +508,59 @@ def test_a_story_has_what_the_cluster_did_beside_the_app() -> None:
     found = [f"{entry.at_ms} {entry.text}" for entry in story(told, "A")]
     assert found == ["2 deployed app A", "5 placed A-g-1 on w1", "7 stops A-g-1", "8 leads"]
     assert story(told, "C") == []
+
+
+DOCUMENT = Path(__file__).parent.parent / "docs" / "control-plane.md"
+
+#: What the document says of a worker, as options of ``node``, an order, and its age.
+SAID_OF_A_WORKER = {
+    "it was told to end, and waits for its instances to go": ("leaving", "", 0.0),
+    "an operator drains it": ("", "draining", 0.0),
+    "its session has not been ready for `manager.hold_s`": ("stuck", "", 0.0),
+    "it is suspect": ("", "", 2.2),
+    "an operator has cordoned it": ("", "cordoned", 0.0),
+    "its session is not ready": ("starting", "", 0.0),
+    "none of these": ("", "", 0.0),
+}
+
+
+def table(heading: str, columns: int = 2) -> list[list[str]]:
+    """The rows of the first table below a heading of the document."""
+    below = DOCUMENT.read_text().partition(f"\n## {heading}\n")[2]
+    lines = below[below.index("|") :].split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.split("|")[1 : columns + 1]] for line in lines]
+
+
+def test_what_a_worker_admits_is_as_documented() -> None:
+    rows = table("What a worker admits")
+    assert [said for said, _ in rows] == list(SAID_OF_A_WORKER)
+    for number, (_, admits) in enumerate(rows):
+        # The first row that holds counts, whatever else holds.
+        for other, _ in rows[number:]:
+            said = [SAID_OF_A_WORKER[rows[number][0]], SAID_OF_A_WORKER[other]]
+            options = [option for option, _, _ in said if option]
+            told = next((admission for _, admission, _ in said if admission), "open")
+            age_s = max(age for _, _, age in said)
+            view = ClusterSnapshot(
+                now_s=10.0,
+                nodes=(node("w1", 10.0 - age_s, *options),),
+                orders=(order("w1", told),),
+            )
+            (host,) = hosts_of(view, SETTINGS)
+            assert host.admits == admits, (rows[number], other)
+
+
+def test_presence_is_as_documented() -> None:
+    ends = [TTL_S, TTL_S + MARGIN_S, 100.0]
+    rows = table("Membership")
+    assert [row[1] for row in rows] == [grade.value for grade in Presence]
+    for end_s, (_, grade) in zip(ends, rows, strict=True):
+        assert presence(node("w1", 0.0), end_s - 0.01, TTL_S, MARGIN_S) == grade
+
+
+def test_an_apps_states_are_as_documented() -> None:
+    rows = table("An app's state")
+    assert {state.split(",")[0] for _, state in rows} == {state.value for state in AppState}
 
 
 def test_what_a_gone_worker_had_moves_even_below_the_least_number_of_workers() -> None:

@@ -110,6 +110,8 @@ def describe_deploy(done: dict[str, Any]) -> str:
     if status is None:
         return f'app "{name}" is deployed{again}'
     reason = status.get("reason") or "'mesh status' tells more"
+    if status.get("cure"):
+        reason += f"\n  hint: {status['cure']}"
     return f'app "{name}" is deployed, but {status["state"]} after {seconds:.1f} s: {reason}{again}'
 
 
@@ -178,6 +180,8 @@ def status(
         return
     reason = f": {found['reason']}" if found.get("reason") else ""
     typer.echo(f'app "{app}" is {found["state"]}{reason}')
+    if found.get("cure"):
+        typer.echo(f"  hint: {found['cure']}")
     columns = (
         "instance", "worker", "state", "in", "out", "errors", "behind", "restarts", "batch ms p50",
     )  # fmt: skip

@@ -127,7 +127,9 @@ def _view(group: str, instance: str, app: AppRecord, found: Survey) -> InstanceV
             instance, group, None, assignment.epoch, STOPPING, reason="it is placed next"
         )
     stuck = found.placement.stuck.get(instance)
-    reason = stuck.reason if stuck is not None else None
+    reason = (
+        f"it is to leave {assignment.worker}, but {stuck.reason}" if stuck is not None else None
+    )
     cure = stuck.cure if stuck is not None else None
     status = found.statuses.get(instance)
     if status is None or status.epoch != assignment.epoch:

@@ -109,7 +109,7 @@ def place(needs: Sequence[Need], current: Mapping[str, str], hosts: Sequence[Hos
             continue
         host = board.hosts.get(current.get(need.instance, ""))
         if host is not None and need.fits(host) and host.admits is Admits.EMPTYING:
-            stuck[need.instance] = board.why_not(need)
+            stuck[need.instance] = board.why_not(need, host.name)
             board.put(need, host.name)
         else:
             waiting[need.instance] = board.why_not(need)
@@ -235,11 +235,12 @@ class _Board:
         app, group = need.app, need.group
         return self.kin[before, app, group] - self.kin[after, app, group]
 
-    def why_not(self, need: Need) -> Waiting:
-        """Why ``need`` has no place."""
-        fitting = [host for host in self.hosts.values() if need.fits(host)]
+    def why_not(self, need: Need, leaving: str = "") -> Waiting:
+        """Why ``need`` has no place, or no other one than on the host that it is ``leaving``."""
+        others = [host for host in self.hosts.values() if host.name != leaving]
+        fitting = [host for host in others if need.fits(host)]
         if not fitting:
-            return _no_such_worker(need, bool(self.hosts))
+            return _no_such_worker(need, bool(others), " other" if leaving else "")
         closed = [host for host in fitting if host.admits is not Admits.OPEN]
         full = [host for host in fitting if host.admits is Admits.OPEN]
         says = [f"{host.name} has no room ({host.capacity} taken)" for host in full]
@@ -253,16 +254,16 @@ class _Board:
         return Waiting("; ".join(says), "; or ".join(cures))
 
 
-def _no_such_worker(need: Need, any_worker: bool) -> Waiting:
+def _no_such_worker(need: Need, any_worker: bool, other: str) -> Waiting:
     if not any_worker:
-        return Waiting("no worker is there", "start one with 'mesh worker'")
+        return Waiting(f"no{other} worker is there", "start one with 'mesh worker'")
     if need.labels:
         wanted = ",".join(sorted(need.labels))
         return Waiting(
-            f"no worker has {wanted}"
+            f"no{other} worker has {wanted}"
             + (" and takes groups with sources of their own" if need.is_receiver else ""),
             f"start a worker with worker.labels '{wanted}', or change the app's @dist(node)",
         )
     kind = "takes_receivers" if need.is_receiver else "takes_queries"
     what = "groups with sources of their own" if need.is_receiver else "groups without sources"
-    return Waiting(f"no worker takes {what}", f"start a worker with worker.{kind} true")
+    return Waiting(f"no{other} worker takes {what}", f"start a worker with worker.{kind} true")

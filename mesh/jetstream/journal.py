@@ -70,9 +70,9 @@ class Journal:
         self._task: asyncio.Task[None] | None = None
 
     def note(self, entry: Entry) -> None:
-        """Take an entry down; returns at once."""
+        """Take an entry down, as of now if it has no time; returns at once."""
         self._count += 1
-        whole = replace(entry, by=entry.by or self._by, at_ms=self._clock.wall_ms())
+        whole = replace(entry, by=entry.by or self._by, at_ms=entry.at_ms or self._clock.wall_ms())
         self._waiting.append((f"{self._id}-{self._count}", whole))
         self._all_stored.clear()
         self._noted.set()

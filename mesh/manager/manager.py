@@ -13,7 +13,7 @@ import os
 import secrets
 import socket
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mesh import machine
@@ -157,9 +157,11 @@ class Manager:
             if not election.holds(self.view.snapshot(), self.id, self.settings.manager.lease_ttl_s):
                 self.journal.note(of_failure(action, lease.revision, "its lease had lapsed"))
                 return
+            # What follows from it may be noted before its own answer is here.
+            at_ms = self.clock.wall_ms()
             try:
                 await apply.apply(action, self.client, self.view, lease.revision)
-                self.journal.note(of_action(action, lease.revision))
+                self.journal.note(replace(of_action(action, lease.revision), at_ms=at_ms))
             except kv.RevisionConflict as conflict:
                 self.journal.note(of_failure(action, lease.revision, "the lease has moved on"))
                 log.info("decision was overtaken", extra=fields(conflict=conflict))
