@@ -30,6 +30,9 @@ APPS = {
     "partition": "partition with (k of S) begin "
     "@info(name='q') from S#window.length(2) select k, a, part(a) as t insert into #I; "
     "@info(name='p') from #I select k, part(a - 2) as u insert into O; end;",
+    "keys": "partition with (ifThenElse(part(a) > 5.0, 'few', 'many') of S) begin "
+    "@info(name='q') from S select k, a, count() as n insert into #I; "
+    "@info(name='p') from #I select k, part(a - 2) as u insert into O; end;",
     "pattern": "@info(name='q') from every e1=S -> e2=R[b > e1.a] "
     "select e1.k as k, part(e2.b - 3) as t insert into O;",
     "join": "@info(name='q') from S#window.length(2) as s join R#window.length(2) as r "

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
-from mesh.functions.objects import Opaque, to_binary
 from mesh.operators.base import CURRENT, RESET, WHOLE
-from mesh.operators.failing import FAILED, told
+from mesh.operators.failing import FAILED, faulted, told
 from mesh.operators.graph import Calls, Made, entering
 from mesh.operators.queries import start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
 
     from mesh.operators.base import Events, Longs, State, Timeline
     from mesh.operators.tables import TableAction
@@ -113,10 +113,7 @@ class QueryWork:
             if schema is None or not set(names) <= set(events.rows.schema.names):
                 made.append((FAILED, told(self._name, ", ".join(streams), events, reasons)))
                 continue
-            values = to_binary([Opaque("java.lang.RuntimeException", reason) for reason in reasons])
-            columns = [events.rows.column(name) for name in names]
-            rows = pa.RecordBatch.from_arrays([*columns, values], schema=schema)
-            made.append((f"!{streams[0]}", events.with_rows(rows)))
+            made.append((f"!{streams[0]}", faulted(schema, events, reasons)))
         self.query.failures.found.clear()
         return made
 

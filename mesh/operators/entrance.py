@@ -2,7 +2,8 @@
 
 A stream with a key: its events go to the instance of their key, or of each range that they are in,
 and without a key nowhere.  A stream without one: its events go to every instance there is.  Of one
-chunk, events that follow each other with equal keys go on as one chunk, as in the engine.
+chunk, events that follow each other with equal keys go on as one chunk, as in the engine.  An event
+whose key fails goes where failed events go.
 
 Purging: from the first event with a key on, every ``interval_ms``, instances that nothing came to
 for longer than ``idle_ms`` are forgotten.  A key that comes back gets a new number.
@@ -12,6 +13,7 @@ Source: observed on Siddhi 5.1.7; tests/cases/conformance/partitions.jsonl.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,7 @@ from mesh.functions.conversion import convert
 from mesh.model.types import AttributeType
 from mesh.operators.base import Events, Longs, State, join
 from mesh.operators.expressions import Frame, compile_expression, compile_filter
+from mesh.operators.failing import FAILED, faulted, told
 from mesh.operators.graph import Made, chunk_starts
 from mesh.operators.instances import Instances, WholeNumbers
 from mesh.operators.native import bare
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from mesh.functions.vectors import Mask, Vector
     from mesh.operators.base import Timeline
     from mesh.plan.bound import BoundKey
+
+log = logging.getLogger(__name__)
 
 #: The place of an event in the total order, and its row among those of its run.
 _Place = tuple[int, int, int, int, int]
@@ -71,10 +76,14 @@ class Keys:
         self._ranges: list[Callable[[Frame], Mask]] = []
         self._ranges = [compile_filter(r.condition) for r in key.ranges]
         self._labels = pa.array([r.label for r in key.ranges], pa.string())
+        #: By row, why the keys of the last call failed.
+        self.failures: dict[int, str] = {}
 
     def of(self, channel: str, events: Events) -> _Keyed:
         """The keys of events; those without one are not in it."""
         frame = Frame.of_events(events)
+        # The frame fills it while the key is computed.
+        self.failures = frame.failures
         if self._value is None:
             inside = np.stack([passes(frame) for passes in self._ranges])
             row, label = np.nonzero(inside.T)
@@ -101,6 +110,8 @@ class Entrance:
 
     ``channels``: by channel outside, that inside; ``keys``: by channel outside, of those that have
     any.  ``forget`` is called with the numbers of the instances that are purged.
+    ``name``: the partition's; ``faults``: the schemas of the fault streams that somebody takes, by
+    channel outside.
     """
 
     def __init__(
@@ -109,8 +120,12 @@ class Entrance:
         keys: Mapping[str, BoundKey],
         purge: Purge | None,
         forget: Callable[[Longs], None],
+        name: str,
+        faults: Mapping[str, pa.Schema],
     ) -> None:
-        self._channels = channels
+        self.channels = channels
+        self._name = name
+        self._faults = faults
         self._instances = Instances()
         self._keys = {channel: Keys(key, self._instances) for channel, key in keys.items()}
         self._purge = purge
@@ -139,15 +154,30 @@ class Entrance:
         if any(bool((numbers < 0).any()) for numbers in known):
             born = self._number_new(keyed, known)
             known = [self._instances.of(part.code) for part in keyed]
-        made: Made = []
+        made = [one for part in keyed for one in self._failed(part)]
         for part, numbers in zip(keyed, known, strict=True):
             self._note_use(part, numbers)
-            made.append((self._channels[part.channel], _divided(part, numbers)))
+            made.append((self.channels[part.channel], _divided(part, numbers)))
         for channel, events in runs:
             if channel not in self._keys:
-                made.append((self._channels[channel], _to_all(events, alive, born)))
+                made.append((self.channels[channel], _to_all(events, alive, born)))
         self._forget_idle(timeline.now_ms)
         return made
+
+    def _failed(self, part: _Keyed) -> Made:
+        """The events whose keys failed; they come before all that those beside them cause."""
+        failures = self._keys[part.channel].failures
+        if not failures:
+            return []
+        rows = sorted(failures)
+        reasons = [failures[row] for row in rows]
+        log.error("key failed on an event", extra={"partition": self._name, "why": reasons[0]})
+        lost = part.events.take(np.array(rows, dtype=np.int64))
+        lost = replace(lost, chunk=np.full(len(lost), -1, dtype=np.int64))
+        schema = self._faults.get(part.channel)
+        if schema is not None:
+            return [(f"!{part.channel}", faulted(schema, lost, reasons))]
+        return [(FAILED, told(self._name, part.channel, lost, reasons))]
 
     def _number_new(
         self, keyed: Sequence[_Keyed], known: Sequence[Longs]
@@ -157,7 +187,7 @@ class Entrance:
         for part, numbers in zip(keyed, known, strict=True):
             rows = np.flatnonzero(numbers < 0)
             codes, at = np.unique(part.code[rows], return_index=True)
-            if len(keyed) == len(self._channels) == 1:
+            if len(keyed) == len(self.channels) == 1:
                 # Nobody asks where they came.
                 self._instances.add(codes[np.argsort(at)])
                 return []

@@ -15,7 +15,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from mesh.functions.objects import from_binary, python_value
+from mesh.functions.objects import Opaque, from_binary, python_value, to_binary
 from mesh.operators.base import RESET
 from mesh.operators.ordering import begins
 
@@ -83,6 +83,13 @@ def told(query: str, stream: str, events: Events, reasons: Sequence[str]) -> Eve
         pa.array(_as_json(events.rows), pa.string()),
     ]
     return events.with_rows(pa.RecordBatch.from_arrays(columns, schema=_ROWS))
+
+
+def faulted(schema: pa.Schema, events: Events, reasons: Sequence[str]) -> Events:
+    """Events for a fault stream of ``schema``: their own attributes, and behind them the reason."""
+    values = to_binary([Opaque("java.lang.RuntimeException", reason) for reason in reasons])
+    columns = [events.rows.column(name) for name in schema.names[:-1]]
+    return events.with_rows(pa.RecordBatch.from_arrays([*columns, values], schema=schema))
 
 
 def _as_json(rows: pa.RecordBatch) -> list[str]:

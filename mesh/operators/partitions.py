@@ -55,7 +55,10 @@ class PartitionWork:
 
     def _part(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
         quiet = replace(timeline, now_ms=_NEVER)
-        divided = [one for one in self._entrance.process(inputs, quiet) if len(one[1])]
+        inside_channels = set(self._entrance.channels.values())
+        entered = [one for one in self._entrance.process(inputs, quiet) if len(one[1])]
+        failed = [one for one in entered if one[0] not in inside_channels]
+        divided = [one for one in entered if one[0] in inside_channels]
         causes = _Causes([events for _, events in divided])
         first = self._causes
         entering = [
@@ -65,7 +68,7 @@ class PartitionWork:
         inside = Timeline(first, causes.clock_ms, timeline.now_ms, timeline.playback)
         self._causes += len(causes.clock_ms)
         leaving = self._flow.run(entering, inside)
-        return _outside(leaving, causes, first, timeline)
+        return failed + _outside(leaving, causes, first, timeline)
 
     def next_time(self) -> int | None:
         """When the next timer of a query in it is due, or instances are forgotten."""
