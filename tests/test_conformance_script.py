@@ -1,0 +1,101 @@
+"""Scripts of cases, and the legs in which another engine does them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mesh.language.parser import parse_app
+from mesh.operators.executor import Executor
+from mesh.plan.bind import bind
+from mesh.testing.conformance import direct
+from mesh.testing.conformance.cases import case
+from mesh.testing.conformance.script import (
+    Command,
+    Fresh,
+    Kept,
+    Leg,
+    Made,
+    Recording,
+    Replaying,
+    Sent,
+    Taken,
+    legs,
+)
+
+A, B, C, D = (Sent(now_ms) for now_ms in range(4))
+APP = (
+    "define stream S (a int); "
+    "@info(name='q') from S#window.time(10) select a, count() as n insert all events into Out;"
+)
+STEPS: list[dict[str, Any]] = [
+    {"stream": "S", "data": [1]},
+    {"snapshot": "one"},
+    {"sleep_ms": 4},
+    {"stream": "S", "data": [2]},
+    {"restart": "one"},
+    {"sleep_ms": 20},
+]
+
+
+def cut(*commands: Command, halved: bool = False) -> list[tuple[int | None, list[int]]]:
+    """Each leg's origin, and the numbers of what is sent in it."""
+    found: list[Leg] = legs(commands, halved=halved)
+    return [(leg.origin, [number for number, _ in leg.sent]) for leg in found]
+
+
+def test_one_leg_does_what_nothing_interrupts() -> None:
+    assert cut(Fresh(), A, B) == [(None, [0, 1])]
+
+
+def test_a_leg_ends_where_its_state_is_kept_and_others_start_there() -> None:
+    assert cut(Fresh(), A, Kept(7), B, Taken(7), C) == [(None, [0]), (0, [1]), (0, [2])]
+
+
+def test_a_new_start_has_no_origin() -> None:
+    assert cut(Fresh(), A, Kept(7), B, Fresh(), C, Taken(7), D) == [
+        (None, [0]),
+        (0, [1]),
+        (None, [2]),
+        (0, [3]),
+    ]
+
+
+def test_the_second_half_goes_on_where_the_first_ended() -> None:
+    assert cut(Fresh(), A, B, C, D, halved=True) == [(None, [0, 1]), (0, [2, 3])]
+    # What is sent by then may be all that its leg has.
+    assert cut(Fresh(), A, B, Kept(1), C, D, halved=True) == [(None, [0, 1]), (0, [2, 3])]
+
+
+def test_a_script_played_back_is_the_run_that_it_was_made_of() -> None:
+    asked = case({"name": "asked", "app": APP, "inputs": STEPS})
+    app = bind(parse_app(APP))
+    recording = Recording(asked, app)
+    recording.all_steps()
+    wanted = direct.answer({"name": "asked", "app": APP, "inputs": STEPS})
+    assert recording.streams == wanted["streams"]
+
+    made: dict[int, Made] = {}
+    # The commands again, on executors of their own, as an engine would do them.
+    states: dict[int, Any] = {}
+    running = None
+    number = 0
+    for command in recording.commands:
+        match command:
+            case Fresh():
+                running = Executor(app, ["Out"], ["q"], playback=False)
+            case Kept(mark):
+                assert running is not None
+                states[mark] = running.snapshot()
+            case Taken(mark):
+                assert running is not None
+                running.restore(states[mark])
+            case Sent(now_ms, stream, time_ms, rows):
+                assert running is not None
+                made[number] = Made(
+                    running.step(now_ms, stream, time_ms, rows), running.take_calls()
+                )
+                number += 1
+    replaying = Replaying(asked, app, made)
+    replaying.all_steps()
+    assert replaying.streams == wanted["streams"]
+    assert replaying.queries == wanted["queries"]
