@@ -16,7 +16,11 @@ NOT_RESTORED = "CannotRestoreSiddhiAppStateException: ClassCastException"
 
 #: The app, what the engine said, whether its time is that of the events, and words of the reason.
 CHOICES = [
-    ("from S#window.sort(2, v) select k insert into O;", 'because "comparableVariable1"', "sorted"),
+    (
+        "from S#window.sort(2, v) select k insert into O;",
+        'because "comparableVariable1" is null',
+        "sorted",
+    ),
     ("from S#window.session(1 sec, k) select k insert into O;", '"key" is null', "session key"),
     (
         "from S#window.time(1 sec) select sum(v) as t output snapshot every 1 sec insert into O;",
@@ -60,6 +64,7 @@ SILENT = [
 PLAYED = [
     ("from S#window.cron('* * * * * ?') select k insert into O;", "schedules"),
     ("define trigger T at every 1 sec;", "triggers"),
+    ("from every not S for 1 sec -> e=S select e.k insert into O;", "absence"),
 ]
 
 

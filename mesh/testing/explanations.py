@@ -50,6 +50,10 @@ class Evidence:
         """Whether the engine said all of these."""
         return all(text in self.said for text in texts)
 
+    def fails_on(self, name: str) -> bool:
+        """Whether a variable of the engine's whose name is like this one was null."""
+        return re.search(rf'\\"{name}\\" is null', self.said) is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
@@ -65,17 +69,17 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
     Explanation(
         "a null among what is sorted: the engine fails at every event of the window from then on; "
         "here a null is the smallest",
-        lambda e: e.has(r"\bsort\(") and e.tells("comparableVariable"),
+        lambda e: e.has(r"\bsort\(") and e.fails_on(r"comparableVariable\d|another\w+"),
     ),
     Explanation(
         "an event without a session key fails in the engine; here such events have a session of "
         "their own",
-        lambda e: e.has(r"\bsession\([^()]*,") and e.tells('\\"key\\" is null'),
+        lambda e: e.has(r"\bsession\([^()]*,") and e.fails_on("key"),
     ),
     Explanation(
         "a null beside the aggregates of a snapshot: the engine fails when the event leaves, and "
         "shows it for ever; here it leaves",
-        lambda e: e.has(r"output snapshot") and e.tells('\\"data[i]\\" is null'),
+        lambda e: e.has(r"output snapshot") and e.fails_on(r"data\[i\]"),
     ),
     Explanation(
         "several aggregates beside several other attributes of a snapshot by groups: the engine "
@@ -92,7 +96,7 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         lambda e: e.has(r"\bstdDev\(") and e.tells(*_NOT_RESTORED),
     ),
     Explanation(
-        "the engine fails to restore the state of timeLength, and with it that of others",
+        "the engine fails to restore such a state",
         lambda e: e.has(r"\btimeLength\(") and e.tells(*_NOT_RESTORED),
     ),
     Explanation(
@@ -104,6 +108,10 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         "under playback the engine's triggers follow the wall clock and bear the time of the event "
         "before; here they are due by the time of the events, and bear it",
         lambda e: e.plays_back and e.has(r"define trigger"),
+    ),
+    Explanation(
+        "under playback an absence at the start is counted from the first event, not from 1970",
+        lambda e: e.plays_back and e.has(r"\bfrom (every )?\(?not\b"),
     ),
     Explanation(
         "the engine never drops a batch of lengthBatch from what the other side finds where "
