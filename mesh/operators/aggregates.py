@@ -69,6 +69,12 @@ class Columns:
         """Drop all rows."""
         self.arrays = {name: array[:0].copy() for name, array in self.arrays.items()}
 
+    def are_zero(self, name: str, groups: int) -> Bools:
+        """bool[groups], where a column is what it was at first, to the bit."""
+        column = self.arrays[name][:groups]
+        zero: Bools = np.equal(column.view(f"i{column.itemsize}"), 0)
+        return zero
+
     def forget(self, groups: Longs) -> None:
         """Put ``groups`` back to what they were at first."""
         for array in self.arrays.values():
@@ -79,6 +85,8 @@ class Aggregate(Protocol):
     """One aggregator of a query."""
 
     columns: Columns
+    #: The columns that are 0 when a group is as if it had never been; none if that can't be told.
+    tells: tuple[str, ...]
 
     def run(self, values: Vector | None, batch: Batch) -> Vector:
         """Its value after each row; ``values`` are its argument's, None for ``count()``."""
@@ -124,6 +132,8 @@ def _count(groups: Any, kind: Any, fresh: Any, counts: Any, out: Any) -> None:
 
 class Count:
     """``count()``, ``count(x)``: rows, whatever is in them."""
+
+    tells: tuple[str, ...] = ("count",)
 
     def __init__(self) -> None:
         self.columns = Columns(count=np.int64)
@@ -201,6 +211,7 @@ def _average(
 class Sum:
     """``sum(x)``: long for integers (wrapping), else double; null over no values."""
 
+    tells: tuple[str, ...] = ("count", "total")
     _loop: Any = staticmethod(_sum)
 
     def __init__(self, type: AttributeType) -> None:
@@ -272,6 +283,8 @@ class Deviation:
     It starts afresh whenever the last value has left.
     """
 
+    tells: tuple[str, ...] = ("count",)
+
     def __init__(self) -> None:
         self.columns = Columns(count=np.int64, total=np.float64, squares=np.float64)
 
@@ -324,6 +337,8 @@ class ExtremeEver:
     So is ``min(x)`` where nothing leaves.  A batch window's reset makes it begin anew.
     """
 
+    tells: tuple[str, ...] = ("count",)
+
     def __init__(self, type: AttributeType, larger: bool) -> None:
         self._type = type
         self._larger = larger
@@ -367,6 +382,8 @@ def _conditions(
 
 class Conditions:
     """``and(x)``, ``or(x)``: whether all are true, or any; false over no values."""
+
+    tells: tuple[str, ...] = ("trues", "falses")
 
     def __init__(self, every: bool) -> None:
         self._every = every

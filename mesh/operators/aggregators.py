@@ -5,6 +5,7 @@ State is kept in pages of groups, so that a batch that touches few groups change
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 #: Groups, or instances, in one piece of state.
 _PAGE = 4096
+#: How far the input had come when a page changed; behind that, where groups were released before.
+Version = int | str
 
 
 def make(call: AggregateCall, windowed: bool) -> Aggregate:
@@ -120,10 +123,10 @@ class Pages:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._versions: dict[int, int] = {}
+        self._versions: dict[int, Version] = {}
         self._pieces: dict[int, pa.RecordBatch] = {}
 
-    def touch(self, rows: Longs, version: int) -> None:
+    def touch(self, rows: Longs, version: Version) -> None:
         """Note that ``rows`` have changed, by the input up to ``version``."""
         for page in _pages_of(rows):
             self._versions[page] = version
@@ -139,7 +142,7 @@ class Pages:
     def _piece(self, page: int) -> str:
         return f"{self._name}-{page}-{self._versions[page]}"
 
-    def versions(self) -> dict[str, int]:
+    def versions(self) -> dict[str, Version]:
         """What ``restore`` needs to know the names of the pieces."""
         return {str(page): version for page, version in self._versions.items()}
 
@@ -160,7 +163,7 @@ class _Resets:
         self.ever = False
 
     def fresh(
-        self, groups: Longs, events: Events | Lines, reached: Bools | None, version: int
+        self, groups: Longs, events: Events | Lines, reached: Bools | None, version: Version
     ) -> Bools:
         """bool[n], where a group's instance has been reset since the last row of the group.
 
@@ -179,7 +182,14 @@ class _Resets:
             self.pages.touch(events.instance[resets], version)
         return fresh
 
-    def forget(self, instances: Longs, groups: Longs, version: int) -> None:
+    def are_stale(self, instance_of: Longs) -> Bools:
+        """bool[n], which groups will begin anew, of the instances ``instance_of``."""
+        resets = np.zeros(max(int(instance_of.max(initial=0)) + 1, len(self.resets["resets"])))
+        resets[: len(self.resets["resets"])] = self.resets["resets"]
+        stale: Bools = self.seen["seen"][: len(instance_of)] != resets[instance_of]
+        return stale
+
+    def forget(self, instances: Longs, groups: Longs, version: Version) -> None:
         """Be as if ``instances`` and ``groups`` had never been."""
         self.seen.forget(groups)
         known = instances[instances < len(self.resets["resets"])]
@@ -257,8 +267,10 @@ class Aggregators:
         numbers = iter(range(1, len(self._resets)))
         self._resets_of = [next(numbers) if s.conditions else 0 for s in self._sites]
         self._listing = {n: s.listing for n, s in enumerate(self._sites) if s.listing is not None}
-        #: Rows seen so far: the state is a function of the input up to there.
+        #: Rows seen so far: the state is a function of the input up to there, and of where in it
+        #: groups were released, which depends on how it was cut.
         self._rows = 0
+        self._released = ""
         self._clear_pages()
 
     def _clear_pages(self) -> None:
@@ -287,10 +299,10 @@ class Aggregators:
             elif reached is not None:
                 own = np.where(reached, own, -1)
                 resets = self._resets[self._resets_of[number]]
-                fresh = resets.fresh(own, events, reached, self._rows)
+                fresh = resets.fresh(own, events, reached, self._version)
             else:
                 if shared is None:
-                    shared = self._resets[0].fresh(groups, events, None, self._rows)
+                    shared = self._resets[0].fresh(groups, events, None, self._version)
                 fresh = shared
             value = site.aggregate.run(argument, Batch(own, events.kind, fresh))
             frame.add(AGGREGATES, f"{self._prefix}{number}", value)
@@ -316,7 +328,7 @@ class Aggregators:
         """
         self._touch(groups)
         if len(lines.instance):
-            fresh = self._resets[0].fresh(groups, lines, None, self._rows)
+            fresh = self._resets[0].fresh(groups, lines, None, self._version)
         else:
             fresh = np.zeros(len(groups), dtype=np.bool_)
         batch = Batch(groups, lines.kind, fresh)
@@ -325,11 +337,44 @@ class Aggregators:
             for number, (site, argument) in enumerate(zip(self._sites, arguments, strict=True))
         ]
 
+    @property
+    def _version(self) -> Version:
+        return f"{self._rows}-{self._released}" if self._released else self._rows
+
     def _touch(self, groups: Longs) -> None:
         """Note that something changes in ``groups``, by as many rows."""
         self._rows += len(groups)
         for pages in (self._pages, *self._list_pages.values()):
-            pages.touch(groups, self._rows)
+            pages.touch(groups, self._version)
+
+    def idle(self) -> Bools:
+        """bool[n], which groups are as if they had never been, or will begin anew."""
+        count = len(self.groups)
+        self._grow(count)
+        idle = np.ones(count, dtype=np.bool_)
+        for site in self._sites:
+            names = site.aggregate.tells
+            idle &= bool(names)
+            for name in names:
+                idle &= site.aggregate.columns.are_zero(name, count)
+        (shared, *others) = self._resets
+        if shared.ever and not others:
+            idle |= shared.are_stale(self.groups.instance_of(0, count))
+        return idle
+
+    def release(self, groups: Longs) -> None:
+        """Drop ``groups``, which are idle; their numbers are those of others from now on."""
+        self._rows += 1
+        place = f"{self._released}/{self._rows}".encode()
+        self._released = hashlib.blake2b(place, digest_size=4).hexdigest()
+        for listing in self._listing.values():
+            listing.forget(groups)
+        for site in self._sites:
+            site.aggregate.columns.forget(groups)
+        for resets in self._resets:
+            resets.seen.forget(groups)
+        for pages in (self._pages, *self._list_pages.values()):
+            pages.touch(groups, self._version)
 
     def _grow(self, groups: int) -> None:
         for resets in self._resets:
@@ -347,9 +392,9 @@ class Aggregators:
         for site in self._sites:
             site.aggregate.columns.forget(groups)
         for resets in self._resets:
-            resets.forget(instances, groups, self._rows)
+            resets.forget(instances, groups, self._version)
         for pages in (self._pages, *self._list_pages.values()):
-            pages.touch(groups, self._rows)
+            pages.touch(groups, self._version)
 
     def snapshot(self) -> State:
         """Pieces for each page of groups, and for the instances that have been reset."""
@@ -364,6 +409,7 @@ class Aggregators:
         resets = [resets.pages.versions() for resets in self._resets]
         scalars = {
             "rows": self._rows,
+            "released": self._released,
             "versions": versions,
             "resets": resets,
             "free": self.groups.free.tolist(),
@@ -373,7 +419,7 @@ class Aggregators:
     def restore(self, state: State) -> None:
         """Take over what ``snapshot`` gave, groups included."""
         scalars: Any = state.scalars
-        self._rows = scalars["rows"]
+        self._rows, self._released = scalars["rows"], scalars.get("released", "")
         self._clear_pages()
         pages = self._pages.restore(scalars["versions"]["groups"], state)
         self.groups.restore(

@@ -58,6 +58,8 @@ def _distinct(
 class DistinctCount:
     """``distinctCount(x)``: how many different values there are, a null among them."""
 
+    tells: tuple[str, ...] = ("distinct",)
+
     def __init__(self, type: AttributeType) -> None:
         self._type = type
         self.columns = Columns(distinct=np.int64, epoch=np.int64)
@@ -136,6 +138,8 @@ class DistinctCount:
 
 class UnionSet:
     """``unionSet(s)``: the values of all sets ``s``; those of expired ones leave it."""
+
+    tells: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self.columns = Columns()

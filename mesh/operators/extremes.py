@@ -182,6 +182,8 @@ def _fill(
 class WindowExtreme:
     """``min(x)``, ``max(x)`` over the values in the window, by group; null over none."""
 
+    tells: tuple[str, ...] = ("found",)
+
     def __init__(self, type: AttributeType, larger: bool) -> None:
         self._type = type
         self._larger = larger

@@ -134,6 +134,8 @@ class Following:
         held.release_below(window.lowest)
         if held.is_sparse(window.live):
             held.keep(window.live_rows())
+        if self._selector.has_many_groups:
+            self._selector.release(held.groups_of(window.live_rows()))
         return made
 
     def restored(self) -> None:

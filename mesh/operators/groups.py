@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from mesh.operators.base import Bools, Kinds, Longs
 
+#: Texts that no group has any more, before those of the others get new numbers.
+_SPARE = 65_536
 #: ``instance_of`` of a number that is free.
 FREE = -1
 
@@ -131,6 +133,30 @@ class Groups:
             self._rows.forget(gone)
             self._direct[:] = 0
         return gone
+
+    @property
+    def in_use(self) -> int:
+        """How many numbers are not free."""
+        return len(self) - (len(self._rows.free) if self._types else 0)
+
+    def release(self, numbers: Longs) -> None:
+        """Free ``numbers``, which are in use, of groups with columns."""
+        self._rows.forget(numbers)
+        self._direct[:] = 0
+        for column, texts in enumerate(self._texts):
+            if texts is not None and len(texts) > 2 * self.in_use + _SPARE:
+                self._texts[column] = self._fewer(texts, column)
+
+    def _fewer(self, texts: Texts, column: int) -> Texts:
+        """The texts of a column that are in use, which get new numbers."""
+        fewer = Texts()
+        live = np.flatnonzero(self._rows.live())
+        keys = self._rows.keys[live]
+        keys[:, column + 2] = fewer.number(texts.take(pa.array(keys[:, column + 2])))
+        self._rows.replace(live, keys)
+        # What stands at free numbers is the number of a text no more.
+        self._rows.keys[self._rows.free, 1] |= 1 << column
+        return fewer
 
     @property
     def free(self) -> Longs:

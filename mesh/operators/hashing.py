@@ -142,6 +142,11 @@ class Rows:
         self._freed += len(numbers)
         self._build(self.count)
 
+    def replace(self, numbers: Longs, rows: Longs) -> None:
+        """Give the numbers, which are in use, other rows; all are different."""
+        self.keys[numbers] = rows
+        self._build(self.count)
+
     def restore(self, keys: Longs, free: Longs) -> None:
         """Take over the rows of all numbers, whatever stands at those that are ``free``."""
         self.keys, self.count = keys, len(keys)

@@ -105,6 +105,10 @@ class Held:
             vectors.append(Vector(type, values.take(where, mode="wrap"), missing))
         return groups, vectors
 
+    def groups_of(self, rows: Longs) -> Longs:
+        """The groups of the rows numbered ``rows``, which grow."""
+        return self.at(rows)[0]
+
     def release_below(self, number: int) -> None:
         """Forget rows with smaller numbers, once they are as many as the others."""
         gone = min(number, self.next) - self._first

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from mesh.operators.windows.lines import Lines
     from mesh.plan.bound import BoundExpression, BoundQuery
 
+#: Groups that nothing is known of any more, before their numbers are given to others.
+_SPARE_GROUPS = 65_536
 #: Before the numbers of aggregates in ``having``.
 _HAVING = "having"
 
@@ -91,6 +93,8 @@ class Selector:
         self._arguments: list[BoundExpression] = []
         self._given: list[int | None] = [self._argument_of(one) for one in lifted]
         self._evaluators = [compile_expression(argument) for argument in self._arguments]
+        #: So many groups there may be before those that are idle are released.
+        self._groups_max = 0 if grouping or not query.group_by else _SPARE_GROUPS
         self._scratch: Longs = np.zeros((0, 2), dtype=np.int64)
         self._chunks = 0
         #: The groups of the events that ``process`` returned last, if they are needed.
@@ -123,6 +127,8 @@ class Selector:
         made = events.with_rows(self._rows(vectors, count))
         if groups is not None:
             self.groups = groups if kept is None else groups[kept]
+            if self.has_many_groups:
+                self.release(None)
         return made if kept is None else made.take(kept)
 
     def _computed(self, frame: Frame) -> list[Vector]:
@@ -190,6 +196,28 @@ class Selector:
             return made
         going = np.ones(count, dtype=np.bool_) if self._having is None else self._having(frame)
         return made.take(self._in_order(frame, events, np.flatnonzero(going)))
+
+    @property
+    def has_many_groups(self) -> bool:
+        """Whether ``release`` is worth it; nothing behind the selector may know groups then."""
+        return 0 < self._groups_max < self._groups.in_use
+
+    def release(self, held: Longs | None) -> None:
+        """Drop groups that are as if they had never been, but those that are ``held``."""
+        keys = self._groups
+        if self._aggregators is None:
+            idle = np.ones(len(keys), dtype=np.bool_)
+        else:
+            idle = self._aggregators.idle()
+        idle[keys.free] = False
+        if held is not None:
+            idle[held] = False
+        gone = np.flatnonzero(idle)
+        if len(gone):
+            if self._aggregators is not None:
+                self._aggregators.release(gone)
+            keys.release(gone)
+        self._groups_max = 2 * keys.in_use + _SPARE_GROUPS
 
     def _last_lines(self, lines: Lines, groups: Longs) -> Longs:
         """Of each chunk the last current line, or the last of each group."""
