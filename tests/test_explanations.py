@@ -38,7 +38,7 @@ CHOICES = [
         "other readers",
     ),
     ("from S select stdDev(v) as s insert into O;", NOT_RESTORED, "stdDev"),
-    ("from S#window.timeLength(1 sec, 2) select k insert into O;", NOT_RESTORED, "timeLength"),
+    ("from S#window.timeLength(1 sec, 2) select k insert into O;", NOT_RESTORED, "such a state"),
     (
         "@PrimaryKey('k') @Index('v') define table D (k string, v int);",
         "NullPointerException",
