@@ -49,6 +49,20 @@ APPS = {
     "partition with (k of L) begin from L select k, v insert into T; "
     "from L join T on L.v == T.v select L.k as k, T.v, L.t insert into O; end; "
     "from R select k, w as v insert into T;",
+    "a partition whose output changes what it looks at": "define table T (k string, v int); "
+    "partition with (k of L) begin from L select k, v insert into A; "
+    "from L join T on L.v == T.v select L.k as k, T.v, L.t insert into O; end; "
+    "from A select k, v insert into T; from R select k, w as v insert into T;",
+    "a partition that changes and looks, between others": "define table T (k string, v int); "
+    "from R select k, w as v insert into T; "
+    "partition with (k of L, k of Q) begin from L#window.time(20) select k, v insert into T; "
+    "from L join T on L.v == T.v select L.k as k, T.v, L.t insert into #I; "
+    "from #I select k, v, t insert into O; from #I select k, v, t insert into O; "
+    "from Q[v > 2] select k, v, 0L as t insert into O; "
+    "from Q#window.sort(2, v) as x join L#window.length(2) as y on x.v == y.v "
+    "select x.k as k, x.v as v, y.t as t insert into O; end; "
+    "from O join T on O.k == T.k select O.k as k, T.v, O.t insert into P; "
+    "from R#window.length(2) select k, w as v, 2L as t insert all events into O;",
     "a partition that changes": "define table T (k string, v int); "
     "partition with (k of R) begin from R select k, w as v insert into T; end; "
     "from L join T on L.k == T.k select L.k as k, T.v, L.t insert into O; "

@@ -358,7 +358,7 @@ def _plays_back(app: BoundApp) -> bool:
 
 
 def _flow(nodes: Nodes, outputs: Collection[str], mode: Mode) -> tuple[list[Node], Flow]:
-    """In bulk, unless nodes feed themselves or a partition's queries change what they look at."""
+    """In bulk, unless nodes feed themselves, or a partition what it looks at."""
     grouped = None if mode is Mode.STEP else nodes.grouped()
     order = None if grouped is None else sort(grouped)
     if grouped is None or order is None:

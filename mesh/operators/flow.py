@@ -134,9 +134,15 @@ def _in_sequence(leaving: Sequence[tuple[str, Events]]) -> list[Leaving]:
 
 
 class StepFlow:
-    """One chunk or timer at a time, depth first."""
+    """One chunk or timer at a time, depth first.
 
-    def __init__(self, nodes: Sequence[Node], outputs: Collection[str]) -> None:
+    ``numbers``: whether each chunk that leaves gets a number of its own in its run.
+    """
+
+    def __init__(
+        self, nodes: Sequence[Node], outputs: Collection[str], *, numbers: bool = False
+    ) -> None:
+        self._numbers = numbers
         self._nodes = nodes
         self._outputs = outputs
         self._readers = readers(nodes)
@@ -255,6 +261,8 @@ class StepFlow:
 
     def _put_out(self, channel: str, events: Events) -> None:
         place = np.arange(self._count, self._count + len(events))
+        if self._numbers:
+            events = replace(events, chunk=np.full(len(events), self._count))
         self._leaving.append(Leaving(channel, place, events))
         self._count += len(events)
 

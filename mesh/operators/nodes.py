@@ -15,12 +15,12 @@ from mesh.language.syntax import Literal, find
 from mesh.operators.actions import QueryWork, Target
 from mesh.operators.entrance import Entrance, Purge
 from mesh.operators.failing import FAILED
-from mesh.operators.flow import BulkFlow
+from mesh.operators.flow import BulkFlow, StepFlow
 from mesh.operators.graph import Node, Touch, is_tangled
 from mesh.operators.joins.query import is_stepwise
 from mesh.operators.named_windows import NamedWindowWork, window_input
 from mesh.operators.partitions import PartitionWork
-from mesh.operators.paths import sort
+from mesh.operators.paths import is_answered, sort
 from mesh.operators.tables import TableAction, Tables
 from mesh.operators.triggers import TriggerWork
 from mesh.plan.bound import (
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from mesh.language.syntax import Annotation
     from mesh.operators.base import Longs
+    from mesh.operators.flow import Flow
     from mesh.operators.graph import Work
     from mesh.plan.bound import (
         BoundApp,
@@ -108,17 +109,19 @@ class Nodes:
         return found
 
     def grouped(self) -> list[Node] | None:
-        """All nodes, each partition as one; None where that can't be."""
+        """All nodes, each partition as one.
+
+        None where what a partition puts out leads to changes of what its queries look at: these
+        come between one query in it and the next.
+        """
         found: list[Node] = []
         for part in self.parts:
             if isinstance(part, Region):
-                whole = _whole(part)
-                if whole is None:
-                    return None
-                found.append(whole)
+                found.append(_whole(part))
             else:
                 found.append(part)
-        return found
+        regions = [n for n, part in enumerate(self.parts) if isinstance(part, Region)]
+        return None if any(is_answered(found, number) for number in regions) else found
 
     def _window(self, definition: BoundNamedWindow) -> Node:
         name = definition.schema.name
@@ -219,19 +222,22 @@ def _trigger(trigger: BoundTrigger) -> Callable[[int], Work]:
     return lambda timer: TriggerWork(trigger)
 
 
-def _whole(region: Region) -> Node | None:
-    """A partition as one node; None if its queries feed each other, by streams or by tables."""
+def _whole(region: Region) -> Node:
+    """A partition as one node: in bulk, unless its queries feed each other somehow."""
     entrance, *queries = region.nodes
     order = sort(queries)
     touches = tuple(replace(t, by=None) for node in region.nodes for t in node.touches)
-    if order is None or is_tangled(touches) or any(node.is_stepwise for node in region.nodes):
-        return None
+    steps = is_tangled(touches) or any(node.is_stepwise for node in region.nodes)
     inner = {channel for node in queries for channel in node.reads}
     written = (channel for node in region.nodes for channel in node.writes)
     writes = tuple(dict.fromkeys(channel for channel in written if channel not in inner))
 
     def make(timer: int) -> Work:
-        flow = BulkFlow(queries, [(number,) for number in order], writes)
+        flow: Flow
+        if order is None or steps:
+            flow = StepFlow(queries, writes, numbers=True)
+        else:
+            flow = BulkFlow(queries, [(number,) for number in order], writes)
         for node, own in zip(queries, flow.timers, strict=True):
             node.work = node.make(own)
         work = entrance.work = entrance.make(timer)

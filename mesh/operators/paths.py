@@ -119,11 +119,7 @@ def stages(nodes: Sequence[Node], order: Sequence[int]) -> list[tuple[int, ...]]
         nodes: feed each other in no circle.
         order: their numbers as ``sort`` gives them.
     """
-    by_channel = readers(nodes)
-    follow: list[set[int]] = [
-        {reader for channel in node.writes for reader in by_channel.get(channel, ())}
-        for node in nodes
-    ]
+    follow = _follow(nodes)
     for one, node in enumerate(nodes):
         for other, beside in enumerate(nodes):
             if one != other and any(a.disturbs(b) for a in node.touches for b in beside.touches):
@@ -152,6 +148,22 @@ def stages(nodes: Sequence[Node], order: Sequence[int]) -> list[tuple[int, ...]]
         result.append(knot)
         gone.update(knot)
     return result
+
+
+def is_answered(nodes: Sequence[Node], number: int) -> bool:
+    """Whether what a node puts out may come to one that changes what it looks at."""
+    own = nodes[number].touches
+    behind = _reached(_follow(nodes), number) if own else set()
+    return any(a.disturbs(b) for other in behind for a in own for b in nodes[other].touches)
+
+
+def _follow(nodes: Sequence[Node]) -> list[set[int]]:
+    """By node, those that read what it writes."""
+    by_channel = readers(nodes)
+    return [
+        {reader for channel in node.writes for reader in by_channel.get(channel, ())}
+        for node in nodes
+    ]
 
 
 def _reached(follow: Sequence[set[int]], start: int) -> set[int]:
