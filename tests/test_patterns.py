@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mesh.errors import not_supported
 from mesh.language.parser import parse
 from mesh.operators import patterns
-from mesh.operators.patterns import conditions
+from mesh.operators.patterns import conditions, exact
 from mesh.operators.patterns.chain import ChainPattern
 from mesh.operators.patterns.exact import ExactPattern
 from mesh.plan.bind import bind
@@ -98,10 +98,10 @@ def test_a_chain_is_what_the_exact_machine_makes_of_it(text: str, steps: list[St
     # sorts by time and drops from the front on, so that late events differ.
     steps = [(stream, max(step, 0), k, v, s) for stream, step, k, v, s in steps]
     log = log_of(steps, Recorder(app).inputs)
-    exact = at_once(app, log)
+    found = at_once(app, log)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(patterns, "ExactPattern", _refused)
-        assert at_once(app, log) == exact
+        assert at_once(app, log) == found
 
 
 def _refused(*_: object) -> None:
@@ -135,7 +135,7 @@ BESIDE = (
 @pytest.mark.parametrize("text", QUICK)
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(_EVENT, max_size=40))
-def test_what_is_asked_first_changes_nothing(
+def test_what_is_asked_first_and_taken_by_instance_changes_nothing(
     text: str, is_divided: bool, steps: list[Step]
 ) -> None:
     app = shape(text, "e1.k, e1.v as a")
@@ -144,6 +144,8 @@ def test_what_is_asked_first_changes_nothing(
     log = log_of(steps, Recorder(app).inputs)
     with pytest.MonkeyPatch.context() as patch:
         quick = at_once(app, log)
+        patch.setattr(exact, "_FEW", 0)
+        assert at_once(app, log) == quick
         patch.setattr(conditions, "_is_quick", lambda *_: False)
         assert at_once(app, log) == quick
 

@@ -33,6 +33,7 @@ from mesh.operators.patterns.world import (
     CLOCK_MS,
     DUE,
     IS_SEQUENCE,
+    IS_TIMED,
     ITEMS,
     KEY,
     KIND,
@@ -206,7 +207,11 @@ def run(
         instance = events[at, EVENT_INSTANCE]
         if not _has_room(w, instance):
             return at
-        w.scalars[CLOCK_MS] = max(w.scalars[CLOCK_MS], events[at, EVENT_CLOCK])
+        clock_ms = events[at, EVENT_CLOCK]
+        if w.scalars[IS_TIMED] == 1:
+            # A timer may have been later; without timers events may come in another order.
+            clock_ms = max(w.scalars[CLOCK_MS], clock_ms)
+        w.scalars[CLOCK_MS] = clock_ms
         w.scalars[ORDER] = events[at, EVENT_ORDER]
         w.scalars[CAUSE] = at
         take_event(w, events[at, EVENT_STREAM], instance, events[at, EVENT_TIME], slots, at)

@@ -38,8 +38,9 @@ IS_SEQUENCE, WITHIN_MS, STEPS, MATCHES, NODES, CELLS, FREE_CELL, TASKS, TASK_COU
 OUTPUTS, ITEMS, CLOCK_MS, ORDER, CAUSE, CHUNK, LAST_ORDER, LAST_CLOCK = range(9, 17)
 #: ``READERS``: the width of ``readers``.
 #: ``MOST_ALIKE``: as many, at most, are in one bucket.
-FIRED, SKIPS, READERS, BUCKETS, MOST_ALIKE = range(17, 22)
-SCALARS: Final = 22
+#: ``IS_TIMED``: whether anything waits for time alone.
+FIRED, SKIPS, READERS, BUCKETS, MOST_ALIKE, IS_TIMED = range(17, 23)
+SCALARS: Final = 23
 
 # Columns of ``nodes``; ``TAIL`` and ``LENGTH`` are those of a chain, at its first node.
 EVENT, TIME, FORWARD, BACK, TAIL, LENGTH = range(6)
