@@ -192,6 +192,9 @@ def test_an_app_is_placed_runs_and_is_taken_apart(cluster: Cluster) -> None:
         copies = {eye.placed()["Two-one-1"], eye.placed()["Two-one-2"]}
         assert copies == {"w1", "w2"}
         assert not (await eye.service.deploy(APP)).is_new
+        commented = f"-- Twice.\n{APP}"
+        assert not (await eye.service.deploy(commented)).is_new
+        assert not (await eye.service.update(commented)).replaced
         with pytest.raises(MeshError) as caught:
             await eye.service.deploy(APP.replace("a > 1", "a > 2"))
         assert caught.value.code == "MESH-A409"

@@ -122,8 +122,8 @@ class ManagerService:
         """Plan ``text``, make its channels and write it down as desired.
 
         Raises:
-            MeshError: MESH-L*, MESH-P* for faults of the text; MESH-A409 when another text of the
-                same name is deployed.
+            MeshError: MESH-L*, MESH-P* for faults of the text; MESH-A409 when an app of the same
+                name is deployed that has another plan.
         """
         spec = plan(text, partitions=self._settings.channels.partitions).spec
         known = self._find(spec.name)
@@ -131,7 +131,8 @@ class ManagerService:
             await self._wait_gone(spec.name)
             known = None
         if known is not None:
-            if known.value.spec.fingerprint == spec.fingerprint:
+            before = known.value.spec
+            if before.fingerprint == spec.fingerprint or changes(before, spec).is_same:
                 return Deployed(spec.name, is_new=False)
             raise MeshError(
                 "MESH-A409",
