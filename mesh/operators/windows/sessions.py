@@ -8,6 +8,7 @@ Source: observed on Siddhi 5.1.7.
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from mesh.operators.windows.java_maps import spread
@@ -141,10 +142,8 @@ class Sessions:
 
     def fire(self, due_ms: int, now_ms: int, to: Sink) -> None:
         """End the sessions that are over at ``due_ms``."""
-        for key in self._by_end(0):
+        for key in self._over(0, due_ms):
             current, previous = self._keys[key]
-            if due_ms < current.end:
-                break
             if self._latency > 0:
                 previous.events += current.events
                 previous.set_times(current.start, current.end, current.alive)
@@ -153,21 +152,23 @@ class Sessions:
                 self._expired += current.events
             current.clear()
         if self._latency > 0:
-            for key in self._by_end(1):
+            for key in self._over(1, due_ms):
                 previous = self._keys[key][1]
                 if due_ms < previous.alive:
+                    # The engine looks no further.
                     break
                 self._expired += previous.events
                 previous.clear()
 
-    def _by_end(self, which: int) -> list[str]:
-        """The keys with a session, by its end, and then as the engine's map has them."""
-        keys = [key for key, pair in self._keys.items() if pair[which].events]
+    def _over(self, which: int, due_ms: int) -> list[str]:
+        """The keys whose session is over, by its end, and then as the engine's map has them."""
+        keys = [(key, pair[which]) for key, pair in self._keys.items() if pair[which].events]
         while len(keys) > self._table * 3 // 4:
             self._table *= 2
-        return sorted(
-            keys, key=lambda key: (self._keys[key][which].end, spread(key) & (self._table - 1))
-        )
+        over = [(s.end, spread(key) & (self._table - 1), key) for key, s in keys if s.end <= due_ms]
+        if len(over) > 1:
+            over.sort(key=itemgetter(0, 1))
+        return [key for _, _, key in over]
 
     def finish(self, to: Sink) -> None:
         """What expired goes behind the events of the chunk."""
