@@ -187,7 +187,10 @@ class StepFlow:
         if timeline.playback and at < end.first:
             clocks_ms = timeline.clocks_ms[-1:]
             self._fire(replace(end, first=end.first - 1, clocks_ms=clocks_ms))
-        self._fire(end)
+        clocks_ms = timeline.clocks_ms
+        # In playback what was set behind the last move of time waits for the next one.
+        if not timeline.playback or not len(clocks_ms) or timeline.now_ms > clocks_ms[-1]:
+            self._fire(end)
         return self._leaving
 
     def _fire(self, here: Timeline) -> None:

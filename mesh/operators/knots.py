@@ -195,11 +195,17 @@ class Knot:
     def _fire(self, times: Times, before: Key | None, made: Gathered) -> None:
         """Let timers fire one after the other, those before the place ``before``."""
         repeats, last = 0, None
-        while due := self._due(times):
+        waiting: set[int] = set()
+        while due := [one for one in self._due(times) if one[1] not in waiting]:
             key, number = due[0]
             if before is not None and key > before:
                 return
+            work = self._nodes[number].work
+            due_ms = work.next_time()
             self._steps.let_pass(number, times.here(*key[:2]), made)
+            if times.jumps and work.next_time() == due_ms:
+                # It was set behind the last move of time, and waits for the next one.
+                waiting.add(number)
             repeats = repeats + 1 if key == last else 0
             last = key
             if repeats > _REPEATS_MAX:
