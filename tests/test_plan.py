@@ -73,14 +73,14 @@ def _channel_lines(made: AppPlan) -> list[str]:
     return [f"{c.js_stream()} x{c.partitions} {c.format}" for c in made.spec.channels]
 
 
-def _triggered(value: Any) -> Any:
+def triggered(value: Any) -> Any:
     """A bound query whose triggers are streams, as they are to who reads them."""
     if value is SourceKind.TRIGGER:
         return SourceKind.STREAM
     if isinstance(value, tuple):
-        return tuple(_triggered(one) for one in value)
+        return tuple(triggered(one) for one in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = {f.name: _triggered(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        parts = {f.name: triggered(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return type(value)(**parts)
     return value
 
@@ -93,7 +93,7 @@ def assert_parts_are_the_whole(made: AppPlan) -> None:
         assert part.name == made.spec.name
         found.extend(part.queries)
         wanted = {query.name: query for query in made.bound.queries}
-        assert all(_triggered(wanted[query.name]) == query for query in part.queries)
+        assert all(triggered(wanted[query.name]) == query for query in part.queries)
         for group_input in group.inputs:
             assert part.stream(group_input.channel.stream.name) == group_input.channel.stream
         for channel in group.outputs:
