@@ -176,7 +176,7 @@ async def _publish(at: Context, app: str, stream: str, events: Iterator[bytes], 
             raise MeshError(
                 "MESH-N111",
                 f'no channel takes "{subject}"',
-                hint=f'Is the app deployed, and does it read "{stream}"? mesh apps',
+                hint=f'Is the app deployed, and does it define and read "{stream}"? mesh apps',
             ) from error
         except (JetStreamError, TimeoutError) as error:
             raise MeshError("MESH-N112", "events were not taken", detail=f"{error}.") from error
