@@ -37,6 +37,9 @@ APPS = {
     "select e1.k as k, part(e2.b - 3) as t insert into O;",
     "join": "@info(name='q') from S#window.length(2) as s join R#window.length(2) as r "
     "on s.k == r.k select s.k as k, part(s.a - r.b) as t insert into O;",
+    "condition": "@info(name='q') from S#window.length(2) as s left outer join "
+    "R[part(b) > 0.0]#window.length(2) as r on part(s.a - r.b) > 1.0 "
+    "select s.k as k, r.b as t insert into O;",
     "refused": "@PrimaryKey('k') define table T (k string, t double); "
     "@info(name='q') from S[a > 3] select k, 1.0 as t insert into T; "
     "@info(name='p') from S join T on S.k == T.k select S.k as k, T.t as t insert into O;",
@@ -55,7 +58,9 @@ class Driver:
         chance = np.random.default_rng(5)
         self._app = bind(parse(DEFINE + APPS[app]))
         self._mode = mode
-        self._inputs = [s for s in ("S", "R") if s == "S" or app in ("pattern", "join")]
+        self._inputs = [
+            s for s in ("S", "R") if s == "S" or app in ("pattern", "join", "condition")
+        ]
         self._count = count
         self._times = 1_000 + np.cumsum(chance.integers(1, 9, count))
         self._rows = [

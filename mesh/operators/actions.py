@@ -98,9 +98,10 @@ class QueryWork:
         """Events for the fault stream, where the stream has one; the others are told."""
         made: Made = []
         streams = tuple(dict.fromkeys(self._channels.values()))
-        schema = self._faults.get(streams[0]) if len(streams) == 1 else None
-        names = schema.names[:-1] if schema is not None else []
-        for events, reasons in self.query.failures.found:
+        for events, reasons, known in self.query.failures.found:
+            stream = ", ".join(streams) if known is None else known
+            schema = self._faults.get(stream)
+            names = schema.names[:-1] if schema is not None else []
             for reason in reasons[:1]:
                 log.error("query failed on an event", extra={"query": self._name, "why": reason})
             # What leaves a window has come before; the engine only logs what fails then.
@@ -111,9 +112,9 @@ class QueryWork:
             if not len(events):
                 continue
             if schema is None or not set(names) <= set(events.rows.schema.names):
-                made.append((FAILED, told(self._name, ", ".join(streams), events, reasons)))
+                made.append((FAILED, told(self._name, stream, events, reasons)))
                 continue
-            made.append((f"!{streams[0]}", faulted(schema, events, reasons)))
+            made.append((f"!{stream}", faulted(schema, events, reasons)))
         self.query.failures.found.clear()
         return made
 

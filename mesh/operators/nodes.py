@@ -138,8 +138,8 @@ class Nodes:
             f"{inside}{stream}": stream for stream, kind in query.inputs if kind not in _KEPT
         }
         channel, leaves = self._channel(query, inside)
-        reads = set(channels.values())
-        faults = tuple(f"!{s}" for s in reads if s in self._faults and len(reads) == 1)
+        reads = dict.fromkeys(channels.values())
+        faults = tuple(f"!{s}" for s in reads if s in self._faults)
         return Node(
             name,
             tuple(channels),

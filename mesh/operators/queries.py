@@ -63,9 +63,12 @@ class RunningQuery(Stateful, Protocol):
 
 @dataclass(slots=True)
 class Failures:
-    """Events on which something failed: as they came into the query, and why."""
+    """Events on which something failed: as they came into the query, why, and of which stream.
 
-    found: list[tuple[Events, list[str]]] = field(default_factory=list)
+    No stream: of the only one, or of what several made together.
+    """
+
+    found: list[tuple[Events, list[str], str | None]] = field(default_factory=list)
 
     def take(self, frame: Frame, events: Events, named: Named | None = None) -> None:
         """Note the rows of ``events`` on which evaluation in ``frame`` failed.
@@ -82,7 +85,7 @@ class Failures:
             columns = columns or [pa.nulls(len(events), pa.string())]
             attributes = pa.RecordBatch.from_arrays(columns, names=list(named) or ["#"])
             events = events.with_rows(attributes)
-        self.found.append((events.take(np.array(rows, dtype=np.int64)), texts))
+        self.found.append((events.take(np.array(rows, dtype=np.int64)), texts, None))
 
 
 def named_columns(query: BoundQuery, names: Sequence[str]) -> Named:

@@ -88,7 +88,7 @@ class KernelTask:
             yield own, pa.RecordBatch.from_arrays(columns, names=names)
         # The operators collect what failed; here nobody else takes it.
         found, query.failures.found = query.failures.found, []
-        for lost, texts in found if self.tells else ():
+        for lost, texts, _ in found if self.tells else ():
             own = _rows_of(lost, events)
             yield own, self._lost(batch.take(own), texts)
 

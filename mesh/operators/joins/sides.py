@@ -11,7 +11,7 @@ import pyarrow as pa
 from mesh.language.syntax import JoinKind
 from mesh.operators.base import CURRENT, EXPIRED, RESET, Events, Longs, State, part, prefixed
 from mesh.operators.expressions import columns_of
-from mesh.operators.queries import Handlers
+from mesh.operators.queries import Failures, Handlers
 from mesh.operators.rows import RowStore
 from mesh.operators.windows import make_window
 from mesh.plan.bound import Window
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mesh.operators.base import Timeline
-    from mesh.operators.queries import Failures
     from mesh.operators.windows import WindowOperator
     from mesh.plan.bound import BoundExpression, BoundJoin, BoundQuery, BoundStream
 
@@ -38,6 +37,7 @@ class Entrance:
         before = [h for h in source.handlers if not isinstance(h, Window)]
         self._handlers = Handlers(before, source.schema.arrow, timer_path)
         self.step = step
+        self.stream = source.schema.name
         self._timer_path = timer_path
         self.definition = source.window
         self.window: WindowOperator | None = None
@@ -53,7 +53,10 @@ class Entrance:
 
     def handle(self, events: Events, timeline: Timeline, failures: Failures) -> Events:
         """What comes to the window."""
-        return self._handlers.process(events, timeline, failures)
+        own = Failures()
+        going = self._handlers.process(events, timeline, own)
+        failures.found += [(lost, reasons, self.stream) for lost, reasons, _ in own.found]
+        return going
 
     def next_time(self) -> int | None:
         """When the window's next timer is due."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from mesh.language.syntax import BinaryOperator, EventKind, JoinSide
 from mesh.model.types import AttributeType
-from mesh.operators.base import OWN_TIMER, RESET, Events, Longs, State, part, prefixed
+from mesh.operators.base import CURRENT, OWN_TIMER, RESET, Events, Longs, State, part, prefixed
 from mesh.operators.expressions import Frame, compile_filter
 from mesh.operators.following import is_safe
 from mesh.operators.joins import machine as m
@@ -28,7 +28,7 @@ from mesh.operators.joins.sides import INSTANCE, ROW, TIME, Side, joined_events
 from mesh.plan.bound import BinaryExpression, has_aggregate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mesh.functions.vectors import Mask
     from mesh.operators.base import Timeline
@@ -49,6 +49,8 @@ PLAIN_WINDOWS = frozenset(
         "timeLength",
     }
 )
+#: Of these an event comes out as it comes in.
+_AT_ONCE = frozenset({"externalTime", "length", "time", "timeLength"})
 #: Of these the engine takes the time of leaving for rows that the other side has not looked at.
 _KEEPING = frozenset({"batch", "lengthBatch", "timeBatch"})
 #: Windows with timers: those of both sides may be due at one instant.
@@ -149,6 +151,7 @@ class WindowJoin:
         meta = self._meta
         meta[[m.M_LEFT, m.M_RIGHT, m.M_DONE, m.M_NEED]] = 0
         parts: list[Longs] = []
+        failed: dict[int, str] = {}
         while meta[m.M_LEFT] < len(columns[0]) or meta[m.M_RIGHT] < len(columns[1]):
             first = int(meta[m.M_DONE])
             if parts or meta[m.M_NEED] > len(self._pairs):
@@ -159,7 +162,10 @@ class WindowJoin:
             m.join_loop(
                 columns[0], columns[1], self._node, self._lists, self._reg, meta, own, self._pairs
             )
-            parts.append(self._look(first, run, alone, self._pairs[: meta[m.M_PAIRS]]))
+            pairs = self._pairs[: meta[m.M_PAIRS]]
+            parts.append(self._look(first, run, alone, pairs, failed))
+        if failed:
+            self._tell(failed, own, coming, made, failures)
         result = self._result(parts, run)
         self._sweep()
         return result
@@ -269,17 +275,55 @@ class WindowJoin:
         # What resets goes on by itself, and so does what found nothing where the side is outer.
         return np.array([*may, *self._sets_off, self._meta[m.M_CURRENT]], dtype=np.int64)
 
-    def _look(self, first: int, run: Run, alone: Longs | None, pairs: Longs) -> Longs:
-        """Of the events from number ``first`` on, the pairs that go on, in order."""
+    def _look(
+        self, first: int, run: Run, alone: Longs | None, pairs: Longs, failed: dict[int, str]
+    ) -> Longs:
+        """Of the events from number ``first`` on, the pairs that go on, in order.
+
+        An event that meets a row on which the condition fails finds nothing; into ``failed`` goes
+        why, by the event's number.
+        """
         if self._rest is not None and len(pairs):
             rows = np.empty((p.PAIR_ROWS, len(pairs)), dtype=np.int64)
             p.both_rows(*run, pairs, rows)
-            pairs = pairs[self._rest(self.frame(rows[p.P_LEFT], rows[p.P_RIGHT]))]
+            frame = self.frame(rows[p.P_LEFT], rows[p.P_RIGHT])
+            met = self._rest(frame)
+            for pair in sorted(frame.failures):
+                failed.setdefault(int(pairs[pair, 0]), frame.failures[pair])
+            pairs = _without(pairs[met], failed)
         if alone is None:
             return pairs
         done = int(self._meta[m.M_DONE])
         out = np.empty((len(pairs) + done - first, 2), dtype=np.int64)
-        return out[: p.with_singles(first, done, *run, pairs, alone, out)]
+        return _without(out[: p.with_singles(first, done, *run, pairs, alone, out)], failed)
+
+    def _tell(
+        self,
+        failed: dict[int, str],
+        own: Longs,
+        coming: Sequence[Events],
+        made: Sequence[Events],
+        failures: Failures,
+    ) -> None:
+        """Tell of the events that failed, as they came; ``own`` has the side and row of each."""
+        for side, came, events in zip(self.sides, coming, made, strict=True):
+            window = side.definition
+            at_once = window is None or window.name in _AT_ONCE
+            by_kind: dict[bool, list[int]] = {}
+            for number in sorted(failed):
+                if own[number, 0] == side.step:
+                    has_come = at_once and events.kind[own[number, 1]] == CURRENT
+                    by_kind.setdefault(bool(has_come), []).append(number)
+            for has_come, numbers in by_kind.items():
+                lost = events.take(own[numbers, 1])
+                ids = lost.rows.column(ROW).to_numpy(zero_copy_only=False)
+                if has_come:
+                    rows = came.rows.take(pa.array(ids - (side.rows.came - len(came))))
+                else:
+                    # Of what a window has held only the attributes are kept that are looked at.
+                    rows = side.rows.take(ids, side.schema.names)
+                reasons = [failed[number] for number in numbers]
+                failures.found.append((lost.with_rows(rows), reasons, side.stream))
 
     def frame(self, left: Longs, right: Longs) -> Frame:
         """The attributes of pairs of rows, -1 standing for no row."""
@@ -468,3 +512,8 @@ def _no_lists(keys: int) -> Longs:
     lists = np.zeros((2, keys, m.LIST_COLUMNS), dtype=np.int64)
     lists[:, :, [m.HEAD, m.TAIL]] = m.NIL
     return lists
+
+
+def _without(pairs: Longs, failed: Mapping[int, str]) -> Longs:
+    """The pairs of events that are not in ``failed``."""
+    return pairs[~np.isin(pairs[:, 0], list(failed))] if failed else pairs
