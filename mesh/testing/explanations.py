@@ -125,7 +125,18 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
     Explanation(
         "the engine keeps a row that its primary key refused in the index, and fails on a null "
         "there; ours has the same rows by whatever way they are found",
-        lambda e: e.has_nulls and e.has(r"@(PrimaryKey|Index)") and e.tells("NullPointerException"),
+        lambda e: (
+            e.has(r"@PrimaryKey", r"@Index")
+            or (e.has_nulls and e.has(r"@(PrimaryKey|Index)") and e.tells("NullPointerException"))
+        ),
+    ),
+    Explanation(
+        "the engine's list of rows loses what comes after its last row was deleted",
+        lambda e: e.has(r"define table", r"\bdelete\b") and not e.has(r"@(PrimaryKey|Index)"),
+    ),
+    Explanation(
+        "a named window of sessions fails in the engine at every event; here it is one",
+        lambda e: e.has(r"define window[^;]*\bsession\(") and e.fails_on("this.onAfterWindowData"),
     ),
     Explanation(
         "the engine fails on a comparison of a key or index with another type of number; ours "
