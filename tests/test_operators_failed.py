@@ -40,6 +40,12 @@ APPS = {
     "condition": "@info(name='q') from S#window.length(2) as s left outer join "
     "R[part(b) > 0.0]#window.length(2) as r on part(s.a - r.b) > 1.0 "
     "select s.k as k, r.b as t insert into O;",
+    "looked up": "define table T (k string, n int); define window W (k string, n int) length(3); "
+    "from S[a > 3] select k, a as n insert into T; from S[a > 2] select k, a as n insert into W; "
+    "@info(name='q') from S left outer join T on part(S.a - T.n) > 1.0 "
+    "select S.k as k, T.n as t insert into O; "
+    "@info(name='p') from S join W on part(S.a - W.n + 1) > 1.0 "
+    "select S.k as k, W.n as t insert into O;",
     "refused": "@PrimaryKey('k') define table T (k string, t double); "
     "@info(name='q') from S[a > 3] select k, 1.0 as t insert into T; "
     "@info(name='p') from S join T on S.k == T.k select S.k as k, T.t as t insert into O;",

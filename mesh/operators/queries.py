@@ -70,10 +70,17 @@ class Failures:
 
     found: list[tuple[Events, list[str], str | None]] = field(default_factory=list)
 
-    def take(self, frame: Frame, events: Events, named: Named | None = None) -> None:
+    def take(
+        self,
+        frame: Frame,
+        events: Events,
+        named: Named | None = None,
+        stream: str | None = None,
+    ) -> None:
         """Note the rows of ``events`` on which evaluation in ``frame`` failed.
 
         ``named``: what to tell of each, where the attributes of ``events`` don't say it.
+        ``stream``: that of the events, if it is not the only one.
         """
         if not frame.failures:
             return
@@ -85,7 +92,7 @@ class Failures:
             columns = columns or [pa.nulls(len(events), pa.string())]
             attributes = pa.RecordBatch.from_arrays(columns, names=list(named) or ["#"])
             events = events.with_rows(attributes)
-        self.found.append((events.take(np.array(rows, dtype=np.int64)), texts, None))
+        self.found.append((events.take(np.array(rows, dtype=np.int64)), texts, stream))
 
 
 def named_columns(query: BoundQuery, names: Sequence[str]) -> Named:

@@ -192,12 +192,13 @@ class StepJoin:
                 made = self._own_times(side.step, made)
             if not len(made) or not self._sets_off[side.step]:
                 continue
-            part_ = self._find(side.step, made)
+            part_ = self._find(side, made, failures)
             found.append(self._passing(part_) if side.is_passing else part_)
         return found
 
-    def _find(self, step: int, made: Events) -> Found:
-        """What each event of side ``step`` finds on the other."""
+    def _find(self, side: _Side, made: Events, failures: Failures) -> Found:
+        """What each event of a side finds on the other; nothing where the condition fails."""
+        step = side.step
         other = self._sides[1 - step]
         asks = np.flatnonzero(made.kind != RESET)
         frame = Frame.of_events(made, step)
@@ -208,6 +209,7 @@ class StepJoin:
             asked = Frame.of_events(made.take(asks), step)
             row, slots = condition.pairs(asked)
             row = asks[row]
+            frame.failures |= {int(asks[at]): why for at, why in asked.failures.items()}
         else:
             row, slots = condition.pairs(frame)
         if condition is not None:
@@ -218,6 +220,11 @@ class StepJoin:
         if not self._outer[step]:
             alone = made.kind == RESET
         alone[row] = False
+        if frame.failures:
+            failures.take(frame, made, stream=side.stream)
+            alone[list(frame.failures)] = False
+            kept = ~np.isin(row, list(frame.failures))
+            row, place = row[kept], place[kept]
         if alone.any():
             further = np.flatnonzero(alone)
             row = np.concatenate([row, further])
@@ -247,7 +254,10 @@ class StepJoin:
                 continue
             met = np.arange(rows.num_rows)
             if self._met is not None:
-                met = np.flatnonzero(self._met(_Beside(frame, at, rows, other.step)))
+                beside = _Beside(frame, at, rows, other.step)
+                met = np.flatnonzero(self._met(beside))
+                if beside.failures:
+                    frame.failures[at] = beside.failures[min(beside.failures)]
             row.append(np.full(len(met), at))
             place.append(first + met)
         none = np.empty(0, dtype=np.int64)
