@@ -84,6 +84,9 @@ class WorkerSettings:
     leave_s: float = setting(
         10.0, "How long a worker that ends waits for its instances to be moved away."
     )
+    stop_s: float = setting(
+        30.0, "How long an instance may take to stop before its session is killed for it."
+    )
     labels: str = setting("", "Labels for groups that ask for them, like 'gpu=true,zone=a'.")
     capacity: int = setting(0, "Most instances that the worker takes, 0 for any number.")
     takes_receivers: bool = setting(True, "Whether it takes groups with sources of their own.")

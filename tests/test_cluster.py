@@ -283,6 +283,24 @@ def test_a_moved_instance_is_placed_only_when_its_worker_has_stopped_it(cluster:
 
 
 @pytest.mark.nats
+def test_a_session_that_does_not_stop_an_instance_is_killed_for_it(cluster: Cluster) -> None:
+    cluster.worker("w1", FAKE_STOP_S="300", MESH_WORKER_STOP_S="1")
+    cluster.manager("m1")
+
+    async def scene(eye: Eye) -> None:
+        await eye.until("worker", lambda: {"w1"} <= eye.ready())
+        await eye.service.deploy(APP)
+        await eye.service.wait_running("Two", 10)
+        cluster.worker("w2")
+        await eye.until("moved", lambda: "w2" in eye.placed().values())
+        assert (await eye.service.wait_running("Two", 15)).state is AppState.RUNNING
+        told = [f"{entry.text}: {entry.cause}" for entry in await eye.service.story("Two")]
+        assert any("kills its session: Two-" in text for text in told)
+
+    look(cluster, scene)
+
+
+@pytest.mark.nats
 def test_labels_and_capacity_decide_and_what_waits_says_what_would_help(cluster: Cluster) -> None:
     cluster.worker("w1", MESH_WORKER_CAPACITY="2")
     cluster.manager("m1")

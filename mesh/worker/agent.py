@@ -68,8 +68,8 @@ class Agent:
     incarnation: str = field(default_factory=lambda: secrets.token_hex(4))
     #: What the session was told to run, by instance.
     _running: dict[str, Assignment] = field(default_factory=dict)
-    #: What the session was told to stop, and has not said that it has.
-    _stopping: set[str] = field(default_factory=set)
+    #: What the session was told to stop, and has not said that it has: since when, seconds.
+    _stopping: dict[str, float] = field(default_factory=dict)
     _ready: bool = False
     #: Since when the session is not ready, seconds.
     _unready_s: float = 0.0
@@ -132,6 +132,7 @@ class Agent:
                 told = ", ".join(sorted(self._running))
                 self._note(f"stops {told}", f"no heartbeat was taken for {ttl_s:g} s")
                 await self._stop_all()
+            await self._end_stuck_session()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ttl_s / membership.BEATS_PER_TERM):
                     await self._beat_now.wait()
@@ -295,13 +296,23 @@ class Agent:
 
     async def _stop(self, assignment: Assignment) -> None:
         # Before the session can answer, or the answer would be forgotten.
-        self._stopping.add(assignment.instance)
+        self._stopping[assignment.instance] = self.clock.monotonic_s()
         self._running.pop(assignment.instance, None)
         await self.session.send(StopInstance(assignment.instance, assignment.epoch))
 
     async def _stop_all(self) -> None:
         for assignment in list(self._running.values()):
             await self._stop(assignment)
+
+    async def _end_stuck_session(self) -> None:
+        """Kill a session that does not stop what it was told to; ``listen`` starts another."""
+        now_s, limit_s = self.clock.monotonic_s(), self.settings.worker.stop_s
+        stuck = sorted(name for name, since in self._stopping.items() if now_s - since > limit_s)
+        if stuck:
+            log.warning("session is stuck, killed", extra=fields(worker=self.id, instances=stuck))
+            self._note("kills its session", f"{', '.join(stuck)} did not stop in {limit_s:g} s")
+            await self.session.kill()
+            self._stopping.clear()
 
     async def _take(self, reply: Reply) -> None:
         match reply:
@@ -316,7 +327,7 @@ class Agent:
                 await self._reconcile()
             case Report(status):
                 if status.state is InstanceState.STOPPED:
-                    self._stopping.discard(status.instance)
+                    self._stopping.pop(status.instance, None)
                 await self._report(status)
 
     async def _report(self, status: InstanceStatus) -> None:

@@ -61,17 +61,20 @@ class SessionProcess:
 
     async def send(self, command: Command) -> None:
         """Send a command; lost when the session has ended, whose replies then end too."""
-        assert self._process is not None
-        assert self._process.stdin is not None
+        if self._process is None:
+            return
+        stdin = self._process.stdin
+        assert stdin is not None
         with contextlib.suppress(ConnectionError):
-            self._process.stdin.write(to_line(command))
-            await self._process.stdin.drain()
+            stdin.write(to_line(command))
+            await stdin.drain()
 
     async def replies(self) -> AsyncIterator[Reply]:
         """What the session says, until it ends."""
         assert self._process is not None
-        assert self._process.stdout is not None
-        while line := await self._process.stdout.readline():
+        stdout = self._process.stdout
+        assert stdout is not None
+        while line := await stdout.readline():
             reply = from_line(line)
             if isinstance(reply, Ready | Report):
                 yield reply
