@@ -41,6 +41,10 @@ APPS = {
         "every e1=S[v > 0] -> e2=S[k == e1.k and v >= e1.v + 1] -> e3=T[k == e1.k] within 30 sec",
         "e1.s, e2.v as w, e3.v as x",
     ),
+    "times": shape(
+        "every e1=S -> e2=T[eventTimestamp() > e1.k * 9 + 1000 or currentTimeMillis() % 2 == e1.k]",
+        "e1.k as a, e2.v as w",
+    ),
     "several": shape("every (e1=S -> e2=T[k == e1.k]) -> e3=S within 30 sec", "e1.k, e3.v"),
 }
 

@@ -185,9 +185,14 @@ def _is_own(expression: BoundExpression, step: int) -> bool:
     for part in walk(expression):
         if isinstance(part, Column) and part.step >= 0 and (part.step, part.index) != (step, None):
             return False
-        if isinstance(part, EventIsNull):
+        if isinstance(part, EventIsNull) or _is_match_time(part):
             return False
     return True
+
+
+def _is_match_time(expression: BoundExpression) -> bool:
+    """Whether it is ``eventTimestamp()``: to the engine the event is the match, as it is so far."""
+    return isinstance(expression, FunctionCall) and expression.function == "eventtimestamp"
 
 
 def _is_quick(
@@ -219,6 +224,8 @@ def _events(expression: BoundExpression) -> set[tuple[int, int | None]]:
             found.add((part.step, part.index))
         if isinstance(part, EventIsNull) and part.step is not None:
             found.add((-1, part.step))
+        if _is_match_time(part):
+            found.add((-1, None))
     return found
 
 
@@ -274,6 +281,9 @@ class _Compiler:
                 return self._unary(operator, operand)
             case BinaryExpression():
                 return self._binary(expression)
+            case _ if _is_match_time(expression):
+                self.add(op.MATCH_TIME)
+                return AttributeType.LONG
             case _:
                 return self._derived(expression)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.model.types import AttributeType
-from mesh.operators.base import concat
+from mesh.operators.base import Events, concat
 from mesh.operators.expressions import Frame, compile_expression
 
 if TYPE_CHECKING:
@@ -28,6 +28,13 @@ if TYPE_CHECKING:
 _nulls: Callable[[int, pa.DataType], pa.Array[Any]] = getattr(pa, "nulls")  # noqa: B009
 
 _FLOATING = (AttributeType.FLOAT, AttributeType.DOUBLE)
+
+
+def untimed(rows: pa.RecordBatch) -> Frame:
+    """Events whose times nothing depends on any more: what asks for them asked when they came."""
+    none = np.zeros(rows.num_rows, dtype=np.int64)
+    kind = np.zeros(rows.num_rows, dtype=np.int8)
+    return Frame.of_events(Events(none, none, none, none, none, kind, none, rows))
 
 
 class Texts:
@@ -86,7 +93,7 @@ class EventStore:
     def without_event(self, expression: BoundExpression, schema: pa.Schema) -> tuple[int, int]:
         """The bits of what an expression over one event is without one, and whether it is null."""
         nothing = pa.RecordBatch.from_arrays([_nulls(1, f.type) for f in schema], schema=schema)
-        vector = compile_expression(expression)(Frame.of_rows(nothing)).spread(1)
+        vector = compile_expression(expression)(untimed(nothing)).spread(1)
         bits, nulls = self._bits(vector)
         return int(bits[0]), int(nulls[0])
 

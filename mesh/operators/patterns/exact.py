@@ -28,7 +28,7 @@ from mesh.operators.base import (
 from mesh.operators.expressions import Frame, Key, columns_of, compile_filter
 from mesh.operators.patterns import program, storing, world
 from mesh.operators.patterns.conditions import Needs, compile_conditions
-from mesh.operators.patterns.events import EventStore
+from mesh.operators.patterns.events import EventStore, untimed
 from mesh.operators.patterns.layout import lay_out
 from mesh.operators.patterns.machine import (
     EVENT_CLOCK,
@@ -459,7 +459,7 @@ class ExactPattern:
         pieces = {key.removesuffix(suffix): piece for key, piece in state.pieces.items()}
         streams = pieces["streams"].column("stream").to_numpy()
         rows = [pieces[f"rows{number}"] for number in range(len(self._streams))]
-        self._events.add(streams, rows, [Frame.of_rows(kept) for kept in rows])
+        self._events.add(streams, rows, [untimed(kept) for kept in rows])
         store = self._events
         self._world = storing.restored(self._empty(), pieces)._replace(
             values=store.values, floats=store.values.view(np.float64), nulls=store.nulls

@@ -19,6 +19,7 @@ from mesh.operators.patterns.world import (
     NOTHING,
     PROGRAM,
     PROGRAM_END,
+    STEPS,
     World,
     node_at,
 )
@@ -36,6 +37,8 @@ EQUAL_F, LESS_F, LESS_EQUAL_F, GREATER_F, GREATER_EQUAL_F = range(30, 35)
 BOTH, EITHER = 35, 36
 #: Ends the program with False unless the top is true.
 TEST = 37
+#: Push the time of the match so far: that of its last event, -1 without one.
+MATCH_TIME = 38
 PROGRAM_COLUMNS: Final = 4
 STACK_SIZE: Final = 256
 
@@ -123,7 +126,7 @@ def computed(w: World, match: int, first: int, end: int) -> bool:
     at = first
     while at < end:
         operation = w.program[at, 0]
-        if operation <= NO_EVENT:
+        if operation <= NO_EVENT or operation == MATCH_TIME:
             top += 1
             nulls[top] = 0
             if operation == WHOLE_NUMBER:
@@ -132,6 +135,8 @@ def computed(w: World, match: int, first: int, end: int) -> bool:
                 floats[top] = w.program_floats[at, 1]
             elif operation == NULL:
                 nulls[top] = 1
+            elif operation == MATCH_TIME:
+                stack[top] = w.matches[match, w.scalars[STEPS]]
             else:
                 node = node_at(w, match, w.program[at, 1], w.program[at, 2])
                 event = NOTHING if node == NONE else w.nodes[node, EVENT]
