@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 DIRECTORY = Path(__file__).parent / "cases" / "conformance"
 #: Each step is a micro-batch of the query.
-STEPS_MAX: Final = 12
+STEPS_MAX: Final = 10
 
 
 def sample() -> list[recorded.Recorded]:
@@ -34,7 +34,7 @@ def sample() -> list[recorded.Recorded]:
             by_category.setdefault(one.category, []).append(one)
     found = []
     for cases in by_category.values():
-        count = min(len(cases), 4 if len(cases) > 100 else 3)
+        count = min(len(cases), 4 if len(cases) > 60 else 3)
         found += [cases[(2 * n + 1) * len(cases) // (2 * count)] for n in range(count)]
     return found
 
