@@ -74,6 +74,26 @@ APPS = {
     "from A[v > 1] select k, v insert into T; "
     "from Q join T on Q.k == T.k select Q.k as k, T.v, 0L as t insert into O; "
     "from A select k, v, t insert into O;",
+    "a circle": "from L select k, v, t insert into A; "
+    "from A[v < 4] select k, v + 1 as v, t insert into B; from B select k, v, t insert into A; "
+    "from A#window.length(2) select k, sum(v) as v, t insert into P; "
+    "from P[v > 3] select k, convert(v, 'int') as v, t insert into O; "
+    "from R select k, w as v, 0L as t insert into O;",
+    "a query that feeds itself, with timers": "from L select k, v, t insert into A; "
+    "from A[v < 4]#window.timeBatch(20) select k, v + 1 as v, t insert into A; "
+    "from A#window.time(30) select k, v, t insert all events into O; "
+    "from O#window.length(2) select k, v, t insert expired events into P; "
+    "from R select k, w as v, 0L as t insert into A;",
+    "two circles and a table": "define table T (k string, v int); "
+    "from L[not (T.v == v in T)] select k, v, t insert into A; "
+    "from A[v < 4] select k, v + 1 as v, t insert into A; from A select k, v insert into T; "
+    "from Q select k, v, 0L as t insert into B; from B join T on B.k == T.k "
+    "select B.k as k, T.v, B.t insert into O; from B[v < 3] select k, v + 2 as v, t insert into B; "
+    "from R select k, w as v, 0L as t insert into B;",
+    "a circle through a partition": "from L select k, v, t insert into A; "
+    "partition with (k of A) begin from A[v < 4] select k, v + 1 as v, t insert into B; "
+    "from A#window.length(2) select k, v, t insert into O; end; "
+    "from B select k, v, t insert into A;",
     "timers of all kinds": "define trigger G at every 17 milliseconds; "
     "define table T (k string, v int); from G select 'a' as k, 3 as v insert into T; "
     "from L join T on L.k == T.k select L.k as k, T.v, L.t insert into O; "

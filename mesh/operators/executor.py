@@ -358,9 +358,9 @@ def _plays_back(app: BoundApp) -> bool:
 
 
 def _flow(nodes: Nodes, outputs: Collection[str], mode: Mode) -> tuple[list[Node], Flow]:
-    """In bulk, unless nodes feed themselves, or a partition what it looks at."""
+    """In bulk, unless what a partition puts out comes back to it."""
     grouped = None if mode is Mode.STEP else nodes.grouped()
-    order = None if grouped is None else sort(grouped)
+    order = None if grouped is None else sort(grouped, loops=True)
     if grouped is None or order is None:
         return nodes.flat, StepFlow(nodes.flat, outputs)
     return grouped, BulkFlow(grouped, stages(grouped, order), outputs)

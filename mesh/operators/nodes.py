@@ -21,6 +21,7 @@ from mesh.operators.joins.query import is_stepwise
 from mesh.operators.named_windows import NamedWindowWork, window_input
 from mesh.operators.partitions import PartitionWork
 from mesh.operators.paths import is_answered, sort
+from mesh.operators.rings import ringed
 from mesh.operators.tables import TableAction, Tables
 from mesh.operators.triggers import TriggerWork
 from mesh.plan.bound import (
@@ -109,9 +110,9 @@ class Nodes:
         return found
 
     def grouped(self) -> list[Node] | None:
-        """All nodes, each partition as one.
+        """All nodes, each partition as one, and each circle of queries that feed each other.
 
-        None where what a partition puts out leads to changes of what its queries look at: these
+        None where what such a one puts out leads to changes of what its queries look at: these
         come between one query in it and the next.
         """
         found: list[Node] = []
@@ -120,8 +121,13 @@ class Nodes:
                 found.append(_whole(part))
             else:
                 found.append(part)
-        regions = [n for n, part in enumerate(self.parts) if isinstance(part, Region)]
-        return None if any(is_answered(found, number) for number in regions) else found
+        regions = {part.name for part in self.parts if isinstance(part, Region)}
+        nodes = ringed(found, regions)
+        if nodes is None:
+            return None
+        own = {node.name for node in nodes} - ({node.name for node in found} - regions)
+        wholes = [number for number, node in enumerate(nodes) if node.name in own]
+        return None if any(is_answered(nodes, number) for number in wholes) else nodes
 
     def _window(self, definition: BoundNamedWindow) -> Node:
         name = definition.schema.name

@@ -59,16 +59,9 @@ class PartitionWork:
         entered = [one for one in self._entrance.process(inputs, quiet) if len(one[1])]
         failed = [one for one in entered if one[0] not in inside_channels]
         divided = [one for one in entered if one[0] in inside_channels]
-        causes = _Causes([events for _, events in divided])
-        first = self._causes
-        entering = [
-            (channel, replace(events, order=2 * (first + number) + 1))
-            for (channel, events), number in zip(divided, causes.numbers, strict=True)
-        ]
-        inside = Timeline(first, causes.clock_ms, timeline.now_ms, timeline.playback)
-        self._causes += len(causes.clock_ms)
-        leaving = self._flow.run(entering, inside)
-        return failed + _outside(leaving, causes, first, timeline)
+        made, count = through(self._flow, divided, self._causes, timeline)
+        self._causes += count
+        return failed + made
 
     def next_time(self) -> int | None:
         """When the next timer of a query in it is due, or instances are forgotten."""
@@ -88,6 +81,30 @@ class PartitionWork:
         self._entrance.restore(part(state, "entrance"))
         for node in self._nodes:
             node.work.restore(part(state, node.name))
+
+
+def through(
+    flow: Flow, runs: Sequence[tuple[str, Events]], first: int, timeline: Timeline
+) -> tuple[Made, int]:
+    """Let each chunk through ``flow`` as a cause of its own, and time pass in it.
+
+    Args:
+        flow: the nodes inside.
+        runs: events by channel inside, none empty, with their places in the order outside.
+        first: how many chunks have gone through before.
+        timeline: of the order outside.
+
+    Returns:
+        What comes out, in the order outside, and how many chunks went through.
+    """
+    causes = _Causes([events for _, events in runs])
+    entering = [
+        (channel, replace(events, order=2 * (first + number) + 1))
+        for (channel, events), number in zip(runs, causes.numbers, strict=True)
+    ]
+    inside = Timeline(first, causes.clock_ms, timeline.now_ms, timeline.playback)
+    leaving = flow.run(entering, inside)
+    return _outside(leaving, causes, first, timeline), len(causes.clock_ms)
 
 
 class _Causes:

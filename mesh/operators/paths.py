@@ -38,11 +38,11 @@ class Paths:
         for node in nodes:
             self.timers.append(self._new())
             for channel in node.outlets(None):
-                self._walk(channel, self.timers[-1])
+                self._walk(channel, self.timers[-1], len(self.timers) - 1)
         self.roots: dict[str, int] = {}
         for channel in self._readers:
             self.roots[channel] = self._new()
-            self._walk(channel, self.roots[channel])
+            self._walk(channel, self.roots[channel], None)
         self._tables = [self._table(number) for number in range(len(nodes))]
 
     def through(self, node: int, paths: Longs) -> Longs:
@@ -60,11 +60,13 @@ class Paths:
             )
         return self._count - 1
 
-    def _walk(self, channel: str, path: int) -> None:
+    def _walk(self, channel: str, path: int, source: int | None) -> None:
         for reader in self._readers.get(channel, ()):
+            if reader == source:
+                continue
             own = self._next[reader][path] = self._new()
             for outlet in self._nodes[reader].outlets(channel):
-                self._walk(outlet, own)
+                self._walk(outlet, own, reader)
 
     def _table(self, node: int) -> Longs:
         table = np.full(self._count, -1, dtype=np.int64)
@@ -82,8 +84,11 @@ def readers(nodes: Sequence[Node]) -> dict[str, list[int]]:
     return found
 
 
-def sort(nodes: Sequence[Node]) -> list[int] | None:
-    """The nodes' numbers so that each comes behind those that feed it; None: they go in circles."""
+def sort(nodes: Sequence[Node], *, loops: bool = False) -> list[int] | None:
+    """The nodes' numbers so that each comes behind those that feed it; None: they go in circles.
+
+    ``loops``: whether a node may feed itself.
+    """
     by_channel = readers(nodes)
     order: list[int] = []
     # 1: being visited, 2: done.
@@ -102,6 +107,8 @@ def sort(nodes: Sequence[Node]) -> list[int] | None:
             pending.append((number, True))
             for channel in nodes[number].writes:
                 for reader in by_channel.get(channel, ()):
+                    if reader == number and loops:
+                        continue
                     if state[reader] == 1:
                         return None
                     if state[reader] == 0:
@@ -124,19 +131,21 @@ def stages(nodes: Sequence[Node], order: Sequence[int]) -> list[tuple[int, ...]]
         for other, beside in enumerate(nodes):
             if one != other and any(a.disturbs(b) for a in node.touches for b in beside.touches):
                 follow[one].add(other)
-    reached = [_reached(follow, number) for number in range(len(nodes))]
+    behind_of = [reached(follow, number) for number in range(len(nodes))]
     place = {number: at for at, number in enumerate(order)}
     done: set[int] = set()
     found: list[tuple[int, ...]] = []
     for number in order:
         if number in done:
             continue
-        tied = [n for n in order if n == number or (n in reached[number] and number in reached[n])]
+        tied = [
+            n for n in order if n == number or (n in behind_of[number] and number in behind_of[n])
+        ]
         done.update(tied)
         found.append(tuple(tied))
     # A set goes behind all that leads to any of its nodes.
     behind = {
-        knot: {n for n in order if n not in knot and reached[n] & set(knot)} for knot in found
+        knot: {n for n in order if n not in knot and behind_of[n] & set(knot)} for knot in found
     }
     result: list[tuple[int, ...]] = []
     gone: set[int] = set()
@@ -153,7 +162,7 @@ def stages(nodes: Sequence[Node], order: Sequence[int]) -> list[tuple[int, ...]]
 def is_answered(nodes: Sequence[Node], number: int) -> bool:
     """Whether what a node puts out may come to one that changes what it looks at."""
     own = nodes[number].touches
-    behind = _reached(_follow(nodes), number) if own else set()
+    behind = reached(_follow(nodes), number) - {number} if own else set()
     return any(a.disturbs(b) for other in behind for a in own for b in nodes[other].touches)
 
 
@@ -166,7 +175,7 @@ def _follow(nodes: Sequence[Node]) -> list[set[int]]:
     ]
 
 
-def _reached(follow: Sequence[set[int]], start: int) -> set[int]:
+def reached(follow: Sequence[set[int]], start: int) -> set[int]:
     """What comes behind ``start``, itself only if it does so too."""
     found: set[int] = set()
     pending = list(follow[start])

@@ -196,6 +196,8 @@ class Touching:
             touches, steps = set(node.touching(channel)), node.is_stepwise
             for outlet in node.outlets(channel):
                 for reader in self._reads.get(outlet, ()):
+                    if reader == number:
+                        continue
                     further, also = self._of(reader, outlet)
                     touches |= further
                     steps = steps or also

@@ -32,7 +32,7 @@ class Steps:
         self._reads = reads
         self._paths = paths
         #: What nodes made that comes later than what is going on: (order, clock, path, tie).
-        self._later: list[tuple[int, int, int, int, str, Events]] = []
+        self._later: list[tuple[int, int, int, int, int, str, Events]] = []
         self._ties = 0
 
     def let_pass(self, number: int, then: Timeline, made: Gathered) -> None:
@@ -41,7 +41,7 @@ class Steps:
         tasks: list[_Task] = []
         for channel, events in self._nodes[number].work.process({}, then):
             for piece in self._pieces(number, channel, events, order, made):
-                tasks[:0] = self._tasks(channel, piece)
+                tasks[:0] = self._tasks(channel, piece, number)
         self._go(tasks, order, then, made)
         self._go_later(then, made)
 
@@ -58,18 +58,20 @@ class Steps:
             below: list[_Task] = []
             for target, found in self._nodes[number].work.process({channel: [events]}, here):
                 for piece in self._pieces(number, target, found, order, made):
-                    below[:0] = self._tasks(target, piece)
+                    below[:0] = self._tasks(target, piece, number)
             tasks += below
 
     def _go_later(self, here: Timeline, made: Gathered) -> None:
         while self._later:
-            *_, channel, piece = heappop(self._later)
-            self._go(self._tasks(channel, piece), int(piece.order[0]), here, made)
+            *_, number, channel, piece = heappop(self._later)
+            self._go(self._tasks(channel, piece, number), int(piece.order[0]), here, made)
 
-    def _tasks(self, channel: str, events: Events) -> list[_Task]:
-        """A task for each reader of ``channel``, the last one first."""
+    def _tasks(self, channel: str, events: Events, source: int) -> list[_Task]:
+        """A task for each reader of ``channel`` but the one that wrote it, the last one first."""
         tasks: list[_Task] = []
         for number in reversed(self._reads.get(channel, ())):
+            if number == source:
+                continue
             way = self._paths.through(number, events.path)
             tasks += self._singly(number, channel, replace(events, path=way))
         return tasks
@@ -102,5 +104,5 @@ class Steps:
                 continue
             self._ties += 1
             place = (int(piece.order[0]), int(piece.clock_ms[0]), int(piece.path[0]), self._ties)
-            heappush(self._later, (*place, channel, piece))
+            heappush(self._later, (*place, number, channel, piece))
         return now
