@@ -39,6 +39,7 @@ SELECTS = {
     "by text": "select s, sum(v) as t, count(k) as c, max(v + 1.0) as hi group by s",
     "by two": "select k, s, min(k) as lo, avg(k) as a group by s, k",
     "columns": "select v, k, s",
+    "count alone": "select count() as c",
     "groups alone": "select s, k group by k",
     "ordered": "select k, sum(v) as t group by s order by t desc, k limit 2",
     "having": "select k, sum(v) as t group by k having t > 0.0 and k > 0",

@@ -113,6 +113,7 @@ class Following:
     """``window`` and ``selector`` of one query."""
 
     def __init__(self, window: FollowedWindow, selector: Selector) -> None:
+        window.shown = selector.shown
         self._window = window
         self._selector = selector
         self._held = Held(selector.argument_types)

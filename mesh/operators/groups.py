@@ -79,6 +79,11 @@ class Groups:
         return np.where(resets, -1, numbers) if resets.any() else numbers
 
     def _number_rows(self, keys: Sequence[Vector], instance: Longs, resets: Bools) -> Longs:
+        if len(keys) == 1 and self._texts[0] is None and not instance.any():
+            values, nulls = _bits(keys[0])
+            if nulls is None:
+                longs = np.ascontiguousarray(values, dtype=np.int64)
+                return self._rows.number_longs(longs, resets)
         rows = np.empty((len(instance), len(keys) + 2), dtype=np.int64)
         rows[:, 0] = instance
         rows[:, 1] = 0

@@ -78,6 +78,47 @@ def _number_rows(
 
 
 @bare
+def _number_longs(
+    values: Any, skip: Any, slots: Any, keys: Any, count: int, free: Any, freed: int, out: Any
+) -> Any:
+    """As ``_number_rows`` for rows of zeros with a value behind them."""
+    mask = np.uint64(len(slots) - 1)
+    last = keys.shape[1] - 1
+    before = np.uint64(0)
+    for _ in range(last):
+        before = _scatter(before * np.uint64(31))
+    before = before * np.uint64(31)
+    for at in range(len(values)):
+        if skip[at]:
+            out[at] = -1
+            continue
+        value = values[at]
+        slot = _scatter(np.uint64(value) + before) & mask
+        while True:
+            number: Any = np.int64(slots[slot]) - 1
+            if number < 0:
+                if freed:
+                    freed -= 1
+                    number = free[freed]
+                else:
+                    number = count
+                    count += 1
+                slots[slot] = number + 1
+                for column in range(last):
+                    keys[number, column] = 0
+                keys[number, last] = value
+                break
+            same = keys[number, last] == value
+            for column in range(last):
+                same = same and keys[number, column] == 0
+            if same:
+                break
+            slot = (slot + np.uint64(1)) & mask
+        out[at] = number
+    return count, freed
+
+
+@bare
 def _enter_rows(slots: Any, keys: Any, live: Any) -> None:
     """Put the numbers of the ``live`` rows of ``keys`` into an empty table."""
     mask = np.uint64(len(slots) - 1)
@@ -125,13 +166,20 @@ class Rows:
 
     def number(self, rows: Longs, skip: Any) -> Longs:
         """The number of each row, -1 where ``skip`` says so."""
-        needed = self.count + len(rows)
+        return self._number(_number_rows, rows, skip)
+
+    def number_longs(self, values: Longs, skip: Any) -> Longs:
+        """The number of the row of zeros with each value behind them; -1 where ``skip`` says so."""
+        return self._number(_number_longs, values, skip)
+
+    def _number(self, loop: Any, given: Longs, skip: Any) -> Longs:
+        needed = self.count + len(given)
         self.keys = more_rows(self.keys, needed)
         if len(self._slots) < 2 * needed:
             self._build(needed)
-        out = np.empty(len(rows), dtype=np.int64)
-        self.count, self._freed = _number_rows(
-            rows, skip, self._slots, self.keys, self.count, self._free, self._freed, out
+        out = np.empty(len(given), dtype=np.int64)
+        self.count, self._freed = loop(
+            given, skip, self._slots, self.keys, self.count, self._free, self._freed, out
         )
         return out
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from mesh.language.syntax import EventKind
 from mesh.operators.aggregators import Aggregators
 from mesh.operators.base import CURRENT, EXPIRED, RESET, State, part, prefixed
-from mesh.operators.expressions import Frame, compile_expression, compile_filter
+from mesh.operators.expressions import Frame, columns_of, compile_expression, compile_filter
 from mesh.operators.failing import lost, stopped
 from mesh.operators.groups import Groups
 from mesh.operators.hashing import more_rows
@@ -74,6 +74,11 @@ class Selector:
             (output.name, compile_expression(lift(output.expression, lifted)))
             for output in query.outputs
         ]
+        shown = [lift(output.expression, []) for output in query.outputs]
+        shown += [order.column for order in query.order_by]
+        shown += [] if query.having is None else [query.having]
+        #: The attributes that it looks at beside groups and what is aggregated.
+        self.shown = list({c.name: c for e in shown for c in columns_of(e) if c.step == 0})
         in_having: list[Lifted] = []
         having = query.having and lift(query.having, in_having, _HAVING)
         self._having = compile_filter(having) if having is not None else None

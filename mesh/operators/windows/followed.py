@@ -27,6 +27,8 @@ class FollowedWindow(KeyedWindow):
 
     def __init__(self, plan: Plan, schema: pa.Schema, timer_path: int, expired: bool) -> None:
         super().__init__(plan, schema, timer_path, expired)
+        #: The attributes that are looked up for what goes on.
+        self.shown: list[str] = list(schema.names)
         self._queue = self._new_queue()
 
     def _new_queue(self) -> RowQueue | None:
@@ -75,7 +77,8 @@ class FollowedWindow(KeyedWindow):
                 chunk.take(at),
                 np.full(len(at), m.CURRENT, dtype=np.int8),
                 out[m.O_INSTANCE].take(at),
-                self._store.take(row.take(at), self._schema.names),
+                # Some column has to say how many rows there are.
+                self._store.take(row.take(at), self.shown or [INSTANCE]),
             )
 
         return Lines(row, kind, going, out[m.O_INSTANCE, :count], out[m.O_PIECE, :count])

@@ -217,6 +217,8 @@ def timer_before(ev, clocks, par, reg, heap, meta, e):  # type: ignore[no-untype
     if meta[M_HEAP] == 0:
         return False
     due = heap[0, DUE]
+    if e < ev.shape[1] and due > ev[E_CLOCK, e]:
+        return False
     if par[P_PLAYBACK] != 0:
         # Time stands still until an event moves it: what was set behind the last move waits.
         order, clock = _playback_place(clocks, par, meta, due)
