@@ -101,6 +101,20 @@ def test_schedules_are_otherwise_under_playback_only(app: str, words: str) -> No
     assert explain(asked(app), {"status": "ok"}) is None
 
 
+def test_matches_of_sequences_are_otherwise_with_arrays_only() -> None:
+    app = "from every e1=S*, e2=S[v > 1]* select e1.k as a, e2.k as c insert into O;"
+    sent = [{"stream": "S", "events": [[1, ["x", 1]], [1, ["y", 2]]]}]
+    assert "of its array" in str(explain({**asked(app), "inputs": sent}, {"status": "ok"}))
+    assert explain(asked(app), {"status": "ok"}) is None
+
+
+def test_triggers_keep_their_times_over_a_restart() -> None:
+    app = "define trigger T at every 1 sec;"
+    steps = [{"snapshot": "s"}, {"restart": "s"}]
+    assert "restart" in str(explain({**asked(app), "inputs": steps}, {"status": "ok"}))
+    assert explain(asked(app), {"status": "ok"}) is None
+
+
 def test_every_reason_is_shown_by_a_recorded_case() -> None:
     shown = set(recorded.differences(DIRECTORY).values())
     assert {one.reason for one in EXPLANATIONS} <= shown

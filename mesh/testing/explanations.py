@@ -23,13 +23,16 @@ class Evidence:
     """What is known of a difference.
 
     ``said``: the engine's log and errors as one text; ``plays_back``: whether the case's time is
-    that of its events; ``has_nulls``: whether its input has any.
+    that of its events; ``has_nulls``, ``has_arrays``: whether its input has any; ``restarts``:
+    whether a step starts the app again.
     """
 
     app: str
     said: str
     plays_back: bool
     has_nulls: bool
+    has_arrays: bool
+    restarts: bool
 
     @classmethod
     def of(cls, asked: Mapping[str, Any], answer: Mapping[str, Any]) -> Evidence:
@@ -40,6 +43,8 @@ class Evidence:
             said=json.dumps(told),
             plays_back=case(asked).mode is Mode.PLAYBACK,
             has_nulls="null" in json.dumps(asked["inputs"]),
+            has_arrays=any(len(step.get("events") or ()) > 1 for step in asked["inputs"]),
+            restarts=any("restart" in step for step in asked["inputs"]),
         )
 
     def has(self, *patterns: str) -> bool:
@@ -112,6 +117,15 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
     Explanation(
         "under playback an absence at the start is counted from the first event, not from 1970",
         lambda e: e.plays_back and e.has(r"\bfrom (every )?\(?not\b"),
+    ),
+    Explanation(
+        "a match comes out as it was when it was complete, without what later events of its array "
+        "added",
+        lambda e: e.has_arrays and e.has(r"\bfrom (every )?e\d=\w+(\[[^\]]*\])?[*+?]?,", r"[*+]"),
+    ),
+    Explanation(
+        "a restart sets the engine's triggers going anew; here they keep their times",
+        lambda e: e.restarts and e.has(r"define trigger \w+ at every"),
     ),
     Explanation(
         "the engine never drops a batch of lengthBatch from what the other side finds where "
