@@ -115,6 +115,13 @@ def test_triggers_keep_their_times_over_a_restart() -> None:
     assert explain(asked(app), {"status": "ok"}) is None
 
 
+def test_timers_of_two_queries_may_be_due_at_one_instant() -> None:
+    query = "from S#window.time(1 sec) select k insert into O; "
+    assert "one millisecond" in str(explain(asked(query + query), {"status": "ok"}))
+    assert explain(asked(query), {"status": "ok"}) is None
+    assert explain(asked(query + query, played=True), {"status": "ok"}) is None
+
+
 def test_every_reason_is_shown_by_a_recorded_case() -> None:
     shown = set(recorded.differences(DIRECTORY).values())
     assert {one.reason for one in EXPLANATIONS} <= shown

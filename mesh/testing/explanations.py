@@ -70,6 +70,9 @@ class Explanation:
 
 _NOT_RESTORED: Final = ("CannotRestoreSiddhiAppStateException", "ClassCastException")
 
+#: What has timers, of which some may be due at one instant with those of another query.
+_TIMED: Final = r"#window\.(?:time|timeBatch|timeLength|session)\([^#]*?insert"
+
 EXPLANATIONS: Final[Sequence[Explanation]] = (
     Explanation(
         "a null among what is sorted: the engine fails at every event of the window from then on; "
@@ -124,8 +127,13 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         lambda e: e.has_arrays and e.has(r"\bfrom (every )?e\d=\w+(\[[^\]]*\])?[*+?]?,", r"[*+]"),
     ),
     Explanation(
-        "a restart sets the engine's triggers going anew; here they keep their times",
+        "a trigger goes on over a restart as it was; the engine's begins anew",
         lambda e: e.restarts and e.has(r"define trigger \w+ at every"),
+    ),
+    Explanation(
+        "timers of two queries that are due in one millisecond fire in the order of the queries; "
+        "the engine's in that in which they were set",
+        lambda e: not e.plays_back and len(re.findall(_TIMED, e.app)) > 1,
     ),
     Explanation(
         "the engine never drops a batch of lengthBatch from what the other side finds where "
