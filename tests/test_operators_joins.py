@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from mesh.functions.vectors import from_arrow
 from mesh.language.parser import parse_app
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.operators.executor import Executor, InputRun, Mode
@@ -163,3 +164,25 @@ def test_a_tables_state_changes_only_where_rows_do() -> None:
     again.restore(table.snapshot())
     assert again.rows().equals(table.rows())
     assert again.by_index("v", 3).tolist() == table.by_index("v", 3).tolist()
+
+
+def test_rows_that_are_put_at_once_are_put_one_after_the_other() -> None:
+    rnd = random.Random(1)
+    types = (AttributeType.STRING, AttributeType.INT, AttributeType.DOUBLE)
+    attributes = tuple(Attribute(n, t) for n, t in zip("kvd", types, strict=True))
+    schema = StreamSchema("T", attributes)
+    rows = [
+        (rnd.choice(("a", "b", "c", None)), rnd.choice((1, 2, None)), rnd.random())
+        for _ in range(40)
+    ]
+    one, all_ = (Table(schema, ("k",)) for _ in range(2))
+    for start in range(0, 40, 8):
+        columns = zip(*rows[start : start + 8], strict=True)
+        arrays = [pa.array(c, a.type.arrow) for c, a in zip(columns, attributes, strict=True)]
+        vectors = [from_arrow(c, a.type) for c, a in zip(arrays, attributes, strict=True)]
+        assert all_.put_all(vectors, 8)
+        for row in range(8):
+            assert one.put([vector.take(np.array([row])) for vector in vectors]) is None
+        assert all_.rows() == one.rows()
+        assert all_.snapshot().pieces.keys() == one.snapshot().pieces.keys()
+        assert all_.snapshot().scalars == one.snapshot().scalars

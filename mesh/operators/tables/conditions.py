@@ -67,6 +67,9 @@ class Condition:
         self._rest = None if on is None or self.is_key or self._never else compile_filter(on)
         known = (e for e in equal.values() if e.type is not AttributeType.OBJECT)
         self._equal = self._index or next(known, None)
+        #: The frame that was asked for last, and by attribute what its rows say that equals.
+        self._asked: Frame | None = None
+        self._values: dict[str, list[Any]] = {}
         #: The slots by the value of ``_equal``'s attribute, and when that was so.
         self._by_value: tuple[tuple[int, int], dict[Any, list[int]]] | None = None
 
@@ -80,11 +83,11 @@ class Condition:
             return _NONE
         found: Longs | None = None
         if self._key is not None:
-            values = [equal.value_at(frame, row) for equal in self._key]
+            values = [self._value(equal, frame, row) for equal in self._key]
             slot = table.by_key(values[0] if len(values) == 1 else tuple(values))
             found = _NONE if slot is None else np.array([slot])
         elif self._index is not None:
-            value = self._index.value_at(frame, row)
+            value = self._value(self._index, frame, row)
             found = _NONE if value is None else table.by_index(self._index.name, value)
         if found is not None and (self._rest is None or not len(found)):
             return table.arrange(found)
@@ -106,6 +109,17 @@ class Condition:
                 np.argsort(_sortable(table.vector(self._listed_by, slots)), kind="stable")
             ]
         return slots
+
+    def _value(self, equal: _Equal, frame: Frame, row: int) -> Any:
+        """What an attribute has to equal for one row; made for all rows of a frame at once."""
+        if frame.length == 1:
+            return equal.value_at(frame, row)
+        if self._asked is not frame:
+            self._asked, self._values = frame, {}
+        values = self._values.get(equal.name)
+        if values is None:
+            values = self._values[equal.name] = equal.values(frame)
+        return values[row]
 
     def pairs(self, frame: Frame) -> tuple[Longs, Longs]:
         """As ``find`` for all rows of ``frame``: the row of each that is found, and its slot."""

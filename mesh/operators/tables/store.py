@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.functions.vectors import Vector, from_arrow
+from mesh.model.types import AttributeType
 from mesh.operators.base import State, concat
 from mesh.operators.tables.columns import Column
 from mesh.operators.tables.order import BUCKETS, bucket, buckets_for
@@ -151,10 +152,7 @@ class Table:
         start = self._given
         for column, vector in zip(self._columns.values(), vectors, strict=True):
             column.append(vector, count)
-        self._given += count
-        if self._given > len(self._flags):
-            more = np.zeros(max(len(self._flags), count), dtype=np.bool_)
-            self._flags = np.concatenate([self._flags, more])
+        self._give(count)
         refused: dict[int, str] = {}
         for row in range(count):
             reason = self._enter(start + row)
@@ -281,6 +279,45 @@ class Table:
             return self.add(vectors, 1).get(0)
         self._set(np.array([slot]), given)
         return None
+
+    def put_all(self, vectors: Sequence[Vector], count: int) -> bool:
+        """As ``put`` for ``count`` rows, one after the other; whether that can be done at once."""
+        if self._indexes or count < 2 or AttributeType.OBJECT in self._key_types:
+            return False
+        given = dict(zip(self._columns, vectors, strict=True))
+        parts = [given[name].spread(count).to_arrow(count).to_pylist() for name in self.primary_key]
+        keys: list[Any] = parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
+        if self._sorted and None in keys:
+            return False
+        new: list[int] = []
+        # By slot, the last row for it.
+        last: dict[int, int] = {}
+        for row, key in enumerate(keys):
+            slot = self._keys.get(key)
+            if slot is None:
+                slot = self._keys[key] = self._given + len(new)
+                self._buckets = buckets_for(len(self._keys), self._buckets)
+                new.append(row)
+            self._touch(slot)
+            last[slot] = row
+        slots = np.fromiter(last, dtype=np.int64, count=len(last))
+        rows = np.fromiter(last.values(), dtype=np.int64, count=len(last))
+        born = np.array(new, dtype=np.int64)
+        first = self._given
+        self._give(len(new))
+        self._flags[first : self._given] = True
+        self._count += len(new)
+        for name, column in self._columns.items():
+            column.append(given[name].take(born), len(new))
+            column.set(slots, given[name].take(rows))
+        return True
+
+    def _give(self, count: int) -> None:
+        """Give out further slots, of which none has a row yet."""
+        self._given += count
+        if self._given > len(self._flags):
+            more = np.zeros(max(len(self._flags), count), dtype=np.bool_)
+            self._flags = np.concatenate([self._flags, more])
 
     def _key_at(self, slot: int) -> Key:
         parts = tuple(self._columns[name].get(slot) for name in self.primary_key)
