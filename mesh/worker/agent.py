@@ -116,6 +116,8 @@ class Agent:
         ttl_s = self.settings.worker.ttl_s
         self._renewed_s = self.clock.monotonic_s()
         while True:
+            # Also before an attempt, which may take its time.
+            await self._stop_if_over()
             sent_s = self.clock.monotonic_s()
             try:
                 # An attempt must not outlast the term, or the instances would stop too late.
@@ -127,14 +129,13 @@ class Agent:
                 await self._after_conflict()
             except UNREACHABLE as error:
                 log.debug("heartbeat not stored", extra=fields(error=error))
-            if self.clock.monotonic_s() - self._renewed_s > ttl_s and self._running:
-                log.warning("term is over, instances stopped", extra=fields(worker=self.id))
-                told = ", ".join(sorted(self._running))
-                self._note(f"stops {told}", f"no heartbeat was taken for {ttl_s:g} s")
-                await self._stop_all()
+            await self._stop_if_over()
             await self._end_stuck_session()
+            # Not past the end of the term: what runs is to be stopped then.
+            left_s = self._renewed_s + ttl_s - self.clock.monotonic_s()
+            period_s = ttl_s / membership.BEATS_PER_TERM
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(ttl_s / membership.BEATS_PER_TERM):
+                async with asyncio.timeout(min(period_s, left_s) if left_s > 0 else period_s):
                     await self._beat_now.wait()
             self._beat_now.clear()
 
@@ -206,7 +207,7 @@ class Agent:
 
     @property
     def _is_member(self) -> bool:
-        return self.clock.monotonic_s() - self._renewed_s <= self.settings.worker.ttl_s
+        return self.clock.monotonic_s() - self._renewed_s < self.settings.worker.ttl_s
 
     def _record(self) -> Seen[NodeRecord] | None:
         nodes = self.view.snapshot().nodes
@@ -303,6 +304,15 @@ class Agent:
     async def _stop_all(self) -> None:
         for assignment in list(self._running.values()):
             await self._stop(assignment)
+
+    async def _stop_if_over(self) -> None:
+        """Stop everything when no heartbeat was taken for a term: it may be placed elsewhere."""
+        ttl_s = self.settings.worker.ttl_s
+        if self.clock.monotonic_s() - self._renewed_s >= ttl_s and self._running:
+            log.warning("term is over, instances stopped", extra=fields(worker=self.id))
+            told = ", ".join(sorted(self._running))
+            self._note(f"stops {told}", f"no heartbeat was taken for {ttl_s:g} s")
+            await self._stop_all()
 
     async def _end_stuck_session(self) -> None:
         """Kill a session that does not stop what it was told to; ``listen`` starts another."""

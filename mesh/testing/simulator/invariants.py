@@ -111,12 +111,17 @@ class Invariants:
             self._must(room, f"{own.name} runs more than its capacity")
         for other in self._workers.values():
             known = other.session.running.get(assignment.instance)
-            if other is own or known is None or self.is_troubled(other.name):
+            if other is own or known is None:
                 continue
-            same = known.assignment.app_incarnation == assignment.app_incarnation
-            self._must(
-                not same, f"{assignment.instance} begins on {own.name} while {other.name} runs it"
-            )
+            if known.assignment.app_incarnation != assignment.app_incarnation:
+                continue
+            both = f"{assignment.instance} begins on {own.name} while {other.name}"
+            self._must(self.is_troubled(other.name), f"{both} runs it")
+            # However cut off, it has told its session to stop by now; only one that does not run
+            # can't have.
+            is_stopped = other.process.paused_s + 1.0 > self._world.now_s
+            if other.process.is_up and not is_stopped:
+                self._must(not other.runs(known.assignment), f"{both} means to go on")
 
     def is_troubled(self, worker: str) -> bool:
         """Whether something was wrong with a worker or its link a short time ago."""

@@ -245,6 +245,7 @@ class Worker(Node):
         super().__init__(process, store, settings)
         self.kind = kind
         self.session = session
+        self._told = _Told()
         #: Called when another process has its name, and it has ended for that.
         self.on_rejected: Callable[[], None] = lambda: None
 
@@ -254,7 +255,8 @@ class Worker(Node):
         self.incarnation = f"{self.name}.{self.process.life}"
         self.ready = False
         self.leaving = False
-        self._told = _Told()
+        self._told.running.clear()
+        self._told.stopping.clear()
         self._unready_s = self.now_s
         self._revision = 0
         self._beats = 0
@@ -278,7 +280,7 @@ class Worker(Node):
 
     @property
     def _is_member(self) -> bool:
-        return self.now_s - self._renewed_s <= self.settings.worker.ttl_s
+        return self.now_s - self._renewed_s < self.settings.worker.ttl_s
 
     @property
     def _knows_ended(self) -> bool:
@@ -308,6 +310,7 @@ class Worker(Node):
     def _beat(self) -> Work:
         ttl_s = self.settings.worker.ttl_s
         while True:
+            self._stop_if_over()
             sent_s = self.now_s
             left_s = self._renewed_s + ttl_s - sent_s
             limit_s = min(left_s, ttl_s / 2) if left_s > 0 else ttl_s / 2
@@ -341,10 +344,20 @@ class Worker(Node):
             elif answer != TIMEOUT:
                 self._revision = answer
                 self._renewed_s = sent_s
-            if self.now_s - self._renewed_s > ttl_s and self._told.running:
-                for assignment in list(self._told.running.values()):
-                    self._stop(assignment)
-            yield Sleep(self.now_s + ttl_s / membership.BEATS_PER_TERM)
+            self._stop_if_over()
+            left_s = self._renewed_s + ttl_s - self.now_s
+            period_s = ttl_s / membership.BEATS_PER_TERM
+            yield Sleep(self.now_s + (min(period_s, left_s) if left_s > 0 else period_s))
+
+    def _stop_if_over(self) -> None:
+        # What a clock shows at a time that was computed from it may be a little less.
+        if self.now_s - self._renewed_s >= self.settings.worker.ttl_s - 1e-6:
+            for assignment in list(self._told.running.values()):
+                self._stop(assignment)
+
+    def runs(self, assignment: Assignment) -> bool:
+        """Whether the agent means this to run, in this epoch or another."""
+        return assignment.instance in self._told.running
 
     def _work(self) -> Work:
         records = self.watch.records
