@@ -17,9 +17,10 @@ from mesh.model.cluster import Admission, AppRecord, NodeOrder
 from mesh.settings import Settings
 from mesh.testing.simulator import scenario as scenarios
 from mesh.testing.simulator.invariants import Invariants, Violation, most_placeable
-from mesh.testing.simulator.nodes import Manager, Node, Worker
+from mesh.testing.simulator.nodes import Manager, Node
 from mesh.testing.simulator.session import Session, Sinks
 from mesh.testing.simulator.store import Store
+from mesh.testing.simulator.workers import Worker
 from mesh.testing.simulator.world import Process, World, Write
 
 if TYPE_CHECKING:

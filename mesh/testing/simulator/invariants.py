@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
     from mesh.control.placement import Host, Need
     from mesh.settings import Settings
-    from mesh.testing.simulator.nodes import Worker
     from mesh.testing.simulator.session import Running, Sinks
     from mesh.testing.simulator.store import Store, Stored
+    from mesh.testing.simulator.workers import Worker
     from mesh.testing.simulator.world import World
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mesh.model.app import AppSpec, GroupKind, GroupSpec
-from mesh.testing.simulator.nodes import WorkerKind
+from mesh.testing.simulator.workers import WorkerKind
 
 if TYPE_CHECKING:
     from random import Random

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mesh.model.app import GroupSpec
-    from mesh.testing.simulator.nodes import Worker
+    from mesh.testing.simulator.workers import Worker
     from mesh.testing.simulator.world import World
 
 
