@@ -137,8 +137,12 @@ class FollowedWindow(KeyedWindow):
         """The rows in it, in parts: numbers that grow, instances, attributes."""
         live = self.live_rows()
         for numbers, rows in self._store.chunks():
-            own = np.isin(numbers, live, assume_unique=True)
-            kept = rows if own.all() else rows.filter(pa.array(own))
+            near = live[slice(*np.searchsorted(live, [numbers[0], numbers[-1] + 1]))]
+            if len(near) == len(numbers):
+                own, kept = np.ones(len(numbers), dtype=np.bool_), rows
+            else:
+                own = np.isin(numbers, near, assume_unique=True)
+                kept = rows.filter(pa.array(own))
             instance = kept.column(INSTANCE).to_numpy().astype(np.int64)
             yield numbers[own], instance, kept.select(self._schema.names)
 
