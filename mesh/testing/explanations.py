@@ -105,7 +105,10 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
     ),
     Explanation(
         "the engine fails to restore such a state",
-        lambda e: e.has(r"\btimeLength\(") and e.tells(*_NOT_RESTORED),
+        lambda e: (
+            (e.has(r"\btimeLength\(") and e.tells(*_NOT_RESTORED))
+            or (e.has(r"\bfrequent\(") and e.restarts and e.tells("NullPointerException"))
+        ),
     ),
     Explanation(
         "under playback the engine's schedules follow the wall clock; here they follow the time "
