@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
-from mesh.operators.executor import Mode
+from mesh.language.parser import parse_app
+from mesh.operators.executor import Executor, InputRun, Mode
+from mesh.plan.bind import bind
 from tests.test_operators_joins import DEFINITIONS, random_steps, run
 
 APPS = {
@@ -29,6 +33,12 @@ APPS = {
     "from L[not (k in T)] select k, v insert into T; "
     "from L join T on L.k == T.k select L.k as k, T.v, L.t insert into O; "
     "from O[v > 2] select k, v, t insert into P; from P select k, v insert into T;",
+    "a query that fills what it looks at": "define table T (k string, v int); "
+    "from L[not (T.k == k in T)] select k, v insert into T; "
+    "from Q join T on Q.k == T.k select Q.k as k, T.v, 0L as t insert into O;",
+    "a query that counts what it fills": "define table T (k string, v int); "
+    "from L[not (T.v == v in T)] select k, v insert into T; "
+    "from L[(T.v == v in T)] select k, v, t insert into O;",
     "a named window": "define window W (k string, v int) length(3) output all events; "
     "from R select k, w as v insert into W; "
     "from L as x join W as y on x.k == y.k select x.k as k, y.v as v, x.t as t insert into O; "
@@ -114,3 +124,14 @@ def test_what_looks_at_what_others_change_does_so_in_order(name: str, seed: int)
     rnd = random.Random(seed)
     cuts = {n for n in range(1, len(steps)) if rnd.random() < 0.3}
     assert run(app, steps, Mode.AUTO, cuts, saves=True) == whole
+
+
+def test_a_query_alone_sees_what_it_has_put_into_a_table() -> None:
+    text = "define stream S (k string); define table T (k string); "
+    app = bind(parse_app(f"{text} from S[not (T.k == k in T)] select k insert into T;"))
+    executor = Executor(app, [])
+    rows = pa.RecordBatch.from_arrays([pa.array(list("abacab"))], schema=app.stream("S").arrow)
+    executor.run([InputRun("S", np.arange(6), 1000 + np.arange(6), rows)], {"S": 5000})
+    pieces = executor.snapshot().pieces
+    (name,) = (name for name in pieces if name.startswith("tables/T/rows"))
+    assert pieces[name].column("k").to_pylist() == ["a", "b", "c"]

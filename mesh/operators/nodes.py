@@ -144,6 +144,7 @@ class Nodes:
             f"{inside}{stream}": stream for stream, kind in query.inputs if kind not in _KEPT
         }
         channel, leaves = self._channel(query, inside)
+        touches = _touches(name, query, inside)
         reads = dict.fromkeys(channels.values())
         faults = tuple(f"!{s}" for s in reads if s in self._faults)
         return Node(
@@ -153,8 +154,9 @@ class Nodes:
             lambda timer: QueryWork(
                 query, timer, channels, self._target(query, channel, leaves), self._faults
             ),
-            touches=_touches(name, query, inside),
-            is_stepwise=isinstance(query.input, BoundJoin) and is_stepwise(query.input),
+            touches=touches,
+            is_stepwise=is_tangled(touches)
+            or (isinstance(query.input, BoundJoin) and is_stepwise(query.input)),
             singles=_singles(query, inside),
         )
 
