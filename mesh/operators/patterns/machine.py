@@ -27,6 +27,7 @@ from mesh.operators.patterns.world import (
     ABSENT,
     ABSENT_LOGICAL,
     ACTIVE,
+    AT_ONCE,
     BUCKETS,
     CAUSE,
     CELLS,
@@ -44,6 +45,8 @@ from mesh.operators.patterns.world import (
     NODES,
     NONE,
     ORDER,
+    OUT_MATCH,
+    OUT_TIME,
     OUTPUTS,
     PENDING,
     QUICK,
@@ -113,10 +116,15 @@ def take_event(
                 make_ready(w, step, instance)
     # A stream read once hands on each match by itself, one read often those of a step at once.
     comes_out = w.receivers[stream]
+    made = w.scalars[OUTPUTS]
     for place in range(w.scalars[READERS] - 1, -1, -1):
         step = w.readers[stream, place]
         if step != NONE:
             take(w, step, instance, slots[number, step], time_ms, comes_out)
+    if comes_out == AT_ONCE:
+        # What an earlier step makes of a match with this event sets the time of it all.
+        for at in range(made, w.scalars[OUTPUTS]):
+            w.outputs[at, OUT_TIME] = w.matches[w.outputs[at, OUT_MATCH], steps]
 
 
 @njit

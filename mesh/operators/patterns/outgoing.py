@@ -24,6 +24,7 @@ from mesh.operators.patterns.world import (
     OUT_COLUMNS,
     OUT_DROPPED,
     OUT_INSTANCE,
+    OUT_MATCH,
     OUT_ORDER,
     OUT_TIME,
     OUTPUTS,
@@ -57,6 +58,7 @@ def put_out(w: World, instance: int, match: int) -> None:
     w.outputs[at, OUT_CHUNK] = s[CHUNK]
     w.outputs[at, OUT_DROPPED] = w.matches[match, s[STEPS] + 1]
     w.outputs[at, OUT_INSTANCE] = instance
+    w.outputs[at, OUT_MATCH] = match
     for number in range(len(w.reads)):
         step, index, is_list = w.reads[number, 0], w.reads[number, 1], w.reads[number, 2]
         column = OUT_COLUMNS + 2 * number

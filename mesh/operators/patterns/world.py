@@ -78,8 +78,10 @@ CHANGED, SUCCESS, RETURNED = range(3)
 FLAG_COLUMNS: Final = 3
 
 # Columns of ``outputs``, before the events that the query reads.
-OUT_TIME, OUT_CLOCK, OUT_ORDER, OUT_CAUSE, OUT_CHUNK, OUT_DROPPED, OUT_INSTANCE = range(7)
-OUT_COLUMNS: Final = 7
+OUT_TIME, OUT_CLOCK, OUT_ORDER, OUT_CAUSE, OUT_CHUNK, OUT_DROPPED, OUT_INSTANCE, OUT_MATCH = range(
+    8
+)
+OUT_COLUMNS: Final = 8
 
 #: ``receivers``: whether what a stream's event completes comes out, and each match by itself.
 NOT_AT_ALL, AT_ONCE, EACH = range(3)
