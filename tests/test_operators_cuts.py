@@ -33,6 +33,11 @@ APPS = {
     "@info(name='c') from M#window.time(10) select k, c insert all events into O; "
     "@info(name='d') from M[k > 0] select k, c insert into O; "
     "@info(name='e') from every e1=S -> e2=M[k == e1.k] select e1.k, e2.c insert into O;",
+    "output rates": "from S#window.timeLength(20, 3) select k, sum(k) as t group by k "
+    "output all every 10 milliseconds insert all events into O; "
+    "from S#window.session(15 millisec, s, 5 millisec) select k, count() as t "
+    "output snapshot every 5 milliseconds insert all events into O; "
+    "from S#window.lengthBatch(2) select k, 0L as t output first every 3 events insert all events into P;",
     "two inputs": "from every e1=S -> e2=T[k == e1.k] within 30 milliseconds "
     "select e1.k, e1.v as v1, e2.v as v2 insert into O; "
     "from T#window.time(12) select k, sum(v) as t insert expired events into P;",
