@@ -37,7 +37,8 @@ APPS = {
     "output all every 10 milliseconds insert all events into O; "
     "from S#window.session(15 millisec, s, 5 millisec) select k, count() as t "
     "output snapshot every 5 milliseconds insert all events into O; "
-    "from S#window.lengthBatch(2) select k, 0L as t output first every 3 events insert all events into P;",
+    "from S#window.lengthBatch(2) select k, 0L as t output first every 3 events "
+    "insert all events into P;",
     "two inputs": "from every e1=S -> e2=T[k == e1.k] within 30 milliseconds "
     "select e1.k, e1.v as v1, e2.v as v2 insert into O; "
     "from T#window.time(12) select k, sum(v) as t insert expired events into P;",
