@@ -10,6 +10,7 @@ sources and this kind of processor.
 from __future__ import annotations
 
 import fcntl
+import shutil
 from typing import TYPE_CHECKING, Final
 
 import llvmlite.binding  # type: ignore[import-untyped]  # it has no stubs
@@ -85,11 +86,23 @@ def compile_once() -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not is_done():
             compile_loops()
+            _drop_others()
 
 
 def _mark() -> Path:
     # What is compiled for one processor is not taken on another one.
     return native.CACHE / f"compiled-{llvmlite.binding.get_host_cpu_name()}"
+
+
+def _drop_others() -> None:
+    """Remove what was compiled of other contents of these sources, some 10 MB each.
+
+    Where a user named the directory, other versions of mesh may be at home there too.
+    """
+    if native.CACHE.parent == native.HERE / "__pycache__":
+        for other in native.CACHE.parent.glob("native-*"):
+            if other != native.CACHE:
+                shutil.rmtree(other, ignore_errors=True)
 
 
 def compile_loops() -> None:

@@ -3,7 +3,7 @@
 Numba keeps compiled code by function, and looks only at the age of that function's own file.  A
 loop that has a function of another file compiled into it would stay as it was when that one
 changes, and go on with another idea of the arrays they share.  So the cache's directory is named
-after the contents of all files that have native loops in them.
+after the contents of all files that have native loops in them, or constants for these.
 """
 
 from __future__ import annotations
@@ -20,14 +20,23 @@ from numba import types as types
 HERE: Final = Path(__file__).parent
 #: Where a user wants compiled code to be; beside the sources otherwise.
 DIRECTORY_VARIABLE: Final = "NUMBA_CACHE_DIR"
+#: What a file has in it that has native loops, or is compiled into them.
+_WORDS: Final = (b"mesh.operators.native", b"machine import", b"njit")
+
+
+def sources() -> list[Path]:
+    """The files whose contents compiled code is made of."""
+    return [
+        path
+        for path in sorted(HERE.rglob("*.py"))
+        if path.name == "base.py" or any(word in path.read_bytes() for word in _WORDS)
+    ]
 
 
 def _digest() -> str:
     found = hashlib.blake2b(numba.__version__.encode(), digest_size=8)
-    for path in sorted(HERE.rglob("*.py")):
-        content = path.read_bytes()
-        if b"njit" in content:
-            found.update(content)
+    for path in sources():
+        found.update(path.read_bytes())
     return found.hexdigest()
 
 
