@@ -38,6 +38,7 @@ class NamedWindowWork:
         self._name = definition.schema.name
         self._schema = definition.schema.arrow
         self._events = definition.events
+        self._is_batch = definition.window.name == "batch"
         self._timer = timer
         self._window = make_window(definition.window, self._schema, timer)
 
@@ -55,9 +56,14 @@ class NamedWindowWork:
         return [(self._name, made)]
 
     def content(self, instance: int = WHOLE) -> tuple[pa.RecordBatch, Longs]:
-        """What is in it now: rows in the engine's order, and their times."""
+        """What is in it now: rows in the engine's order, and their times.
+
+        Nothing is found in a ``batch`` of which only current events go on, as in the engine.
+        """
         del instance
-        return self._window.content(WHOLE)
+        rows, times = self._window.content(WHOLE)
+        is_hidden = self._is_batch and self._events is EventKind.CURRENT
+        return (rows.slice(0, 0), times[:0]) if is_hidden else (rows, times)
 
     def next_time(self) -> int | None:
         """When the window's next timer is due."""

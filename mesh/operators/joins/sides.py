@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from mesh.language.syntax import JoinKind
+from mesh.language.syntax import EventKind, JoinKind, RateKind
 from mesh.operators.base import CURRENT, EXPIRED, RESET, Events, Longs, State, part, prefixed
 from mesh.operators.expressions import columns_of
 from mesh.operators.queries import Failures, Handlers
@@ -40,6 +40,14 @@ class Entrance:
         self.stream = source.schema.name
         self._timer_path = timer_path
         self.definition = source.window
+        #: Whether the other side never finds anything in the window: the engine's ``batch`` holds
+        #: events only where somebody asks for those that leave it.
+        self.hides = (
+            source.window is not None
+            and source.window.name == "batch"
+            and query.events is EventKind.CURRENT
+            and (query.rate is None or query.rate.kind is not RateKind.SNAPSHOT)
+        )
         self.window: WindowOperator | None = None
         used = {c.name for e in _expressions(query) for c in columns_of(e) if c.step == step}
         fields = [f for f in self._handlers.schema if f.name in used]

@@ -118,7 +118,7 @@ class _Side(Entrance):
         """The rows that are found in it now; None where there are never any."""
         if self._named is not None:
             return self._windows[self._named].content(WHOLE)[0]
-        return None if self.window is None else self.window.content(instance)[0]
+        return None if self.window is None or self.hides else self.window.content(instance)[0]
 
     def snapshot(self) -> State:
         """The window."""

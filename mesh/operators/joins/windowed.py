@@ -104,8 +104,8 @@ class WindowJoin:
         meta[m.M_PATH], meta[m.M_CURRENT] = self._timer_path, self._only_current
         for side, sets_off in enumerate(self._sets_off):
             meta[m.M_TRIGGER + side] = sets_off
-            has_window = self.sides[side].window is not None
-            meta[m.M_LISTED + side] = has_window and self._sets_off[1 - side]
+            is_found = self.sides[side].window is not None and not self.sides[side].hides
+            meta[m.M_LISTED + side] = is_found and self._sets_off[1 - side]
             window = self.sides[side].definition
             if window is not None and window.name in _KEEPING:
                 meta[m.M_KEEPS + side] = 1
