@@ -6,7 +6,7 @@ Every process notes what it does; the entries are kept in a JetStream stream of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mesh.control.actions import Discard, ForgetNode, Place, RemoveApp, Withdraw
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mesh.control.actions import Action
-    from mesh.model.cluster import InstanceStatus
+    from mesh.model.cluster import Assignment, InstanceStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,26 +45,11 @@ def of_action(action: Action, lease_revision: int) -> Entry:
     """What a leader notes when it has performed ``action``."""
     match action:
         case Place(made, cause):
-            return Entry(
-                f"placed {made.instance} on {made.worker} in epoch {made.epoch}",
-                cause,
-                app=made.app,
-                instance=made.instance,
-                worker=made.worker,
-                epoch=made.epoch,
-                lease_revision=lease_revision,
-            )
+            return _of_assignment(made, f"placed {made.instance} on", "", cause, lease_revision)
         case Withdraw(made, cause):
             target = f", to go to {made.next_worker}" if made.next_worker else ""
-            return Entry(
-                f"withdrew {made.instance} from {made.worker} in epoch {made.epoch}{target}",
-                cause,
-                app=made.app,
-                instance=made.instance,
-                worker=made.worker,
-                epoch=made.epoch,
-                lease_revision=lease_revision,
-            )
+            text = f"withdrew {made.instance} from"
+            return _of_assignment(made, text, target, cause, lease_revision)
         case Discard(instance, cause):
             app = instance.rsplit("-", 2)[0]
             text = f"deleted the assignment of {instance}"
@@ -79,18 +64,24 @@ def of_action(action: Action, lease_revision: int) -> Entry:
             return Entry(text, cause, app=name, lease_revision=lease_revision)
 
 
+def _of_assignment(
+    made: Assignment, before: str, behind: str, cause: str, lease_revision: int
+) -> Entry:
+    return Entry(
+        f"{before} {made.worker} in epoch {made.epoch}{behind}",
+        cause,
+        app=made.app,
+        instance=made.instance,
+        worker=made.worker,
+        epoch=made.epoch,
+        lease_revision=lease_revision,
+    )
+
+
 def of_failure(action: Action, lease_revision: int, why: str) -> Entry:
     """What a leader notes when ``action`` was not performed."""
     entry = of_action(action, lease_revision)
-    return Entry(
-        f"was refused: it would have {entry.text}",
-        why,
-        app=entry.app,
-        instance=entry.instance,
-        worker=entry.worker,
-        epoch=entry.epoch,
-        lease_revision=lease_revision,
-    )
+    return replace(entry, text=f"was refused: it would have {entry.text}", cause=why)
 
 
 def of_report(status: InstanceStatus) -> Entry:
