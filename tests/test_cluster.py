@@ -32,6 +32,8 @@ from mesh.settings import NatsSettings, Settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
+    from nats.aio.client import Client
+
     from mesh.model.cluster import Assignment
 
 APP = """
@@ -116,8 +118,11 @@ def cluster(nats_server: server.NatsServer, tmp_path: Path) -> Iterator[Cluster]
 class Eye:
     """A service on a view of its own: what any manager would answer."""
 
-    def __init__(self, cluster: Cluster, view: ClusterView, service: ManagerService) -> None:
+    def __init__(
+        self, cluster: Cluster, client: Client, view: ClusterView, service: ManagerService
+    ) -> None:
         self.cluster = cluster
+        self.client = client
         self.view = view
         self.service = service
 
@@ -131,6 +136,14 @@ class Eye:
             # Presence changes by time alone, hence the short limit of one look.
             await self.view.changed(version, 0.05)
         raise AssertionError(f"{what}: not within {limit_s} s\n{self.cluster.logs()}")
+
+    async def noted(self, app: str, text: str) -> None:
+        """Wait for an entry about ``app`` in the journal."""
+        js = self.client.jetstream()
+        entries = await js.subscribe(names.journal_subject(app), ordered_consumer=True)
+        while text not in (await entries.next_msg(20)).data.decode():
+            pass
+        await entries.unsubscribe()
 
     def placed(self) -> dict[str, str]:
         return {a.value.instance: a.value.worker for a in self.view.snapshot().assignments}
@@ -169,7 +182,7 @@ def look(cluster: Cluster, scene: Callable[[Eye], Coroutine[Any, Any, None]]) ->
         view = ClusterView(client, clock)
         await view.start()
         try:
-            await scene(Eye(cluster, view, ManagerService(client, view, settings, clock)))
+            await scene(Eye(cluster, client, view, ManagerService(client, view, settings, clock)))
         finally:
             await view.stop()
             await close(client)
@@ -474,13 +487,8 @@ def test_the_journal_tells_an_apps_story_from_start_to_end(cluster: Cluster) -> 
         await eye.service.wait_running("Two", 10)
         await eye.service.undeploy("Two")
         await eye.until("app gone", lambda: not eye.view.snapshot().apps)
-        told: list[str] = []
-        for _ in range(50):
-            entries = await eye.service.story("Two")
-            told = [f"{e.by} {e.text}: {e.cause}" for e in entries]
-            if told and "removed app Two" in told[-1]:
-                break
-            await asyncio.sleep(0.1)
+        await eye.noted("Two", "removed app Two")
+        told = [f"{e.by} {e.text}: {e.cause}" for e in await eye.service.story("Two")]
 
         def at(start: str, cause: str = "") -> int:
             return next(i for i, t in enumerate(told) if t.startswith(start) and cause in t)

@@ -7,7 +7,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from nats.js.errors import NotFoundError
 
 from mesh.clock import SystemClock
 from mesh.jetstream.channels import ensure_channels
@@ -55,6 +54,11 @@ class Stage:
         self.spec = spec
         self.clock = HandClock(START_MS)
         self.reports: list[InstanceStatus] = []
+        self._reported = asyncio.Event()
+
+    def _report(self, status: InstanceStatus) -> None:
+        self.reports.append(status)
+        self._reported.set()
 
     def ticker(self, trigger: str, epoch: int, refresh_s: float = 600.0) -> Ticker:
         group = self.spec.group(f"trigger-{trigger}")
@@ -65,7 +69,7 @@ class Stage:
         return Ticker(
             self.client,
             Wiring(group, assignment),
-            self.reports.append,
+            self._report,
             self.clock,
             worker="w1",
             retry_s=0.05,
@@ -76,34 +80,27 @@ class Stage:
         """The times of its events, as soon as there are ``count`` of them."""
         stream, subject = f"mesh-Ticks-{trigger}", f"mesh.Ticks.{trigger}"
         js = self.client.jetstream()
-        async with asyncio.timeout(20):
-            while True:
-                info = await js.stream_info(stream, subjects_filter=subject)
-                if (info.state.subjects or {}).get(subject, 0) >= count:
-                    break
-                await asyncio.sleep(0.02)
+        events = await js.subscribe(subject, stream=stream, ordered_consumer=True)
         found: list[int] = []
-        for sequence in range(info.state.first_seq, info.state.last_seq + 1):
-            try:
-                message = await js.get_msg(stream, sequence)
-            except NotFoundError:
-                # Markers replace each other, and leave holes.
-                continue
-            if message.subject == subject:
-                found.append(json.loads(message.data or b"")["triggered_time"])
+        waiting = 1
+        while len(found) < count or waiting:
+            message = await events.next_msg(20)
+            found.append(json.loads(message.data)["triggered_time"])
+            waiting = message.metadata.num_pending
+        await events.unsubscribe()
         return found
 
     async def state(self, state: InstanceState, epoch: int, instance: str = "") -> None:
         """Wait for a report."""
         async with asyncio.timeout(20):
-            seen = 0
-            while True:
-                for report in self.reports[seen:]:
-                    is_it = report.state is state and report.epoch == epoch
-                    if is_it and instance in ("", report.instance):
-                        return
-                seen = len(self.reports)
-                await asyncio.sleep(0.02)
+            while not any(
+                report.state is state
+                and report.epoch == epoch
+                and instance in ("", report.instance)
+                for report in self.reports
+            ):
+                self._reported.clear()
+                await self._reported.wait()
 
 
 def play(nats_server: server.NatsServer, scene: Any) -> None:
