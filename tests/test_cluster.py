@@ -137,6 +137,12 @@ class Eye:
             await self.view.changed(version, 0.05)
         raise AssertionError(f"{what}: not within {limit_s} s\n{self.cluster.logs()}")
 
+    async def deploy_on(self, *workers: str) -> None:
+        """Deploy the app when the workers are ready, and wait until it runs."""
+        await self.until("workers", lambda: set(workers) <= self.ready())
+        await self.service.deploy(APP)
+        await self.service.wait_running("Two", 10)
+
     async def noted(self, app: str, text: str) -> None:
         """Wait for an entry about ``app`` in the journal."""
         js = self.client.jetstream()
@@ -231,9 +237,7 @@ def test_instances_of_a_killed_worker_move_within_three_seconds(cluster: Cluster
     cluster.manager("m1")
 
     async def scene(eye: Eye) -> None:
-        await eye.until("workers", lambda: {"w1", "w2"} <= eye.ready())
-        await eye.service.deploy(APP)
-        await eye.service.wait_running("Two", 10)
+        await eye.deploy_on("w1", "w2")
         before, epochs = eye.placed(), eye.epochs()
         cluster.signal("w1", signal.SIGKILL)
         killed_s = time.monotonic()
@@ -257,9 +261,7 @@ def test_a_worker_that_leaves_in_order_is_replaced_at_once_and_a_new_one_takes_i
     cluster.manager("m1")
 
     async def scene(eye: Eye) -> None:
-        await eye.until("workers", lambda: {"w1", "w2"} <= eye.ready())
-        await eye.service.deploy(APP)
-        await eye.service.wait_running("Two", 10)
+        await eye.deploy_on("w1", "w2")
         cluster.signal("w1", signal.SIGTERM)
         await eye.until("moved", lambda: set(eye.placed().values()) == {"w2"})
         cluster.worker("w3")
@@ -341,9 +343,7 @@ def test_a_drained_worker_is_emptied_and_takes_its_share_again_later(cluster: Cl
     cluster.manager("m1")
 
     async def scene(eye: Eye) -> None:
-        await eye.until("workers", lambda: {"w1", "w2"} <= eye.ready())
-        await eye.service.deploy(APP)
-        await eye.service.wait_running("Two", 10)
+        await eye.deploy_on("w1", "w2")
         told = await eye.service.order_node("w1", "draining", by="ada")
         assert told.why == "is drained by ada"
         await eye.until("empty", lambda: set(eye.placed().values()) == {"w2"})
@@ -371,9 +371,7 @@ def test_a_worker_started_again_within_its_term_gets_its_own_instances_back(
     cluster.manager("m1")
 
     async def scene(eye: Eye) -> None:
-        await eye.until("workers", lambda: {"w1", "w2"} <= eye.ready())
-        await eye.service.deploy(APP)
-        await eye.service.wait_running("Two", 10)
+        await eye.deploy_on("w1", "w2")
         before, epochs = eye.placed(), eye.epochs()
         cluster.signal("w1", signal.SIGKILL)
         cluster.processes["w1"].wait()
@@ -396,9 +394,7 @@ def test_workers_restarted_one_after_the_other_keep_the_app_placed(cluster: Clus
     cluster.manager("m1")
 
     async def scene(eye: Eye) -> None:
-        await eye.until("workers", lambda: {"w1", "w2"} <= eye.ready())
-        await eye.service.deploy(APP)
-        await eye.service.wait_running("Two", 10)
+        await eye.deploy_on("w1", "w2")
         for name in ("w1", "w2"):
             cluster.signal(name, signal.SIGTERM)
             await asyncio.to_thread(cluster.processes[name].wait, 15)
@@ -479,9 +475,7 @@ def test_the_journal_tells_an_apps_story_from_start_to_end(cluster: Cluster) -> 
         cluster.worker(name)
 
     async def scene(eye: Eye) -> None:
-        await eye.until("workers", lambda: {"w1", "w2"} <= eye.ready())
-        await eye.service.deploy(APP)
-        await eye.service.wait_running("Two", 10)
+        await eye.deploy_on("w1", "w2")
         cluster.signal("w1", signal.SIGKILL)
         await eye.until("moved", lambda: set(eye.placed().values()) == {"w2"})
         await eye.service.wait_running("Two", 10)

@@ -130,14 +130,10 @@ def at_once(text: str, log: Log) -> list[Any]:
     return sorted(recorder.rows, key=lambda row: row[0])
 
 
-@pytest.mark.parametrize("name", APPS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(steps=st.lists(_EVENT, max_size=30), data=st.data())
-def test_cuts_and_restarts_change_nothing(name: str, steps: list[Step], data: Any) -> None:
-    recorder = Recorder(APPS[name])
-    log = log_of(steps, recorder.inputs)
+def run_in_pieces(recorder: Recorder, log: Log, data: Any, start_ms: int) -> dict[str, int]:
+    """Run ``log`` cut anywhere, with restarts in between; up to when each stream has come."""
     at = dict.fromkeys(recorder.inputs, 0)
-    clocks = dict.fromkeys(recorder.inputs, 0)
+    clocks = dict.fromkeys(recorder.inputs, start_ms)
     while any(at[s] < len(log[s]) for s in at):
         stops = {s: data.draw(st.integers(at[s], min(at[s] + 9, len(log[s])))) for s in at}
         runs = [recorder.part(log, s, at[s], stops[s]) for s in at if stops[s] > at[s]]
@@ -148,6 +144,16 @@ def test_cuts_and_restarts_change_nothing(name: str, steps: list[Step], data: An
         recorder.run(runs, dict(clocks))
         if data.draw(st.booleans()):
             recorder.restart()
+    return clocks
+
+
+@pytest.mark.parametrize("name", APPS)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=st.lists(_EVENT, max_size=30), data=st.data())
+def test_cuts_and_restarts_change_nothing(name: str, steps: list[Step], data: Any) -> None:
+    recorder = Recorder(APPS[name])
+    log = log_of(steps, recorder.inputs)
+    run_in_pieces(recorder, log, data, 0)
     recorder.run([], dict.fromkeys(recorder.inputs, END_MS))
     expected = at_once(APPS[name], log)
     assert sorted(recorder.rows, key=lambda row: row[0]) == expected

@@ -15,7 +15,15 @@ from mesh.operators.patterns import conditions, exact
 from mesh.operators.patterns.chain import ChainPattern
 from mesh.operators.patterns.exact import ExactPattern
 from mesh.plan.bind import bind
-from tests.test_operators_cuts import DEFINE, END_MS, Recorder, Step, at_once, log_of
+from tests.test_operators_cuts import (
+    DEFINE,
+    END_MS,
+    Recorder,
+    Step,
+    at_once,
+    log_of,
+    run_in_pieces,
+)
 
 #: Before all events, late ones too.
 START_MS = 900
@@ -66,18 +74,7 @@ def test_cuts_and_restarts_change_nothing(name: str, steps: list[Step], data: An
     recorder = Recorder(text)
     log = log_of(steps, recorder.inputs)
     recorder.run([], dict.fromkeys(recorder.inputs, START_MS))
-    at = dict.fromkeys(recorder.inputs, 0)
-    clocks = dict.fromkeys(recorder.inputs, START_MS)
-    while any(at[s] < len(log[s]) for s in at):
-        stops = {s: data.draw(st.integers(at[s], min(at[s] + 9, len(log[s])))) for s in at}
-        runs = [recorder.part(log, s, at[s], stops[s]) for s in at if stops[s] > at[s]]
-        for stream, stop in stops.items():
-            highest = max((t for t, _ in log[stream][:stop]), default=0)
-            clocks[stream] = max(clocks[stream], highest)
-        at = stops
-        recorder.run(runs, dict(clocks))
-        if data.draw(st.booleans()):
-            recorder.restart()
+    clocks = run_in_pieces(recorder, log, data, START_MS)
     recorder.run([], dict.fromkeys(recorder.inputs, 2000))
     whole = Recorder(text)
     whole.run([], dict.fromkeys(whole.inputs, START_MS))
