@@ -7,23 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mesh.cli.options import (
-    AppArgument,
-    CaOption,
-    ContextOption,
-    FileArgument,
-    InsecureOption,
-    OutputOption,
-    PasswordOption,
-    ServerOption,
-    UserOption,
-    connect,
-)
+from mesh.cli.client import Client
+from mesh.cli.options import AppArgument, FileArgument, OutputOption, takes_cluster
 from mesh.cli.output import Output, pointing_at, read_source, show_json, show_table
 from mesh.cli.variables import VarOption, given_variables, variables_for
 
 if TYPE_CHECKING:
-    from mesh.cli.client import Client
+    from mesh.cli.context import Context
 
 _PANEL = "Apps of a cluster"
 
@@ -35,6 +25,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("apps", rich_help_panel=_PANEL)(list_apps)
 
 
+@takes_cluster
 def deploy(
     file: FileArgument,
     timeout: Annotated[
@@ -48,12 +39,8 @@ def deploy(
         ),
     ] = False,
     var: VarOption = None,
-    server: ServerOption = None,
-    user: UserOption = None,
-    password: PasswordOption = None,
-    ca: CaOption = None,
-    insecure: InsecureOption = None,
-    context: ContextOption = None,
+    *,
+    at: Context,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Deploy an app and wait until all its instances run.
@@ -69,7 +56,7 @@ def deploy(
     with pointing_at(file, source, output):
         text = str(substitute(source, variables))
     with (
-        connect(server, user, password, ca, insecure, context) as client,
+        Client(at) as client,
         pointing_at(file, text, output),
     ):
         done = deploy_and_wait(client, text, timeout, replace=replace)
@@ -115,39 +102,24 @@ def describe_deploy(done: dict[str, Any]) -> str:
     return f'app "{name}" is deployed, but {status["state"]} after {seconds:.1f} s: {reason}{again}'
 
 
-def undeploy(
-    app: AppArgument,
-    server: ServerOption = None,
-    user: UserOption = None,
-    password: PasswordOption = None,
-    ca: CaOption = None,
-    insecure: InsecureOption = None,
-    context: ContextOption = None,
-    output: OutputOption = Output.TEXT,
-) -> None:
+@takes_cluster
+def undeploy(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT) -> None:
     """Stop an app and remove it, with the messages of its channels and its state.
 
     Example: `mesh undeploy Temperature`
     """
-    with connect(server, user, password, ca, insecure, context) as client:
+    with Client(at) as client:
         done = client.undeploy(app)
     show_json(done) if output is Output.JSON else typer.echo(done["message"])
 
 
-def list_apps(
-    server: ServerOption = None,
-    user: UserOption = None,
-    password: PasswordOption = None,
-    ca: CaOption = None,
-    insecure: InsecureOption = None,
-    context: ContextOption = None,
-    output: OutputOption = Output.TEXT,
-) -> None:
+@takes_cluster
+def list_apps(*, at: Context, output: OutputOption = Output.TEXT) -> None:
     """List the apps and their states.
 
     Example: `mesh apps --output json`
     """
-    with connect(server, user, password, ca, insecure, context) as client:
+    with Client(at) as client:
         found = client.apps()
     if output is Output.JSON:
         show_json(found)
@@ -159,21 +131,13 @@ def _app_row(app: dict[str, Any]) -> tuple[Any, ...]:
     return app["app"], app["state"], app.get("reason")
 
 
-def status(
-    app: AppArgument,
-    server: ServerOption = None,
-    user: UserOption = None,
-    password: PasswordOption = None,
-    ca: CaOption = None,
-    insecure: InsecureOption = None,
-    context: ContextOption = None,
-    output: OutputOption = Output.TEXT,
-) -> None:
+@takes_cluster
+def status(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT) -> None:
     """Show an app's instances: where they run, what they have done, how far behind they are.
 
     Example: `mesh status Temperature`
     """
-    with connect(server, user, password, ca, insecure, context) as client:
+    with Client(at) as client:
         found = client.status(app)
     if output is Output.JSON:
         show_json(found)
@@ -203,22 +167,19 @@ def status(
                 typer.echo(f"  hint: {instance['cure']}")
 
 
+@takes_cluster
 def errors(
     app: AppArgument,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, the last ones.")] = 20,
-    server: ServerOption = None,
-    user: UserOption = None,
-    password: PasswordOption = None,
-    ca: CaOption = None,
-    insecure: InsecureOption = None,
-    context: ContextOption = None,
+    *,
+    at: Context,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Show events that could not be read or failed in a query, with the reason, oldest first.
 
     Example: `mesh errors Temperature --limit 5`
     """
-    with connect(server, user, password, ca, insecure, context) as client:
+    with Client(at) as client:
         found = client.errors(app, limit)
     if output is Output.JSON:
         show_json(found)

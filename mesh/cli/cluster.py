@@ -7,20 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mesh.cli.options import (
-    CaOption,
-    ContextOption,
-    InsecureOption,
-    OutputOption,
-    PasswordOption,
-    ServerOption,
-    UserOption,
-    connect,
-)
+from mesh.cli.client import Client
+from mesh.cli.options import OutputOption, takes_cluster
 from mesh.cli.output import Output, show_json, show_table
 
 if TYPE_CHECKING:
-    from mesh.cli.client import Client
+    from mesh.cli.context import Context
 
 
 _PANEL = "Nodes of a cluster"
@@ -37,20 +29,13 @@ def add_to(app: typer.Typer) -> None:
         app.command(rich_help_panel=_PANEL)(command)
 
 
-def list_nodes(
-    server: ServerOption = None,
-    user: UserOption = None,
-    password: PasswordOption = None,
-    ca: CaOption = None,
-    insecure: InsecureOption = None,
-    context: ContextOption = None,
-    output: OutputOption = Output.TEXT,
-) -> None:
+@takes_cluster
+def list_nodes(*, at: Context, output: OutputOption = Output.TEXT) -> None:
     """List managers and workers: who leads, who is ready, how loaded they are.
 
     Example: `mesh nodes`
     """
-    with connect(server, user, password, ca, insecure, context) as client:
+    with Client(at) as client:
         found = client.nodes()
     if output is Output.JSON:
         show_json(found)
@@ -68,21 +53,13 @@ def list_nodes(
     show_table((*columns, "pid", "cpu %", "own cpu %", "own memory MB", "memory %", "load"), rows)
 
 
-def cordon(
-    node: NodeArgument,
-    server: ServerOption = None,
-    user: UserOption = None,
-    password: PasswordOption = None,
-    ca: CaOption = None,
-    insecure: InsecureOption = None,
-    context: ContextOption = None,
-    output: OutputOption = Output.TEXT,
-) -> None:
+@takes_cluster
+def cordon(node: NodeArgument, *, at: Context, output: OutputOption = Output.TEXT) -> None:
     """Give a worker nothing new; what it has stays.
 
     Example: `mesh cordon worker-1`
     """
-    with connect(server, user, password, ca, insecure, context) as client:
+    with Client(at) as client:
         done = client.order_node(node, "cordon")
     if output is Output.JSON:
         show_json(done)
@@ -90,21 +67,13 @@ def cordon(
         typer.echo(f'worker "{node}" keeps its {_counted(done["instances"])} and gets no more')
 
 
-def uncordon(
-    node: NodeArgument,
-    server: ServerOption = None,
-    user: UserOption = None,
-    password: PasswordOption = None,
-    ca: CaOption = None,
-    insecure: InsecureOption = None,
-    context: ContextOption = None,
-    output: OutputOption = Output.TEXT,
-) -> None:
+@takes_cluster
+def uncordon(node: NodeArgument, *, at: Context, output: OutputOption = Output.TEXT) -> None:
     """Let a worker that was cordoned or drained take its share again.
 
     Example: `mesh uncordon worker-1`
     """
-    with connect(server, user, password, ca, insecure, context) as client:
+    with Client(at) as client:
         done = client.order_node(node, "uncordon")
     if output is Output.JSON:
         show_json(done)
@@ -113,17 +82,14 @@ def uncordon(
         typer.echo(f'worker "{node}" takes its share again{why}')
 
 
+@takes_cluster
 def drain(
     node: NodeArgument,
     timeout: Annotated[
         float, typer.Option(help="How long to wait until it is empty, seconds; 0 doesn't wait.")
     ] = 60.0,
-    server: ServerOption = None,
-    user: UserOption = None,
-    password: PasswordOption = None,
-    ca: CaOption = None,
-    insecure: InsecureOption = None,
-    context: ContextOption = None,
+    *,
+    at: Context,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Move everything off a worker, and keep it empty until `mesh uncordon`.
@@ -132,7 +98,7 @@ def drain(
 
     Example: `mesh drain worker-1`
     """
-    with connect(server, user, password, ca, insecure, context) as client:
+    with Client(at) as client:
         done = client.order_node(node, "drain")
         deadline_s = time.monotonic() + timeout
         while done["instances"] and time.monotonic() < deadline_s:

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mesh.cli.options import (
-    AppArgument,
-    CaOption,
-    ContextOption,
-    InsecureOption,
-    OutputOption,
-    PasswordOption,
-    ServerOption,
-    UserOption,
-    connect,
-)
+from mesh.cli.client import Client
+from mesh.cli.options import AppArgument, OutputOption, takes_cluster
 from mesh.cli.output import Output, show_json
+
+if TYPE_CHECKING:
+    from mesh.cli.context import Context
 
 debug_commands = typer.Typer(no_args_is_help=True, help="What happened, and why.")
 
@@ -34,23 +28,15 @@ def _debug() -> None:
 
 
 @debug_commands.command("story")
-def story(
-    app: AppArgument,
-    server: ServerOption = None,
-    user: UserOption = None,
-    password: PasswordOption = None,
-    ca: CaOption = None,
-    insecure: InsecureOption = None,
-    context: ContextOption = None,
-    output: OutputOption = Output.TEXT,
-) -> None:
+@takes_cluster
+def story(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT) -> None:
     """Tell what happened to an app, in order: who did what, and why.
 
     Times are the clocks of those who noted it, in UTC.
 
     Example: `mesh debug story Temperature`
     """
-    with connect(server, user, password, ca, insecure, context) as client:
+    with Client(at) as client:
         found = client.story(app)
     if output is Output.JSON:
         show_json(found)

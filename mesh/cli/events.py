@@ -11,18 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
-from mesh.cli.options import (
-    AppArgument,
-    CaOption,
-    ContextOption,
-    InsecureOption,
-    NatsOption,
-    OutputOption,
-    PasswordOption,
-    ServerOption,
-    UserOption,
-    where,
-)
+from mesh.cli.options import AppArgument, OutputOption, takes_cluster_and_nats
 from mesh.cli.output import Output, show_error, show_json
 from mesh.errors import MeshError
 
@@ -46,6 +35,7 @@ def add_to(app: typer.Typer) -> None:
     app.command(rich_help_panel=_PANEL)(tap)
 
 
+@takes_cluster_and_nats
 def publish(
     app: AppArgument,
     stream: StreamArgument,
@@ -58,13 +48,8 @@ def publish(
     time: Annotated[
         str, typer.Option(metavar="NAME", help="Attribute with the event time, ms since 1970.")
     ] = "",
-    server: ServerOption = None,
-    user: UserOption = None,
-    password: PasswordOption = None,
-    ca: CaOption = None,
-    insecure: InsecureOption = None,
-    context: ContextOption = None,
-    nats: NatsOption = None,
+    *,
+    at: Context,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Publish events to a stream, each line one message.
@@ -75,7 +60,6 @@ def publish(
     """
     from mesh.cli import wire
 
-    at = where(server, user, password, ca, insecure, context, nats)
     is_csv = csv or file.suffix.lower() == ".csv"
     schema = _schema(at, app, stream) if is_csv else {}
     with _lines(file) as lines:
@@ -87,6 +71,7 @@ def publish(
         typer.echo(f"{sent} events published to {_subject(app, stream)}")
 
 
+@takes_cluster_and_nats
 def tap(
     app: AppArgument,
     stream: StreamArgument,
@@ -94,13 +79,8 @@ def tap(
     from_start: Annotated[
         bool, typer.Option("--from-start", help="Begin with what the channel still holds.")
     ] = False,
-    server: ServerOption = None,
-    user: UserOption = None,
-    password: PasswordOption = None,
-    ca: CaOption = None,
-    insecure: InsecureOption = None,
-    context: ContextOption = None,
-    nats: NatsOption = None,
+    *,
+    at: Context,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Print the events of a stream as they come, one JSON object a line, until Ctrl-C.
@@ -109,7 +89,6 @@ def tap(
 
     Example: `mesh tap Temperature AlertStream --from-start --count 10`
     """
-    at = where(server, user, password, ca, insecure, context, nats)
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
         asyncio.run(_tap(at, app, stream, count, from_start, output))
 

@@ -2,57 +2,60 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mesh.cli import context
-from mesh.cli.client import Client
+from mesh.cli.context import Context
 from mesh.cli.output import Output
 
 if TYPE_CHECKING:
-    from mesh.cli.context import Context
+    from collections.abc import Callable
 
 _PANEL = "Where the cluster is"
 
-ServerOption = Annotated[
+_ServerOption = Annotated[
     str | None,
     typer.Option(
         "--server", envvar="MESH_SERVER", metavar="URL", rich_help_panel=_PANEL,
         help="A manager's REST API, as in https://localhost:9543.",
     ),
 ]  # fmt: skip
-UserOption = Annotated[
+_UserOption = Annotated[
     str | None,
     typer.Option("--user", envvar="MESH_USER", rich_help_panel=_PANEL, help="User name."),
 ]
-PasswordOption = Annotated[
+_PasswordOption = Annotated[
     str | None,
     typer.Option(
         "--password", envvar="MESH_PASSWORD", rich_help_panel=_PANEL,
         help="Password; better in the environment, where other users don't see it.",
     ),
 ]  # fmt: skip
-CaOption = Annotated[
+_CaOption = Annotated[
     str | None,
     typer.Option(
         "--ca", envvar="MESH_CA", metavar="FILE", rich_help_panel=_PANEL,
         help="Certificate that the manager's is signed with.",
     ),
 ]  # fmt: skip
-InsecureOption = Annotated[
+_InsecureOption = Annotated[
     bool | None,
     typer.Option("--insecure", "-k", rich_help_panel=_PANEL, help="Take any certificate."),
 ]
-NatsOption = Annotated[
+_NatsOption = Annotated[
     str | None,
     typer.Option(
         "--nats", envvar="MESH_NATS_URL", metavar="URL", rich_help_panel=_PANEL,
         help="NATS, as in nats://localhost:4222.",
     ),
 ]  # fmt: skip
-ContextOption = Annotated[
+_ContextOption = Annotated[
     Path | None,
     typer.Option(
         "--context", metavar="FILE", rich_help_panel=_PANEL,
@@ -69,35 +72,53 @@ FileArgument = Annotated[
 ]
 AppArgument = Annotated[str, typer.Argument(help="Name of the app.", metavar="APP")]
 
-
-def connect(
-    server: str | None,
-    user: str | None,
-    password: str | None,
-    ca: str | None,
-    insecure: bool | None,
-    file: Path | None,
-) -> Client:
-    """The client of the cluster that the options, the environment or the context file name."""
-    return Client(where(server, user, password, ca, insecure, file))
+#: Parameters of a command that say where the cluster is, in the order of ``--help``.
+_CLUSTER = {
+    "server": _ServerOption,
+    "user": _UserOption,
+    "password": _PasswordOption,
+    "ca": _CaOption,
+    "insecure": _InsecureOption,
+    "context": _ContextOption,
+}
 
 
-def where(
-    server: str | None,
-    user: str | None,
-    password: str | None,
-    ca: str | None,
-    insecure: bool | None,
-    file: Path | None,
-    nats: str | None = None,
-) -> Context:
-    """The context that the options, the environment or the context file name."""
-    given = {
-        "server": server,
-        "user": user,
-        "password": password,
-        "ca": ca,
-        "insecure": insecure,
-        "nats": nats,
-    }
-    return context.find(given, file)
+def takes_cluster(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say where the cluster is.
+
+    The command has one keyword parameter for all of them, ``at: Context``: what the options, the
+    environment or the context file name.  In ``--help`` they stand where ``at`` stands among the
+    parameters.
+
+    Raises:
+        MeshError: as ``context.find``, when the command is called.
+    """
+    return _with_options(command, _CLUSTER)
+
+
+def takes_cluster_and_nats(command: Callable[..., None]) -> Callable[..., None]:
+    """As ``takes_cluster``, for a command that talks to NATS itself."""
+    return _with_options(command, {**_CLUSTER, "nats": _NatsOption})
+
+
+def _with_options(command: Callable[..., None], options: dict[str, Any]) -> Callable[..., None]:
+    @functools.wraps(command)
+    def told(**given: Any) -> None:
+        named = {name: given.pop(name) for name in options}
+        file = named.pop("context")
+        command(at=context.find(named, file), **given)
+
+    # A command's module imports Context for the type checker alone.
+    taken = inspect.signature(command, eval_str=True, locals={"Context": Context})
+    parameters: list[Parameter] = []
+    for parameter in taken.parameters.values():
+        if parameter.name != "at":
+            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
+            continue
+        parameters.extend(
+            Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+            for name, annotation in options.items()
+        )
+    told.__signature__ = taken.replace(parameters=parameters)  # type: ignore[attr-defined]  # PEP 362
+    told.__annotations__ = {one.name: one.annotation for one in parameters}
+    return told
