@@ -61,6 +61,9 @@ class ManagerSettings:
     tls_cert: str = setting("", "Path of the certificate's PEM file, empty for plain HTTP.")
     tls_key: str = setting("", "Path of the certificate's key.")
     users_file: str = setting("", "Path of the users file, which 'mesh user add' writes.")
+    apps_dir: str = setting(
+        "", "Folder whose .siddhi files the manager keeps deployed, empty for none."
+    )
     anonymous: bool = setting(
         False, "Whether the REST API takes requests without a user; only on a loopback address."
     )

@@ -16,10 +16,9 @@ from typer.testing import CliRunner
 from mesh.cli.checking import check
 from mesh.cli.commands import app
 from mesh.cli.formatting import canonical
-from mesh.cli.variables import variables_for
 from mesh.errors import MeshError
 from mesh.language.layout import format_app
-from mesh.language.substitution import substitute
+from mesh.language.substitution import substitute, variables_for
 
 if TYPE_CHECKING:
     from typer.testing import Result

@@ -10,7 +10,7 @@ import typer
 from mesh.cli.client import Client
 from mesh.cli.options import AppArgument, FileArgument, OutputOption, takes_cluster
 from mesh.cli.output import Output, pointing_at, read_source, show_json, show_table
-from mesh.cli.variables import VarOption, given_variables, variables_for
+from mesh.cli.variables import VarOption, given_variables
 
 if TYPE_CHECKING:
     from mesh.cli.context import Context
@@ -49,7 +49,7 @@ def deploy(
 
     Example: `mesh deploy examples/temperature.siddhi`
     """
-    from mesh.language.substitution import substitute
+    from mesh.language.substitution import substitute, variables_for
 
     source = read_source(file)
     variables = variables_for(source, given_variables(var))

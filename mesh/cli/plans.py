@@ -12,7 +12,7 @@ import typer
 # typer reads the annotations when the command line is built.
 from mesh.cli.options import FileArgument, OutputOption  # noqa: TC001
 from mesh.cli.output import Output, pointing_at, read_source, show_error, show_json
-from mesh.cli.variables import VarOption, given_variables, variables_for
+from mesh.cli.variables import VarOption, given_variables
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def plan(file: FileArgument, var: VarOption = None, output: DrawingOption = Draw
 
     Example: `mesh plan examples/temperature.siddhi`, or with `--output svg > plan.svg`
     """
-    from mesh.language.substitution import substitute
+    from mesh.language.substitution import substitute, variables_for
     from mesh.plan.build import plan as make
     from mesh.plan.explain import explain, to_values
     from mesh.plan.picture import to_dot, to_svg
@@ -106,7 +106,7 @@ def diff(
 
 
 def _planned(file: Path, given: dict[str, str], output: Output) -> AppSpec:
-    from mesh.language.substitution import substitute
+    from mesh.language.substitution import substitute, variables_for
     from mesh.plan.build import plan as make
 
     text = read_source(file)

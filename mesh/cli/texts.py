@@ -12,7 +12,7 @@ import typer
 # typer reads the annotations when the command line is built.
 from mesh.cli.options import OutputOption  # noqa: TC001
 from mesh.cli.output import Output, read_source, show_error, show_json, shown_path
-from mesh.cli.variables import VarOption, given_variables, variables_for
+from mesh.cli.variables import VarOption, given_variables
 from mesh.errors import MeshError, all_errors
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def validate(
     Example: `mesh validate examples/temperature.siddhi --var THRESHOLD=30`
     """
     from mesh.cli.checking import Checked, check
+    from mesh.language.substitution import variables_for
 
     _refuse_standard_input_twice(files)
     given = given_variables(var)

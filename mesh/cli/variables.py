@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 VarOption = Annotated[
     list[str] | None,
@@ -29,17 +28,3 @@ def given_variables(options: Iterable[str] | None) -> dict[str, str]:
             raise typer.BadParameter(f"'{option}' is not NAME=VALUE", param_hint="--var")
         values[name] = value
     return values
-
-
-def variables_for(
-    text: str, given: Mapping[str, str], environment: Mapping[str, str] = os.environ
-) -> dict[str, str]:
-    """The values given, and those of the environment that ``text`` asks for.
-
-    The others of the environment are nobody's business here: what is wrong with a variable is told
-    with the names of those that have a value.
-    """
-    from mesh.language.substitution import VARIABLE
-
-    asked = {match.group(1) for match in VARIABLE.finditer(text)}
-    return {**{name: environment[name] for name in asked if name in environment}, **given}

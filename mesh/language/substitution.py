@@ -7,6 +7,7 @@ and looks into comments as well.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
@@ -69,6 +70,18 @@ class _Written(Places):
         if behind < 0:
             return start, start + length - 1
         return start + length + behind, start + length + behind
+
+
+def variables_for(
+    text: str, given: Mapping[str, str] | None = None, environment: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """The values given, and those of the environment that ``text`` asks for.
+
+    The others of the environment are nobody's business here: what is wrong with a variable is told
+    with the names of those that have a value.
+    """
+    asked = {match.group(1) for match in VARIABLE.finditer(text)}
+    return {**{name: environment[name] for name in asked if name in environment}, **(given or {})}
 
 
 def substitute(text: str, variables: Mapping[str, str]) -> SubstitutedText:

@@ -14,6 +14,7 @@ import secrets
 import socket
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesh import machine
@@ -25,6 +26,7 @@ from mesh.jetstream.connection import UNREACHABLE, close, connect
 from mesh.jetstream.journal import Journal
 from mesh.jetstream.watch import ClusterView
 from mesh.logs import fields
+from mesh.manager.folder import AppsFolder
 from mesh.manager.service import ManagerService
 from mesh.model import codec, names
 from mesh.model.cluster import LeaseRecord, NodeRecord, Role
@@ -190,6 +192,9 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
     manager = Manager(name, settings, client, view, clock, journal)
     service = ManagerService(client, view, settings, clock, name=name, notes=journal)
     tasks = [asyncio.create_task(manager.beat()), asyncio.create_task(manager.lead())]
+    if settings.manager.apps_dir:
+        folder = AppsFolder(Path(settings.manager.apps_dir), service, journal.note, name)
+        tasks.append(asyncio.create_task(folder.watch()))
     try:
         yield manager, service
     finally:

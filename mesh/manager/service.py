@@ -220,6 +220,11 @@ class ManagerService:
         """What was deployed; MESH-A404 when nothing was."""
         return self._get(app).value.spec
 
+    def record(self, app: str) -> AppRecord | None:
+        """What is desired under a name; None when nothing is."""
+        found = self._find(app)
+        return found.value if found is not None else None
+
     async def status(self, app: str) -> AppStatus:
         """The app's state, its reason and its instances; MESH-A404."""
         record = self._get(app).value
