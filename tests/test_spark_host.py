@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from mesh.model.cluster import Assignment
 from mesh.plan.build import plan
 from mesh.spark import host
-from mesh.spark.state import Position
+from mesh.spark.state import LocalState, Position
 from mesh.spark.wiring import Wiring
 from mesh.testing.conformance.script import Sent
 from mesh.testing.conformance.spark_rows import marked_rows
@@ -29,13 +30,13 @@ from Sparks#window.time(500 millisec) select n, count() as there insert all even
 class Batches:
     """Micro-batches of one partition, each from where the last one ended."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, restored: frozenset[int] = frozenset()) -> None:
         (group,) = plan(APP).spec.groups
         assignment = Assignment(
             group.instances[0], "Fade", group.name, 1, "w", "i", epoch=1, lease_revision=0
         )
         self.wiring = Wiring(group, assignment)
-        self.task = host.HostTask(self.wiring, str(directory), frozenset())
+        self.task = host.HostTask(self.wiring, str(directory), restored)
         inputs = self.wiring.input_streams(0)
         nothing = {stream: {"sequence": 0, "time_ms": 0} for stream in inputs}
         self.position = Position.of(nothing, nothing)
@@ -72,3 +73,28 @@ def test_a_batch_that_runs_again_starts_from_the_state_before_it(tmp_path: Path)
     first = batches.run(1200, 2)
     batches.position = before
     assert batches.run(1200, 2) == first == [[2, 2]]
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_a_state_takes_only_what_it_has_not_taken_yet(tmp_path: Path, is_live: bool) -> None:
+    before = Batches(tmp_path / "before")
+    before.run(1000, 1)
+    before.run(1000, 2)
+    made = LocalState(tmp_path / "before" / "0")
+    snapshot = made.manifest(before.position)
+    assert snapshot is not None
+
+    after = Batches(tmp_path / "after", restored=frozenset({0}))
+    local = LocalState(tmp_path / "after" / "0")
+    shutil.copytree(made.directory, local.directory, ignore=shutil.ignore_patterns("*.manifest"))
+    local.put_restored(snapshot)
+    # Another partition of the instance is at the beginning, so both read from there.
+    found = []
+    for number in (1, 2, 3):
+        found += after.run(1000, number)
+        if not is_live:
+            host._LIVE.clear()
+    assert found == [[3, 3]]
+    last = local.manifest(after.position)
+    assert last is not None
+    assert not last.ahead

@@ -1,4 +1,8 @@
-"""Snapshots of instances in JetStream: pieces in an object store, manifests in a key-value bucket.
+"""Snapshots of groups in JetStream: pieces in an object store, manifests in a key-value bucket.
+
+A snapshot is of a part of a group: one of its virtual partitions, whichever instance owns it now,
+so that it goes on where it was after the group was scaled; or an instance's share of a group whose
+instances take blocks in turn.
 
 A manifest is replaced by compare-and-set.  Whoever restores writes the manifest back under its own
 epoch, so a process with an older epoch that wakes up later finds its next write refused, and can't
@@ -61,13 +65,13 @@ class JetStreamSnapshots:
         loop: asyncio.AbstractEventLoop,
         *,
         incarnation: str,
-        instance: str,
+        group: str,
         epoch: int,
     ) -> None:
         self._js = js
         self._loop = loop
-        self._prefix = f"{incarnation}/{instance}"
-        self._key = f"{incarnation}.{instance}"
+        self._prefix = f"{incarnation}/{group}"
+        self._key = f"{incarnation}.{group}"
         self._epoch = epoch
         self._parts: dict[str, _Part] = {}
 
@@ -141,7 +145,7 @@ class JetStreamSnapshots:
                     f"{self._key}.{part}", value, known.revision
                 )
             else:
-                known.revision = await manifests.create(f"{self._key}.{part}", value)
+                known.revision = await self._first(manifests, part, value)
         except KeyWrongLastSequenceError as error:
             raise _taken_over(self._key) from error
         gone = set(known.objects.values()) - set(wanted.values())
@@ -149,6 +153,20 @@ class JetStreamSnapshots:
         for stored in gone:
             with contextlib.suppress(ObjectNotFoundError):
                 await objects.delete(stored)
+
+    async def _first(self, manifests: KeyValue, part: str, value: bytes) -> int:
+        """Store a manifest where there was none to claim; its revision.
+
+        An earlier owner may have been about to store its first when this one looked: it is stale.
+        """
+        key = f"{self._key}.{part}"
+        try:
+            return await manifests.create(key, value)
+        except KeyWrongLastSequenceError:
+            entry = await manifests.get(key)
+            if orjson.loads(entry.value or b"{}")["epoch"] >= self._epoch:
+                raise
+            return await manifests.update(key, value, entry.revision)
 
     async def _behind(self, consumed: Mapping[str, int]) -> int:
         waiting = 0

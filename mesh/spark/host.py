@@ -35,7 +35,7 @@ from mesh.spark.wiring import Wiring
 from pyspark_nats import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from mesh.model.app import GroupInput, GroupSpec
     from mesh.plan.bound import BoundApp
@@ -80,6 +80,9 @@ class Partition:
     executor: Executor
     #: By input stream of the app.
     clocks: dict[str, StreamClock] = field(default_factory=dict)
+    #: Last sequence that it has taken of JetStream streams in which it was restored further than
+    #: the batch begins.
+    ahead: Mapping[str, int] = field(default_factory=dict)
 
     def times(self) -> dict[str, int]:
         """Up to when each stream is known.
@@ -177,8 +180,9 @@ class HostRun:
             {i.channel.stream.name: StreamClock() for i in self._inputs.values()},
         )
         local = self._local
-        manifest = local.manifest(position)
+        manifest = local.manifest(position) or local.restored(position)
         if manifest is not None:
+            partition.ahead = manifest.ahead
             partition.executor.restore(local.load(manifest))
             for name, (now_ms, by_events, is_started) in manifest.clocks.items():
                 partition.clocks[name] = StreamClock(now_ms, by_events, is_started)
@@ -205,8 +209,13 @@ class HostRun:
         cuts = np.flatnonzero(np.diff(codes)) + 1
         bounds = [0, *cuts.tolist(), messages.num_rows]
         for start, stop in pairwise(bounds):
-            group_input = self._inputs[messages.column("stream")[start].as_py()]
+            js_stream = messages.column("stream")[start].as_py()
+            group_input = self._inputs[js_stream]
             part = messages.slice(start, stop - start)
+            assert self._partition is not None
+            taken = self._partition.ahead.get(js_stream)
+            if taken is not None:
+                part = part.filter(kernels.greater(part.column("sequence"), taken))
             of_channel = kernels.equal(
                 part.column("subject"), group_input.channel.subject(self._number)
             )
@@ -275,7 +284,12 @@ class HostRun:
         clocks = {
             name: (c.now_ms, c.by_events, c.is_started) for name, c in partition.clocks.items()
         }
-        self._local.save(position, clocks, partition.executor.snapshot())
+        partition.ahead = {
+            stream: sequence
+            for stream, sequence in partition.ahead.items()
+            if sequence > self._ends[stream]["sequence"]
+        }
+        self._local.save(position, clocks, partition.executor.snapshot(), partition.ahead)
         wakeup = Path(self._task.directory) / "wakeup" / str(self._number)
         due = partition.wakeup_ms()
         if due is not None:

@@ -12,7 +12,7 @@ import logging
 import shutil
 import statistics
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
@@ -165,18 +165,16 @@ class Instance:
 
     def _restore(self, run: Path) -> tuple[dict[str, dict[str, int]] | None, frozenset[int]]:
         """Positions to read from, and the partitions whose state is in ``run`` now."""
-        offsets: dict[str, dict[str, int]] = {}
-        restored = set()
+        reached: dict[int, Position] = {}
         for partition in self.wiring.partitions:
             local = LocalState(run / str(partition))
             local.directory.mkdir(parents=True)
-            data = self._store.restore(str(partition), local.piece_path)
+            data = self._store.restore(self.wiring.part(partition), local.piece_path)
             if data is not None:
                 manifest = Manifest.from_bytes(data)
-                local.put_manifest(manifest)
-                offsets |= manifest.position.offsets
-                restored.add(partition)
-        return offsets or None, frozenset(restored)
+                local.put_restored(manifest)
+                reached[partition] = manifest.reached
+        return start_offsets(self.wiring, reached) or None, frozenset(reached)
 
     def _watch(self, running: StreamingQuery, run: Path) -> None:
         is_up = False
@@ -242,8 +240,8 @@ class Instance:
                 local = LocalState(run / str(partition))
             try:
                 self._store.save(
-                    str(partition),
-                    manifest.to_bytes(),
+                    self.wiring.part(partition),
+                    replace(manifest, text=self.wiring.group.text).to_bytes(),
                     {name: local.piece_path(name) for name in manifest.pieces},
                 )
             except FileNotFoundError:
@@ -269,6 +267,28 @@ class Instance:
                 batch_ms_p50=statistics.median(self._batch_ms) if self._batch_ms else None,
             )
         )
+
+
+def start_offsets(wiring: Wiring, reached: Mapping[int, Position]) -> dict[str, dict[str, int]]:
+    """Where an instance begins to read, by JetStream stream; one that isn't named at its beginning.
+
+    Of a stream that several of its partitions read, where the one is that is least far: each takes
+    what it hasn't yet.
+
+    Args:
+        wiring: the instance's.
+        reached: how far each partition is whose state was restored; the others are nowhere.
+    """
+    offsets: dict[str, dict[str, int]] = {}
+    unread: set[str] = set()
+    for partition in wiring.partitions:
+        if partition not in reached:
+            unread |= wiring.input_streams(partition).keys()
+            continue
+        for stream, offset in reached[partition].offsets.items():
+            if stream not in offsets or offset["sequence"] < offsets[stream]["sequence"]:
+                offsets[stream] = offset
+    return {stream: offset for stream, offset in offsets.items() if stream not in unread}
 
 
 def _end_offsets(progress: Any) -> dict[str, dict[str, int]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -65,6 +65,18 @@ class Manifest:
     clocks: dict[str, Any]
     scalars: dict[str, Any]
     pieces: tuple[str, ...]
+    #: SiddhiQL of the group that made the state; empty on the local disk, where it is the one.
+    text: str = ""
+    #: Last sequence that the state holds of JetStream streams which it is further in than
+    #: ``position``: it was restored beside partitions that are not as far in them.
+    ahead: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def reached(self) -> Position:
+        """How far the state really is."""
+        return Position(
+            tuple((s, max(n, self.ahead.get(s, 0)), t) for s, n, t in self.position.streams)
+        )
 
     def to_bytes(self) -> bytes:
         """JSON, with the format's version."""
@@ -75,6 +87,8 @@ class Manifest:
                 "clocks": self.clocks,
                 "scalars": self.scalars,
                 "pieces": self.pieces,
+                "text": self.text,
+                "ahead": self.ahead,
             },
             option=orjson.OPT_SERIALIZE_NUMPY,
         )
@@ -94,6 +108,8 @@ class Manifest:
             values["clocks"],
             values["scalars"],
             tuple(values["pieces"]),
+            values.get("text", ""),
+            values.get("ahead", {}),
         )
 
 
@@ -103,14 +119,21 @@ class LocalState:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def save(self, position: Position, clocks: dict[str, Any], state: State) -> None:
+    def save(
+        self,
+        position: Position,
+        clocks: dict[str, Any],
+        state: State,
+        ahead: Mapping[str, int] | None = None,
+    ) -> None:
         """Write the pieces that aren't there yet, then the manifest; then drop what is old."""
         self.directory.mkdir(parents=True, exist_ok=True)
         for name, batch in state.pieces.items():
             path = self.piece_path(name)
             if not path.exists():
                 _write_atomically(path, _ipc(batch))
-        manifest = Manifest(position, clocks, dict(state.scalars), tuple(state.pieces))
+        pieces = tuple(state.pieces)
+        manifest = Manifest(position, clocks, dict(state.scalars), pieces, ahead=ahead or {})
         self.put_manifest(manifest)
         self._drop_old()
 
@@ -118,6 +141,26 @@ class LocalState:
         """Write a manifest whose pieces are all there."""
         self.directory.mkdir(parents=True, exist_ok=True)
         _write_atomically(self._manifest_path(manifest.position), manifest.to_bytes())
+
+    def put_restored(self, manifest: Manifest) -> None:
+        """Write the manifest of a shared snapshot whose pieces are all there."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        _write_atomically(self._restored_path, manifest.to_bytes())
+
+    def restored(self, start: Position) -> Manifest | None:
+        """The manifest of the shared snapshot, if a batch from ``start`` reads all that follows it.
+
+        The batch reads more than that where other partitions of the instance are not as far in a
+        stream which all of them read.
+        """
+        try:
+            manifest = Manifest.from_bytes(self._restored_path.read_bytes())
+        except FileNotFoundError:
+            return None
+        reached = {stream: sequence for stream, sequence, _ in manifest.reached.streams}
+        if any(sequence > reached.get(stream, -1) for stream, sequence, _ in start.streams):
+            return None
+        return replace(manifest, position=start, ahead=reached)
 
     def manifest(self, position: Position) -> Manifest | None:
         """The manifest of exactly this position."""
@@ -139,6 +182,10 @@ class LocalState:
     def piece_path(self, name: str) -> Path:
         """Where the piece called ``name`` is."""
         return self.directory / f"{quote(name, safe='')}.arrow"
+
+    @property
+    def _restored_path(self) -> Path:
+        return self.directory / "restored.manifest"
 
     def _manifest_path(self, position: Position) -> Path:
         return self.directory / f"{position.name}.manifest"

@@ -32,9 +32,14 @@ class Wiring:
     assignment: Assignment
 
     @property
+    def is_keyed(self) -> bool:
+        """Whether the group is divided by key, so that its partitions have owners."""
+        return any(i.strategy is Strategy.BY_KEY for i in self.group.inputs)
+
+    @property
     def partitions(self) -> tuple[int, ...]:
         """The virtual partitions that this instance owns; 0 alone without a keyed input."""
-        if not any(i.strategy is Strategy.BY_KEY for i in self.group.inputs):
+        if not self.is_keyed:
             return (0,)
         return tuple(range(self.assignment.index - 1, self.partition_count, self.group.parallel))
 
@@ -47,6 +52,16 @@ class Wiring:
     def input_streams(self, partition: int) -> dict[str, GroupInput]:
         """JetStream stream to input, for what ``partition`` reads."""
         return {js_stream_of(i, partition): i for i in self.group.inputs}
+
+    def part(self, partition: int) -> str:
+        """The name under which the snapshots of ``partition`` are kept.
+
+        A partition's outlives who owns it.  Instances that take blocks of a channel in turn have a
+        position each, which counts for nothing when there are more or fewer of them.
+        """
+        if self.group.parallel == 1 or self.is_keyed:
+            return str(partition)
+        return f"{self.assignment.index}of{self.group.parallel}"
 
     def producer(self, part: str) -> str:
         """The name under which ``part`` of this group leaves its markers.

@@ -141,7 +141,7 @@ class Session:
             self._js,
             self._loop,
             incarnation=assignment.app_incarnation,
-            instance=assignment.instance,
+            group=assignment.group,
             epoch=assignment.epoch,
         )
 
