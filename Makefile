@@ -11,7 +11,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint lock conf docs clean bench-connector bench-language bench-operators
+.PHONY: help demo test lint lock conf docs clean bench-connector bench-language bench-operators chaos
 
 help:
 	@echo 'make demo    start a small cluster, run examples/temperature.siddhi on real data, show what comes out'
@@ -20,6 +20,7 @@ help:
 	@echo 'make bench-connector   how fast the Spark connector is; CHECK=1 to fail on a missed target, ONLY=reading,writing'
 	@echo 'make bench-language    how fast SiddhiQL is read, bound and laid out; CHECK=1 to fail on a missed target'
 	@echo 'make bench-operators   how fast the operators are beside the engine; ORACLE=PROGRAM drives it, CHECK=1, ONLY=pattern'
+	@echo 'make chaos   faults under load: every output row beside those of a calm run; ONLY=worker-cut,leader-cut RUNS=3'
 	@echo 'make conf    write conf/mesh.yaml anew from the settings in the code'
 	@echo 'make docs    write docs/errors.md and what else is made from the code and the tests anew'
 	@echo 'make lock    resolve requirements.lock anew (needs uv)'
@@ -46,6 +47,9 @@ bench-language: $(STAMP)
 
 bench-operators: $(STAMP)
 	@$(BIN)/python -m bench.operators $(if $(ORACLE),--oracle $(ORACLE)) $(if $(CHECK),--check) $(if $(ONLY),--only '$(ONLY)') $(ARGS)
+
+chaos: $(STAMP)
+	@$(BIN)/python -m bench.chaos $(if $(ONLY),--only $(ONLY)) $(if $(RUNS),--runs $(RUNS)) $(ARGS)
 
 conf: $(STAMP)
 	$(BIN)/python -m mesh.settings > conf/mesh.yaml

@@ -1,0 +1,89 @@
+"""``python -m bench.chaos``: play faults under load, and compare each output row with a calm run's.
+
+Exit status 1 unless nothing is lost, doubled or out of order, and every story is told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+
+from bench.chaos import namespaces, report
+from bench.chaos.scenarios import SCENARIOS
+from bench.chaos.scene import play
+from bench.chaos.stage import Stage, Topology
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.chaos.scenarios import Scenario
+    from bench.chaos.scene import Outcome
+
+_PLAYED: Final = "played {0.scenario}: {1}, {0.took_s:.0f} s"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Play the scenarios; returns the exit status."""
+    given = _parse(arguments)
+    if given.list:
+        for one in SCENARIOS:
+            print(f"{one.name:28} {one.fault} ({one.topology})")
+        return 0
+    wanted = given.only.split(",") if given.only else [one.name for one in SCENARIOS]
+    known = {one.name: one for one in SCENARIOS}
+    unknown = sorted(set(wanted) - set(known))
+    if unknown:
+        print(f"no such scenario: {', '.join(unknown)}; --list shows them", file=sys.stderr)
+        return 2
+    console = Console(stderr=given.output == "json", width=None if sys.stdout.isatty() else 160)
+    chosen = [known[name] for name in wanted]
+    skipped = {one.name: why for one in chosen if (why := _why_not(one))}
+    chosen = [one for one in chosen if one.name not in skipped]
+    outcomes: list[Outcome] = []
+    for topology in Topology:
+        mine = [one for one in chosen if one.topology is topology]
+        if mine:
+            with Stage(topology) as stage:
+                outcomes += _played(stage, mine, given.runs, console)
+    report.say(console, outcomes, skipped)
+    if given.output == "json":
+        print(json.dumps(report.document(outcomes, skipped), indent=1))
+    return int(not outcomes or not all(one.is_good for one in outcomes))
+
+
+def _played(
+    stage: Stage, scenarios: Sequence[Scenario], runs: int, console: Console
+) -> list[Outcome]:
+    outcomes = []
+    for one in scenarios:
+        for run in range(1, runs + 1):
+            outcome = asyncio.run(play(stage, one, run))
+            outcomes.append(outcome)
+            word = "good" if outcome.is_good else "NOT GOOD"
+            console.print(_PLAYED.format(outcome, word), style="dim", markup=False)
+    return outcomes
+
+
+def _why_not(scenario: Scenario) -> str:
+    """Why a scenario can't be played here; empty when it can."""
+    if scenario.missing:
+        return scenario.missing
+    return namespaces.why_not() if scenario.topology is Topology.APART else ""
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.chaos", description=__doc__)
+    parser.add_argument("--only", default="", help="comma list of scenarios, see --list")
+    parser.add_argument("--runs", type=int, default=1, help="how often each is played")
+    parser.add_argument("--output", choices=("table", "json"), default="table")
+    parser.add_argument("--list", action="store_true", help="name the scenarios and end")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""The app that runs through the faults, its input, and what has to come out of it.
+
+It has a group of each kind that recovers in a way of its own: one without state in two instances,
+the partitioning layer, one with state by key in two instances, and one whose order is that of the
+stream.  Events bring their own times, so that what comes out doesn't depend on when it does.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from mesh.operators.executor import Executor, InputRun
+from mesh.plan.build import bind_group, plan
+from mesh.testing.cases import batch, collect
+
+#: The stream that events come in.
+INPUT: Final = "S"
+KEYS: Final = 12
+#: More than any run takes.
+EVENTS_MAX: Final = 50_000
+START_MS: Final = 1_700_000_000_000
+
+#: Each stream's rows begin with a key or a constant, and the number of the event that made them.
+_TEXT = """@App:name('{name}')
+define stream S (k string, a int, v double);
+@dist(execGroup='flat', parallel='2'{front})
+from S[a % 3 != 0] select k, a, v * 2.0 as w insert into Flat;
+@dist(execGroup='sums', parallel='2', partitions='4'{back})
+partition with (k of S) begin
+  from S select k, a, count() as n, sum(v) as t insert into Counts;
+end;
+@dist(execGroup='whole'{back})
+from S#window.length(5) select 'all' as k, a, avg(v) as m, count() as n insert into Means;
+@dist(execGroup='whole'{back})
+from every e1=S[a % 5 == 0] -> e2=S[v > e1.v] select 'all' as k, e2.a as a, e1.a as x
+insert into Chains;
+"""
+
+#: Streams whose rows come from instances side by side, with no order between them.
+UNORDERED: Final = frozenset({"Flat"})
+#: Every stream that is compared.
+OUTPUTS: Final = ("Flat", "Counts", "Means", "Chains")
+
+
+def text(name: str, *, in_sides: bool = False) -> str:
+    """The app under a name.
+
+    Args:
+        name: of the app.
+        in_sides: whether the first group is for workers with the label ``side=a`` alone, and those
+            that keep state for workers with ``side=b``.
+    """
+    front, back = (", node='side=a'", ", node='side=b'") if in_sides else ("", "")
+    return _TEXT.format(name=name, front=front, back=back)
+
+
+@lru_cache(maxsize=1)
+def _draws() -> tuple[Any, Any, Any]:
+    chance = np.random.default_rng(11)
+    times = START_MS + np.cumsum(chance.integers(1, 50, EVENTS_MAX))
+    keys = chance.integers(0, KEYS, EVENTS_MAX)
+    return times, keys, np.round(chance.random(EVENTS_MAX) * 100, 2)
+
+
+def event(number: int) -> tuple[int, dict[str, Any]]:
+    """Time in milliseconds and values of an event; the same in every run."""
+    times, keys, values = _draws()
+    row = {"k": f"k{keys[number]}", "a": number, "v": float(values[number])}
+    return int(times[number]), row
+
+
+def expected(count: int, app: str) -> dict[str, list[list[Any]]]:
+    """Rows by stream that the first ``count`` events make: without Spark, NATS or faults."""
+    whole = plan(app).spec
+    sent = [event(number) for number in range(count)]
+    found: dict[str, list[Any]] = {stream: [] for stream in OUTPUTS}
+    for spec in whole.groups:
+        outputs = [c.stream.name for c in spec.outputs]
+        if INPUT in outputs:
+            # The partitioning layer only carries events on.
+            continue
+        bound = bind_group(spec)
+        run = InputRun(
+            INPUT,
+            np.arange(1, count + 1),
+            np.array([time_ms for time_ms, _ in sent]),
+            batch(bound.stream(INPUT), [list(row.values()) for _, row in sent]),
+        )
+        collect(Executor(bound, outputs).run([run], {INPUT: sent[-1][0]}), found)
+    return {stream: [row for _, row in rows] for stream, rows in found.items()}

@@ -1,0 +1,88 @@
+"""What the suite says: a table of faults, and the same as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from bench.chaos.scene import Outcome
+
+
+def by_fault(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+    """One entry for each fault: its runs together, in the order they were played."""
+    found = []
+    for name in dict.fromkeys(one.scenario for one in outcomes):
+        runs = [one for one in outcomes if one.scenario == name]
+        times = [one.recovery_s for one in runs if one.recovery_s is not None]
+        found.append(
+            {
+                "scenario": name,
+                "fault": runs[0].fault,
+                "runs": len(runs),
+                "recovery_s": round(statistics.median(times), 2) if times else None,
+                "recovery_s_max": round(max(times), 2) if times else None,
+                "rows": sum(one.compared.rows for one in runs),
+                "lost": sum(one.compared.lost for one in runs),
+                "doubled": sum(one.compared.doubled for one in runs),
+                "disordered": sum(one.compared.disordered for one in runs),
+                "is_explained": not any(one.untold for one in runs),
+                "failures": [one.error for one in runs if one.error],
+                "is_good": all(one.is_good for one in runs),
+            }
+        )
+    return found
+
+
+def document(outcomes: Sequence[Outcome], skipped: dict[str, str]) -> dict[str, Any]:
+    """Everything, with every run and its story."""
+    return {
+        "is_good": all(one.is_good for one in outcomes),
+        "faults": by_fault(outcomes),
+        "skipped": skipped,
+        "runs": [dataclasses.asdict(one) for one in outcomes],
+    }
+
+
+def table(outcomes: Sequence[Outcome]) -> Table:
+    """Fault, runs, recovery time, lost, doubled."""
+    shown = Table(title="chaos", title_justify="left")
+    shown.add_column("fault", overflow="fold")
+    columns = ("runs", "recovery s", "max", "rows", "lost", "doubled", "disordered", "story", "ok")
+    for name in columns:
+        shown.add_column(name, justify="right", no_wrap=True)
+    for one in by_fault(outcomes):
+        shown.add_row(
+            one["fault"],
+            str(one["runs"]),
+            "" if one["recovery_s"] is None else f"{one['recovery_s']:.1f}",
+            "" if one["recovery_s_max"] is None else f"{one['recovery_s_max']:.1f}",
+            f"{one['rows']:,}",
+            *(str(one[name]) for name in ("lost", "doubled", "disordered")),
+            "told" if one["is_explained"] else "NOT",
+            "yes" if one["is_good"] else "NO",
+            style="" if one["is_good"] else "red",
+        )
+    return shown
+
+
+def say(console: Console, outcomes: Sequence[Outcome], skipped: dict[str, str]) -> None:
+    """Print the table, and what went wrong."""
+    console.print(table(outcomes))
+    for name, why in skipped.items():
+        console.print(f"skipped {name}: {why}", style="yellow", markup=False)
+    for one in outcomes:
+        details = [f"failed: {one.error}"] if one.error else []
+        details += one.compared.told
+        details += (f"the story does not tell: {pattern}" for pattern in one.untold)
+        if one.untold:
+            details += one.story
+        for detail in details:
+            console.print(f"{one.scenario}: {detail}", style="red", markup=False)

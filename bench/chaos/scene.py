@@ -1,0 +1,380 @@
+"""One run of a scenario: an app under load, what is done to its processes, and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import signal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from bench.chaos import app
+from bench.chaos.compare import Compared, compare
+from mesh.clock import SystemClock
+from mesh.errors import MeshError
+from mesh.jetstream.connection import UNREACHABLE, close, connect
+from mesh.model import names
+from mesh.settings import NatsSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.chaos.scenarios import Scenario
+    from bench.chaos.stage import Stage
+    from mesh.testing.cluster import Outside
+    from mesh.testing.links import When
+
+#: Events a second, while faults come.
+RATE: Final = 100
+#: Events that are out before the first fault, and that come when all is well again.
+BEFORE: Final = 80
+TAIL: Final = 60
+#: The app has recovered when all rows of this many events after the fault are out.
+AFTER: Final = 20
+#: How long outputs may stand still, before what is missing counts as lost, seconds.
+STILL_S: Final = 45.0
+#: The journal's last entries may come this late, seconds.
+STORY_S: Final = 10.0
+
+
+class ScenarioError(Exception):
+    """Something other than rows is not as it should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one run gave."""
+
+    scenario: str
+    fault: str
+    compared: Compared
+    #: From the fault to the last row of the first events behind it; None without a fault's time.
+    recovery_s: float | None
+    took_s: float
+    events: int
+    #: What the story does not tell, or not in order.
+    untold: tuple[str, ...] = ()
+    story: tuple[str, ...] = ()
+    error: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether every row is there once and in order, and the story explains the run."""
+        return self.compared.is_same and not self.error and not self.untold
+
+
+@dataclass
+class Scene:
+    """What a scenario may do; names of processes are those of its roles."""
+
+    stage: Stage
+    outside: Outside
+    name: str
+    text: str
+    #: Where the first instance of the group by key runs when the load begins, and where it doesn't.
+    holder: str = ""
+    other: str = ""
+    #: The manager that leads then, and the one that doesn't.
+    leader: str = ""
+    follower: str = ""
+    published: int = 0
+    _clock: SystemClock = field(default_factory=SystemClock)
+    _fault: tuple[int, int] | None = None
+    _stopped: bool = False
+    _load: asyncio.Task[None] | None = None
+
+    # --- what goes on
+
+    async def begin(self) -> None:
+        """Deploy the app, let it run, and start the load."""
+        await self.know_managers()
+        await self.outside.service.deploy(self.text, by="chaos")
+        await self.under_load()
+
+    async def know_managers(self) -> None:
+        """Learn who leads."""
+
+        def leads() -> str | None:
+            lease = self.outside.view.snapshot().lease
+            alive = lease is not None and lease.value is not None
+            holder = lease.value.holder if alive and lease and lease.value else ""
+            return holder if self.stage.processes.is_alive(holder) else None
+
+        self.leader = await self.outside.until("a leader", leads)
+        self.follower = "m2" if self.leader == "m1" else "m1"
+
+    async def under_load(self) -> None:
+        """Wait until the app runs, start the load, and wait until rows come out."""
+        await self.outside.until_running(self.name)
+        self.holder = self.worker_of("sums-1")
+        self.other = "w2" if self.holder == "w1" else "w1"
+        self._load = asyncio.create_task(self._publish())
+        await self.counted(BEFORE)
+
+    async def end(self) -> None:
+        """Put everything in order again, send the last events and wait for what they make."""
+        await self.stage.repaired(self.outside)
+        await self.outside.until_running(self.name)
+        await self.flow(TAIL)
+        self._stopped = True
+        if self._load is not None:
+            await self._load
+
+    async def give_up(self) -> None:
+        """Stop the load, whatever has become of it."""
+        if self._load is not None:
+            self._load.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._load
+
+    async def flow(self, events: int) -> None:
+        """Wait until this many more events are published."""
+        upto = self.published + events
+        await self.outside.until(f"{upto} events", lambda: self.published >= upto)
+
+    async def counted(self, rows: int) -> None:
+        """Wait until this many more rows of the group by key are out."""
+        first = await self._count("Counts") or 0
+
+        async def enough() -> bool:
+            return (await self._count("Counts") or 0) >= first + rows
+
+        await self.outside.until(f"{rows} more rows", enough)
+
+    async def passing(self, seconds: float) -> None:
+        """Let time pass: for faults that last."""
+        await asyncio.sleep(seconds)
+
+    # --- what is done
+
+    def hit(self) -> None:
+        """Note that the fault is now; the first time counts."""
+        if self._fault is None:
+            self._fault = (self._clock.wall_ms(), self.published)
+
+    async def kill(self, *names_: str) -> None:
+        """Kill -9 processes and all that they started, at once."""
+        self.hit()
+        for name in names_:
+            await asyncio.to_thread(self.stage.processes.kill_all_of, name)
+
+    async def kill_when(self, name: str, pattern: str, when: When) -> None:
+        """Kill -9 a process when it writes ``pattern`` to NATS; returns when that has happened."""
+        kill = self.stage.processes.killer(name)
+        trap = self.stage.links.trap(name, pattern.encode(), when, kill)
+        await self.outside.until(f"{name} writes {pattern}", trap.closed.is_set)
+        self.hit()
+        await asyncio.to_thread(self.stage.processes.wait, name)
+
+    def pause(self, name: str, *, alone: bool = False) -> None:
+        """SIGSTOP a process and all that it started; ``alone`` a worker's agent only."""
+        self.hit()
+        if alone:
+            self.stage.processes.signal(name, signal.SIGSTOP)
+        else:
+            self.stage.processes.signal_all_of(name, signal.SIGSTOP)
+
+    def wake(self, name: str) -> None:
+        """SIGCONT."""
+        self.stage.processes.wake(name)
+
+    def cut(self, name: str, *, up: bool = True, down: bool = True) -> None:
+        """Cut a process from NATS, one way or both."""
+        self.hit()
+        self.stage.links.cut(name, up=up, down=down)
+
+    def heal(self, name: str) -> None:
+        """Undo ``cut``."""
+        self.stage.links.heal(name)
+
+    async def order(self, worker: str, admission: str) -> None:
+        """Cordon, drain or open a worker."""
+        await self.outside.service.order_node(worker, admission, by="chaos")
+
+    async def moved(self, worker: str) -> None:
+        """Wait until the app has nothing on a worker, and runs."""
+        await self.outside.until(
+            f"nothing on {worker}",
+            lambda: all(a.worker != worker for a in self.assignments()) and self.assignments(),
+        )
+        await self.outside.until_running(self.name)
+
+    async def led_by(self, manager: str) -> None:
+        """Wait until a manager leads."""
+
+        def leads() -> bool:
+            lease = self.outside.view.snapshot().lease
+            return lease is not None and lease.value is not None and lease.value.holder == manager
+
+        await self.outside.until(f"{manager} leads", leads)
+
+    # --- what is
+
+    def assignments(self) -> list[Any]:
+        """The app's, as they are written."""
+        snapshot = self.outside.view.snapshot()
+        return [a.value for a in snapshot.assignments if a.value.app == self.name]
+
+    def worker_of(self, instance: str) -> str:
+        """The worker that has an instance, named without its app."""
+        wanted = f"{self.name}-{instance}"
+        return str(next(a.worker for a in self.assignments() if a.instance == wanted))
+
+    def pids(self) -> dict[str, int | None]:
+        """Of managers, workers and their sessions: the same as long as none was started again."""
+        processes = self.stage.processes
+        found: dict[str, int | None] = {name: processes.pid(name) for name in processes.names()}
+        sessions = [name for name in found if name.startswith("w")]
+        return found | {f"{name}'s session": processes.session_pid(name) for name in sessions}
+
+    # --- what came of it
+
+    async def compared(self) -> tuple[Compared, float | None]:
+        """Wait for all rows, and compare them; the time the app took to recover, seconds."""
+        expected = await asyncio.to_thread(app.expected, self.published, self.text)
+        await self._until_still({stream: len(rows) for stream, rows in expected.items()})
+        found: dict[str, list[list[Any]]] = {}
+        last_ms = 0.0
+        for stream in app.OUTPUTS:
+            js_stream, subject = (
+                names.js_stream(self.name, stream),
+                names.subject(self.name, stream),
+            )
+            found[stream] = []
+            for message in await self.outside.messages(js_stream, subject):
+                row = list(json.loads(message.data).values())
+                found[stream].append(row)
+                if self._fault is not None and row[1] <= self._fault[1] + AFTER:
+                    last_ms = max(last_ms, message.metadata.timestamp.timestamp() * 1000)
+        recovery_s = None
+        if self._fault is not None:
+            recovery_s = max(0.0, (last_ms - self._fault[0]) / 1000)
+        return compare(found, expected, app.UNORDERED), recovery_s
+
+    async def told(self, wanted: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The story, and of ``wanted``, patterns in order, those that it doesn't tell."""
+        deadline_s = self._clock.monotonic_s() + STORY_S
+        patterns = [self._filled(pattern) for pattern in wanted]
+        while True:
+            entries = await self.outside.service.story(self.name)
+            lines = tuple(f"{e.by} {e.text}: {e.cause}" for e in entries)
+            untold = unmatched(patterns, lines)
+            if not untold or self._clock.monotonic_s() > deadline_s:
+                return lines, untold
+            await self.outside.view.changed(self.outside.view.version, 0.3)
+
+    def _filled(self, pattern: str) -> str:
+        roles = {"app": self.name, "holder": self.holder, "other": self.other}
+        roles |= {"leader": self.leader, "follower": self.follower}
+        return re.sub(r"<(\w+)>", lambda found: roles[found[1]], pattern)
+
+    async def _until_still(self, expected: dict[str, int]) -> None:
+        """Until each stream has its rows, or none gets any more."""
+        before: dict[str, int | None] = {}
+        changed_s = self._clock.monotonic_s()
+        while True:
+            counts = {stream: await self._count(stream) for stream in expected}
+            if all((counts[stream] or 0) >= rows for stream, rows in expected.items()):
+                return
+            now_s = self._clock.monotonic_s()
+            if counts != before:
+                before, changed_s = counts, now_s
+            elif now_s - changed_s > STILL_S:
+                return
+            await self.outside.view.changed(self.outside.view.version, 0.1)
+
+    async def _count(self, stream: str) -> int | None:
+        """Rows of a stream; None when nobody answers."""
+        try:
+            return await self.outside.count(
+                names.js_stream(self.name, stream), names.subject(self.name, stream)
+            )
+        except UNREACHABLE:
+            return None
+
+    async def _publish(self) -> None:
+        """Publish the events in their order, each until it is acknowledged."""
+        client = await connect(NatsSettings(url=self.stage.servers.url), "chaos load")
+        try:
+            while not self._stopped:
+                await self._send(client.jetstream().publish)
+                self.published += 1
+                await asyncio.sleep(1 / RATE)
+        finally:
+            await close(client)
+
+    async def _send(self, publish: Callable[..., Any]) -> None:
+        time_ms, row = app.event(self.published)
+        # An event sent again, because its answer was lost, counts once.
+        headers = {
+            names.EVENT_TIME_HEADER: str(time_ms),
+            "Nats-Msg-Id": f"{self.name}-{self.published}",
+        }
+        subject, data = names.subject(self.name, app.INPUT), json.dumps(row).encode()
+        while True:
+            try:
+                await publish(subject, data, headers=headers, timeout=2)
+            except UNREACHABLE:
+                await asyncio.sleep(0.1)
+            else:
+                return
+
+
+def unmatched(patterns: list[str], lines: tuple[str, ...]) -> tuple[str, ...]:
+    """The patterns that no line matches behind the line of the one before; the rest of them too."""
+    at = 0
+    for number, pattern in enumerate(patterns):
+        found = next((i for i in range(at, len(lines)) if re.search(pattern, lines[i])), None)
+        if found is None:
+            return tuple(patterns[number:])
+        at = found + 1
+    return ()
+
+
+async def play(stage: Stage, scenario: Scenario, run: int) -> Outcome:
+    """Play a scenario once; what goes wrong is in the outcome."""
+    clock = SystemClock()
+    started_s = clock.monotonic_s()
+    name = f"{scenario.app_name}{run}"
+    compared, recovery_s, error = Compared(), None, ""
+    untold: tuple[str, ...] = ()
+    story: tuple[str, ...] = ()
+    async with stage.look() as outside:
+        scene = Scene(stage, outside, name, app.text(name, in_sides=scenario.in_sides))
+        try:
+            await stage.repaired(outside)
+            if not scenario.deploys:
+                await scene.begin()
+            await scenario.play(scene)
+            await scene.end()
+            compared, recovery_s = await scene.compared()
+            story, untold = await scene.told(scenario.story)
+        except (AssertionError, ScenarioError, MeshError, *UNREACHABLE) as failure:
+            error = f"{type(failure).__name__}: {failure}"
+        finally:
+            await scene.give_up()
+            await _cleared(stage, outside, name)
+    return Outcome(
+        scenario.name,
+        scenario.fault,
+        compared,
+        recovery_s,
+        clock.monotonic_s() - started_s,
+        scene.published,
+        untold,
+        story,
+        error,
+    )
+
+
+async def _cleared(stage: Stage, outside: Outside, name: str) -> None:
+    """Undo what the scenario did, and remove its app."""
+    await asyncio.to_thread(stage.repair)
+    for worker in ("w1", "w2"):
+        with contextlib.suppress(MeshError):
+            await outside.service.order_node(worker, "open")
+    if outside.view.snapshot().app(name) is not None:
+        await outside.service.undeploy(name)
+        await outside.until(f"{name} is gone", lambda: outside.view.snapshot().app(name) is None)

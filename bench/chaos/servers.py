@@ -1,0 +1,154 @@
+"""The NATS servers of a run: one, or three that form a cluster, each to be killed or cut off."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import time
+import urllib.request
+from typing import TYPE_CHECKING, Any, Final
+
+from mesh.jetstream import server
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from bench.chaos.namespaces import Namespaces
+
+#: How long a cluster may take to elect its leaders, seconds.
+WHOLE_S: Final = 60.0
+
+
+class Servers:
+    """Servers n1, n2, .. with stores of their own; ports and files outlive a restart."""
+
+    def __init__(self, directory: Path, count: int, namespaces: Namespaces | None = None) -> None:
+        self.names = [f"n{number}" for number in range(1, count + 1)]
+        self._directory = directory
+        self._binary = server.find_binary()
+        self._namespaces = namespaces
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._ports = {
+            name: (4222, 6222, 8222) if namespaces else tuple(server.free_port() for _ in range(3))
+            for name in self.names
+        }
+        for name in self.names:
+            self._write(name)
+            self.start(name)
+        self.wait_whole()
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Where clients connect, by host and port."""
+        return [(self._host(name), self._ports[name][0]) for name in self.names]
+
+    @property
+    def url(self) -> str:
+        """Where clients connect, all servers."""
+        return ",".join(f"nats://{host}:{port}" for host, port in self.addresses)
+
+    def start(self, name: str) -> None:
+        """Start a server that doesn't run; returns at once."""
+        directory = self._directory / name
+        prefix = self._namespaces.within(name) if self._namespaces else []
+        with (directory / "nats-server.log").open("ab") as log:
+            self._running[name] = subprocess.Popen(
+                [*prefix, str(self._binary), "-c", str(directory / "nats.conf")],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=server.die_with_parent(),
+            )
+
+    def kill(self, name: str) -> None:
+        """Kill -9 a server."""
+        self._end(name, signal.SIGKILL)
+
+    def end(self, name: str) -> None:
+        """End a server in order."""
+        self._end(name, signal.SIGTERM)
+
+    def cut(self, name: str) -> None:
+        """Take a server's network away; needs namespaces."""
+        assert self._namespaces is not None
+        self._namespaces.cut(name)
+
+    def repair(self) -> None:
+        """Start what doesn't run, join what is cut off, and wait until all is whole."""
+        for name in self.names:
+            if self._namespaces is not None:
+                self._namespaces.heal(name)
+            if name not in self._running or self._running[name].poll() is not None:
+                self.start(name)
+        self.wait_whole()
+
+    def stop(self) -> None:
+        """End all servers."""
+        for name in list(self._running):
+            self.end(name)
+
+    def wait_whole(self) -> None:
+        """Return when every server says that it is well and knows the leader; blocks."""
+        deadline_s = time.monotonic() + WHOLE_S
+        while not all(map(self._is_well, self.names)):
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"the NATS servers are not whole after {WHOLE_S:g} s")
+            time.sleep(0.05)
+
+    def _is_well(self, name: str) -> bool:
+        # Plain /healthz may fail for minutes because of a consumer whose client is gone.
+        told = self._http(name, "healthz?js-meta-only=true")
+        if told is None or told.get("status") != "ok":
+            return False
+        if len(self.names) == 1:
+            return True
+        varz = self._http(name, "jsz")
+        return bool(varz and varz.get("meta_cluster", {}).get("leader"))
+
+    def _http(self, name: str, path: str) -> dict[str, Any] | None:
+        url = f"http://{self._host(name)}:{self._ports[name][2]}/{path}"
+        with contextlib.suppress(OSError, ValueError):
+            with urllib.request.urlopen(url, timeout=1) as answer:
+                found: dict[str, Any] = json.load(answer)
+            return found
+        return None
+
+    def _end(self, name: str, number: int) -> None:
+        process = self._running.pop(name)
+        process.send_signal(number)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _host(self, name: str) -> str:
+        return self._namespaces.address(name) if self._namespaces else "127.0.0.1"
+
+    def _write(self, name: str) -> None:
+        directory = self._directory / name
+        directory.mkdir(parents=True)
+        client, route, http = self._ports[name]
+        host = self._host(name)
+        lines = [
+            f"server_name: {name}",
+            f'listen: "{host}:{client}"',
+            f'http: "{host}:{http}"',
+            f'jetstream {{ store_dir: "{directory / "jetstream"}" }}',
+        ]
+        if len(self.names) > 1:
+            routes = ", ".join(_route(self._host(n), self._ports[n]) for n in self.names)
+            # Clients must not learn of servers past the links that we cut.
+            lines.append(
+                f'cluster {{ name: chaos, listen: "{host}:{route}", no_advertise: true, '
+                f"routes: [{routes}] }}"
+            )
+        (directory / "nats.conf").write_text("\n".join(lines) + "\n")
+
+
+def _route(host: str, ports: Sequence[int]) -> str:
+    return f'"nats://{host}:{ports[1]}"'

@@ -1,0 +1,132 @@
+"""Where scenarios are played: servers, managers and workers that stay warm from one to the next."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bench.chaos.namespaces import Namespaces
+from bench.chaos.servers import Servers
+from mesh.clock import SystemClock
+from mesh.jetstream.channels import ensure_buckets
+from mesh.jetstream.connection import close, connect
+from mesh.jetstream.watch import ClusterView
+from mesh.operators import ahead
+from mesh.settings import ChannelSettings, NatsSettings
+from mesh.testing.cluster import Outside
+from mesh.testing.links import Links
+from mesh.testing.processes import Processes
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+MANAGERS: Final = ("m1", "m2")
+WORKERS: Final = ("w1", "w2")
+#: Labels that tell the two workers apart, for scenarios that say where a group runs.
+SIDES: Final = {"w1": "side=a", "w2": "side=b"}
+
+
+class Topology(StrEnum):
+    """How many servers there are, and whether they may lose their network."""
+
+    ONE = "one"
+    THREE = "three"
+    #: Three in network namespaces.
+    APART = "apart"
+
+
+class Stage:
+    """Two managers and two workers, each with a link of its own to each server."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self.directory = Path(tempfile.mkdtemp(prefix="mesh-chaos-"))
+        self.replicas = 1 if topology is Topology.ONE else 3
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Stage:
+        try:
+            ahead.compile_once()
+            namespaces = None
+            if self.topology is Topology.APART:
+                namespaces = self._stack.enter_context(Namespaces())
+            count = 1 if self.topology is Topology.ONE else 3
+            self.servers = Servers(self.directory / "nats", count, namespaces)
+            self._stack.callback(self.servers.stop)
+            self.links = self._stack.enter_context(Links())
+            self.processes = Processes(self.directory)
+            self._stack.callback(self.processes.stop)
+            self.start(*WORKERS, *MANAGERS)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def start(self, *names: str) -> None:
+        """Start managers (m..) and workers (w..) that don't run; a worker is ready later."""
+        for name in names:
+            role = "manager" if name.startswith("m") else "worker"
+            self.processes.start(name, role, **self.environment(name))
+
+    def environment(self, name: str) -> dict[str, str]:
+        """What a process of this name is told."""
+        common = {
+            "MESH_NATS_URL": self.links.to(name, self.servers.addresses),
+            "MESH_CHANNELS_REPLICAS": str(self.replicas),
+        }
+        if name.startswith("m"):
+            own = {
+                "MESH_MANAGER_ID": name,
+                "MESH_MANAGER_PORT": "0",
+                "MESH_MANAGER_ANONYMOUS": "true",
+            }
+        else:
+            own = {
+                "MESH_WORKER_ID": name,
+                "MESH_WORKER_STATE_DIR": str(self.directory / "state" / name),
+                "MESH_WORKER_LABELS": SIDES.get(name, ""),
+                "MESH_SPARK_DRIVER_MEMORY": "768m",
+            }
+        return common | own
+
+    def repair(self) -> None:
+        """Undo what scenarios do: all servers, managers and workers run and can be heard."""
+        self.links.heal_all()
+        self.servers.repair()
+        for name in self.processes.names():
+            if name in (*MANAGERS, *WORKERS) and self.processes.is_alive(name):
+                self.processes.wake(name)
+            elif name in (*MANAGERS, *WORKERS):
+                self.processes.wait(name)
+            else:
+                self.processes.end(name)
+        running = self.processes.names()
+        self.start(*(name for name in (*WORKERS, *MANAGERS) if name not in running))
+
+    @asynccontextmanager
+    async def look(self) -> AsyncIterator[Outside]:
+        """A look from outside, past the links."""
+        async with AsyncExitStack() as stack:
+            client = await connect(NatsSettings(url=self.servers.url), "chaos")
+            stack.push_async_callback(close, client)
+            js, channels = client.jetstream(), ChannelSettings(replicas=self.replicas)
+            await ensure_buckets(js, channels)
+            view = ClusterView(client, SystemClock())
+            await view.start()
+            stack.push_async_callback(view.stop)
+            outside = Outside(self.processes, client, view, channels)
+            yield outside
+
+    async def repaired(self, outside: Outside) -> None:
+        """``repair``, and wait until the workers are ready and somebody leads."""
+        await asyncio.to_thread(self.repair)
+        await outside.until_ready(*WORKERS)

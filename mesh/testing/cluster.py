@@ -1,0 +1,134 @@
+"""A whole mesh for tests: real processes, which can be killed, and a view of it from outside."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from typing import TYPE_CHECKING, Any
+
+from nats.js.api import ConsumerConfig, DeliverPolicy
+
+from mesh.clock import SystemClock
+from mesh.control.lifecycle import AppState, AppStatus
+from mesh.jetstream import server
+from mesh.manager.service import ManagerService
+from mesh.settings import ChannelSettings, Settings
+from mesh.testing.processes import Processes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+
+    from mesh.jetstream.watch import ClusterView
+
+DEADLINE_S = 120.0
+
+
+class MeshCluster(Processes):
+    """A server, a manager m1 and workers w1, w2, .."""
+
+    def __init__(self, directory: Path, workers: int = 2) -> None:
+        super().__init__(directory)
+        self.nats = server.start(directory / "nats")
+        for number in range(1, workers + 1):
+            self.start_worker(f"w{number}")
+        self.start(
+            "m1",
+            "manager",
+            MESH_NATS_URL=self.nats.url,
+            MESH_MANAGER_ID="m1",
+            MESH_MANAGER_PORT="0",
+            MESH_MANAGER_ANONYMOUS="true",
+        )
+
+    def start_worker(self, name: str) -> None:
+        """Start a worker; it is ready some seconds later."""
+        self.start(
+            name,
+            "worker",
+            MESH_NATS_URL=self.nats.url,
+            MESH_WORKER_ID=name,
+            MESH_WORKER_STATE_DIR=str(self.directory / "state" / name),
+            MESH_SPARK_DRIVER_MEMORY="768m",
+        )
+
+    def stop(self) -> None:
+        """End everything in order."""
+        super().stop()
+        self.nats.stop()
+
+
+class Outside:
+    """One NATS connection of a test, looking at a mesh from outside."""
+
+    def __init__(
+        self,
+        processes: Processes,
+        client: Client,
+        view: ClusterView,
+        channels: ChannelSettings | None = None,
+    ) -> None:
+        self.processes = processes
+        self.client = client
+        self.js = client.jetstream()
+        self.view = view
+        settings = Settings(channels=channels or ChannelSettings())
+        self.service = ManagerService(client, view, settings, SystemClock())
+
+    async def until(self, what: str, condition: Callable[[], Any]) -> Any:
+        """What ``condition`` gives once it is true; looked at whenever a record changes."""
+        deadline_s = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline_s:
+            version = self.view.version
+            found = condition()
+            if inspect.isawaitable(found):
+                found = await found
+            if found:
+                return found
+            # What is counted elsewhere, in channels, changes without a record.
+            await self.view.changed(version, 0.1)
+        raise AssertionError(f"{what}: not within {DEADLINE_S} s\n{self.processes.logs()}")
+
+    async def until_ready(self, *workers: str) -> None:
+        """Until the sessions of these workers are warm."""
+
+        def ready() -> bool:
+            nodes = {n.value.id: n.value for n in self.view.snapshot().nodes}
+            return all(name in nodes and nodes[name].ready for name in workers)
+
+        await self.until(f"workers {workers} ready", ready)
+
+    async def until_running(self, app: str) -> AppStatus:
+        """Until all instances of ``app`` run where they are assigned."""
+        status = await self.service.wait_running(app, DEADLINE_S)
+        assert status.state is AppState.RUNNING, f"{status}\n{self.processes.logs()}"
+        return status
+
+    async def count(self, js_stream: str, subject: str) -> int:
+        """How many messages a subject of a JetStream stream holds."""
+        info = await self.js.stream_info(js_stream, subjects_filter=subject)
+        return (info.state.subjects or {}).get(subject, 0)
+
+    async def messages(self, js_stream: str, subject: str) -> list[Msg]:
+        """All messages of a subject, in the order of the log."""
+        expected = await self.count(js_stream, subject)
+        subscription = await self.js.subscribe(
+            subject,
+            stream=js_stream,
+            ordered_consumer=True,
+            config=ConsumerConfig(deliver_policy=DeliverPolicy.ALL),
+        )
+        found = [await subscription.next_msg(timeout=20) for _ in range(expected)]
+        await subscription.unsubscribe()
+        return found
+
+
+class View(Outside):
+    """The same, of a ``MeshCluster``."""
+
+    def __init__(self, cluster: MeshCluster, client: Client, view: ClusterView) -> None:
+        super().__init__(cluster, client, view)
+        self.cluster = cluster

@@ -1,0 +1,184 @@
+"""What the chaos suite decides: rows compared, stories matched, moments met; one fault, whole."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bench.chaos import __main__ as chaos
+from bench.chaos import app, report
+from bench.chaos.compare import Compared, compare
+from bench.chaos.scenarios import SCENARIOS
+from bench.chaos.scene import Outcome, unmatched
+from mesh.plan.build import plan
+from mesh.testing.links import Links, When
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WANTED = {"Out": [["a", 1], ["b", 2], ["a", 3]]}
+
+
+@pytest.mark.parametrize(
+    ("found", "lost", "doubled", "disordered"),
+    [
+        ([["a", 1], ["b", 2], ["a", 3]], 0, 0, 0),
+        # Rows of two keys have no order.
+        ([["b", 2], ["a", 1], ["a", 3]], 0, 0, 0),
+        ([["a", 3], ["b", 2], ["a", 1]], 0, 0, 2),
+        ([["a", 1], ["b", 2]], 1, 0, 0),
+        ([["a", 1], ["a", 1], ["b", 2], ["a", 3]], 0, 1, 0),
+        ([["a", 1], ["b", 9], ["a", 3]], 1, 1, 0),
+        ([], 3, 0, 0),
+    ],
+)
+def test_rows_are_compared_by_key(
+    found: list[list[Any]], lost: int, doubled: int, disordered: int
+) -> None:
+    got = compare({"Out": found}, WANTED)
+    assert (got.lost, got.doubled, got.disordered) == (lost, doubled, disordered)
+    assert got.is_same == (not got.told)
+
+
+def test_rows_of_instances_side_by_side_have_no_order() -> None:
+    assert compare({"Out": [["a", 3], ["b", 2], ["a", 1]]}, WANTED, {"Out"}).is_same
+
+
+def test_a_story_tells_its_patterns_in_order() -> None:
+    lines = ("w1 began", "w2 began", "m1 placed A-1 on w2", "w2 runs A-1")
+    assert unmatched(["w1 began", r"placed A-\d", "runs"], lines) == ()
+    assert unmatched(["placed", "began", "runs"], lines) == ("began", "runs")
+
+
+def test_the_more_events_come_the_more_rows_and_none_of_the_earlier_ones_changes() -> None:
+    text = app.text("App", in_sides=True)
+    labels = {group.name: group.node for group in plan(text).spec.groups}
+    assert (labels["flat"], labels["whole"]) == (("side=a",), ("side=b",))
+    few, more = app.expected(60, text), app.expected(200, text)
+    assert set(few) == set(app.OUTPUTS)
+    for stream, rows in few.items():
+        assert rows
+        assert more[stream][: len(rows)] == rows
+
+
+def outcome(lost: int = 0, untold: tuple[str, ...] = (), error: str = "") -> Outcome:
+    compared = Compared(rows=10, lost=lost)
+    return Outcome("one", "a fault", compared, 2.5, 20.0, 10, untold, error=error)
+
+
+@pytest.mark.parametrize(
+    ("bad", "lost"), [(outcome(lost=2), 2), (outcome(untold=("x",)), 0), (outcome(error="x"), 0)]
+)
+def test_a_fault_is_good_when_every_run_is(bad: Outcome, lost: int) -> None:
+    assert json.loads(json.dumps(report.document([outcome()], {})))["is_good"]
+    (fault,) = report.by_fault([outcome(), bad])
+    assert not fault["is_good"]
+    assert (fault["runs"], fault["rows"], fault["lost"], fault["recovery_s"]) == (2, 20, lost, 2.5)
+    assert not report.document([outcome(), bad], {})["is_good"]
+
+
+def test_scenarios_have_names_of_their_own() -> None:
+    names = [one.name for one in SCENARIOS]
+    assert len(set(names)) == len(names)
+    assert len({one.fault for one in SCENARIOS}) == len(names)
+
+
+def test_an_unknown_scenario_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert chaos.main(["--only", "nothing"]) == 2
+    assert "no such scenario: nothing" in capsys.readouterr().err
+
+
+class Echo:
+    """A server that answers each line, as NATS answers a publish, and remembers what came."""
+
+    def __init__(self) -> None:
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.received: list[bytes] = []
+        self.arrived = threading.Condition()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def wait_for(self, line: bytes) -> bool:
+        with self.arrived:
+            return self.arrived.wait_for(lambda: line in self.received, 10)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self.socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rb") as lines:
+            for line in lines:
+                with self.arrived:
+                    self.received.append(line.strip())
+                    self.arrived.notify_all()
+                words = line.split()
+                connection.sendall(b"MSG %s 1\n" % (words[2] if len(words) > 2 else b"none"))
+
+
+@pytest.fixture
+def echo() -> Iterator[Echo]:
+    made = Echo()
+    yield made
+    made.socket.close()
+
+
+@pytest.fixture
+def links() -> Iterator[Links]:
+    with Links() as made:
+        yield made
+
+
+def connect(links: Links, echo: Echo) -> socket.socket:
+    url = links.to("w1", [echo.socket.getsockname()])
+    made = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])))
+    made.settimeout(10)
+    return made
+
+
+def test_what_a_cut_link_holds_back_arrives_when_it_is_healed(links: Links, echo: Echo) -> None:
+    with connect(links, echo) as client:
+        client.sendall(b"one\n")
+        assert client.recv(100) == b"MSG none 1\n"
+        links.cut("w1", up=False)
+        client.sendall(b"two\n")
+        assert echo.wait_for(b"two")
+        client.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            client.recv(100)
+        links.heal("w1")
+        client.settimeout(10)
+        assert client.recv(100) == b"MSG none 1\n"
+
+
+@pytest.mark.parametrize("when", When)
+def test_a_trap_closes_at_its_moment(links: Links, echo: Echo, when: When) -> None:
+    with connect(links, echo) as client:
+        client.sendall(b"first\r\n")
+        assert client.recv(100)
+        trap = links.trap("w1", b"commit", when, lambda: None)
+        client.sendall(b"second\r\nPUB the.commit reply.7 0\r\n")
+        assert trap.closed.wait(10)
+        assert echo.wait_for(b"second")
+        assert (b"PUB the.commit reply.7 0" in echo.received) == (when is not When.BEFORE)
+        told = b""
+        while b"reply.7" not in told and (more := client.recv(100)):
+            told += more
+        assert (b"reply.7" in told) == (when is When.AFTER)
+
+
+@pytest.mark.nats
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_worker_killed_in_the_middle_of_a_commit(capsys: pytest.CaptureFixture[str]) -> None:
+    status = chaos.main(["--only", "worker-killed-during-commit", "--output", "json"])
+    (fault,) = json.loads(capsys.readouterr().out)["faults"]
+    assert (status, fault["lost"], fault["doubled"], fault["failures"]) == (0, 0, 0, [])
