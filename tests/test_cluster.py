@@ -539,3 +539,28 @@ def test_the_view_goes_on_after_the_server_was_restarted(
         await eye.until("second", lambda: eye.leader() == "b", 30)
 
     look(cluster, scene)
+
+
+@pytest.mark.nats
+def test_the_story_tells_that_nats_was_away(cluster: Cluster) -> None:
+    cluster.manager("m1")
+    cluster.worker("w1")
+
+    async def scene(eye: Eye) -> None:
+        await eye.deploy_on("w1")
+        cluster.nats.stop()
+        again = server.start(cluster.nats.directory, port=cluster.nats.port)
+        cluster.nats.process = again.process
+        wanted = {
+            f"{who} {text}"
+            for who in ("manager m1", "worker w1")
+            for text in ("lost its connection to NATS", "is connected to NATS again")
+        }
+        told: set[str] = set()
+        async with asyncio.timeout(30):
+            while not wanted <= told:
+                # Until our own connection is back as well.
+                with contextlib.suppress(MeshError):
+                    told = {f"{e.by} {e.text}" for e in await eye.service.story("Two")}
+
+    look(cluster, scene)

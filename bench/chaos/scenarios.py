@@ -321,9 +321,10 @@ async def stepped_down(scene: Scene) -> None:
 
 
 async def node_killed(scene: Scene) -> None:
-    """One server of three is killed, and comes back."""
+    """The server of three that a worker is connected to is killed, and comes back."""
+    node = await _node_of(scene, scene.holder)
     scene.hit()
-    await asyncio.to_thread(scene.stage.servers.kill, "n1")
+    await asyncio.to_thread(scene.stage.servers.kill, node)
     await scene.flow(200)
     await asyncio.to_thread(scene.stage.servers.repair)
     await scene.flow(100)
@@ -340,9 +341,10 @@ async def nodes_killed(scene: Scene) -> None:
 
 
 async def node_cut(scene: Scene) -> None:
-    """One server of three loses its network, and gets it back."""
+    """The server of three that a worker is connected to loses its network, and gets it back."""
+    node = await _node_of(scene, scene.holder)
     scene.hit()
-    scene.stage.servers.cut("n2")
+    scene.stage.servers.cut(node)
     await scene.flow(200)
     await asyncio.to_thread(scene.stage.servers.repair)
     await scene.flow(100)
@@ -380,10 +382,17 @@ async def _ask(scene: Scene, manager: str, text: str) -> int | None:
         return None
 
 
+async def _node_of(scene: Scene, worker: str) -> str:
+    """The server that a worker's agent is connected to."""
+    return await asyncio.to_thread(scene.stage.servers.node_of, f"mesh worker {worker}")
+
+
 async def _api(scene: Scene, subject: str) -> Any:
     return await scene.outside.client.request(f"$JS.API.{subject}", b"", timeout=10)
 
 
+_AWAY: Final = (r"lost its connection to NATS", r"is connected to NATS again")
+_HOLDER_AWAY: Final = tuple(f"worker <holder> {told}" for told in _AWAY)
 _TOOK_OVER: Final = (r"manager <follower> leads",)
 _DRAINED: Final = (
     *_TOOK_OVER,
@@ -522,13 +531,18 @@ SCENARIOS: Final = (
         (r"deployed app <app>", r"placed <app>-sums-1", r"runs <app>-sums-1"),
         deploys=True,
     ),
-    Scenario("server-restarted", "NATS server restarted", server_restarted),
-    Scenario("server-killed", "NATS server killed", server_killed),
+    Scenario("server-restarted", "NATS server restarted", server_restarted, _AWAY),
+    Scenario("server-killed", "NATS server killed", server_killed, _AWAY),
     Scenario(
         "nats-away",
         "no NATS server for 30 s",
         nats_away,
-        (r"worker <holder> stops .*no heartbeat was taken", r"runs <app>-sums-1"),
+        (
+            r"lost its connection to NATS",
+            r"worker <holder> stops .*no heartbeat was taken",
+            r"worker <holder> is connected to NATS again",
+            r"runs <app>-sums-1",
+        ),
     ),
     Scenario(
         "leaders-stepped-down",
@@ -537,10 +551,24 @@ SCENARIOS: Final = (
         topology=Topology.THREE,
     ),
     Scenario(
-        "node-killed", "one NATS server of three killed", node_killed, topology=Topology.THREE
+        "node-killed",
+        "one NATS server of three killed",
+        node_killed,
+        _HOLDER_AWAY,
+        topology=Topology.THREE,
     ),
     Scenario(
-        "nodes-killed", "all three NATS servers killed", nodes_killed, topology=Topology.THREE
+        "nodes-killed",
+        "all three NATS servers killed",
+        nodes_killed,
+        _AWAY,
+        topology=Topology.THREE,
     ),
-    Scenario("node-cut", "one NATS server of three cut off", node_cut, topology=Topology.APART),
+    Scenario(
+        "node-cut",
+        "one NATS server of three cut off",
+        node_cut,
+        _HOLDER_AWAY,
+        topology=Topology.APART,
+    ),
 )

@@ -91,6 +91,14 @@ class Servers:
         for name in list(self._running):
             self.end(name)
 
+    def node_of(self, client: str) -> str:
+        """The server that a client of this name is connected to."""
+        for name in self.names:
+            told = self._http(name, "connz") or {}
+            if any(one.get("name") == client for one in told.get("connections", ())):
+                return name
+        raise LookupError(f"no server knows {client}")
+
     def wait_whole(self) -> None:
         """Return when every server says that it is well and knows the leader; blocks."""
         deadline_s = time.monotonic() + WHOLE_S

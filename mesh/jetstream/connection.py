@@ -7,6 +7,7 @@ import contextlib
 import logging
 import ssl
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
@@ -16,6 +17,8 @@ from mesh.errors import MeshError
 from mesh.logs import fields
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mesh.settings import NatsSettings
 
 log = logging.getLogger(__name__)
@@ -23,6 +26,9 @@ log = logging.getLogger(__name__)
 
 #: What a call raises when the server is away, or has no leader.
 UNREACHABLE = (NatsError, JetStreamError, TimeoutError, OSError)
+#: Who wants to know that a connection is lost (False) or back (True), by connection.
+_listeners: WeakKeyDictionary[Client, list[Callable[[bool], None]]] = WeakKeyDictionary()
+
 #: How long a connection may take to close; it can hang where the server has gone.
 CLOSE_S = 3.0
 
@@ -32,6 +38,11 @@ async def close(client: Client) -> None:
     with contextlib.suppress(*UNREACHABLE):
         async with asyncio.timeout(CLOSE_S):
             await client.close()
+
+
+def listen(client: Client, changed: Callable[[bool], None]) -> None:
+    """Have ``changed`` told when a connection of ``connect`` is lost, and when it is back."""
+    _listeners.setdefault(client, []).append(changed)
 
 
 async def connect(settings: NatsSettings, name: str) -> Client:
@@ -53,9 +64,15 @@ async def connect(settings: NatsSettings, name: str) -> Client:
 
     async def on_disconnected() -> None:
         log.info("nats connection lost", extra=fields(name=name))
+        tell(is_connected=False)
 
     async def on_reconnected() -> None:
         log.info("nats connection is back", extra=fields(name=name))
+        tell(is_connected=True)
+
+    def tell(*, is_connected: bool) -> None:
+        for changed in _listeners.get(client, ()):
+            changed(is_connected)
 
     options: dict[str, Any] = {
         "servers": [server.strip() for server in settings.url.split(",")],

@@ -14,7 +14,7 @@ from nats.js import api
 from nats.js.errors import NotFoundError
 
 from mesh.control.journal import Entry
-from mesh.jetstream.connection import UNREACHABLE
+from mesh.jetstream.connection import UNREACHABLE, listen
 from mesh.logs import fields
 from mesh.model import codec, names
 from mesh.signals import end
@@ -57,7 +57,18 @@ async def ensure_stream(js: JetStreamContext, replicas: int) -> None:
 class Journal:
     """Stores what one process notes, in the order it was noted."""
 
-    def __init__(self, client: Client, by: str, clock: Clock) -> None:
+    def __init__(self, client: Client, by: str, clock: Clock, *, worker: str = "") -> None:
+        """A journal that has nothing.
+
+        Args:
+            client: the connection; that it is lost or back is noted as well.
+            by: who notes, as in ``Entry.by``.
+            clock: for the time of what is noted.
+            worker: the worker whose process this is; empty for a manager's.
+        """
+        self._worker = worker
+        self._lost_s: float | None = None
+        self._client = client
         self._js = client.jetstream()
         self._by = by
         self._clock = clock
@@ -80,6 +91,7 @@ class Journal:
     def start(self) -> None:
         """Begin to store."""
         self._task = asyncio.create_task(self._store())
+        listen(self._client, self._connection_changed)
 
     async def stop(self) -> None:
         """Store what is left, for a moment, and end."""
@@ -88,6 +100,15 @@ class Journal:
                 await self._all_stored.wait()
         if self._task is not None:
             await end([self._task])
+
+    def _connection_changed(self, is_connected: bool) -> None:
+        now_s = self._clock.monotonic_s()
+        if not is_connected:
+            self._lost_s = now_s
+            self.note(Entry("lost its connection to NATS", worker=self._worker))
+        elif self._lost_s is not None:
+            away = f"after {now_s - self._lost_s:.1f} s"
+            self.note(Entry("is connected to NATS again", away, worker=self._worker))
 
     async def _store(self) -> None:
         while True:

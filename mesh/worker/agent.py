@@ -386,7 +386,7 @@ async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
     await channels.ensure_buckets(client.jetstream(), settings.channels)
     view = ClusterView(client, clock, quiet_s=settings.worker.ttl_s / 2)
     await view.start()
-    journal = Journal(client, f"worker {name}", clock)
+    journal = Journal(client, f"worker {name}", clock, worker=name)
     journal.start()
     agent = Agent(name, settings, client, view, clock, session, journal)
     await agent.claim()
