@@ -243,3 +243,10 @@ def part(state: State, name: str) -> State:
         {k.removeprefix(start): v for k, v in state.pieces.items() if k.startswith(start)},
         {k.removeprefix(start): v for k, v in state.scalars.items() if k.startswith(start)},
     )
+
+
+def restore_part(stateful: Stateful, state: State, name: str) -> None:
+    """Give a part its own of what ``prefixed`` put together; what has none is new, and stays so."""
+    own = part(state, name)
+    if own.pieces or own.scalars:
+        stateful.restore(own)

@@ -28,6 +28,7 @@ from mesh.operators.base import (
     concat,
     part,
     prefixed,
+    restore_part,
 )
 from mesh.operators.environment import Environment, using
 from mesh.operators.failing import FAILED
@@ -35,7 +36,9 @@ from mesh.operators.flow import BulkFlow, Flow, Leaving, StepFlow
 from mesh.operators.graph import Node, chunk_starts
 from mesh.operators.inputs import Inputs, Ready
 from mesh.operators.nodes import Nodes
+from mesh.operators.partitions import PartitionWork
 from mesh.operators.paths import sort, stages
+from mesh.operators.rings import RingWork
 from mesh.operators.tables import Tables
 
 if TYPE_CHECKING:
@@ -152,6 +155,8 @@ class Executor:
         self._events = 0
         self._now_ms = _NEVER
         self._is_started = False
+        #: Whether something without a state is among what has one: it begins where the others are.
+        self._has_new = False
         #: Positions given so far.
         self.outputs_count = 0
 
@@ -221,6 +226,11 @@ class Executor:
             if not count:
                 self._now_ms = known_ms
                 return self._number(leaving)
+        elif self._has_new:
+            # Nothing but time passes for the others, and not even that.
+            here = Timeline(self._events, clocks_ms[:0], self._now_ms, self.plays_back)
+            leaving += self._flow.begin(here)
+        self._has_new = False
         now_ms = max(last_ms, known_ms)
         timeline = Timeline(
             self._events, clocks_ms, last_ms if self.plays_back else now_ms, self.plays_back
@@ -326,12 +336,16 @@ class Executor:
             "outputs": self.outputs_count,
             "started": self._is_started,
         }
+        if self._has_new:
+            scalars["new"] = True
         parts = {node.name: node.work.snapshot() for node in self._nodes}
         parts |= {"inputs": self._inputs.snapshot(), "tables": self._tables.snapshot()}
         return prefixed({"own": State({}, scalars), **parts})
 
     def restore(self, state: State) -> None:
         """Go on from ``state``, a snapshot of an executor of the same app.
+
+        What has nothing in it begins: see ``remap``.
 
         Raises:
             MeshError: MESH-O105, the state was written by another version.
@@ -346,10 +360,31 @@ class Executor:
             )
         self._events, self._now_ms = own["events"], own["now_ms"]
         self.outputs_count, self._is_started = own["outputs"], own["started"]
+        self._has_new = own.get("new", False)
         self._inputs.restore(part(state, "inputs"))
         self._tables.restore(part(state, "tables"))
         for node in self._nodes:
-            node.work.restore(part(state, node.name))
+            restore_part(node.work, state, node.name)
+
+    @property
+    def places(self) -> dict[str, str]:
+        """By name of a query, a window, a partition's entrance, where a snapshot has its state.
+
+        Queries are known as ``query{n}`` and ``partition{p}.query{n}``, by their numbers.
+        """
+        found: dict[str, str] = {}
+        for node in self._nodes:
+            if isinstance(node.work, PartitionWork | RingWork):
+                inside = node.work.places.items()
+                found |= {name: f"{node.name}/{place}" for name, place in inside}
+            else:
+                found[node.name] = node.name
+        return found
+
+    @property
+    def input_schemas(self) -> dict[str, pa.Schema]:
+        """The schemas of the streams that come from outside."""
+        return self._inputs.schemas
 
 
 def _plays_back(app: BoundApp) -> bool:

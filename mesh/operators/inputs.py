@@ -7,6 +7,7 @@ inputs are known beyond its time: no event that belongs before it can come any m
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +79,11 @@ class Inputs:
         self._schemas = schemas
         self._rank = {stream: number for number, stream in enumerate(mentioned)}
         self._held: dict[str, _Held] = {}
+
+    @property
+    def schemas(self) -> dict[str, pa.Schema]:
+        """By stream, in the order of first mention."""
+        return {stream: self._schemas[stream] for stream in self._rank}
 
     def add(
         self,
@@ -177,6 +183,21 @@ class Inputs:
                 held.time_ms = piece.column(_TIME).to_numpy()
                 held.chunk = piece.column(_CHUNK).to_numpy()
                 held.rows = piece.select(held.schema.names)
+
+
+def with_schema(held: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A piece of what a stream holds back, where the stream has other attributes now.
+
+    An attribute that is new, or whose values can't be had in its new type, is null.
+    """
+    columns: dict[str, pa.Array[Any]] = {}
+    for field in schema:
+        columns[field.name] = pa.nulls(held.num_rows, field.type)
+        if field.name in held.schema.names:
+            with contextlib.suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                columns[field.name] = held.column(field.name).cast(field.type)
+    columns |= {name: held.column(name) for name in (_SEQUENCE, _TIME, _CHUNK)}
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
 def _first_of(chunk: Longs) -> Longs:

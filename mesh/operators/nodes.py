@@ -250,7 +250,7 @@ def _whole(region: Region) -> Node:
             node.work = node.make(own)
         work = entrance.work = entrance.make(timer)
         assert isinstance(work, Entrance)
-        return PartitionWork(work, queries, flow)
+        return PartitionWork(region.name, work, queries, flow)
 
     return Node(region.name, entrance.reads, writes, make, touches=touches)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mesh.operators.base import OWN_TIMER, Longs, State, Timeline, part, prefixed
+from mesh.operators.base import OWN_TIMER, Longs, State, Timeline, part, prefixed, restore_part
 from mesh.operators.graph import Made, chunk_starts
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ _NEVER = int(np.iinfo(np.int64).min)
 class PartitionWork:
     """The entrance and the nodes behind it, driven in bulk."""
 
-    def __init__(self, entrance: Entrance, nodes: Sequence[Node], flow: Flow) -> None:
+    def __init__(self, name: str, entrance: Entrance, nodes: Sequence[Node], flow: Flow) -> None:
+        self._name = name
         self._entrance = entrance
         self._nodes = nodes
         self._flow = flow
@@ -80,7 +81,12 @@ class PartitionWork:
         self._causes = own.get("causes", 0)
         self._entrance.restore(part(state, "entrance"))
         for node in self._nodes:
-            node.work.restore(part(state, node.name))
+            restore_part(node.work, state, node.name)
+
+    @property
+    def places(self) -> dict[str, str]:
+        """By name of what is in it, under which name its snapshot has the state of that."""
+        return {f"{self._name}.entrance": "entrance", **{n.name: n.name for n in self._nodes}}
 
 
 def through(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mesh.operators.base import State, part, prefixed
+from mesh.operators.base import State, part, prefixed, restore_part
 from mesh.operators.flow import StepFlow
 from mesh.operators.graph import Made, Node
 from mesh.operators.partitions import through
@@ -52,7 +52,12 @@ class RingWork:
         causes: Any = part(state, "own").scalars["causes"]
         self._causes = causes
         for node in self._nodes:
-            node.work.restore(part(state, node.name))
+            restore_part(node.work, state, node.name)
+
+    @property
+    def places(self) -> dict[str, str]:
+        """By name of what is in it, under which name its snapshot has the state of that."""
+        return {node.name: node.name for node in self._nodes}
 
 
 def ringed(nodes: Sequence[Node], whole: Collection[str]) -> list[Node] | None:

@@ -1,17 +1,24 @@
-"""Which states of a group that restarts can be kept: those of queries, tables and named windows."""
+"""Which states of a group that restarts can be kept: those of queries, tables and named windows.
+
+A query goes on from its state when it is the same, over the same streams.  In a partition its state
+is divided by the numbers that the partition gave its keys: so a partition goes on from one earlier
+partition, and of its queries those that stood there.  What reads a named window goes on only with
+the window's content, for it will be told when events leave it.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from mesh.model.app import Strategy
+from mesh.plan.bound import SourceKind
 from mesh.plan.build import bind_group
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from mesh.model.app import GroupSpec
     from mesh.plan.bound import BoundApp, BoundPartition, BoundQuery
@@ -47,15 +54,27 @@ class StateChange:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class Keeper:
     """What keeps state in a group: its name, all that the state depends on, and where it stands."""
 
+    #: ``query``, ``table`` or ``window``.
     kind: str
     name: str
     #: Equal for what can go on from each other's state.
     content: object
     #: The keys of the partition that it stands in.
     place: object = None
+    #: Of a query in a partition: which of the app's partitions, from 0.
+    partition: int | None = field(default=None, compare=False)
+    #: Of a query: which of the app's, or of the partition's, from 0.
+    number: int = field(default=0, compare=False)
+    #: The named windows that it reads.
+    windows: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def where(self) -> tuple[str, int | None, int, str]:
+        """Tells it from all others of its app."""
+        return self.kind, self.partition, self.number, self.name
 
     @property
     def is_numbered(self) -> bool:
@@ -63,24 +82,41 @@ class _Kept:
         return self.kind == "query" and _NUMBERED.match(self.name) is not None
 
 
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """What keeps state, what it goes on from or takes the place of, and why it can't go on."""
+
+    one: Keeper
+    was: Keeper | None
+    reason: str | None = None
+
+
 def state_changes(old: GroupSpec, new: GroupSpec) -> Iterator[StateChange]:
     """What becomes of each state of a group that restarts; first those of the new plan."""
-    before, after = list(_keepers(bind_group(old))), list(_keepers(bind_group(new)))
-    divided = _division_changed(old, new)
-    pairs = _pairs(before, after)
-    for one in after:
-        was = pairs.get(id(one))
+    before, after = bind_group(old), bind_group(new)
+    divided = division_changed(old, new)
+    matches = _matches(before, after)
+    for match in matches:
+        one, was = match.one, match.was
         if was is None:
             yield StateChange(one.kind, one.name, StateFate.NEW)
             continue
         name = was.name if was.name != one.name else None
-        reason = divided or _reason(was, one)
+        reason = divided or match.reason
         fate = StateFate.KEPT if reason is None else StateFate.LOST
         yield StateChange(one.kind, one.name, fate, reason, name)
-    found = {id(was) for was in pairs.values()}
-    for one in before:
-        if id(one) not in found:
+    found = {match.was.where for match in matches if match.was is not None}
+    for one in _keepers(before):
+        if one.where not in found:
             yield StateChange(one.kind, one.name, StateFate.DROPPED)
+
+
+def continued(before: BoundApp, after: BoundApp) -> list[tuple[Keeper, Keeper]]:
+    """What of ``after`` goes on, and from which state of ``before``; divided as it was.
+
+    Queries of one partition all go on from one partition, which may be that of others too.
+    """
+    return [(m.one, m.was) for m in _matches(before, after) if m.was is not None and not m.reason]
 
 
 def first_states(group: GroupSpec) -> Iterator[StateChange]:
@@ -117,17 +153,30 @@ def _unnumbered(query: BoundQuery) -> BoundQuery:
     return replace(query, name="") if _NUMBERED.match(query.name) else query
 
 
-def _keepers(app: BoundApp) -> Iterator[_Kept]:
-    for query in app.queries:
+def _keepers(app: BoundApp) -> Iterator[Keeper]:
+    for number, query in enumerate(app.queries):
         if not query.is_stateless:
-            yield _Kept("query", query.name, replace(query, name=""))
-    for partition in app.partitions:
-        for query in partition.queries:
-            yield _Kept("query", query.name, replace(query, name=""), _entrance(partition))
+            content = replace(query, name="")
+            yield Keeper("query", query.name, content, number=number, windows=_windows(query))
+    for place, partition in enumerate(app.partitions):
+        for number, query in enumerate(partition.queries):
+            yield Keeper(
+                "query",
+                query.name,
+                replace(query, name=""),
+                _entrance(partition),
+                place,
+                number,
+                _windows(query),
+            )
     for table in app.tables:
-        yield _Kept("table", table.schema.name, table)
+        yield Keeper("table", table.schema.name, table)
     for window in app.windows:
-        yield _Kept("window", window.schema.name, window)
+        yield Keeper("window", window.schema.name, window)
+
+
+def _windows(query: BoundQuery) -> tuple[str, ...]:
+    return tuple(name for name, kind in query.inputs if kind is SourceKind.WINDOW)
 
 
 def _entrance(partition: BoundPartition) -> object:
@@ -135,12 +184,45 @@ def _entrance(partition: BoundPartition) -> object:
     return (partition.keys, partition.annotations)
 
 
-def _pairs(before: Sequence[_Kept], after: Sequence[_Kept]) -> Mapping[int, _Kept]:
+def _matches(before: BoundApp, after: BoundApp) -> list[_Match]:
+    """For each keeper of ``after`` what it goes on from, or why it can't."""
+    keepers = list(_keepers(after))
+    pairs = _pairs(list(_keepers(before)), keepers)
+    found = [_match(one, pairs.get(id(one))) for one in keepers]
+    # By partition, the earlier one whose keys' numbers it takes over: that of its first query.
+    source: dict[int | None, int | None] = {}
+    for match in found:
+        if match.was is not None and match.reason is None and match.one.partition is not None:
+            source.setdefault(match.one.partition, match.was.partition)
+    kept = {m.one.name for m in found if m.one.kind == "window" and m.was and not m.reason}
+    return [_in_company(match, source, kept) for match in found]
+
+
+def _match(one: Keeper, was: Keeper | None) -> _Match:
+    return _Match(one, was, None if was is None else _reason(was, one))
+
+
+def _in_company(
+    match: _Match, source: Mapping[int | None, int | None], windows: Collection[str]
+) -> _Match:
+    """``match``, given what becomes of its partition and of the windows that it reads."""
+    one, was = match.one, match.was
+    if was is None or match.reason is not None:
+        return match
+    if one.partition is not None and source[one.partition] != was.partition:
+        return replace(match, reason="it comes from another partition than queries beside it")
+    gone = [name for name in one.windows if name not in windows]
+    if gone:
+        return replace(match, reason=f"it reads window {gone[0]}, which starts from nothing")
+    return match
+
+
+def _pairs(before: Sequence[Keeper], after: Sequence[Keeper]) -> Mapping[int, Keeper]:
     """By ``id`` of what is new, what it goes on from or takes the place of."""
-    pairs: dict[int, _Kept] = {}
+    pairs: dict[int, Keeper] = {}
     left = list(before)
 
-    def pair(fits: Callable[[_Kept, _Kept], bool]) -> None:
+    def pair(fits: Callable[[Keeper, Keeper], bool]) -> None:
         for one in after:
             if id(one) not in pairs:
                 was = next((b for b in left if b.kind == one.kind and fits(b, one)), None)
@@ -156,17 +238,18 @@ def _pairs(before: Sequence[_Kept], after: Sequence[_Kept]) -> Mapping[int, _Kep
             and (was.content, was.place) == (one.content, one.place)
         )
     )
+    pair(lambda was, one: (was.content, was.place) == (one.content, one.place))
     pair(lambda was, one: was.name == one.name)
     return pairs
 
 
-def _reason(was: _Kept, one: _Kept) -> str | None:
+def _reason(was: Keeper, one: Keeper) -> str | None:
     if was.content != one.content:
         return "it changed" if one.kind == "query" else "its definition changed"
     return "its partition has other keys or purges otherwise" if was.place != one.place else None
 
 
-def _division_changed(old: GroupSpec, new: GroupSpec) -> str | None:
+def division_changed(old: GroupSpec, new: GroupSpec) -> str | None:
     """Why no state of a group can be kept; None where each could be."""
     before, after = _division(old), _division(new)
     for stream, how in after.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mesh.operators.base import State, part, prefixed
+from mesh.operators.base import State, prefixed, restore_part
 from mesh.operators.environment import Environment, current, using
 from mesh.operators.tables.conditions import Condition
 from mesh.operators.tables.store import Table
@@ -51,4 +51,4 @@ class Tables(dict[str, AppTable]):
     def restore(self, state: State) -> None:
         """Take over the rows."""
         for name, table in self.items():
-            table.restore(part(state, name))
+            restore_part(table, state, name)
