@@ -22,11 +22,12 @@ from mesh.clock import SystemClock
 from mesh.errors import MeshError, Position
 from mesh.manager.service import Leadership
 from mesh.model.app import AppSpec, Channel
+from mesh.model.events import SimulatedEvent
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.settings import ManagerSettings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
 TEXT = "@App:name('Shop') define stream Orders (item string, count int);"
@@ -46,6 +47,45 @@ class FakeNode:
 
 
 @dataclass
+class FakeEvents:
+    """Five failed events of one app, and what was done."""
+
+    ids: list[int] = field(default_factory=lambda: [1, 2, 3, 4, 5])
+    done: list[tuple[Any, ...]] = field(default_factory=list)
+
+    async def failed_count(self, app: str) -> int:
+        return len(self.ids)
+
+    async def failed(self, app: str, limit: int, before: int | None = None) -> list[dict[str, int]]:
+        if app == "broken":
+            raise RuntimeError("a fault of ours")
+        return [{"id": id_} for id_ in self.ids if before is None or id_ < before][-limit:]
+
+    async def failed_one(self, app: str, id_: int) -> dict[str, int]:
+        if id_ not in self.ids:
+            raise MeshError("MESH-A404", f"no failed event {id_}")
+        return {"id": id_}
+
+    async def replay(
+        self, app: str, ids: Sequence[int] | None, data: bytes | None, *, by: str
+    ) -> dict[str, Any]:
+        self.done.append(("replay", app, ids, data))
+        return {"ids": ids}
+
+    async def discard(self, app: str, ids: Sequence[int] | None, *, by: str) -> dict[str, Any]:
+        self.done.append(("discard", app, ids))
+        return {"ids": ids}
+
+    async def discard_older(self, app: str, age_s: float, *, by: str) -> int:
+        self.done.append(("older", app, age_s))
+        return 2
+
+    async def send(self, app: str, events: Sequence[SimulatedEvent]) -> int:
+        self.done.append(("send", app, *events))
+        return len(events)
+
+
+@dataclass
 class FakeService:
     """Apps in a dict; a text that starts with '!' is refused at a position."""
 
@@ -53,6 +93,7 @@ class FakeService:
     by: list[str] = field(default_factory=list)
     runs: anyio.Event = field(default_factory=anyio.Event)
     waited_s: float | None = None
+    events: FakeEvents = field(default_factory=FakeEvents)
 
     async def deploy(self, text: str, *, by: str) -> Done:
         if text.startswith("!"):
@@ -109,11 +150,6 @@ class FakeService:
         self.by.append(by)
         return FakeNode(node, admission)
 
-    async def errors(self, app: str, limit: int) -> list[dict[str, int]]:
-        if app == "broken":
-            raise RuntimeError("a fault of ours")
-        return [{"sequence": n} for n in range(limit)]
-
     def _text(self, app: str) -> str:
         if app not in self.texts:
             raise MeshError("MESH-A404", f'app "{app}" is not deployed')
@@ -160,6 +196,54 @@ def ask(service: FakeService, *arguments: Any, **more: Any) -> httpx.Response:
         return await _open_request(service, *arguments, **more)
 
     return anyio.run(run)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "done"),
+    [
+        ("POST", "/error-handler/Shop/replay", {"ids": [2, 3]}, ("replay", "Shop", [2, 3], None)),
+        ("POST", "/error-handler/Shop/replay", {"all": True}, ("replay", "Shop", None, None)),
+        ("POST", "/error-handler/Shop/replay", {"id": 4, "event": {"a": 1}},
+         ("replay", "Shop", [4], b'{"a":1}')),
+        ("DELETE", "/error-handler/Shop/5", None, ("discard", "Shop", [5])),
+        ("DELETE", "/error-handler/Shop?all=true", None, ("discard", "Shop", None)),
+        ("DELETE", "/error-handler/Shop?olderThan=60", None, ("older", "Shop", 60.0)),
+        ("POST", "/simulation/single",
+         {"siddhiAppName": "Shop", "streamName": "Orders", "data": ["pen", 2], "timestamp": 7},
+         ("send", "Shop", SimulatedEvent("Orders", ["pen", 2], 7))),
+        ("POST", "/simulation/feed",
+         [{"app": "Shop", "stream": "Orders", "data": {"item": "pen"}}] * 2,
+         ("send", "Shop", *[SimulatedEvent("Orders", {"item": "pen"})] * 2)),
+        ("POST", "/error-handler/Shop/replay", {"ids": "all"}, 400),
+        ("POST", "/error-handler/Shop/replay", [], 400),
+        ("DELETE", "/error-handler/Shop", None, 400),
+        ("DELETE", "/error-handler/Shop/9", None, 404),
+        ("DELETE", "/error-handler/Shop?olderThan=never", None, 400),
+        ("POST", "/simulation/single", {"app": "Shop", "data": []}, 400),
+        ("POST", "/simulation/single", {"app": "S", "stream": "T", "data": [], "time_ms": ""}, 400),
+        ("POST", "/simulation/feed", {"app": "Shop"}, 400),
+    ],
+)  # fmt: skip
+def test_events_are_replayed_discarded_and_sent(
+    method: str, path: str, body: Any, done: tuple[Any, ...] | int
+) -> None:
+    service = FakeService()
+    more = {"json": body} if body is not None else {}
+    answer = ask(service, method, path, **more)
+    if isinstance(done, int):
+        assert answer.status_code == done
+        assert service.events.done == []
+    else:
+        assert answer.status_code == 200
+        assert service.events.done == [done]
+
+
+def test_failed_events_are_listed() -> None:
+    service = FakeService(texts={"Shop": TEXT})
+    assert ask(service, "GET", "/error-handler").json() == [{"app": "Shop", "count": 5}]
+    listed = ask(service, "GET", "/error-handler/Shop?limit=2&before=4")
+    assert listed.json() == [{"id": 2}, {"id": 3}]
+    assert ask(service, "GET", "/error-handler/Shop/3").json() == {"id": 3}
 
 
 def test_an_app_is_deployed_read_and_removed() -> None:

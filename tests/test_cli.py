@@ -23,8 +23,8 @@ from mesh.settings import Settings
 EXAMPLE = Path(__file__).parent.parent / "examples" / "temperature.siddhi"
 COMMANDS = (
     "dev", "demo", "validate", "format", "explain", "plan", "diff", "deploy", "undeploy", "apps",
-    "status", "errors", "nodes", "cordon", "uncordon", "drain", "publish", "tap", "manager",
-    "worker",
+    "status", "errors", "replay", "discard", "nodes", "cordon", "uncordon", "drain", "publish",
+    "tap", "manager", "worker",
 )  # fmt: skip
 
 

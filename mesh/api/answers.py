@@ -1,13 +1,16 @@
-"""What the routes answer with: JSON, and the refusal of a parameter."""
+"""What the routes read and answer with: bodies, parameters and their refusal, JSON."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from starlette.responses import Response
 
 from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
 
 
 class Json(Response):
@@ -28,3 +31,27 @@ def values_of(found: Any) -> Any:
 def parameter(name: str, given: str, wanted: str) -> MeshError:
     """The refusal of what a request's parameter ``name`` says; MESH-A400."""
     return MeshError("MESH-A400", f'parameter "{name}" is {wanted}, not {given!r}')
+
+
+def number(request: Request, name: str, default: float, most: float) -> float:
+    """The parameter ``name``, from 0 to ``most``; MESH-A400 for what is no such number."""
+    given = request.query_params.get(name)
+    if given is None:
+        return default
+    try:
+        value = float(given)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= most:
+        raise parameter(name, given, f"a number from 0 to {most:g}")
+    return value
+
+
+async def body(request: Request, most: int) -> bytes:
+    """The body; MESH-A413 when it has more than ``most`` bytes."""
+    read = bytearray()
+    async for chunk in request.stream():
+        read += chunk
+        if len(read) > most:
+            raise MeshError("MESH-A413", f"a request of this kind has {most} bytes at most")
+    return bytes(read)

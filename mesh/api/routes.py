@@ -11,7 +11,8 @@
     POST   /nodes/{node}/cordon         it gets nothing new; /uncordon ends that, /drain empties it
     GET    /health                      200; the only one without a user
 
-What tells of the cluster is in ``mesh.api.monitoring``.  A refusal is ``{"code", "message"}`` with
+What tells of the cluster is in ``mesh.api.monitoring``, failed events and those sent for a test in
+``mesh.api.events``.  A refusal is ``{"code", "message"}`` with
 ``detail``, ``hint`` and ``position`` where there are any.
 """
 
@@ -26,7 +27,8 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from mesh.api.answers import Json, parameter, values_of
+from mesh.api.answers import Json, body, number, parameter, values_of
+from mesh.api.events import EventRoutes
 from mesh.api.guard import Guard
 from mesh.api.monitoring import Monitoring
 from mesh.errors import MeshError
@@ -57,6 +59,7 @@ def make_app(service: Service, access: Access) -> Starlette:
     return Starlette(
         routes=[
             *Monitoring(service).routes(),
+            *EventRoutes(service).routes(),
             Route("/siddhi-apps", routes.apps, methods=["GET"]),
             Route("/siddhi-apps", routes.deploy, methods=["POST"]),
             Route("/siddhi-apps", routes.update, methods=["PUT"]),
@@ -137,7 +140,7 @@ class Routes:
             return Json(_with_status(await self._service.status(name)))
         if wait != "running":
             raise parameter("wait", wait, "running")
-        timeout_s = _number(request, "timeout", 30.0, WAIT_S_MAX)
+        timeout_s = number(request, "timeout", 30.0, WAIT_S_MAX)
         return Json(_with_status(await self._service.wait_running(name, timeout_s)))
 
     async def story(self, request: Request) -> Response:
@@ -146,8 +149,8 @@ class Routes:
 
     async def errors(self, request: Request) -> Response:
         """The last events of one app that could not be read, oldest first."""
-        limit = int(_number(request, "limit", 100, ERRORS_MAX))
-        return Json(await self._service.errors(request.path_params["app"], limit))
+        limit = int(number(request, "limit", 100, ERRORS_MAX))
+        return Json(await self._service.events.failed(request.path_params["app"], limit))
 
     async def order_node(self, request: Request) -> Response:
         """Cordon, uncordon or drain a worker."""
@@ -184,28 +187,10 @@ async def _text(request: Request) -> str:
             detail=f"Content-Type is {request.headers.get('content-type')!r}.",
             hint='With curl: -H "Content-Type: text/plain" --data-binary @app.siddhi',
         )
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > TEXT_BYTES_MAX:
-            raise MeshError("MESH-A413", f"an app has {TEXT_BYTES_MAX} bytes of text at most")
     try:
-        return body.decode()
+        return (await body(request, TEXT_BYTES_MAX)).decode()
     except UnicodeDecodeError as error:
         raise MeshError("MESH-A400", "the text of an app is UTF-8", detail=f"{error}.") from error
-
-
-def _number(request: Request, name: str, default: float, most: float) -> float:
-    given = request.query_params.get(name)
-    if given is None:
-        return default
-    try:
-        value = float(given)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= most:
-        raise parameter(name, given, f"a number from 0 to {most:g}")
-    return value
 
 
 def status_of(error: MeshError) -> int:

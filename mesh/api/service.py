@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh.model.app import AppSpec
+    from mesh.model.events import SimulatedEvent
 
 
 class Deployed(Protocol):
@@ -56,11 +57,50 @@ class Node(Protocol):
         ...
 
 
+class Events(Protocol):
+    """Calls on an app's events; all raise MESH-A404 for an app that is not there."""
+
+    async def failed_count(self, app: str) -> int:
+        """How many failed events there are."""
+        ...
+
+    async def failed(self, app: str, limit: int, before: int | None = None) -> Sequence[Any]:
+        """The last ``limit`` failed events with an id below ``before``, oldest first."""
+        ...
+
+    async def failed_one(self, app: str, id_: int) -> Any:
+        """A failed event; MESH-A404."""
+        ...
+
+    async def replay(
+        self, app: str, ids: Sequence[int] | None, data: bytes | None, *, by: str
+    ) -> Any:
+        """Send failed events again, None for all; ``data`` in the place of a single one."""
+        ...
+
+    async def discard(self, app: str, ids: Sequence[int] | None, *, by: str) -> Any:
+        """Take failed events away, None for all."""
+        ...
+
+    async def discard_older(self, app: str, age_s: float, *, by: str) -> int:
+        """Take away what failed longer ago than that; how many."""
+        ...
+
+    async def send(self, app: str, events: Sequence[SimulatedEvent]) -> int:
+        """Publish events for a test; MESH-A400 for one that does not fit its stream."""
+        ...
+
+
 class Service(Protocol):
     """Calls on the cluster, each good on any manager.
 
     All raise MeshError: MESH-A404 for an app that is not there, MESH-N* when NATS is out of reach.
     """
+
+    @property
+    def events(self) -> Events:
+        """Calls on events."""
+        ...
 
     async def deploy(self, text: str, *, by: str) -> Deployed:
         """Plan ``text`` and write it down as desired.
@@ -111,8 +151,4 @@ class Service(Protocol):
 
     async def order_node(self, node: str, admission: str, *, by: str) -> Node:
         """Say what a worker may have: ``open``, ``cordoned`` or ``draining``; MESH-A404."""
-        ...
-
-    async def errors(self, app: str, limit: int) -> Sequence[Any]:
-        """The last ``limit`` events that could not be read, oldest first."""
         ...

@@ -1,4 +1,4 @@
-"""``mesh deploy``, ``undeploy``, ``apps``, ``status`` and ``errors``: apps of a running cluster."""
+"""``mesh deploy``, ``undeploy``, ``apps`` and ``status``: apps of a running cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PANEL = "Apps of a cluster"
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (deploy, undeploy, status, errors):
+    for command in (deploy, undeploy, status):
         app.command(rich_help_panel=_PANEL)(command)
     app.command("apps", rich_help_panel=_PANEL)(list_apps)
 
@@ -165,33 +165,3 @@ def status(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT)
             typer.echo(f"{instance['instance']}: {instance['reason']}")
             if instance.get("cure"):
                 typer.echo(f"  hint: {instance['cure']}")
-
-
-@takes_cluster
-def errors(
-    app: AppArgument,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, the last ones.")] = 20,
-    *,
-    at: Context,
-    output: OutputOption = Output.TEXT,
-) -> None:
-    """Show events that could not be read or failed in a query, with the reason, oldest first.
-
-    Example: `mesh errors Temperature --limit 5`
-    """
-    with Client(at) as client:
-        found = client.errors(app, limit)
-    if output is Output.JSON:
-        show_json(found)
-        return
-    # What failed in a group that keeps state is known by its query, the others by their message.
-    rows = [
-        (e["stream"], e.get("sequence"), e.get("query"), e.get("reason"), _short(e.get("data")))
-        for e in found
-    ]
-    show_table(("stream", "sequence", "query", "reason", "data"), rows)
-
-
-def _short(data: Any) -> str:
-    text = data if isinstance(data, str) else repr(data)
-    return text if len(text) <= 80 else text[:77] + "..."

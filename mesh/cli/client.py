@@ -93,11 +93,30 @@ class Client:
             ),
         )
 
-    def errors(self, app: str, limit: int) -> list[dict[str, Any]]:
-        """Events that could not be read."""
-        return cast(
-            "list[dict[str, Any]]", self._ask("GET", _path(app, "/errors"), params={"limit": limit})
-        )
+    def failed(self, app: str, limit: int) -> list[dict[str, Any]]:
+        """Events that could not be read or failed in a query."""
+        found = self._ask("GET", _failed(app), params={"limit": limit})
+        return cast("list[dict[str, Any]]", found)
+
+    def replay(
+        self, app: str, ids: list[int] | None, event: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Send failed events again, None for all; one of them as ``event`` says."""
+        wanted: dict[str, Any] = {"all": True} if ids is None else {"ids": ids}
+        if ids is not None and event is not None:
+            wanted = {"id": ids[0], "event": event}
+        found = self._ask("POST", _failed(app, "/replay"), json=wanted, timeout=_REPLACE_S)
+        return cast("dict[str, Any]", found)
+
+    def discard(self, app: str, id_: int) -> dict[str, Any]:
+        """Take a failed event away."""
+        return cast("dict[str, Any]", self._ask("DELETE", _failed(app, f"/{id_}")))
+
+    def discard_many(self, app: str, older_than_s: float | None = None) -> dict[str, Any]:
+        """Take away all failed events, or those older than that."""
+        which = {"all": "true"} if older_than_s is None else {"olderThan": f"{older_than_s:g}"}
+        found = self._ask("DELETE", _failed(app), params=which, timeout=_REPLACE_S)
+        return cast("dict[str, Any]", found)
 
     def nodes(self) -> list[dict[str, Any]]:
         """Managers and workers."""
@@ -162,6 +181,10 @@ class Client:
 
 def _path(app: str, rest: str = "") -> str:
     return f"/siddhi-apps/{quote(app, safe='')}{rest}"
+
+
+def _failed(app: str, rest: str = "") -> str:
+    return f"/error-handler/{quote(app, safe='')}{rest}"
 
 
 def _verify(context: Context) -> ssl.SSLContext | bool:

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import orjson
 from nats.errors import Error as NatsError
-from nats.js.errors import NotFoundError
 
 from mesh.control.hosts import hosts
 from mesh.control.journal import Entry, story
@@ -20,6 +18,7 @@ from mesh.control.membership import presence
 from mesh.control.survey import survey
 from mesh.errors import MeshError
 from mesh.jetstream import channels, journal, kv
+from mesh.manager.events import Events, unreachable
 from mesh.model import codec, names
 from mesh.model.cluster import Admission, AppRecord, NodeOrder
 from mesh.plan.build import plan
@@ -117,6 +116,7 @@ class ManagerService:
         self._clock = clock
         self._notes = notes
         self._name = name
+        self.events = Events(self._js, self._spec, self._take, clock.wall_ms)
 
     async def deploy(self, text: str, *, by: str = "") -> Deployed:
         """Plan ``text``, make its channels and write it down as desired.
@@ -152,7 +152,7 @@ class ManagerService:
                 hint="Look at it with 'mesh status', then deploy again if need be.",
             ) from conflict
         except (NatsError, TimeoutError, OSError) as error:
-            raise _unreachable(error) from error
+            raise unreachable(error) from error
         instances = sum(group.parallel for group in spec.groups)
         self._note(f"deployed app {spec.name}, {instances} instances", by, app=spec.name)
         return Deployed(spec.name, is_new=True)
@@ -204,10 +204,10 @@ class ManagerService:
                 # Another manager wrote it, and this one's view is behind: look again.
                 left_s = deadline_s - self._clock.monotonic_s()
                 if left_s <= 0:
-                    raise _unreachable(conflict) from conflict
+                    raise unreachable(conflict) from conflict
                 await self._view.changed(version, left_s)
             except (NatsError, TimeoutError, OSError) as error:
-                raise _unreachable(error) from error
+                raise unreachable(error) from error
 
     async def apps(self) -> list[AppStatus]:
         """All apps with their states, by name."""
@@ -218,7 +218,7 @@ class ManagerService:
 
     async def app(self, app: str) -> AppSpec:
         """What was deployed; MESH-A404 when nothing was."""
-        return self._get(app).value.spec
+        return self._spec(app)
 
     def record(self, app: str) -> AppRecord | None:
         """What is desired under a name; None when nothing is."""
@@ -295,11 +295,11 @@ class ManagerService:
             except kv.RevisionConflict as conflict:
                 left_s = deadline_s - self._clock.monotonic_s()
                 if left_s <= 0:
-                    raise _unreachable(conflict) from conflict
+                    raise unreachable(conflict) from conflict
                 await self._view.changed(version, left_s)
                 continue
             except (NatsError, TimeoutError, OSError) as error:
-                raise _unreachable(error) from error
+                raise unreachable(error) from error
             self._note(f"made worker {node} {wanted.value}", by, worker=node)
             return await self._worker(view.id)
 
@@ -308,14 +308,17 @@ class ManagerService:
         try:
             entries = story(await journal.read(self._js, app), app)
         except (NatsError, TimeoutError, OSError) as error:
-            raise _unreachable(error) from error
+            raise unreachable(error) from error
         if not entries:
             self._get(app)
         return entries
 
     def _note(self, text: str, by: str = "", *, app: str = "", worker: str = "") -> None:
+        self._take(Entry(text, by=by and f"user {by}", app=app, worker=worker))
+
+    def _take(self, entry: Entry) -> None:
         if self._notes is not None:
-            self._notes.note(Entry(text, by=by and f"user {by}", app=app, worker=worker))
+            self._notes.note(entry)
 
     async def _worker(self, name: str) -> NodeView:
         nodes = [node for node in await self.nodes() if node.role == "worker"]
@@ -328,27 +331,8 @@ class ManagerService:
             )
         return found
 
-    async def errors(self, app: str, limit: int) -> list[dict[str, Any]]:
-        """The last ``limit`` events of ``app`` that could not be read, oldest first."""
-        self._get(app)
-        stream = names.error_js_stream(app)
-        found: list[dict[str, Any]] = []
-        try:
-            state = (await self._js.stream_info(stream)).state
-            sequence = state.last_seq
-            while sequence >= max(1, state.first_seq) and len(found) < limit:
-                try:
-                    message = await self._js.get_msg(stream, sequence, direct=True)
-                except NotFoundError:
-                    message = None
-                if message is not None and message.subject == names.error_subject(app):
-                    found.append(orjson.loads(message.data or b"{}"))
-                sequence -= 1
-        except NotFoundError:
-            return []
-        except (NatsError, TimeoutError, OSError) as error:
-            raise _unreachable(error) from error
-        return found[::-1]
+    def _spec(self, app: str) -> AppSpec:
+        return self._get(app).value.spec
 
     def _find(self, app: str) -> Seen[AppRecord] | None:
         return self._view.snapshot().app(app)
@@ -395,12 +379,3 @@ def _told(found: Changes) -> str:
     first = explain_changes(found).splitlines()[0].partition(": ")[2]
     lost = f" State would be lost in: {', '.join(found.to_reset)}." if found.to_reset else ""
     return f"In its place, {first}.{lost}"
-
-
-def _unreachable(error: Exception) -> MeshError:
-    return MeshError(
-        "MESH-A503",
-        "NATS did not answer",
-        detail=f"{type(error).__name__}: {error}.",
-        hint="Try again; 'nats server check jetstream' tells more.",
-    )

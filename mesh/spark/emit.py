@@ -155,7 +155,7 @@ def error_rows(
     Args:
         wiring: of the instance that met them.
         stream: the app's stream that they were meant for.
-        messages: the source's raw rows.
+        messages: the source's raw rows: sequence, time_ms, data, event_time_ms.
         errors: (row in ``messages``, index of the event in its message, reason).
         part: what of the group met them; by its name goes a producer, whose rows are in one Spark
             partition and grow by sequence.
@@ -168,6 +168,7 @@ def error_rows(
             sequences[row].as_py(),
             index,
             messages.column("time_ms")[row].as_py(),
+            messages.column("event_time_ms")[row].as_py(),
             wiring.group.name,
             reason,
             messages.column("data")[row].as_py(),
@@ -177,13 +178,14 @@ def error_rows(
     return _recorded(wiring, f"errors-{stream}-{part}", data, pa.array(positions, pa.int64()))
 
 
-def failed_rows(wiring: Wiring, partition: int, run: OutputRun) -> pa.RecordBatch:
+def failed_rows(wiring: Wiring, partition: int, run: OutputRun, by_events: bool) -> pa.RecordBatch:
     """Rows for the sink that record events on which queries of a stateful group failed.
 
     Args:
         wiring: of the instance.
         partition: the virtual partition whose operators they failed in.
         run: n events as ``mesh.operators.failing`` tells of them.
+        by_events: whether their times are their own rather than the broker's.
     """
     told: list[dict[str, str]] = run.rows.to_pylist()
     data = [
@@ -192,6 +194,7 @@ def failed_rows(wiring: Wiring, partition: int, run: OutputRun) -> pa.RecordBatc
                 "stream": one["stream"],
                 "query": one["query"],
                 "time_ms": time_ms,
+                **({"event_time_ms": time_ms} if by_events else {}),
                 "group": wiring.group.name,
                 "reason": one["reason"],
                 "data": one["event"],
@@ -225,11 +228,15 @@ def error_record(
     sequence: int,
     index: int,
     time_ms: int,
+    event_time_ms: int | None,
     group: str,
     reason: str,
     data: bytes,
 ) -> bytes:
-    """One entry of the error stream: ``data`` as text where it is text, else base64."""
+    """One entry of the error stream: ``data`` as text where it is text, else base64.
+
+    ``time_ms`` is the broker's, ``event_time_ms`` the message's own where it brought one.
+    """
     record: dict[str, object] = {
         "stream": stream,
         "sequence": sequence,
@@ -238,6 +245,8 @@ def error_record(
         "group": group,
         "reason": reason,
     }
+    if event_time_ms is not None:
+        record["event_time_ms"] = event_time_ms
     try:
         record["data"] = data.decode()
     except UnicodeDecodeError:

@@ -255,7 +255,7 @@ class HostRun:
         runs, by_events = self._advance(self._partition, inputs)
         for run in runs:
             if run.stream == FAILED:
-                yield emit.failed_rows(self._wiring, self._number, run)
+                yield emit.failed_rows(self._wiring, self._number, run, by_events)
                 continue
             channels = self._wiring.outputs(run.stream)
             assert channels, "the executor puts out only streams that leave the group"

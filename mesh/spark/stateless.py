@@ -207,8 +207,11 @@ class EncodeTask:
     def _errors(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if batch.num_rows:
             messages = pa.RecordBatch.from_arrays(
-                [batch.column(c) for c in ("_sequence", "_timestamp_ms", "_data")],
-                names=["sequence", "time_ms", "data"],
+                [
+                    batch.column(c)
+                    for c in ("_sequence", "_timestamp_ms", "_event_time_ms", "_data")
+                ],
+                names=["sequence", "time_ms", "event_time_ms", "data"],
             )
             indexes: list[Any] = batch.column("_index").to_pylist()
             reasons: list[Any] = batch.column("_error").to_pylist()

@@ -95,7 +95,7 @@ def test_failed_events_are_recorded_once_when_a_session_is_killed(
             return sum(s.value.errors for s in view.view.snapshot().statuses) > 0
 
         await view.until("a count of errors", counted)
-        shown = await view.service.errors("Failing", 1000)
+        shown = await view.service.events.failed("Failing", 1000)
         assert shown == told
         await view.service.undeploy("Failing")
 
@@ -145,7 +145,7 @@ def test_fault_streams_go_between_groups_and_playback_goes_by_events(
         await publish(view, "Faults", sent[60:])
         assert await rows(view, "Faults", "Three", len(wanted)) == wanted
         assert await rows(view, "Faults", "Two", len(batches)) == batches
-        assert await view.service.errors("Faults", 10) == []
+        assert await view.service.events.failed("Faults", 10) == []
         await view.service.undeploy("Faults")
 
     play(scene)

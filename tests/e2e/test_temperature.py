@@ -147,7 +147,7 @@ def test_events_that_cannot_be_read_are_told_and_the_rest_goes_on(
         assert found == [50.0, 53.0, 60.0]
 
         async def told() -> list[dict[str, Any]] | None:
-            errors = await view.service.errors("Bad", 10)
+            errors = await view.service.events.failed("Bad", 10)
             return errors if len(errors) >= 3 else None
 
         errors = await view.until("errors", told)

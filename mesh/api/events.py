@@ -1,0 +1,172 @@
+"""Events through the REST API: failed ones, to be looked at and sent again, and ones for a test.
+
+    GET    /error-handler               [{"app", "count"}]
+    GET    /error-handler/{app}         ?limit=100&before=ID, the last ones, oldest first
+    GET    /error-handler/{app}/{id}    one
+    POST   /error-handler/{app}/replay  {"ids": [..]}, {"all": true} or {"id": .., "event": {..}}
+    DELETE /error-handler/{app}/{id}    200, 404
+    DELETE /error-handler/{app}         ?all=true, or ?olderThan=SECONDS
+    POST   /simulation/single           {"siddhiAppName", "streamName", "data", "timestamp"}
+    POST   /simulation/feed             a list of these, sent in order
+
+What is replayed goes to its stream as if it came from outside, so to everybody who reads that.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from starlette.routing import Route
+
+from mesh.api.answers import Json, body, number, parameter
+from mesh.errors import MeshError
+from mesh.model.events import SimulatedEvent
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from mesh.api.service import Service
+
+#: Of one feed; longer ones are for ``mesh publish``.
+BODY_BYTES_MAX: Final = 16_000_000
+LIST_MAX: Final = 10_000
+
+
+class EventRoutes:
+    """One method a route."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def routes(self) -> list[Route]:
+        """For the application."""
+        one, app = "/error-handler/{app}/{id:int}", "/error-handler/{app}"
+        return [
+            Route("/error-handler", self.counts, methods=["GET"]),
+            Route(f"{app}/replay", self.replay, methods=["POST"]),
+            Route(one, self.one, methods=["GET"]),
+            Route(one, self.discard, methods=["DELETE"]),
+            Route(app, self.some, methods=["GET"]),
+            Route(app, self.discard_many, methods=["DELETE"]),
+            Route("/simulation/single", self.single, methods=["POST"]),
+            Route("/simulation/feed", self.feed, methods=["POST"]),
+        ]
+
+    async def counts(self, request: Request) -> Response:
+        """How many failed events each app has."""
+        apps = [status.app for status in await self._service.apps()]
+        count = self._service.events.failed_count
+        return Json([{"app": app, "count": await count(app)} for app in apps])
+
+    async def some(self, request: Request) -> Response:
+        """The last failed events of an app, oldest first."""
+        limit = int(number(request, "limit", 100, LIST_MAX))
+        before = int(number(request, "before", 0, 2**63)) or None
+        return Json(await self._service.events.failed(request.path_params["app"], limit, before))
+
+    async def one(self, request: Request) -> Response:
+        """One failed event."""
+        path = request.path_params
+        return Json(await self._service.events.failed_one(path["app"], path["id"]))
+
+    async def replay(self, request: Request) -> Response:
+        """Send failed events again: some, all, or one as it should have been."""
+        ids, data = _chosen(await _json(request))
+        return Json(
+            await self._service.events.replay(
+                request.path_params["app"], ids, data, by=_user(request)
+            )
+        )
+
+    async def discard(self, request: Request) -> Response:
+        """Take one failed event away."""
+        path = request.path_params
+        await self._service.events.failed_one(path["app"], path["id"])
+        return Json(
+            await self._service.events.discard(path["app"], [path["id"]], by=_user(request))
+        )
+
+    async def discard_many(self, request: Request) -> Response:
+        """Take all failed events of an app away, or those that are old."""
+        app = request.path_params["app"]
+        if "olderThan" in request.query_params:
+            age_s = number(request, "olderThan", 0.0, 1e9)
+            count = await self._service.events.discard_older(app, age_s, by=_user(request))
+            left = await self._service.events.failed_count(app)
+            return Json({"app": app, "count": count, "left": left})
+        if request.query_params.get("all") != "true":
+            given = request.query_params.get("all", "")
+            raise parameter("all", given, "true, unless olderThan says how old they must be")
+        return Json(await self._service.events.discard(app, None, by=_user(request)))
+
+    async def single(self, request: Request) -> Response:
+        """Send one event."""
+        return await self._send([_event(await _json(request))])
+
+    async def feed(self, request: Request) -> Response:
+        """Send several, in order; those of an app that comes later after those of the first."""
+        values = await _json(request)
+        if not isinstance(values, list):
+            raise _not_a_request("a list of events")
+        return await self._send([_event(value) for value in values])
+
+    async def _send(self, events: list[tuple[str, SimulatedEvent]]) -> Response:
+        sent = 0
+        for app, run in groupby(events, key=_app_of):
+            sent += await self._service.events.send(app, [event for _, event in run])
+        return Json({"events": sent})
+
+
+def _app_of(given: tuple[str, SimulatedEvent]) -> str:
+    return given[0]
+
+
+def _chosen(values: Any) -> tuple[list[int] | None, bytes | None]:
+    """What a body of a replay asks for: entries, None for all; and an event in place of one."""
+    match values:
+        case {"all": True}:
+            return None, None
+        case {"ids": [*ids]} if all(isinstance(id_, int) for id_ in ids):
+            return ids, None
+        case {"id": int(id_), "event": dict(event)}:
+            return [id_], orjson.dumps(event)
+        case {"id": int(id_)}:
+            return [id_], None
+        case _:
+            raise _not_a_request('{"ids": [..]}, {"all": true} or {"id": .., "event": {..}}')
+
+
+def _event(values: Any) -> tuple[str, SimulatedEvent]:
+    """An app and an event for it, in the words of the system before this one or in ours."""
+    match values:
+        case {"siddhiAppName": str(app), "streamName": str(stream), "data": data}:
+            time_ms = values.get("timestamp")
+        case {"app": str(app), "stream": str(stream), "data": data}:
+            time_ms = values.get("time_ms")
+        case _:
+            data = None
+    if not isinstance(data, list | dict):
+        raise _not_a_request('{"siddhiAppName", "streamName", "data": [..], "timestamp"}')
+    if time_ms is not None and not isinstance(time_ms, int):
+        raise _not_a_request("a timestamp in milliseconds since 1970")
+    return app, SimulatedEvent(stream, data, time_ms)
+
+
+async def _json(request: Request) -> Any:
+    text = await body(request, BODY_BYTES_MAX)
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise MeshError("MESH-A400", "the body is no JSON", detail=f"{error}.") from error
+
+
+def _not_a_request(wanted: str) -> MeshError:
+    return MeshError("MESH-A400", f"the body is not what it has to be: {wanted}")
+
+
+def _user(request: Request) -> str:
+    user: str = request.scope.get("mesh.user", "")
+    return user

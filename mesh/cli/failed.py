@@ -1,0 +1,138 @@
+"""``mesh errors``, ``replay`` and ``discard``: events that could not be read or failed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import orjson
+import typer
+
+from mesh.cli.client import Client
+from mesh.cli.options import AppArgument, OutputOption, takes_cluster
+from mesh.cli.output import Output, show_json, show_table
+
+if TYPE_CHECKING:
+    from mesh.cli.context import Context
+
+_PANEL = "Apps of a cluster"
+
+IdsArgument = Annotated[
+    list[int] | None, typer.Argument(metavar="[ID]...", help="As 'mesh errors' shows them.")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (errors, replay, discard):
+        app.command(rich_help_panel=_PANEL)(command)
+
+
+@takes_cluster
+def errors(
+    app: AppArgument,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, the last ones.")] = 20,
+    *,
+    at: Context,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Show events that could not be read or failed in a query, with the reason, oldest first.
+
+    Example: `mesh errors Temperature --limit 5`
+    """
+    with Client(at) as client:
+        found = client.failed(app, limit)
+    if output is Output.JSON:
+        show_json(found)
+        return
+    # What failed in a group that keeps state is known by its query, the others by their message.
+    rows = [
+        (e["id"], e["stream"], e.get("sequence"), e.get("query"), e.get("reason"), _short(e))
+        for e in found
+    ]
+    show_table(("id", "stream", "sequence", "query", "reason", "data"), rows)
+
+
+@takes_cluster
+def replay(
+    app: AppArgument,
+    ids: IdsArgument = None,
+    all_: Annotated[bool, typer.Option("--all", help="All of them, a thousand at a time.")] = False,
+    event: Annotated[
+        str, typer.Option(metavar="JSON", help="The event to send in the place of a single ID's.")
+    ] = "",
+    *,
+    at: Context,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Send failed events to their streams again, and forget them.
+
+    An event that is replayed goes to all who read its stream, as if it came anew.
+
+    Example: `mesh replay Temperature 17 --event '{"roomNo": 3, "temp": 21.5}'`
+    """
+    chosen = _chosen(ids, all_)
+    if event and (chosen is None or len(chosen) != 1):
+        raise typer.BadParameter("goes with a single ID", param_hint="--event")
+    with Client(at) as client:
+        done = client.replay(app, chosen, _event(event) if event else None)
+    if output is Output.JSON:
+        show_json(done)
+    else:
+        typer.echo(f"{len(done['ids'])} failed events replayed, {done['left']} left")
+
+
+@takes_cluster
+def discard(
+    app: AppArgument,
+    ids: IdsArgument = None,
+    all_: Annotated[bool, typer.Option("--all", help="All of them, a thousand at a time.")] = False,
+    older_than: Annotated[
+        float | None, typer.Option(min=0, metavar="HOURS", help="All that are older than that.")
+    ] = None,
+    *,
+    at: Context,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Forget failed events.
+
+    Example: `mesh discard Temperature --older-than 24`
+    """
+    if older_than is not None and (ids or all_):
+        raise typer.BadParameter("goes without IDs and --all", param_hint="--older-than")
+    chosen = _chosen(ids, all_) if older_than is None else None
+    with Client(at) as client:
+        if chosen is None:
+            done = client.discard_many(app, None if older_than is None else older_than * 3600)
+            count = done["count"] if older_than is not None else len(done["ids"])
+        else:
+            done = {"app": app, "left": 0}
+            for id_ in chosen:
+                done = client.discard(app, id_)
+            done["ids"], count = chosen, len(chosen)
+    if output is Output.JSON:
+        show_json(done)
+    else:
+        typer.echo(f"{count} failed events discarded, {done['left']} left")
+
+
+def _chosen(ids: list[int] | None, all_: bool) -> list[int] | None:
+    """The entries, None for all."""
+    if bool(ids) == all_:
+        raise typer.BadParameter("are IDs, or there is --all", param_hint="ID")
+    return ids or None
+
+
+def _event(text: str) -> dict[str, Any]:
+    try:
+        values = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise typer.BadParameter(f"is no JSON: {error}", param_hint="--event") from error
+    if not isinstance(values, dict):
+        raise typer.BadParameter("is a JSON object", param_hint="--event")
+    return values
+
+
+def _short(entry: dict[str, Any]) -> str:
+    data = entry.get("data")
+    text = data if isinstance(data, str) else repr(data)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,204 @@
+"""Events that a manager handles for people: failed ones, and ones sent for a test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import orjson
+from nats.errors import Error as NatsError
+from nats.js.errors import NoStreamResponseError
+
+from mesh.control.journal import Entry
+from mesh.errors import MeshError
+from mesh.jetstream import failed
+from mesh.model import names
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from nats.js import JetStreamContext
+
+    from mesh.model.app import AppSpec
+    from mesh.model.events import SimulatedEvent
+
+T = TypeVar("T")
+
+#: Entries that one call replays or discards where it is to take all; the rest is for the next.
+AT_ONCE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """What became of failed events."""
+
+    app: str
+    #: Of the entries replayed, or discarded.
+    ids: tuple[int, ...]
+    #: How many entries are left.
+    left: int
+
+
+class Events:
+    """The calls of ``mesh.api.service.Events``, on JetStream."""
+
+    def __init__(
+        self,
+        js: JetStreamContext,
+        app: Callable[[str], AppSpec],
+        note: Callable[[Entry], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._js = js
+        #: An app's spec; raises MESH-A404 for one that is not deployed.
+        self._app = app
+        self._note = note
+        self._now_ms = now_ms
+
+    async def failed_count(self, app: str) -> int:
+        """How many failed events an app has."""
+        self._app(app)
+        return await _asked(failed.count(self._js, app))
+
+    async def failed(self, app: str, limit: int, before: int | None = None) -> list[dict[str, Any]]:
+        """The last ``limit`` failed events with an id below ``before``, oldest first."""
+        self._app(app)
+        return await _asked(failed.last(self._js, app, limit, before))
+
+    async def failed_one(self, app: str, id_: int) -> dict[str, Any]:
+        """A failed event; MESH-A404."""
+        self._app(app)
+        return await _asked(failed.one(self._js, app, id_))
+
+    async def replay(
+        self, app: str, ids: Sequence[int] | None, data: bytes | None = None, *, by: str = ""
+    ) -> Handled:
+        """Send failed events to their streams again, and take their entries away.
+
+        Args:
+            app: the app.
+            ids: which; None for the oldest ``AT_ONCE``.
+            data: JSON to send in the place of the only one of ``ids``.
+            by: the user.
+
+        Raises:
+            MeshError: MESH-A404 for an entry that is not there, MESH-A422 for one that can't be
+                sent as it was.  Those before it are replayed.
+        """
+        self._app(app)
+        done: list[int] = []
+        try:
+            for id_ in await self._ids(app, ids):
+                await _asked(failed.replay(self._js, app, id_, data))
+                done.append(id_)
+        finally:
+            self._tell("replayed", app, done, by)
+        return Handled(app, tuple(done), await self.failed_count(app))
+
+    async def discard(self, app: str, ids: Sequence[int] | None, *, by: str = "") -> Handled:
+        """Take failed events away: ``ids``, or the oldest ``AT_ONCE``."""
+        self._app(app)
+        done = [
+            id_
+            for id_ in await self._ids(app, ids)
+            if await _asked(failed.discard(self._js, app, id_))
+        ]
+        self._tell("discarded", app, done, by)
+        return Handled(app, tuple(done), await self.failed_count(app))
+
+    async def discard_older(self, app: str, age_s: float, *, by: str = "") -> int:
+        """Take away what failed longer than ``age_s`` ago; how many."""
+        self._app(app)
+        before_ms = self._now_ms() - round(age_s * 1000)
+        count = await _asked(failed.discard_older(self._js, app, before_ms))
+        if count:
+            self._note(Entry(f"discarded {count} failed events", "too old", by=by, app=app))
+        return count
+
+    async def send(self, app: str, events: Sequence[SimulatedEvent]) -> int:
+        """Publish events for a test, in order; how many.
+
+        Raises:
+            MeshError: MESH-A400 for one that does not fit its stream, before any is sent.
+        """
+        spec = self._app(app)
+        payloads = [_payload(spec, event) for event in events]
+        for event, payload in zip(events, payloads, strict=True):
+            headers = None
+            if event.time_ms is not None:
+                headers = {names.EVENT_TIME_HEADER: str(event.time_ms)}
+            subject = names.subject(app, event.stream)
+            try:
+                await _asked(self._js.publish(subject, payload, headers=headers))
+            except NoStreamResponseError as error:
+                raise MeshError(
+                    "MESH-A404",
+                    f'no channel of app "{app}" takes events for stream "{event.stream}"',
+                    hint="Only streams that some group reads or writes are on the wire.",
+                ) from error
+        return len(events)
+
+    async def _ids(self, app: str, ids: Sequence[int] | None) -> Sequence[int]:
+        if ids is not None:
+            return ids
+        return await _asked(failed.first_ids(self._js, app, AT_ONCE))
+
+    def _tell(self, what: str, app: str, ids: Sequence[int], by: str) -> None:
+        if ids:
+            shown = ", ".join(map(str, ids[:5])) + (", .." if len(ids) > 5 else "")
+            text = f"{what} {len(ids)} failed events ({shown})"
+            self._note(Entry(text, by=by and f"user {by}", app=app))
+
+
+def _payload(spec: AppSpec, event: SimulatedEvent) -> bytes:
+    """The event as JSON; MESH-A400 when it does not fit its stream."""
+    channel = spec.whole_channel(event.stream)
+    if channel is None:
+        streams = sorted({c.stream.name for c in spec.channels})
+        raise MeshError(
+            "MESH-A404",
+            f'app "{spec.name}" has no stream "{event.stream}" on the wire',
+            detail=f"On the wire are: {', '.join(streams)}.",
+        )
+    attributes = channel.stream.names
+    given = event.data
+    if isinstance(given, list):
+        if len(given) != len(attributes):
+            raise MeshError(
+                "MESH-A400",
+                f'an event of stream "{event.stream}" has {len(attributes)} values, '
+                f"not {len(given)}",
+                detail=f"Its attributes are: {', '.join(attributes)}.",
+            )
+        given = dict(zip(attributes, given, strict=True))
+    missing = [name for name in attributes if name not in given]
+    unknown = [name for name in given if name not in attributes]
+    if missing or unknown:
+        told = [f"{', '.join(missing)} missing"] if missing else []
+        told += [f"{', '.join(unknown)} not known"] if unknown else []
+        raise MeshError(
+            "MESH-A400",
+            f'an event does not fit stream "{event.stream}": {"; ".join(told)}',
+            detail=f"Its attributes are: {', '.join(attributes)}.",
+        )
+    return orjson.dumps(given)
+
+
+async def _asked(call: Awaitable[T]) -> T:
+    """The answer of NATS; MESH-A503 when there is none."""
+    try:
+        return await call
+    except NoStreamResponseError:
+        raise
+    except (TimeoutError, NatsError, OSError) as error:
+        raise unreachable(error) from error
+
+
+def unreachable(error: Exception) -> MeshError:
+    """The refusal of a call that NATS did not answer."""
+    return MeshError(
+        "MESH-A503",
+        "NATS did not answer",
+        detail=f"{type(error).__name__}: {error}.",
+        hint="Try again; 'nats server check jetstream' tells more.",
+    )

@@ -1,0 +1,150 @@
+"""Failed events and events for a test, through a manager on a real server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import nats
+import orjson
+import pytest
+
+from mesh.errors import MeshError
+from mesh.jetstream.failed import event_of
+from mesh.manager.manager import running
+from mesh.model import names
+from mesh.model.events import SimulatedEvent
+from mesh.settings import ManagerSettings, NatsSettings, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from nats.js import JetStreamContext
+
+    from mesh.jetstream.server import NatsServer
+    from mesh.manager.service import ManagerService
+
+    Scene = Callable[[ManagerService, JetStreamContext], Awaitable[None]]
+    Play = Callable[[Scene], None]
+
+APP = "@App:name('A') define stream S (a int, b string); from S[a > 1] select a insert into T;"
+
+
+@pytest.fixture
+def play(nats_server: NatsServer) -> Play:
+    """Run a scene with a manager that has the app deployed; nobody works on it."""
+
+    async def whole(scene: Scene) -> None:
+        settings = Settings(
+            nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1")
+        )
+        async with running(settings) as (_, service):
+            await service.deploy(APP)
+            client = await nats.connect(nats_server.url)
+            await scene(service, client.jetstream())
+            await client.close()
+
+    return lambda scene: asyncio.run(whole(scene))
+
+
+async def fail(js: JetStreamContext, **entry: Any) -> int:
+    """An entry as our sinks write them; its id."""
+    values = {"stream": "S", "sequence": 1, "index": 0, "time_ms": 5, "reason": "bad", **entry}
+    return (await js.publish(names.error_subject("A"), orjson.dumps(values))).seq
+
+
+async def sent(js: JetStreamContext) -> list[tuple[Any, str | None]]:
+    """What stream S has been sent: the events, each with its own time."""
+    stream = names.js_stream("A", "S")
+    count = (await js.stream_info(stream)).state.last_seq
+    found = [await js.get_msg(stream, number) for number in range(1, count + 1)]
+    return [
+        (orjson.loads(m.data or b""), (m.headers or {}).get(names.EVENT_TIME_HEADER)) for m in found
+    ]
+
+
+def test_failed_events_are_replayed_where_they_were_meant_to_go(play: Play) -> None:
+    async def scene(service: ManagerService, js: JetStreamContext) -> None:
+        events = service.events
+        first = await fail(js, data='{"a": 2, "b": 7}', event_time_ms=1234)
+        # A marker of a sink stands among the entries.
+        await js.publish(f"{names.marker_subject(names.error_js_stream('A'))}.x", b"{}")
+        second = await fail(js, data='[{"a": 3}, {"a": 4}]', index=1)
+        third = await fail(js, data_base64="AAAA")
+        assert await events.failed_count("A") == 3
+        assert [e["id"] for e in await events.failed("A", 2)] == [second, third]
+        assert [e["id"] for e in await events.failed("A", 2, second)] == [first]
+
+        done = await events.replay("A", [first, second])
+        assert (done.ids, done.left) == ((first, second), 1)
+        assert await sent(js) == [({"a": 2, "b": 7}, "1234"), ({"a": 4}, None)]
+
+        with pytest.raises(MeshError) as refused:
+            await events.replay("A", None)
+        assert refused.value.code == "MESH-A422"
+        await events.replay("A", [third], b'{"a": 9, "b": "x"}', by="ada")
+        assert (await sent(js))[2:] == [({"a": 9, "b": "x"}, None)]
+        with pytest.raises(MeshError) as refused:
+            await events.replay("A", [third])
+        assert refused.value.code == "MESH-A404"
+        story = [(e.by, e.text) for e in await service.story("A") if "replayed" in e.text]
+        assert story[-1] == ("user ada", f"replayed 1 failed events ({third})")
+
+    play(scene)
+
+
+def test_failed_events_are_discarded_one_by_one_by_age_and_all(play: Play) -> None:
+    async def scene(service: ManagerService, js: JetStreamContext) -> None:
+        events = service.events
+        ids = [await fail(js, data=str(n)) for n in range(5)]
+        entries = await events.failed("A", 5)
+        assert (await events.discard("A", [ids[1], 999])).ids == (ids[1],)
+        # As old as the fourth, by the clock of who looks: what came before it goes.
+        fourth_ms = entries[3]["recorded_at_ms"]
+        events._now_ms = lambda: fourth_ms + 60_000
+        older = [e for e in entries if e["recorded_at_ms"] < fourth_ms and e["id"] != ids[1]]
+        assert await events.discard_older("A", 60) == len(older)
+        assert [e["id"] for e in await events.failed("A", 9)] == [
+            e["id"] for e in entries if e["recorded_at_ms"] >= fourth_ms
+        ]
+        assert (await events.discard("A", None)).left == 0
+
+    play(scene)
+
+
+def test_events_for_a_test_fit_their_stream_or_none_is_sent(play: Play) -> None:
+    async def scene(service: ManagerService, js: JetStreamContext) -> None:
+        events = service.events
+        good = SimulatedEvent("S", [2, "x"], 77), SimulatedEvent("S", {"b": "y", "a": 3})
+        assert await events.send("A", good) == 2
+        assert await sent(js) == [({"a": 2, "b": "x"}, "77"), ({"b": "y", "a": 3}, None)]
+        for bad, code in (
+            (SimulatedEvent("S", [2]), "MESH-A400"),
+            (SimulatedEvent("S", {"a": 1}), "MESH-A400"),
+            (SimulatedEvent("S", {"a": 1, "b": "x", "c": 0}), "MESH-A400"),
+            (SimulatedEvent("Z", [2]), "MESH-A404"),
+        ):
+            with pytest.raises(MeshError) as refused:
+                await events.send("A", [good[0], bad])
+            assert refused.value.code == code
+        assert len(await sent(js)) == 2
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("data", "index", "event"),
+    [
+        ('{"a": 1}', 0, b'{"a": 1}'),
+        ('[{"a": 1}, {"a": 2}]', 1, b'{"a":2}'),
+        ('{"a": 1}\n\n{"a": x}\n', 1, b'{"a": x}'),
+        ("no json", 0, b"no json"),
+        ("[1", 3, b"[1"),
+    ],
+)
+def test_the_event_of_an_entry_is_the_one_that_failed(data: str, index: int, event: bytes) -> None:
+    assert event_of({"data": data, "index": index}) == event
+
+
+def test_bytes_that_are_no_text_hold_no_event_that_is_known() -> None:
+    assert event_of({"data_base64": "AAAA"}) is None
