@@ -109,6 +109,9 @@ class SparkSettings:
     driver_memory: str = setting("1g", "Heap of the driver's Java process.")
     trigger_rows_max: int = setting(100000, "Most messages a micro-batch takes from one channel.")
     ui: bool = setting(False, "Whether the Spark web UI is on.")
+    shared_query: bool = setting(
+        False, "Whether a worker's instances share one streaming query, or have one each."
+    )
 
 
 @dataclass(frozen=True, slots=True)

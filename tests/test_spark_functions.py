@@ -21,8 +21,8 @@ from mesh.plan.bind import bind
 from mesh.plan.build import plan
 from mesh.spark import stateless
 from mesh.spark.expressions import is_native, to_column
-from mesh.spark.stateless import METADATA, legs
-from mesh.spark.wiring import Wiring
+from mesh.spark.stateless import numbered
+from mesh.spark.wiring import METADATA, Wiring
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -165,7 +165,8 @@ insert into Out;
 def test_what_catalyst_has_not_our_kernels_compute(spark: SparkSession) -> None:
     group = plan(APP).spec.groups[0]
     wiring = Wiring(group, Assignment("i1", "A", group.name, 1, "a1", "w", 1, 1))
-    (leg,) = legs(wiring)
+    (one,) = numbered(wiring)
+    leg = one.leg
     assert not is_native(leg.queries[0])
     events: list[dict[str, Any]] = [
         {"i": 1, "s": "5"},
@@ -174,7 +175,7 @@ def test_what_catalyst_has_not_our_kernels_compute(spark: SparkSession) -> None:
         {"i": 4, "s": "x"},
     ]
     rows = pa.RecordBatch.from_pylist(events, leg.input.channel.stream.arrow)
-    made = stateless._query(wiring, leg.queries[0], 1, frame_of(spark, rows), True).toArrow()
+    made = stateless._query(wiring, leg.queries[0], one, frame_of(spark, rows)).toArrow()
     assert made.column_names == ["i", "t", "n", "o", "u", "c", *METADATA]
     told = made.select(["i", "t", "n", "c", "_sequence"]).to_pylist()
     assert told[0] == {"i": 1, "t": 2, "n": 5, "c": NOW_MS, "_sequence": 1}
@@ -184,5 +185,5 @@ def test_what_catalyst_has_not_our_kernels_compute(spark: SparkSession) -> None:
     assert 'function "twice" failed in line 2 (return 2 * data[0])' in failed[3]["_error"]
     assert failed[4]["_error"] == "'x' is no whole number to base 10"
     assert failed[4]["_data"] == b'{"i":4,"s":"x"}'
-    again = stateless._query(wiring, leg.queries[0], 1, frame_of(spark, rows), True).toArrow()
+    again = stateless._query(wiring, leg.queries[0], one, frame_of(spark, rows)).toArrow()
     assert again.column("u").to_pylist() == made.column("u").to_pylist()

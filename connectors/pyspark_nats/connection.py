@@ -84,6 +84,8 @@ class Connection:
         self._open: Link | None = None
         self._sids = 1
         self._info: dict[str, Any] = {}
+        #: How often it was made: subscriptions do not outlive it.
+        self.made = 0
 
     def __repr__(self) -> str:
         return f"Connection({self._pool.current}, {'open' if self._open else 'closed'})"
@@ -164,6 +166,7 @@ class Connection:
                     raise
             else:
                 self._sids = 1
+                self.made += 1
                 return
             self._pool.advance()
         assert refused is not None

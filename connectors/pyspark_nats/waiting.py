@@ -148,16 +148,7 @@ class Waiter:
 
     def _wakeup_ms(self) -> int | None:
         """The earliest time in the files of ``wakeupPath``; None for none."""
-        if not self._options.wakeup_path:
-            return None
-        times: list[int] = []
-        for path in sorted(Path(self._options.wakeup_path).glob("*")):
-            try:
-                times.append(int(path.read_text()))
-            except (OSError, ValueError):
-                # Being replaced right now, or taken away: it will be read at the next look.
-                continue
-        return min(times, default=None)
+        return wakeup_ms(self._options.wakeup_path)
 
     # --- listening
 
@@ -180,6 +171,20 @@ class Waiter:
                 # An account may read a stream without seeing what is published to it.
                 self._may_listen = False
         return self._connection.wait_for_message(set(), min(wait_s, _POLL_S))
+
+
+def wakeup_ms(path: str) -> int | None:
+    """The earliest time in the files of a ``wakeupPath``; None for none, as for an empty path."""
+    if not path:
+        return None
+    times: list[int] = []
+    for file in sorted(Path(path).glob("*")):
+        try:
+            times.append(int(file.read_text()))
+        except (OSError, ValueError):
+            # Being replaced right now, or taken away: it will be read at the next look.
+            continue
+    return min(times, default=None)
 
 
 def _has_news(before: Mapping[str, int] | None, info: StreamInfo) -> bool:

@@ -12,7 +12,13 @@ from mesh.model.app import GroupInput, Strategy
 from mesh.spark import stateless
 from mesh.spark.expressions import SPARK_TYPES
 from mesh.spark.host import HostTask
-from mesh.spark.wiring import ROUND_ROBIN_BLOCK, SINK_SCHEMA, Wiring, js_stream_of
+from mesh.spark.wiring import (
+    METADATA,
+    ROUND_ROBIN_BLOCK,
+    SINK_SCHEMA,
+    Wiring,
+    js_stream_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,7 +129,7 @@ def _stateless(
             .option("subject", channel.subject())
             .option("format", "auto")
             .option("missing", "error")
-            .option("metadata", ",".join(stateless.METADATA))
+            .option("metadata", ",".join(METADATA))
             .option("schema", schema)
         )
         if group_input.strategy is Strategy.ROUND_ROBIN and wiring.group.parallel > 1:

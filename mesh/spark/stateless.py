@@ -11,7 +11,7 @@ on which a query fails is recorded by the first leg that the query is in.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from mesh.spark import emit
 from mesh.spark.expressions import SPARK_TYPES, is_native, to_column
 from mesh.spark.kernel_query import KernelTask, as_events
 from mesh.spark.placing import channel_rows
-from mesh.spark.wiring import POSITIONS_PER_MESSAGE, SINK_SCHEMA
+from mesh.spark.wiring import METADATA, POSITIONS_PER_MESSAGE, SINK_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 
 #: The stubs know each function of Arrow by a dozen overloads, and reject most honest calls.
 kernels: Any = pyarrow.compute
-
-#: What the source adds to the stream's columns, and every step hands on.
-METADATA = ("_sequence", "_index", "_timestamp_ms", "_event_time_ms", "_error", "_data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,44 +75,66 @@ def legs(wiring: Wiring) -> tuple[Leg, ...]:
     return tuple(found)
 
 
-def build(wiring: Wiring, read: Callable[[GroupInput], DataFrame]) -> DataFrame:
-    """The group as one DataFrame of sink rows; ``read`` gives an input's typed rows."""
+@dataclass(frozen=True, slots=True)
+class NumberedLeg:
+    """A leg as one of its group's: which of them records what."""
+
+    leg: Leg
+    #: From 1 on.
+    number: int
+    #: Whether it records the events of its input that can't be read.
+    records: bool
+    #: Names of the queries of which it records the events that they fail on.
+    tells: frozenset[str]
+
+    def producer(self, wiring: Wiring) -> str:
+        """The name of its markers."""
+        return wiring.producer(self.salt(wiring))
+
+    def salt(self, wiring: Wiring) -> str:
+        """What tells it from the group's other legs, and from this one of other instances."""
+        return f"{wiring.assignment.index}of{wiring.group.parallel}-{self.number}"
+
+    def part(self, wiring: Wiring) -> str:
+        """What the producer of its errors goes by."""
+        index = wiring.assignment.index
+        return str(index) if self.records else f"{index}-{self.number}"
+
+
+def numbered(wiring: Wiring) -> Iterator[NumberedLeg]:
+    """The group's legs; each event and each failure is recorded by one of them."""
     recorded: set[str] = set()
     told: set[tuple[str, str]] = set()
-    frames = []
     for number, leg in enumerate(legs(wiring), 1):
         name = leg.input.channel.stream.name
         records = leg.input.records_errors and name not in recorded
         recorded.add(name)
-        tells = {query.name for query in leg.queries if (name, query.name) not in told}
+        tells = frozenset(query.name for query in leg.queries if (name, query.name) not in told)
         told |= {(name, query) for query in tells}
-        frames.append(_leg(wiring, leg, number, read(leg.input), records, tells))
+        yield NumberedLeg(leg, number, records, tells)
+
+
+def build(wiring: Wiring, read: Callable[[GroupInput], DataFrame]) -> DataFrame:
+    """The group as one DataFrame of sink rows; ``read`` gives an input's typed rows."""
+    frames = [_leg(wiring, one, read(one.leg.input)) for one in numbered(wiring)]
     return reduce(lambda a, b: a.unionAll(b), frames)
 
 
-def _leg(
-    wiring: Wiring, leg: Leg, number: int, frame: DataFrame, records: bool, tells: Collection[str]
-) -> DataFrame:
-    """``records``: the events that can't be read; ``tells``: of which queries what they fail on."""
-    if not records:
+def _leg(wiring: Wiring, one: NumberedLeg, frame: DataFrame) -> DataFrame:
+    if not one.records:
         frame = frame.where(F.col("_error").isNull())
-    for query in leg.queries:
-        frame = _query(wiring, query, number, frame, query.name in tells)
-    index = wiring.assignment.index
-    producer = wiring.producer(f"{index}of{wiring.group.parallel}-{number}")
-    part = str(index) if records else f"{index}-{number}"
-    output = leg.output
+    for query in one.leg.queries:
+        frame = _query(wiring, query, one, frame)
+    producer, part, output = one.producer(wiring), one.part(wiring), one.leg.output
     if output.format is Format.JSON and not output.is_keyed and not emit.has_objects(output.stream):
-        return _json_rows(wiring, leg, producer, part, frame)
-    return frame.mapInArrow(EncodeTask(wiring, leg, producer, part), SINK_SCHEMA)
+        return _json_rows(wiring, one.leg, producer, part, frame)
+    return frame.mapInArrow(EncodeTask(wiring, one.leg, producer, part), SINK_SCHEMA)
 
 
-def _query(
-    wiring: Wiring, query: BoundQuery, number: int, frame: DataFrame, tells: bool
-) -> DataFrame:
+def _query(wiring: Wiring, query: BoundQuery, one: NumberedLeg, frame: DataFrame) -> DataFrame:
     assert isinstance(query.input, BoundStream)
     if not is_native(query):
-        return _by_kernels(wiring, query, number, frame, tells)
+        return _by_kernels(wiring, query, one, frame)
     failed = F.col("_error").isNotNull()
 
     def attribute(column: Column) -> SparkColumn:
@@ -135,20 +154,21 @@ def _query(
     return frame.select(*(column.alias(name) for name, column in named), *METADATA)
 
 
-def _by_kernels(
-    wiring: Wiring, query: BoundQuery, leg: int, frame: DataFrame, tells: bool
-) -> DataFrame:
+def _by_kernels(wiring: Wiring, query: BoundQuery, one: NumberedLeg, frame: DataFrame) -> DataFrame:
     """What has no expression in Spark, computed in Python on batches of Arrow."""
-    queries = bind_group(wiring.group).queries
-    number = next(n for n, one in enumerate(queries) if one.name == query.name)
     metadata = frame.select(*METADATA).schema.fields
     fields = [
         StructField(attribute.name, _parse_datatype_string(SPARK_TYPES[attribute.type]))
         for attribute in query.target.attributes
     ]
-    salt = f"{wiring.assignment.index}of{wiring.group.parallel}-{leg}"
-    task = KernelTask(wiring.group, number, salt, METADATA, tells)
-    return frame.mapInArrow(task, StructType([*fields, *metadata]))
+    return frame.mapInArrow(kernel_task(wiring, query, one), StructType([*fields, *metadata]))
+
+
+def kernel_task(wiring: Wiring, query: BoundQuery, one: NumberedLeg) -> KernelTask:
+    """A query of a leg, to be computed by our own kernels."""
+    queries = bind_group(wiring.group).queries
+    number = next(n for n, bound in enumerate(queries) if bound.name == query.name)
+    return KernelTask(wiring.group, number, one.salt(wiring), METADATA, query.name in one.tells)
 
 
 def _json_rows(wiring: Wiring, leg: Leg, producer: str, part: str, frame: DataFrame) -> DataFrame:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 import shutil
 import sys
 import threading
@@ -27,6 +28,8 @@ from mesh.model.app import GroupKind
 from mesh.operators import ahead
 from mesh.spark import session as spark_session
 from mesh.spark import warmup
+from mesh.spark.carried import CarriedInstance
+from mesh.spark.carrier import Carrier
 from mesh.spark.instance import Instance, InstanceOptions
 from mesh.spark.wiring import Wiring
 from mesh.worker.protocol import (
@@ -47,7 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mesh.clock import Clock
-    from mesh.model.cluster import Assignment
+    from mesh.model.cluster import Assignment, InstanceStatus
     from mesh.settings import NatsSettings, Settings
 
 log = logging.getLogger(__name__)
@@ -71,7 +74,7 @@ class Session:
         self._js = client.jetstream()
         self._loop = asyncio.get_running_loop()
         self._replies = replies
-        self._instances: dict[str, Instance | Ticker] = {}
+        self._instances: dict[str, Instance | CarriedInstance | Ticker] = {}
         self._options = InstanceOptions(
             worker=config.worker,
             nats=connector_options(settings.nats),
@@ -79,6 +82,7 @@ class Session:
             snapshot_interval_s=settings.worker.snapshot_interval_s,
             retry_s=settings.worker.retry_s,
         )
+        self._carrier = self._start_carrier(directory) if settings.spark.shared_query else None
 
     async def handle(self, line: bytes) -> None:
         """Carry out one command."""
@@ -99,6 +103,8 @@ class Session:
         for instance in list(self._instances.values()):
             await asyncio.to_thread(instance.join)
         self._instances.clear()
+        if self._carrier is not None:
+            await asyncio.to_thread(self._carrier.stop)
 
     def _start(self, wiring: Wiring) -> None:
         assignment = wiring.assignment
@@ -116,17 +122,39 @@ class Session:
             retry_s=self._options.retry_s,
         )
 
-    def _instance(self, wiring: Wiring) -> Instance:
-        assignment = wiring.assignment
-        return Instance(
+    def _start_carrier(self, directory: Path) -> Carrier:
+        # Nobody else knows it, and any account may use subjects of its own.
+        subject = f"_INBOX.carrier.{secrets.token_hex(8)}"
+
+        def nudge() -> None:
+            asyncio.run_coroutine_threadsafe(self._client.publish(subject), self._loop)
+
+        carrier = Carrier(
             self._spark,
-            wiring,
-            self._options,
-            self._directory / assignment.instance,
-            self._snapshots(assignment),
-            lambda status: self._replies.send(Report(status)),
+            directory / "carrier",
             SystemClock(),
+            nats=self._options.nats,
+            nudge_subject=subject,
+            nudge=nudge,
+            tasks=self._spark.sparkContext.defaultParallelism,
+            retry_s=self._options.retry_s,
         )
+        carrier.start()
+        return carrier
+
+    def _instance(self, wiring: Wiring) -> Instance | CarriedInstance:
+        assignment = wiring.assignment
+        directory = self._directory / assignment.instance
+        store = self._snapshots(assignment)
+
+        def report(status: InstanceStatus) -> None:
+            self._replies.send(Report(status))
+
+        if self._carrier is not None:
+            return CarriedInstance(
+                self._carrier, wiring, self._options, directory, store, report, SystemClock()
+            )
+        return Instance(self._spark, wiring, self._options, directory, store, report, SystemClock())
 
     async def _stop(self, name: str, epoch: int) -> None:
         running = self._instances.get(name)

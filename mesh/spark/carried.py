@@ -1,0 +1,349 @@
+"""One instance that a carrier runs: restored, taken in, watched, started again.
+
+It does for its session what ``mesh.spark.instance.Instance`` does for an instance with a query of
+its own, without a thread: the carrier tells it what happened, and what waits for NATS is done by
+the carrier's few threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import statistics
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from mesh.logs import fields
+from mesh.model.cluster import InstanceState, InstanceStatus
+from mesh.spark import carrier_member
+from mesh.spark.carrier_work import ADMITTED, FAILED, REMOVED
+from mesh.spark.instance import FENCED, REPORT_S
+from mesh.spark.state import LocalState, Manifest, Position
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import Row
+
+    from mesh.clock import Clock
+    from mesh.spark.carrier import Carrier
+    from mesh.spark.carrier_member import Member, Offsets
+    from mesh.spark.instance import InstanceOptions, SnapshotStore
+    from mesh.spark.wiring import Wiring
+
+log = logging.getLogger(__name__)
+
+#: A status goes out at least this often, seconds: one that told of a change may have been lost.
+_REPORT_IDLE_S: Final = 15.0
+#: Batches of which the median duration is told.
+_BATCHES: Final = 100
+
+
+class CarriedInstance:
+    """An instance in a carrier, from ``start`` to the end that ``stop`` asks for."""
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        wiring: Wiring,
+        options: InstanceOptions,
+        directory: Path,
+        store: SnapshotStore,
+        report: Callable[[InstanceStatus], None],
+        clock: Clock,
+    ) -> None:
+        self.wiring = wiring
+        self._carrier = carrier
+        self._options = options
+        self._directory = directory
+        self._store = store
+        self._report = report
+        self._clock = clock
+        self._keys = carrier_member.keys(wiring)
+        #: Guards what follows; never held while waiting.
+        self._lock = threading.Lock()
+        self._stopping = False
+        self._member: Member | None = None
+        self._run = directory
+        self._generation = 0
+        #: Where each part is, once it is in.
+        self._at: dict[str, Offsets] = {}
+        self._shared: dict[str, Offsets] = {}
+        self._state = InstanceState.STARTING
+        self._error: str | None = None
+        #: When it is to be started again, monotonic, seconds.
+        self._retry_at_s: float | None = None
+        self._restarts = self._messages_in = self._rows_out = self._errors = 0
+        self._behind: dict[str, int] = {}
+        self._batch_ms: list[float] = []
+        self._is_changed = False
+        self._said_at_s = self._shared_at_s = 0.0
+        #: Held by whoever stores a snapshot.
+        self._sharing = threading.Lock()
+        self._ended = threading.Event()
+
+    def __repr__(self) -> str:
+        assignment = self.wiring.assignment
+        return f"CarriedInstance({assignment.instance}, epoch={assignment.epoch})"
+
+    # --- what the session calls
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._say(InstanceState.STARTING)
+        self._carrier.board(self)
+        self._carrier.pool.submit(self._enter)
+
+    def stop(self) -> None:
+        """Ask it to end at the border of a batch; a ``STOPPED`` report follows."""
+        with self._lock:
+            self._stopping = True
+            member, is_resting = self._member, self._retry_at_s is not None
+            self._retry_at_s = None
+        if member is not None:
+            self._carrier.leave(member)
+        elif is_resting:
+            self._carrier.pool.submit(self._end)
+
+    def join(self) -> None:
+        """Wait until it has ended."""
+        self._ended.wait()
+
+    # --- what the carrier calls
+
+    def take(self, row: Row) -> None:
+        """See ``Passenger.take``."""
+        with self._lock:
+            if row.generation != self._generation:
+                return
+            if row.ends is not None:
+                self._at[row.part] = orjson.loads(row.ends)
+            if row.kind not in (ADMITTED, FAILED, REMOVED):
+                self._count(row)
+                return
+            if row.kind == ADMITTED:
+                if len(self._at) == len(self._keys):
+                    self._carrier.pool.submit(self._say, InstanceState.RUNNING)
+                return
+            self._member = None
+        if row.kind == REMOVED:
+            self._carrier.pool.submit(self._end, is_settled=True)
+        else:
+            self._carrier.pool.submit(self._failed, str(row.failure))
+
+    def thrown_out(self, error: str, *, is_suspect: bool) -> None:
+        """See ``Passenger.thrown_out``."""
+        with self._lock:
+            self._member = None
+        if is_suspect:
+            self._carrier.pool.submit(self._failed, _first_line(error))
+        else:
+            self._carrier.pool.submit(self._enter)
+
+    def look(self, now_s: float) -> None:
+        """See ``Passenger.look``."""
+        with self._lock:
+            again = self._retry_at_s is not None and now_s >= self._retry_at_s
+            if again:
+                self._retry_at_s = None
+            is_in = self._member is not None and self._state is InstanceState.RUNNING
+            is_dirty = is_in and self._at != self._shared
+            since_s = now_s - self._said_at_s
+            tells = is_in and (
+                since_s >= _REPORT_IDLE_S or (self._is_changed and since_s >= REPORT_S)
+            )
+            if tells:
+                self._said_at_s = now_s
+            shares = is_dirty and now_s - self._shared_at_s >= self._options.snapshot_interval_s
+            if shares:
+                self._shared_at_s = now_s
+        if again:
+            self._carrier.pool.submit(self._enter)
+        if tells:
+            self._say(InstanceState.RUNNING)
+        if shares:
+            self._carrier.pool.submit(self._try_share)
+
+    # --- in the carrier's threads
+
+    def _enter(self) -> None:
+        """Restore the last snapshot, and have the carrier take it in."""
+        if self._is_stopping():
+            self._end()
+            return
+        with self._lock:
+            self._generation += 1
+            self._at, self._shared = {}, {}
+            generation, old = self._generation, self._run
+            epoch = self.wiring.assignment.epoch
+            self._run = run = self._directory / f"{epoch}-{generation}"
+        if old != self._directory:
+            shutil.rmtree(old, ignore_errors=True)
+        try:
+            starts = self._restore(run)
+            member = carrier_member.member(
+                self.wiring,
+                generation,
+                run,
+                nats=self._options.nats,
+                starts=starts,
+                restored=frozenset(starts),
+            )
+        # Whatever it is is reported and tried again.
+        except Exception as failure:
+            self._failed(str(failure) or type(failure).__name__)
+            return
+        with self._lock:
+            is_over = self._stopping
+            if not is_over:
+                self._member = member
+                self._carrier.enter(self, member)
+        if is_over:
+            self._end()
+
+    def _is_stopping(self) -> bool:
+        with self._lock:
+            return self._stopping
+
+    def _restore(self, run: Path) -> dict[str, Offsets]:
+        """Where parts begin whose state, if they have one, is in ``run`` now."""
+        if not self.wiring.group.stateful:
+            data = self._store.restore(self.wiring.part(0), lambda name: run / name)
+            position = Manifest.from_bytes(data).reached.offsets if data is not None else {}
+            return {key: {key: position[key]} for key in self._keys if key in position}
+        starts = {}
+        for key in self._keys:
+            local = self._local(run, key)
+            local.directory.mkdir(parents=True)
+            data = self._store.restore(self.wiring.part(int(key)), local.piece_path)
+            if data is not None:
+                manifest = Manifest.from_bytes(data)
+                local.put_restored(manifest)
+                starts[key] = manifest.reached.offsets
+        return starts
+
+    def _failed(self, reason: str) -> None:
+        name, epoch = self.wiring.assignment.instance, self.wiring.assignment.epoch
+        if FENCED in reason or "StaleWriterError" in reason or "MESH-S110" in reason:
+            log.warning("instance was taken over", extra=fields(instance=name, epoch=epoch))
+            self._error = reason
+            self._end()
+            return
+        log.warning("instance failed", extra=fields(instance=name, epoch=epoch, error=reason))
+        with self._lock:
+            self._restarts += 1
+            self._error = reason[:500]
+            is_over = self._stopping
+            if not is_over:
+                self._retry_at_s = self._clock.monotonic_s() + self._options.retry_s
+        if is_over:
+            self._end()
+        else:
+            self._say(InstanceState.RETRYING)
+
+    def _end(self, *, is_settled: bool = False) -> None:
+        if is_settled:
+            self._try_share()
+        self._carrier.alight(self)
+        with self._lock:
+            run = self._run
+        if run != self._directory:
+            shutil.rmtree(run, ignore_errors=True)
+        self._say(InstanceState.STOPPED)
+        self._ended.set()
+
+    def _try_share(self) -> None:
+        try:
+            with self._sharing:
+                self._share()
+        # A snapshot that isn't stored costs a longer replay, or is stored the next time.
+        except Exception as failure:
+            reason = str(failure) or type(failure).__name__
+            if "MESH-S110" in reason:
+                with self._lock:
+                    member, self._member = self._member, None
+                if member is not None:
+                    self._carrier.leave(member)
+                    self._failed(reason)
+                return
+            extra = fields(instance=self.wiring.assignment.instance, error=reason)
+            log.warning("snapshot was not stored", extra=extra)
+
+    def _share(self) -> None:
+        """Store the snapshots of parts that have moved on; positions are out, as all told ones."""
+        with self._lock:
+            moved = {k: at for k, at in self._at.items() if at != self._shared.get(k)}
+            whole = dict(self._at)
+            run = self._run
+        if not self.wiring.group.stateful:
+            if moved and len(whole) == len(self._keys):
+                offsets = {stream: one for at in whole.values() for stream, one in at.items()}
+                self._save(0, LocalState(run), Manifest(Position.of(offsets, offsets), {}, {}, ()))
+                self._note(whole)
+            return
+        for key, at in moved.items():
+            local = self._local(run, key)
+            manifest = local.manifest(Position.of(at, self._keys[key]))
+            # None: later batches have dropped it, or there was none; the next look finds a newer.
+            if manifest is not None:
+                try:
+                    self._save(int(key), local, manifest)
+                except FileNotFoundError:
+                    continue
+                self._note({key: at})
+
+    def _save(self, partition: int, local: LocalState, manifest: Manifest) -> None:
+        self._store.save(
+            self.wiring.part(partition),
+            replace(manifest, text=self.wiring.group.text).to_bytes(),
+            {name: local.piece_path(name) for name in manifest.pieces},
+        )
+
+    def _note(self, shared: dict[str, Offsets]) -> None:
+        with self._lock:
+            self._shared |= shared
+
+    def _local(self, run: Path, key: str) -> LocalState:
+        # As the host has it: below the part's directory, by the partition's number.
+        return LocalState(run / key / key)
+
+    # --- reports
+
+    def _count(self, row: Row) -> None:
+        self._messages_in += row.messages
+        self._rows_out += row.rows
+        self._errors += row.errors
+        self._behind[row.part] = row.behind
+        self._batch_ms = [*self._batch_ms[1 - _BATCHES :], row.took_ms]
+        self._is_changed = True
+
+    def _say(self, state: InstanceState) -> None:
+        assignment = self.wiring.assignment
+        with self._lock:
+            self._state = state
+            self._is_changed = False
+            self._said_at_s = self._clock.monotonic_s()
+            status = InstanceStatus(
+                instance=assignment.instance,
+                app=assignment.app,
+                worker=self._options.worker,
+                epoch=assignment.epoch,
+                state=state,
+                at_ms=self._clock.wall_ms(),
+                error=None if state is InstanceState.RUNNING else self._error,
+                restarts=self._restarts,
+                messages_in=self._messages_in,
+                rows_out=self._rows_out,
+                errors=self._errors,
+                behind=sum(self._behind.values()),
+                batch_ms_p50=statistics.median(self._batch_ms) if self._batch_ms else None,
+            )
+        self._report(status)
+
+
+def _first_line(error: str) -> str:
+    return next((line.strip() for line in error.splitlines() if line.strip()), "unknown")[:500]

@@ -1,0 +1,238 @@
+"""A carrier: one streaming query that runs many instances of a worker.
+
+A query of its own costs an instance a planner process of 50 MB, a start of half a second, and 0.4 %
+of a core while nothing comes.  So instances share one.  Its source waits for messages for all of
+them at once (``carrier_plan``).  A batch holds work for those that have some: each part's range is
+read, computed and published in one task (``carrier_task``), and its rows say how each went, which
+come here.  Offsets, state, snapshots and producers are each instance's own, as they are in a query
+of its own: what fails, fails for one, is taken out, and starts again from its snapshot while the
+others go on.
+
+Spark asks for the next batch only when the rows of the last one were dealt with here.  So word of a
+member comes in order, and one that is taken out does no more work afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, Protocol
+
+import orjson
+
+from mesh.logs import fields
+from mesh.spark import carrier_member
+from mesh.spark.carrier_source import NAME, UNDER_WAY, CarrierSource
+from mesh.spark.carrier_work import FAILED, REMOVED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from mesh.clock import Clock
+    from mesh.spark.carrier_member import Member
+
+log = logging.getLogger(__name__)
+
+#: How often members are looked at, for what is due by time, seconds.
+_LOOK_S: Final = 0.25
+#: How long a member may take to leave before the query is ended for it: its batch hangs, or NATS is
+#: away.
+_LEAVE_S: Final = 5.0
+#: Threads for what waits for NATS: restoring and storing snapshots.
+_THREADS: Final = 8
+
+
+class Passenger(Protocol):
+    """What a carrier tells an instance."""
+
+    def take(self, row: Row) -> None:
+        """A piece of its work is done, or failed; called in order, must not wait."""
+        ...
+
+    def thrown_out(self, error: str, *, is_suspect: bool) -> None:
+        """The query ended with this error; ``is_suspect``: while work of this one was under way."""
+        ...
+
+    def look(self, now_s: float) -> None:
+        """Do what is due by now (monotonic, seconds); must not wait."""
+        ...
+
+
+class Carrier:
+    """The query, kept running, and its members."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        directory: Path,
+        clock: Clock,
+        *,
+        nats: dict[str, str],
+        nudge_subject: str,
+        nudge: Callable[[], None],
+        tasks: int,
+        retry_s: float,
+    ) -> None:
+        """A carrier that is not started.
+
+        Args:
+            session: the worker's.
+            directory: for members and scratch; its own.
+            clock: for what is due by time.
+            nats: options that say how to reach NATS.
+            nudge_subject: wakes the planner; ``nudge`` publishes on it, from any thread.
+            nudge: see ``nudge_subject``.
+            tasks: most tasks of a batch.
+            retry_s: how long to rest before the query is started again.
+        """
+        self.pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="carrier")
+        self._session = session
+        self._directory = directory
+        self._clock = clock
+        self._nats = nats
+        self._nudge_subject = nudge_subject
+        self._nudge = nudge
+        self._tasks = tasks
+        self._retry_s = retry_s
+        self._lock = threading.Lock()
+        self._passengers: dict[str, tuple[Passenger, Member]] = {}
+        #: Members that were told to leave: since when, by file name.
+        self._leaving: dict[str, float] = {}
+        self._everybody: set[Passenger] = set()
+        self._run = directory
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="carrier", daemon=True)
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._session.dataSource.register(CarrierSource)
+        self._begin_run(0)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the query, and wait until it has."""
+        self._ending.set()
+        self._nudge()
+        self._thread.join()
+        self.pool.shutdown()
+
+    def board(self, passenger: Passenger) -> None:
+        """Have ``passenger`` looked at from now on, whether or not it is a member."""
+        with self._lock:
+            self._everybody.add(passenger)
+
+    def alight(self, passenger: Passenger) -> None:
+        """The end of ``board``."""
+        with self._lock:
+            self._everybody.discard(passenger)
+
+    def enter(self, passenger: Passenger, member: Member) -> None:
+        """Take a member in; what follows is told to ``passenger``."""
+        with self._lock:
+            self._passengers[member.file_name] = (passenger, member)
+            carrier_member.write(self._run, member)
+        self._nudge()
+
+    def leave(self, member: Member) -> None:
+        """Take a member out; ``REMOVED`` is told when it does no more work."""
+        with self._lock:
+            if member.file_name not in self._passengers:
+                return
+            self._leaving[member.file_name] = self._clock.monotonic_s()
+            carrier_member.send_out(self._run, member)
+        self._nudge()
+
+    # --- the query
+
+    def _keep(self) -> None:
+        for number in itertools.count(1):
+            error = "the carrier query ended"
+            try:
+                self._watch(self._start())
+            # Whatever ends the query is told to its members, and it is started again.
+            except Exception as failure:
+                error = str(failure)
+                log.warning("carrier failed", extra=fields(error=error[:500]))
+            old = self._run
+            if self._ending.is_set():
+                return
+            self._throw_out(error, number)
+            shutil.rmtree(old, ignore_errors=True)
+            self._ending.wait(self._retry_s)
+
+    def _begin_run(self, number: int) -> None:
+        self._run = self._directory / f"run-{number}"
+        self._run.mkdir(parents=True)
+
+    def _start(self) -> StreamingQuery:
+        self._session.sparkContext.setLocalProperty("spark.scheduler.pool", "carrier")
+        source = (
+            self._session.readStream.format(NAME)
+            .option("directory", str(self._run))
+            .option("nudge", self._nudge_subject)
+            .option("tasks", str(self._tasks))
+            .option("nats", orjson.dumps(self._nats).decode())
+            .load()
+        )
+        return (
+            source.writeStream.foreachBatch(self._each)
+            .option("checkpointLocation", str(self._directory / f"{self._run.name}-checkpoint"))
+            .queryName(f"carrier-{self._run.name}")
+            .start()
+        )
+
+    def _each(self, frame: DataFrame, _batch: int) -> None:
+        """Run a batch, and tell everybody how it went."""
+        for row in frame.collect():
+            with self._lock:
+                found = self._passengers.get(carrier_member.file_name(row.instance, row.generation))
+                if found is None:
+                    continue
+                passenger, member = found
+                if row.kind in _OUT:
+                    # Before the next batch is planned.
+                    carrier_member.remove(self._run, member)
+                    del self._passengers[member.file_name]
+                    self._leaving.pop(member.file_name, None)
+            passenger.take(row)
+
+    def _watch(self, running: StreamingQuery) -> None:
+        try:
+            # Raises what ended the query, if something did.
+            while not running.awaitTermination(_LOOK_S):  # type: ignore[arg-type]
+                if self._ending.is_set():
+                    return
+                now_s = self._clock.monotonic_s()
+                with self._lock:
+                    everybody = list(self._everybody)
+                    stuck = [n for n, since in self._leaving.items() if now_s - since > _LEAVE_S]
+                if stuck:
+                    raise TimeoutError(f"did not leave within {_LEAVE_S:g} s: {', '.join(stuck)}")
+                for passenger in everybody:
+                    passenger.look(now_s)
+        finally:
+            running.stop()
+
+    def _throw_out(self, error: str, number: int) -> None:
+        suspects: set[str] = set()
+        with contextlib.suppress(OSError, orjson.JSONDecodeError):
+            suspects = set(orjson.loads((self._run / UNDER_WAY).read_bytes()))
+        with self._lock:
+            out = list(self._passengers.values())
+            self._passengers.clear()
+            self._leaving.clear()
+            self._begin_run(number)
+        for passenger, member in out:
+            passenger.thrown_out(error, is_suspect=member.name in suspects)
+
+
+#: After these a member does no more work.
+_OUT: Final = (FAILED, REMOVED)

@@ -1,0 +1,263 @@
+"""An instance that a carrier query carries, as the processes of the query are told of it.
+
+A carrier is one streaming query that runs many instances (``mesh.spark.carrier``).  Each instance
+is a *member*: a file in the query's directory says what it reads and where it goes on.  Its input
+is divided into *parts* that are looked at, read and computed each by itself: the virtual partitions
+of a group with state, the inputs of one without.
+
+Three kinds of process read this: the session, the query's planner, and its tasks.  So nothing here
+imports operators.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, unquote
+
+import orjson
+from pyspark.sql import types as spark_types
+from pyspark.sql.types import StructField, StructType
+
+from mesh.model import names
+from mesh.model.app import Strategy
+from mesh.model.types import AttributeType
+from mesh.spark.wiring import METADATA, ROUND_ROBIN_BLOCK, Wiring, js_stream_of
+from pyspark_nats import batches, rows
+from pyspark_nats.sink_options import SinkOptions, sink_options
+from pyspark_nats.source_options import SourceOptions, source_options
+from pyspark_nats.typed import METADATA_DDL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from mesh.model.app import GroupInput
+
+#: Most messages that a batch takes of one part, so that others don't wait long for it.
+ROWS_MAX: Final = 10_000
+_BYTES_MAX: Final = 8 << 20
+_OUT: Final = ".out"
+
+_TYPES: Final = {
+    AttributeType.STRING: spark_types.StringType(),
+    AttributeType.INT: spark_types.IntegerType(),
+    AttributeType.LONG: spark_types.LongType(),
+    AttributeType.FLOAT: spark_types.FloatType(),
+    AttributeType.DOUBLE: spark_types.DoubleType(),
+    AttributeType.BOOL: spark_types.BooleanType(),
+    AttributeType.OBJECT: spark_types.BinaryType(),
+}
+_DDL_TYPES: Final = {
+    "long": spark_types.LongType(),
+    "string": spark_types.StringType(),
+    "binary": spark_types.BinaryType(),
+}
+
+#: Where a part is: ``{js_stream: {"sequence": n, "time_ms": t, "created_ms": c}}``.
+Offsets = dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a member's input."""
+
+    #: The virtual partition's number, or the input's JetStream stream.
+    key: str
+    #: Tells parts of a member apart in markers.
+    number: int
+    options: SourceOptions
+    form: batches.Form
+    #: What its JetStream streams take in.
+    subjects: dict[str, tuple[str, ...]]
+    #: Where it begins; None for as far back as its streams go.
+    start: Offsets | None
+    #: Its own, for state and wakeups.
+    directory: str
+    #: Whether its state was restored into ``directory``.
+    is_restored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An instance in a carrier."""
+
+    wiring: Wiring
+    #: Grows each time the instance is taken in, so that word of an earlier time counts for nothing.
+    generation: int
+    parts: tuple[Part, ...]
+    sink: SinkOptions
+
+    @property
+    def name(self) -> str:
+        """The instance's."""
+        return self.wiring.assignment.instance
+
+    @property
+    def file_name(self) -> str:
+        """Of its file in the carrier's directory."""
+        return file_name(self.name, self.generation)
+
+
+def member(
+    wiring: Wiring,
+    generation: int,
+    run: Path,
+    *,
+    nats: Mapping[str, str],
+    starts: Mapping[str, Offsets],
+    restored: frozenset[str],
+) -> Member:
+    """An instance as a member.
+
+    Args:
+        wiring: what it reads and writes.
+        generation: see ``Member``.
+        run: directory of this run of it.
+        nats: options of source and sink that say how to reach NATS.
+        starts: where parts begin, by key; those that aren't there begin as far back as they can.
+        restored: keys of parts whose state is in their directory.
+    """
+    common = {**nats, "eventTimeHeader": names.EVENT_TIME_HEADER}
+    made = _with_state(wiring, run, common) if wiring.group.stateful else _typed(wiring, common)
+    parts = tuple(
+        Part(
+            key,
+            number,
+            options,
+            form,
+            _subjects(wiring, key),
+            starts.get(key),
+            str(run / key),
+            key in restored,
+        )
+        for number, (key, options, form) in enumerate(made)
+    )
+    sink = sink_options({**nats, "epoch": str(wiring.assignment.epoch)})
+    return Member(wiring, generation, parts, sink)
+
+
+def keys(wiring: Wiring) -> dict[str, tuple[str, ...]]:
+    """The parts of an instance, each with the JetStream streams that it reads."""
+    if wiring.group.stateful:
+        return {str(p): tuple(wiring.input_streams(p)) for p in wiring.partitions}
+    return {stream: (stream,) for stream in wiring.input_streams(0)}
+
+
+def _subjects(wiring: Wiring, key: str) -> dict[str, tuple[str, ...]]:
+    """Events, and the markers that end atomic batches of them: only then are they stored."""
+    partition = int(key) if wiring.group.stateful else 0
+    return {
+        stream: (
+            group_input.channel.subject(partition if group_input.channel.is_keyed else 0),
+            f"{names.marker_subject(stream)}.>",
+        )
+        for stream, group_input in wiring.input_streams(partition).items()
+        if wiring.group.stateful or stream == key
+    }
+
+
+def _with_state(
+    wiring: Wiring, run: Path, common: Mapping[str, str]
+) -> list[tuple[str, SourceOptions, batches.Form]]:
+    found = []
+    for key, streams in keys(wiring).items():
+        options = source_options(
+            {
+                **common,
+                "streams": orjson.dumps([streams]).decode(),
+                "maxOffsetsPerTrigger": str(ROWS_MAX * len(streams)),
+                "maxBytesPerTrigger": str(_BYTES_MAX),
+                "rangeMarkers": "true",
+                "wakeupPath": str(run / key / "wakeup"),
+            }
+        )
+        # Only the names count, of what has a schema of its own.
+        fields = [StructField(name, spark_types.NullType()) for name in rows.MARKED.names]
+        schema = StructType(fields)
+        found.append((key, options, batches.form(options, schema)))
+    return found
+
+
+def _typed(
+    wiring: Wiring, common: Mapping[str, str]
+) -> list[tuple[str, SourceOptions, batches.Form]]:
+    return [
+        (stream, *_typed_input(wiring, group_input, common))
+        for stream, group_input in wiring.input_streams(0).items()
+    ]
+
+
+def _typed_input(
+    wiring: Wiring, group_input: GroupInput, common: Mapping[str, str]
+) -> tuple[SourceOptions, batches.Form]:
+    channel = group_input.channel
+    given = {
+        **common,
+        "stream": js_stream_of(group_input, 0),
+        "maxOffsetsPerTrigger": str(ROWS_MAX),
+        "maxBytesPerTrigger": str(_BYTES_MAX),
+        "subject": channel.subject(),
+        "format": "auto",
+        "missing": "error",
+        "metadata": ",".join(METADATA),
+    }
+    if group_input.strategy is Strategy.ROUND_ROBIN and wiring.group.parallel > 1:
+        given |= {
+            "blockSize": str(ROUND_ROBIN_BLOCK),
+            "blockIndex": str(wiring.assignment.index - 1),
+            "blockCount": str(wiring.group.parallel),
+        }
+    options = source_options(given)
+    own = [StructField(a.name, _TYPES[a.type]) for a in channel.stream.attributes]
+    more = [StructField(name, _DDL_TYPES[METADATA_DDL[name]]) for name in METADATA]
+    return options, batches.form(options, StructType([*own, *more]))
+
+
+def file_name(instance: str, generation: int) -> str:
+    """The name of a member's file."""
+    return f"{quote(instance, safe='')}.{generation}"
+
+
+def split(name: str) -> tuple[str, int]:
+    """Instance and generation of ``file_name``."""
+    instance, _, generation = name.rpartition(".")
+    return unquote(instance), int(generation)
+
+
+def write(directory: Path, one: Member) -> None:
+    """Take a member in: its planner finds it by its file."""
+    path = directory / one.file_name
+    temporary = directory / f".{one.file_name}"
+    temporary.write_bytes(pickle.dumps(one))
+    temporary.replace(path)
+
+
+def send_out(directory: Path, one: Member) -> None:
+    """Tell the planner to take a member out, whether or not it has seen it yet."""
+    (directory / one.file_name).replace(directory / f"{one.file_name}{_OUT}")
+
+
+def remove(directory: Path, one: Member) -> None:
+    """Forget a member that is out."""
+    (directory / one.file_name).unlink(missing_ok=True)
+    (directory / f"{one.file_name}{_OUT}").unlink(missing_ok=True)
+
+
+def listed(directory: Path) -> tuple[set[str], set[str]]:
+    """The file names of the members, and of those that are to be taken out."""
+    names = {path.name for path in directory.iterdir() if not path.name.startswith(".")}
+    out = {name for name in names if name.endswith(_OUT)}
+    return names - out, {name.removesuffix(_OUT) for name in out}
+
+
+def read(directory: Path, name: str) -> Member | None:
+    """A member; None when it has been taken out."""
+    try:
+        data = (directory / name).read_bytes()
+    except FileNotFoundError:
+        return None
+    found = pickle.loads(data)
+    assert isinstance(found, Member)
+    return found

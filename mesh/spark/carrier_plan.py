@@ -1,0 +1,249 @@
+"""What the next batch of a carrier does: its planner's view of the members and their streams.
+
+The planner sleeps on one connection that is subscribed, for one message each, to what the streams
+of all members take in.  So what is idle costs nothing; a message wakes the planner, which looks at
+the streams that it came for, and at those alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from mesh.spark import carrier_member
+from mesh.spark.carrier_work import ADMITTED, FAILED, REMOVED, WORK, Work
+from pyspark_nats import offsets, planning
+from pyspark_nats.connection import Connection
+from pyspark_nats.ears import Ears
+from pyspark_nats.errors import ConnectorError, UnavailableError
+from pyspark_nats.waiting import wakeup_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from mesh.spark.carrier_member import Member, Offsets, Part
+    from pyspark_nats.connection_options import ConnectionOptions
+
+#: A subscriber may hear of a message before the stream has stored it: how long to wait before each
+#: further look, seconds.  The last ones are for messages that are not for us.
+_DOUBT_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
+
+
+@dataclass(eq=False, slots=True)
+class _Place:
+    """A part, and where it is."""
+
+    member: Member
+    part: Part
+    watch: offsets.Watch
+    at: Offsets
+    #: When its timer is due, on the local monotonic clock, seconds; None without one.
+    due_s: float | None = None
+
+
+@dataclass(slots=True)
+class _Doubt:
+    """A stream that something was heard of, and that has nothing new yet."""
+
+    #: When to look again, monotonic, seconds.
+    at_s: float
+    #: Looks so far.
+    count: int = 1
+
+
+@dataclass
+class Plan:
+    """Members, where they are, and what to do next; lives in the planner's process."""
+
+    directory: Path
+    connection: ConnectionOptions
+    #: Subject on which the session says that members have changed.
+    nudge: str
+    _places: dict[str, list[_Place]] = field(default_factory=dict)
+    _readers: dict[str, list[_Place]] = field(default_factory=lambda: defaultdict(list))
+    _doubts: dict[str, _Doubt] = field(default_factory=dict)
+    #: Streams to look at once more without having heard of them: their parts have just worked.
+    _again: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._asks = Connection(self.connection)
+        self._ears = Ears(Connection(self.connection))
+
+    def next(self, wait_s: float) -> list[Work]:
+        """The work of the next batch, as soon as there is some; none after ``wait_s``.
+
+        Raises:
+            UnavailableError: NATS stayed away.
+        """
+        ends_s = time.monotonic() + wait_s
+        # A connection that is dead without having said so would be silent for ever.
+        self._ears.check()
+        while True:
+            self._ears.listen({"": (self.nudge,)})
+            heard = self._ears.heard()
+            work = list(self._changed())
+            armed = self._ears.listen(
+                {
+                    stream: places[0].part.subjects[stream]
+                    for stream, places in self._readers.items()
+                    if stream not in heard and stream not in self._doubts
+                }
+            )
+            work += self._look(heard, armed)
+            now_s = time.monotonic()
+            if work or now_s >= ends_s:
+                return work
+            self._ears.wait(min(self._next_s(ends_s) - now_s, ends_s - now_s))
+
+    def close(self) -> None:
+        """Hang up."""
+        self._asks.close()
+        self._ears.close()
+
+    # --- members
+
+    def _changed(self) -> Iterator[Work]:
+        """Take in and out what the directory says."""
+        listed, out = carrier_member.listed(self.directory)
+        for file_name in self._places.keys() - listed:
+            self._drop(file_name)
+        for file_name in sorted(out):
+            instance, generation = carrier_member.split(file_name)
+            yield Work(REMOVED, instance, generation, file_name)
+        for file_name in sorted(listed - self._places.keys()):
+            member = carrier_member.read(self.directory, file_name)
+            if member is not None:
+                yield from self._in(file_name, member)
+
+    def _drop(self, file_name: str) -> None:
+        for place in self._places.pop(file_name):
+            for stream in place.at:
+                self._readers[stream].remove(place)
+                if not self._readers[stream]:
+                    del self._readers[stream]
+                    self._again.discard(stream)
+                    self._doubts.pop(stream, None)
+                    self._ears.forget(stream)
+
+    def _in(self, file_name: str, member: Member) -> Iterator[Work]:
+        try:
+            places = []
+            for part in member.parts:
+                watch = offsets.Watch(part.options, self._asks)
+                # Also those that have a start need the streams to be there.
+                at = {**watch.initial(), **(part.start or {})}
+                places.append(_Place(member, part, watch, at))
+        except UnavailableError:
+            raise
+        except ConnectorError as error:
+            yield _word(FAILED, member, str(error))
+            return
+        self._places[file_name] = places
+        for place in places:
+            for stream in place.at:
+                self._readers[stream].append(place)
+            # A timer may be due from before.
+            self._again.update(place.at)
+            yield _word(ADMITTED, member, part=place.part.key, ends=place.at)
+
+    # --- streams
+
+    def _look(self, heard: set[str], armed: set[str]) -> Iterator[Work]:
+        """The work that there is now.
+
+        Args:
+            heard: streams whose subjects a message was heard on.
+            armed: streams that are listened to again, and may have taken something before.
+        """
+        now_s = time.monotonic()
+        heard = heard & self._readers.keys()
+        doubted = {stream for stream, doubt in self._doubts.items() if doubt.at_s <= now_s}
+        streams = heard | doubted | (self._again | armed) & self._readers.keys()
+        self._again = set()
+        wanted = {id(p): p for stream in streams for p in self._readers[stream]}
+        wanted |= {id(p): p for p in self._all() if p.due_s is not None and p.due_s <= now_s}
+        quiet = heard | doubted
+        for place in wanted.values():
+            work = self._work(place)
+            if work is not None:
+                quiet -= place.at.keys()
+                for stream in place.at:
+                    self._doubts.pop(stream, None)
+                self._again.update(place.at)
+                yield work
+        for stream in quiet:
+            self._doubt(stream, now_s)
+
+    def _doubt(self, stream: str, now_s: float) -> None:
+        """Look again soon at a stream that was heard of and has nothing yet."""
+        doubt = self._doubts.pop(stream, None)
+        count = doubt.count if doubt is not None else 0
+        if count < len(_DOUBT_S):
+            self._doubts[stream] = _Doubt(now_s + _DOUBT_S[count], count + 1)
+
+    def _all(self) -> Iterator[_Place]:
+        for places in self._places.values():
+            yield from places
+
+    def _work(self, place: _Place) -> Work | None:
+        member, options = place.member, place.part.options
+        try:
+            ends = place.watch.latest_now(place.at, options.limits)
+            if ends == place.at:
+                place.due_s = self._due_s(place)
+                return None
+            (partition,) = planning.partitions(options, self._asks, place.at, ends)
+        except UnavailableError:
+            raise
+        except ConnectorError as error:
+            # Nothing more of it until the session has taken it out, and in again.
+            place.due_s = None
+            return _word(FAILED, member, str(error))
+        report = place.watch.report() or {}
+        assert isinstance(partition, planning.NatsPartition)
+        place.at, place.due_s = ends, None
+        return Work(
+            WORK,
+            member.name,
+            member.generation,
+            member.file_name,
+            place.part.key,
+            partition.ranges,
+            ends,
+            sum(stream["messages_behind"] for stream in report.values()),
+        )
+
+    def _due_s(self, place: _Place) -> float | None:
+        due_ms = wakeup_ms(place.part.options.wakeup_path)
+        if due_ms is None:
+            return None
+        # By the server's clock; a look that comes too early is followed by another one.
+        return time.monotonic() + max(1, due_ms - place.watch.clock_ms) / 1000
+
+    def _next_s(self, ends_s: float) -> float:
+        """When there is something to look at, though nothing is heard."""
+        times = [doubt.at_s for doubt in self._doubts.values()]
+        times += [place.due_s for place in self._all() if place.due_s is not None]
+        return min(times, default=ends_s)
+
+
+def _word(
+    kind: str,
+    member: Member,
+    failure: str | None = None,
+    *,
+    part: str = "",
+    ends: Offsets | None = None,
+) -> Work:
+    return Work(
+        kind,
+        member.name,
+        member.generation,
+        member.file_name,
+        part,
+        ends=ends,
+        failure=failure,
+    )

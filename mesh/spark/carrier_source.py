@@ -1,0 +1,117 @@
+"""The data source of a carrier query: its offsets count batches, and its rows tell of work done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import orjson
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+
+from mesh.spark.carrier_plan import Plan
+from mesh.spark.carrier_work import OUTCOME_DDL, WORK, Work
+from pyspark_nats.collector import freeze_imported
+from pyspark_nats.connection_options import connection_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+#: What ``format(...)`` takes.
+NAME: Final = "mesh-carrier"
+#: How long a planner waits for work before it says that there is none, seconds.
+_WAIT_S: Final = 2.0
+#: Name of the file, beside the members', that says who is in the batch under way.
+UNDER_WAY: Final = ".under-way"
+
+
+@dataclass(frozen=True)
+class CarrierPartition(InputPartition):
+    """What one task does."""
+
+    batch: int
+    work: tuple[Work, ...]
+
+
+class CarrierSource(DataSource):
+    """Options: ``directory`` of the members, ``nudge``, ``tasks``, ``nats`` as JSON."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format(...)`` takes."""
+        return NAME
+
+    def schema(self) -> str:
+        """One row for each piece of work."""
+        return OUTCOME_DDL
+
+    def streamReader(self, schema: StructType) -> CarrierReader:
+        """For ``spark.readStream``."""
+        return CarrierReader(dict(self.options))
+
+
+class CarrierReader(DataSourceStreamReader):
+    """Plans in the planner's process, works in the tasks'."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._options = options
+        #: Lives in the planner only.
+        self._plan: Plan | None = None
+        self._batch = 0
+        self._work: list[Work] = []
+
+    def initialOffset(self) -> dict[str, int]:
+        """Before the first batch."""
+        return {"batch": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The planner has limits of its own."""
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        """The next batch if there is work for one; waits a while for that."""
+        if self._batch > start["batch"]:
+            return {"batch": self._batch}
+        self._work = self._planned().next(_WAIT_S)
+        if self._work:
+            self._batch = start["batch"] + 1
+        return {"batch": start["batch"] + bool(self._work)}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[CarrierPartition]:
+        """The batch's work, dealt out to tasks."""
+        names = sorted({one.instance for one in self._work if one.kind == WORK})
+        directory = Path(self._options["directory"])
+        (directory / UNDER_WAY).write_bytes(orjson.dumps(names))
+        tasks = max(1, min(int(self._options["tasks"]), len(self._work)))
+        return [
+            CarrierPartition(end["batch"], tuple(self._work[number::tasks]))
+            for number in range(tasks)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Do a task's work."""
+        # The planner needs no operators.
+        from mesh.spark.carrier_task import outcomes
+
+        assert isinstance(partition, CarrierPartition)
+        freeze_imported()
+        return outcomes(self._options["directory"], partition.batch, partition.work)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing to do: positions are the session's to keep."""
+
+    def stop(self) -> None:
+        """Close the planner's connections."""
+        if self._plan is not None:
+            self._plan.close()
+            self._plan = None
+
+    def _planned(self) -> Plan:
+        if self._plan is None:
+            nats = connection_options(orjson.loads(self._options["nats"]))
+            self._plan = Plan(Path(self._options["directory"]), nats, self._options["nudge"])
+        return self._plan
