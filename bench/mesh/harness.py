@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 import time
@@ -44,9 +45,10 @@ async def mesh(workers: int, **environment: str) -> AsyncIterator[View]:
         workers: how many.
         environment: settings of all processes, as ``MESH_SECTION_NAME``.
     """
+    os.environ.update(environment)
     ahead.compile_once()
     directory = Path(tempfile.mkdtemp(prefix="mesh-bench-"))
-    cluster = MeshCluster(directory, workers, **environment)
+    cluster = MeshCluster(directory, workers)
     try:
         client = await connect(NatsSettings(url=cluster.nats.url), "bench")
         await ensure_buckets(client.jetstream(), ChannelSettings())

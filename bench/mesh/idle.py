@@ -31,7 +31,7 @@ async def measure(apps: int = 100) -> list[Figure]:
         names = [f"Idle{number}" for number in range(apps)]
         deployed_s = await harness.deploy(view, names)
         await asyncio.sleep(SETTLE_S)
-        pids = {"worker": view.cluster.pid("w1"), "manager": view.cluster.pid("m1")}
+        pids = {"worker": view.processes.pid("w1"), "manager": view.processes.pid("m1")}
         pids["server"] = view.cluster.nats.process.pid
         used = await _used(pids, MEASURED_S)
         memory = _memory(pids["worker"])

@@ -126,6 +126,8 @@ class CarriedInstance:
                 self._count(row)
                 return
             if row.kind == ADMITTED:
+                # The stored snapshot is of there, or there is nothing to store.
+                self._shared[row.part] = self._at[row.part]
                 if len(self._at) == len(self._keys):
                     self._carrier.pool.submit(self._say, InstanceState.RUNNING)
                 return

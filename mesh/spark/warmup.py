@@ -7,22 +7,29 @@ each kind of work and then keeps.  A worker pays it before it says that it is re
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from mesh.model.cluster import Assignment
+from mesh.clock import SystemClock
+from mesh.errors import MeshError
+from mesh.model.cluster import Assignment, InstanceState
 from mesh.plan.build import plan
 from mesh.spark import query
+from mesh.spark.carried import CarriedInstance
 from mesh.spark.wiring import Wiring
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from mesh.model.app import AppSpec
+    from mesh.model.cluster import InstanceStatus
+    from mesh.spark.carrier import Carrier
+    from mesh.spark.instance import InstanceOptions
 
 _TEXT: Final = """
 @App:name('{name}')
@@ -32,6 +39,8 @@ from Events#window.time(1 sec) select k, avg(v) as mean group by k insert into M
 @dist(execGroup='stateless')
 from Events[k >= 0 and v > 1] select k, v, s insert into Large;
 """
+#: How long the event may take through a shared query, seconds.
+_PASSES_S: Final = 60.0
 #: The one event it is given.
 EVENT: Final = b'{"k": 1, "v": 2.0, "s": "x"}'
 
@@ -44,16 +53,13 @@ def app(name: str) -> AppSpec:
 def warm(session: SparkSession, spec: AppSpec, nats: Mapping[str, str], directory: Path) -> None:
     """Run the app until its event has passed through."""
     running = []
-    for group in spec.groups:
-        scratch = directory / group.name
+    for wiring in _wirings(spec, epoch=1):
+        scratch = directory / wiring.group.name
         scratch.mkdir(parents=True)
-        assignment = Assignment(
-            group.instances[0], spec.name, group.name, 1, "warmup", "", epoch=1, lease_revision=0
-        )
         running.append(
             query.start(
                 session,
-                Wiring(group, assignment),
+                wiring,
                 scratch,
                 nats=nats,
                 batch_rows_max=1000,
@@ -66,6 +72,65 @@ def warm(session: SparkSession, spec: AppSpec, nats: Mapping[str, str], director
         time.sleep(0.02)
     for one in running:
         one.stop()
+
+
+def warm_carrier(
+    carrier: Carrier, spec: AppSpec, options: InstanceOptions, directory: Path
+) -> None:
+    """Have the carrier carry the app until its event has passed through.
+
+    Raises:
+        MeshError: MESH-S102 when it doesn't in time.
+    """
+    passed = threading.Semaphore(0)
+
+    def report(status: InstanceStatus) -> None:
+        if status.state is InstanceState.RUNNING and status.messages_in:
+            passed.release()
+
+    running = [
+        CarriedInstance(
+            carrier,
+            wiring,
+            options,
+            directory / "carried" / wiring.group.name,
+            _NoSnapshots(),
+            report,
+            SystemClock(),
+        )
+        for wiring in _wirings(spec, epoch=2)
+    ]
+    for one in running:
+        one.start()
+    for _ in running:
+        if not passed.acquire(timeout=_PASSES_S):
+            raise MeshError("MESH-S102", f"a shared query did not run within {_PASSES_S:g} s")
+    for one in running:
+        one.stop()
+    for one in running:
+        one.join()
+
+
+class _NoSnapshots:
+    """A ``SnapshotStore`` that keeps nothing."""
+
+    def restore(self, part: str, piece_path: Callable[[str], Path]) -> bytes | None:
+        return None
+
+    def save(self, part: str, manifest: bytes, pieces: Mapping[str, Path]) -> None:
+        return
+
+    def behind(self, consumed: Mapping[str, int]) -> int:
+        return 0
+
+
+def _wirings(spec: AppSpec, epoch: int) -> Iterator[Wiring]:
+    for group in spec.groups:
+        name = group.instances[0]
+        yield Wiring(
+            group,
+            Assignment(name, spec.name, group.name, 1, "warmup", "", epoch=epoch, lease_revision=0),
+        )
 
 
 def _has_run(running: StreamingQuery) -> bool:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from mesh.clock import Clock
     from mesh.model.cluster import Assignment, InstanceStatus
-    from mesh.settings import NatsSettings, Settings
+    from mesh.settings import NatsSettings
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +66,9 @@ class Session:
         spark: SparkSession,
         client: Client,
         replies: Replies,
+        options: InstanceOptions,
+        carrier: Carrier | None,
     ) -> None:
-        settings = config.settings
         self._directory = directory / "instances"
         self._spark = spark
         self._client = client
@@ -75,14 +76,8 @@ class Session:
         self._loop = asyncio.get_running_loop()
         self._replies = replies
         self._instances: dict[str, Instance | CarriedInstance | Ticker] = {}
-        self._options = InstanceOptions(
-            worker=config.worker,
-            nats=connector_options(settings.nats),
-            batch_rows_max=settings.spark.trigger_rows_max,
-            snapshot_interval_s=settings.worker.snapshot_interval_s,
-            retry_s=settings.worker.retry_s,
-        )
-        self._carrier = self._start_carrier(directory) if settings.spark.shared_query else None
+        self._options = options
+        self._carrier = carrier
 
     async def handle(self, line: bytes) -> None:
         """Carry out one command."""
@@ -121,26 +116,6 @@ class Session:
             worker=self._options.worker,
             retry_s=self._options.retry_s,
         )
-
-    def _start_carrier(self, directory: Path) -> Carrier:
-        # Nobody else knows it, and any account may use subjects of its own.
-        subject = f"_INBOX.carrier.{secrets.token_hex(8)}"
-
-        def nudge() -> None:
-            asyncio.run_coroutine_threadsafe(self._client.publish(subject), self._loop)
-
-        carrier = Carrier(
-            self._spark,
-            directory / "carrier",
-            SystemClock(),
-            nats=self._options.nats,
-            nudge_subject=subject,
-            nudge=nudge,
-            tasks=self._spark.sparkContext.defaultParallelism,
-            retry_s=self._options.retry_s,
-        )
-        carrier.start()
-        return carrier
 
     def _instance(self, wiring: Wiring) -> Instance | CarriedInstance:
         assignment = wiring.assignment
@@ -198,6 +173,43 @@ def connector_options(nats: NatsSettings) -> dict[str, str]:
     return {name: value for name, value in options.items() if value}
 
 
+def instance_options(config: SessionConfig) -> InstanceOptions:
+    """What the worker's instances have in common."""
+    settings = config.settings
+    return InstanceOptions(
+        worker=config.worker,
+        nats=connector_options(settings.nats),
+        batch_rows_max=settings.spark.trigger_rows_max,
+        snapshot_interval_s=settings.worker.snapshot_interval_s,
+        retry_s=settings.worker.retry_s,
+    )
+
+
+def start_carrier(
+    spark: SparkSession, client: Client, options: InstanceOptions, directory: Path
+) -> Carrier:
+    """Start the query that instances share; to be called in the event loop."""
+    loop = asyncio.get_running_loop()
+    # Nobody else knows it, and any account may use subjects of its own.
+    subject = f"_INBOX.carrier.{secrets.token_hex(8)}"
+
+    def nudge() -> None:
+        asyncio.run_coroutine_threadsafe(client.publish(subject), loop)
+
+    carrier = Carrier(
+        spark,
+        directory / "carrier",
+        SystemClock(),
+        nats=options.nats,
+        nudge_subject=subject,
+        nudge=nudge,
+        tasks=spark.sparkContext.defaultParallelism,
+        retry_s=options.retry_s,
+    )
+    carrier.start()
+    return carrier
+
+
 async def compile_loops(clock: Clock) -> None:
     """Have the operators' native loops compiled, where installing has not done it."""
     if ahead.is_done():
@@ -220,16 +232,23 @@ async def compile_loops(clock: Clock) -> None:
 
 
 async def warm_up(
-    spark: SparkSession, client: Client, settings: Settings, name: str, directory: Path
+    spark: SparkSession,
+    client: Client,
+    config: SessionConfig,
+    options: InstanceOptions,
+    carrier: Carrier | None,
+    directory: Path,
 ) -> None:
-    """Run an app called ``name`` through the session, and leave nothing of it behind."""
-    app = warmup.app(name)
+    """Run an app through the session, and leave nothing of it behind."""
+    app = warmup.app(f"warmup-{config.worker}-{os.getpid()}")
     js = client.jetstream()
-    await channels.ensure_channels(client, app, settings.channels)
+    await channels.ensure_channels(client, app, config.settings.channels)
     try:
         await js.publish(app.channels[0].subject(), warmup.EVENT)
-        options = connector_options(settings.nats)
-        await asyncio.to_thread(warmup.warm, spark, app, options, directory / "warmup")
+        scratch = directory / "warmup"
+        await asyncio.to_thread(warmup.warm, spark, app, options.nats, scratch)
+        if carrier is not None:
+            await asyncio.to_thread(warmup.warm_carrier, carrier, app, options, scratch)
     finally:
         await channels.delete_channels(js, app)
 
@@ -255,8 +274,11 @@ async def run(config: SessionConfig, replies: Replies) -> None:
     await ensure_buckets(client.jetstream(), settings.channels.replicas)
     spark = await starting
     await compiling
-    await warm_up(spark, client, settings, f"warmup-{config.worker}-{os.getpid()}", directory)
-    session = Session(config, directory, spark, client, replies)
+    options = instance_options(config)
+    shares = settings.spark.shared_query
+    carrier = start_carrier(spark, client, options, directory) if shares else None
+    await warm_up(spark, client, config, options, carrier, directory)
+    session = Session(config, directory, spark, client, replies, options, carrier)
     replies.send(Ready(spark.version, round(clock.monotonic_s() - started_s, 1)))
 
     reader = asyncio.StreamReader(limit=1 << 24)
