@@ -136,12 +136,26 @@ class Scene:
 
     async def counted(self, rows: int) -> None:
         """Wait until this many more rows of the group by key are out."""
-        first = await self._count("Counts") or 0
+        await self.counted_in("Counts", rows)
+
+    async def counted_in(self, stream: str, rows: int) -> None:
+        """Wait until this many more rows of a stream are out."""
+        first = await self._count(stream) or 0
 
         async def enough() -> bool:
-            return (await self._count("Counts") or 0) >= first + rows
+            return (await self._count(stream) or 0) >= first + rows
 
-        await self.outside.until(f"{rows} more rows", enough)
+        await self.outside.until(f"{rows} more rows in {stream}", enough)
+
+    async def instances(self, group: str, count: int) -> None:
+        """Wait until a group has this many instances, none on the move, and the app runs."""
+
+        def has() -> bool:
+            mine = [a for a in self.assignments() if a.group == group]
+            return len(mine) == count and not any(a.stop for a in mine)
+
+        await self.outside.until(f"{count} instances of {group}", has)
+        await self.outside.until_running(self.name)
 
     async def passing(self, seconds: float) -> None:
         """Let time pass: for faults that last."""

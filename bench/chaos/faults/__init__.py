@@ -1,0 +1,1 @@
+"""What is done to a mesh under load, each fault a function over the scene."""

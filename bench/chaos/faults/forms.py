@@ -1,0 +1,82 @@
+"""Other forms of the app under load: groups scaled, queries added."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bench.chaos.faults.requests import call
+from bench.chaos.scene import ScenarioError
+
+if TYPE_CHECKING:
+    from bench.chaos.faults.requests import call
+from bench.chaos.scene import Scene
+
+#: One query more for the group with a window and a pattern.
+QUERY: Final = "@dist(execGroup='whole') from S[a % 7 == 0] select k, a insert into Sevens;\n"
+
+
+async def rescaled(scene: Scene) -> None:
+    """Groups by key and without state go from 2 instances to 4, and to 1."""
+    scene.hit()
+    for parallel in (4, 1):
+        for group in ("sums", "flat"):
+            await _scale(scene, group, parallel)
+        await scene.instances("sums", parallel)
+        await scene.instances("flat", parallel)
+        await scene.flow(150)
+
+
+async def rescaled_killed(scene: Scene) -> None:
+    """A worker dies while its instances are divided anew."""
+    scene.hit()
+    for group in ("sums", "flat"):
+        await _scale(scene, group, 4)
+    await scene.kill(scene.holder)
+    await scene.instances("sums", 4)
+    await scene.instances("flat", 4)
+    await scene.flow(150)
+
+
+async def rescaled_led(scene: Scene) -> None:
+    """The leader dies while instances are divided anew: the next one goes on in the middle."""
+    scene.hit()
+    for group in ("sums", "flat"):
+        await _scale(scene, group, 1)
+    await scene.kill(scene.leader)
+    await scene.instances("sums", 1)
+    await scene.instances("flat", 1)
+    await scene.flow(150)
+
+
+async def edited(scene: Scene) -> None:
+    """A query more in a group with a window and a pattern: both go on with what they hold."""
+    scene.hit()
+    await _put(scene, scene.text + QUERY)
+    await scene.outside.until_running(scene.name)
+    await scene.counted_in("Sevens", 20)
+
+
+async def edited_killed(scene: Scene) -> None:
+    """The worker of a group that is changed dies meanwhile."""
+    worker = scene.worker_of("whole-1")
+    scene.hit()
+    await _put(scene, scene.text + QUERY)
+    await scene.kill(worker)
+    await scene.outside.until_running(scene.name)
+    await scene.counted_in("Sevens", 20)
+
+
+async def _scale(scene: Scene, group: str, parallel: int) -> None:
+    """Have a group run in another number of instances."""
+    wanted = {"group": group, "parallel": parallel}
+    path = f"/siddhi-apps/{scene.name}/scale"
+    status = await call(scene, scene.follower, "POST", path, params=wanted)
+    if status not in (200, 202):
+        raise ScenarioError(f"{scene.follower} answered {status} to a scale of {group}")
+
+
+async def _put(scene: Scene, text: str) -> None:
+    """Put another text in the place of what runs."""
+    status = await call(scene, scene.follower, "PUT", "/siddhi-apps", content=text.encode())
+    if status != 200:
+        raise ScenarioError(f"{scene.follower} answered {status} to a changed app")
