@@ -11,7 +11,7 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint lock conf docs clean bench-connector bench-language bench-operators chaos
+.PHONY: help demo test lint lock conf docs clean bench-connector bench-language bench-mesh bench-operators chaos
 
 help:
 	@echo 'make demo    start a small cluster, run examples/temperature.siddhi on real data, show what comes out'
@@ -19,6 +19,7 @@ help:
 	@echo 'make lint    the same without the tests'
 	@echo 'make bench-connector   how fast the Spark connector is; CHECK=1 to fail on a missed target, ONLY=reading,writing'
 	@echo 'make bench-language    how fast SiddhiQL is read, bound and laid out; CHECK=1 to fail on a missed target'
+	@echo 'make bench-mesh        what idle apps cost, how soon apps are deployed and taken over; CHECK=1, ONLY=idle,deciding,failover'
 	@echo 'make bench-operators   how fast the operators are beside the engine; ORACLE=PROGRAM drives it, CHECK=1, ONLY=pattern'
 	@echo 'make chaos   faults under load: every output row beside those of a calm run; ONLY=worker-cut,leader-cut RUNS=3'
 	@echo 'make conf    write conf/mesh.yaml anew from the settings in the code'
@@ -44,6 +45,9 @@ bench-connector: $(STAMP)
 
 bench-language: $(STAMP)
 	@$(BIN)/python -m bench.language $(if $(CHECK),--check) $(ARGS)
+
+bench-mesh: $(STAMP)
+	@$(BIN)/python -m bench.mesh $(if $(CHECK),--check) $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 bench-operators: $(STAMP)
 	@$(BIN)/python -m bench.operators $(if $(ORACLE),--oracle $(ORACLE)) $(if $(CHECK),--check) $(if $(ONLY),--only '$(ONLY)') $(ARGS)

@@ -1,0 +1,76 @@
+"""``python -m bench.mesh``: measure, print the table, keep the result.
+
+A measurement is a module beside this one with ``async def measure() -> list[Figure]``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import json
+import sys
+import time
+import traceback
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+
+from bench.connector import report
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.connector.harness import Figure
+
+#: In the order in which they are run.
+MEASUREMENTS: Final = ("idle", "deciding", "failover")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the measurements; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m bench.mesh", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
+    names = ", ".join(MEASUREMENTS)
+    parser.add_argument("--only", default="", help=f"comma list of {names}; nothing is kept then")
+    given = parser.parse_args(arguments)
+    wanted = given.only.split(",") if given.only else MEASUREMENTS
+    unknown = sorted(set(wanted) - set(MEASUREMENTS))
+    if unknown:
+        print(f"no such measurement: {', '.join(unknown)}; there are {names}", file=sys.stderr)
+        return 2
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    started_s = time.monotonic()
+    figures: list[Figure] = []
+    failures: list[str] = []
+    for name in wanted:
+        module: Any = importlib.import_module(f"bench.mesh.{name}")
+        began_s = time.monotonic()
+        try:
+            figures += asyncio.run(module.measure())
+        except Exception as error:
+            # One that fails must not take the others' figures along; the exit status says it.
+            traceback.print_exc()
+            failures.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[:1]}")
+        console.print(f"{name}: {time.monotonic() - began_s:.0f} s", style="dim")
+    console.print(report.shown(figures, "mesh"))
+    for failure in failures:
+        console.print(f"failed: {failure}", style="red", markup=False)
+    took_s = time.monotonic() - started_s
+    if not given.only:
+        console.print(f"kept in {_keep(report.document(figures, failures, took_s))}", markup=False)
+    console.print(f"took {took_s:.0f} s", markup=False)
+    if failures:
+        return 1
+    return int(given.check and any(one.is_met is False for one in figures))
+
+
+def _keep(kept: dict[str, Any]) -> str:
+    commit = str(kept["commit"])[:10] or "unknown"
+    path = report.RESULTS / f"mesh-{kept['time'][:10]}-{commit}.json"
+    path.write_text(json.dumps(kept, indent=1) + "\n")
+    return str(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""How long outputs stand still when a worker dies or is paused, with little state and with much."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import statistics
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from bench.connector.harness import Figure
+from bench.mesh import harness
+from mesh.model.cluster import Admission
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from mesh.testing.cluster import View
+
+RUNS: Final = 10
+#: Events a second, into each app.
+RATE: Final = 50
+#: Between two faults: outputs flow and snapshots are stored.
+CALM_S: Final = 4.0
+#: Rows of the large state, and the bytes of each.
+ROWS: Final = 100_000
+ROW_BYTES: Final = 1000
+
+#: State of 100 rows; every event gives an output.
+LIGHT: Final = """
+@App:name('{name}')
+define stream Events (id long, text string);
+@dist(execGroup='held')
+from Events#window.length(100) select id, count() as held insert into Seen;
+"""
+#: State of 100 MB, beside the query that gives an output for every event.
+HEAVY: Final = f"""
+@App:name('{{name}}')
+define stream Events (id long, text string);
+@dist(execGroup='held')
+from Events select id insert into Seen;
+@dist(execGroup='held')
+from Events#window.length({ROWS}) select id, text insert expired events into Gone;
+"""
+
+
+@dataclass
+class Flow:
+    """Events into an app, and what comes out of it."""
+
+    view: View
+    app: str
+    published: int = 0
+    #: When each output was seen, by its event's number.
+    seen: dict[int, float] = field(default_factory=dict)
+    doubled: int = 0
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    async def begin(self) -> None:
+        """Listen, and publish from now on."""
+        await self.view.client.subscribe(f"mesh.{self.app}.Seen", cb=self._take)
+        self._tasks = [asyncio.create_task(self._publish())]
+
+    async def end(self) -> None:
+        """Publish no more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def fill(self, rows: int) -> None:
+        """Publish many events at once, and wait until all have passed."""
+        text = "x" * ROW_BYTES
+        for start in range(0, rows, 100):
+            events = [{"id": self.published + n, "text": text} for n in range(100)]
+            self.published += 100
+            await self.view.js.publish(f"mesh.{self.app}.Events", json.dumps(events).encode())
+            if start % 10_000 == 0:
+                await asyncio.sleep(0)
+        await self.until(self.published - 1)
+
+    async def until(self, number: int) -> float:
+        """When the output of an event was seen."""
+        deadline_s = time.monotonic() + 90
+        while number not in self.seen:
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"{self.app}: no output of event {number} in 90 s")
+            await asyncio.sleep(0.005)
+        return self.seen[number]
+
+    async def _take(self, message: Any) -> None:
+        number = json.loads(message.data)["id"]
+        if number in self.seen:
+            self.doubled += 1
+        else:
+            self.seen[number] = time.monotonic()
+
+    async def _publish(self) -> None:
+        while True:
+            event = {"id": self.published, "text": "x" * ROW_BYTES}
+            self.published += 1
+            subject = f"mesh.{self.app}.Events"
+            await self.view.js.publish(subject, json.dumps(event).encode())
+            await asyncio.sleep(1 / RATE)
+
+
+async def measure() -> list[Figure]:
+    """Kill and pause the worker that has all instances, again and again."""
+    async with harness.mesh(2) as view:
+        await view.service.order_node("w2", Admission.CORDONED)
+        await harness.deploy(view, ["Light"], LIGHT)
+        await harness.deploy(view, ["Heavy"], HEAVY)
+        await view.service.order_node("w2", Admission.OPEN)
+        flows = [Flow(view, "Light"), Flow(view, "Heavy")]
+        for flow in flows:
+            await flow.begin()
+        await flows[1].fill(ROWS)
+        paused = [await _fault(view, flows, _pause) for _ in range(RUNS)]
+        killed = [await _fault(view, flows, _kill) for _ in range(RUNS)]
+        for flow in flows:
+            await flow.end()
+            await flow.until(flow.published - 1)
+        doubled = sum(flow.doubled for flow in flows)
+        lost = sum(flow.published - len(flow.seen) for flow in flows)
+    return [
+        *_figures("kill -9 of a worker", killed),
+        *_figures("pause of a worker", paused),
+        Figure("outputs lost or doubled by all that", lost + doubled, "rows", 0.0, at_least=False,
+               note=f"lost {lost}, doubled {doubled}"),
+    ]  # fmt: skip
+
+
+def _figures(what: str, runs: list[tuple[float, ...]]) -> list[Figure]:
+    found = []
+    for at, state in enumerate(("little state", "100 MB of state")):
+        values = tuple(run[at] for run in runs)
+        found += [
+            Figure(
+                f"{what} to the next output, {state}, median", statistics.median(values), "s", 3.0,
+                at_least=False, runs=values,
+            ),
+            Figure(f"the same, slowest of {len(values)}", max(values), "s", 5.0, at_least=False),
+        ]  # fmt: skip
+    return found
+
+
+async def _fault(
+    view: View, flows: list[Flow], fault: Callable[[View, str], Awaitable[Callable[[], None]]]
+) -> tuple[float, ...]:
+    """Seconds from a fault to the first output of an event behind it, for each flow."""
+    await asyncio.sleep(CALM_S)
+    (holder,) = {a.value.worker for a in view.view.snapshot().assignments if not a.value.stop}
+    before = [flow.published for flow in flows]
+    began_s = time.monotonic()
+    repair = await fault(view, holder)
+    took = tuple([await flow.until(n) - began_s for flow, n in zip(flows, before, strict=True)])
+    repair()
+    await view.until_ready("w1", "w2")
+    return took
+
+
+async def _kill(view: View, worker: str) -> Callable[[], None]:
+    view.cluster.kill_all_of(worker)
+    return lambda: view.cluster.start_worker(worker)
+
+
+async def _pause(view: View, worker: str) -> Callable[[], None]:
+    view.cluster.signal_all_of(worker, signal.SIGSTOP)
+    return lambda: view.cluster.wake(worker)
