@@ -3,6 +3,10 @@
 It does for its session what ``mesh.spark.instance.Instance`` does for an instance with a query of
 its own, without a thread: the carrier tells it what happened, and what waits for NATS is done by
 the carrier's few threads.
+
+An instance is set *apart*, in a query of its own, where others would suffer from it: when it keeps
+the carrier's tasks busy, until it has been quiet for a while; and for good when the carrier broke
+while work of it was under way.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from mesh.logs import fields
 from mesh.model.cluster import InstanceState, InstanceStatus
 from mesh.spark import carrier_member
 from mesh.spark.carrier_work import ADMITTED, FAILED, REMOVED
-from mesh.spark.instance import FENCED, REPORT_S
+from mesh.spark.instance import FENCED, REPORT_S, Instance
 from mesh.spark.state import LocalState, Manifest, Position
 
 if TYPE_CHECKING:
@@ -39,6 +43,12 @@ log = logging.getLogger(__name__)
 
 #: A status goes out at least this often, seconds: one that told of a change may have been lost.
 _REPORT_IDLE_S: Final = 15.0
+#: Of a task's time over so long, for so many times in a row, makes an instance busy.
+_BUSY: Final = 0.5
+_BUSY_S: Final = 3.0
+_BUSY_TIMES: Final = 2
+#: How long nothing comes for one that was set apart for being busy until it is carried again.
+_QUIET_S: Final = 60.0
 #: Batches of which the median duration is told.
 _BATCHES: Final = 100
 
@@ -82,6 +92,16 @@ class CarriedInstance:
         self._batch_ms: list[float] = []
         self._is_changed = False
         self._said_at_s = self._shared_at_s = 0.0
+        #: Milliseconds of work since ``_busy_from_s``, and how often in a row that was much.
+        self._busy_ms = 0.0
+        self._busy_from_s = clock.monotonic_s()
+        self._busy_times = 0
+        #: Whether it is to have a query of its own, and whether it may be carried again then.
+        self._goes_apart = False
+        self._may_return = True
+        self._apart: Instance | None = None
+        #: What came in before it was set apart, or while it was: since when that is all.
+        self._quiet = (0, 0.0)
         #: Held by whoever stores a snapshot.
         self._sharing = threading.Lock()
         self._ended = threading.Event()
@@ -102,9 +122,11 @@ class CarriedInstance:
         """Ask it to end at the border of a batch; a ``STOPPED`` report follows."""
         with self._lock:
             self._stopping = True
-            member, is_resting = self._member, self._retry_at_s is not None
+            member, is_resting, apart = self._member, self._retry_at_s is not None, self._apart
             self._retry_at_s = None
-        if member is not None:
+        if apart is not None:
+            apart.stop()
+        elif member is not None:
             self._carrier.leave(member)
         elif is_resting:
             self._carrier.pool.submit(self._end)
@@ -133,7 +155,7 @@ class CarriedInstance:
                 return
             self._member = None
         if row.kind == REMOVED:
-            self._carrier.pool.submit(self._end, is_settled=True)
+            self._carrier.pool.submit(self._left)
         else:
             self._carrier.pool.submit(self._failed, str(row.failure))
 
@@ -141,6 +163,8 @@ class CarriedInstance:
         """See ``Passenger.thrown_out``."""
         with self._lock:
             self._member = None
+            if is_suspect:
+                self._goes_apart, self._may_return = True, False
         if is_suspect:
             self._carrier.pool.submit(self._failed, _first_line(error))
         else:
@@ -153,6 +177,7 @@ class CarriedInstance:
             if again:
                 self._retry_at_s = None
             is_in = self._member is not None and self._state is InstanceState.RUNNING
+            busy = self._member if is_in and self._is_busy(now_s) else None
             is_dirty = is_in and self._at != self._shared
             since_s = now_s - self._said_at_s
             tells = is_in and (
@@ -165,6 +190,9 @@ class CarriedInstance:
                 self._shared_at_s = now_s
         if again:
             self._carrier.pool.submit(self._enter)
+        if busy is not None:
+            self._goes_apart = True
+            self._carrier.leave(busy)
         if tells:
             self._say(InstanceState.RUNNING)
         if shares:
@@ -176,6 +204,9 @@ class CarriedInstance:
         """Restore the last snapshot, and have the carrier take it in."""
         if self._is_stopping():
             self._end()
+            return
+        if self._goes_apart:
+            self._set_apart()
             return
         with self._lock:
             self._generation += 1
@@ -206,6 +237,74 @@ class CarriedInstance:
                 self._carrier.enter(self, member)
         if is_over:
             self._end()
+
+    def _left(self) -> None:
+        """The carrier has let it go, at the border of a batch."""
+        self._try_share()
+        if self._is_stopping():
+            self._end()
+        else:
+            self._enter()
+
+    def _set_apart(self) -> None:
+        """Run it in a query of its own; it goes on from the last snapshot."""
+        name = self.wiring.assignment.instance
+        log.info("instance gets a query of its own", extra=fields(instance=name))
+        self._generation += 1
+        apart = Instance(
+            self._carrier.session,
+            self.wiring,
+            self._options,
+            self._directory / f"apart-{self._generation}",
+            self._store,
+            self._relay,
+            self._clock,
+        )
+        with self._lock:
+            self._apart = apart
+            self._quiet = (-1, 0.0)
+            is_over = self._stopping
+        apart.start()
+        if is_over:
+            apart.stop()
+
+    def _relay(self, status: InstanceStatus) -> None:
+        """Hand on what the query of its own reports; have it end when nothing comes any more."""
+        if status.state is InstanceState.STOPPED:
+            with self._lock:
+                self._apart = None
+                # Where it has ended by itself, it was taken over.
+                returns = not self._stopping and not self._goes_apart
+                self._error = status.error
+            self._carrier.pool.submit(self._enter if returns else self._end)
+            return
+        self._report(
+            replace(
+                status,
+                restarts=status.restarts + self._restarts,
+                messages_in=status.messages_in + self._messages_in,
+                rows_out=status.rows_out + self._rows_out,
+                errors=status.errors + self._errors,
+            )
+        )
+        now_s = self._clock.monotonic_s()
+        if status.messages_in != self._quiet[0] or status.behind:
+            self._quiet = (status.messages_in, now_s)
+        elif self._may_return and now_s - self._quiet[1] >= _QUIET_S:
+            with self._lock:
+                self._goes_apart, apart = False, self._apart
+            if apart is not None:
+                apart.stop()
+
+    def _is_busy(self, now_s: float) -> bool:
+        """Whether it has kept tasks busy for a while; called with the lock held."""
+        passed_s = now_s - self._busy_from_s
+        if passed_s < _BUSY_S:
+            return False
+        is_much = self._busy_ms > passed_s * 1000 * _BUSY
+        self._busy_times = self._busy_times + 1 if is_much else 0
+        self._busy_ms, self._busy_from_s = 0.0, now_s
+        return self._busy_times >= _BUSY_TIMES
 
     def _is_stopping(self) -> bool:
         with self._lock:
@@ -247,9 +346,7 @@ class CarriedInstance:
         else:
             self._say(InstanceState.RETRYING)
 
-    def _end(self, *, is_settled: bool = False) -> None:
-        if is_settled:
-            self._try_share()
+    def _end(self) -> None:
         self._carrier.alight(self)
         with self._lock:
             run = self._run
@@ -310,8 +407,7 @@ class CarriedInstance:
             self._shared |= shared
 
     def _local(self, run: Path, key: str) -> LocalState:
-        # As the host has it: below the part's directory, by the partition's number.
-        return LocalState(run / key / key)
+        return LocalState(run / key)
 
     # --- reports
 
@@ -320,6 +416,7 @@ class CarriedInstance:
         self._rows_out += row.rows
         self._errors += row.errors
         self._behind[row.part] = row.behind
+        self._busy_ms += row.took_ms
         self._batch_ms = [*self._batch_ms[1 - _BATCHES :], row.took_ms]
         self._is_changed = True
 

@@ -46,6 +46,9 @@ _LOOK_S: Final = 0.25
 #: How long a member may take to leave before the query is ended for it: its batch hangs, or NATS is
 #: away.
 _LEAVE_S: Final = 5.0
+#: How long a batch may take before those in it are suspected to hang; a task that waits for NATS
+#: gives up before.
+_HANGS_S: Final = 45.0
 #: Threads for what waits for NATS: restoring and storing snapshots.
 _THREADS: Final = 8
 
@@ -64,6 +67,10 @@ class Passenger(Protocol):
     def look(self, now_s: float) -> None:
         """Do what is due by now (monotonic, seconds); must not wait."""
         ...
+
+
+class _NotLeavingError(Exception):
+    """A member has not left in time."""
 
 
 class Carrier:
@@ -94,7 +101,7 @@ class Carrier:
             retry_s: how long to rest before the query is started again.
         """
         self.pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="carrier")
-        self._session = session
+        self.session = session
         self._directory = directory
         self._clock = clock
         self._nats = nats
@@ -108,12 +115,14 @@ class Carrier:
         self._leaving: dict[str, float] = {}
         self._everybody: set[Passenger] = set()
         self._run = directory
+        #: Since when a batch is under way, monotonic, seconds; None while there is none.
+        self._batch_at_s: float | None = None
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="carrier", daemon=True)
 
     def start(self) -> None:
         """Begin; returns at once."""
-        self._session.dataSource.register(CarrierSource)
+        self.session.dataSource.register(CarrierSource)
         self._begin_run(0)
         self._thread.start()
 
@@ -154,17 +163,19 @@ class Carrier:
 
     def _keep(self) -> None:
         for number in itertools.count(1):
-            error = "the carrier query ended"
+            error, is_their_fault = "the carrier query ended", False
             try:
                 self._watch(self._start())
             # Whatever ends the query is told to its members, and it is started again.
             except Exception as failure:
                 error = str(failure)
+                is_their_fault = not isinstance(failure, _NotLeavingError)
                 log.warning("carrier failed", extra=fields(error=error[:500]))
             old = self._run
             if self._ending.is_set():
                 return
-            self._throw_out(error, number)
+            # Nobody is to blame for a server that stays away.
+            self._throw_out(error, number, is_their_fault and "UnavailableError" not in error)
             shutil.rmtree(old, ignore_errors=True)
             self._ending.wait(self._retry_s)
 
@@ -173,9 +184,9 @@ class Carrier:
         self._run.mkdir(parents=True)
 
     def _start(self) -> StreamingQuery:
-        self._session.sparkContext.setLocalProperty("spark.scheduler.pool", "carrier")
+        self.session.sparkContext.setLocalProperty("spark.scheduler.pool", "carrier")
         source = (
-            self._session.readStream.format(NAME)
+            self.session.readStream.format(NAME)
             .option("directory", str(self._run))
             .option("nudge", self._nudge_subject)
             .option("tasks", str(self._tasks))
@@ -191,7 +202,10 @@ class Carrier:
 
     def _each(self, frame: DataFrame, _batch: int) -> None:
         """Run a batch, and tell everybody how it went."""
-        for row in frame.collect():
+        self._batch_at_s = self._clock.monotonic_s()
+        rows = frame.collect()
+        self._batch_at_s = None
+        for row in rows:
             with self._lock:
                 found = self._passengers.get(carrier_member.file_name(row.instance, row.generation))
                 if found is None:
@@ -215,13 +229,18 @@ class Carrier:
                     everybody = list(self._everybody)
                     stuck = [n for n, since in self._leaving.items() if now_s - since > _LEAVE_S]
                 if stuck:
-                    raise TimeoutError(f"did not leave within {_LEAVE_S:g} s: {', '.join(stuck)}")
+                    raise _NotLeavingError(
+                        f"did not leave within {_LEAVE_S:g} s: {', '.join(stuck)}"
+                    )
+                if self._batch_at_s is not None and now_s - self._batch_at_s > _HANGS_S:
+                    raise TimeoutError(f"its batch was not done after {_HANGS_S:g} s")
                 for passenger in everybody:
                     passenger.look(now_s)
         finally:
             running.stop()
 
-    def _throw_out(self, error: str, number: int) -> None:
+    def _throw_out(self, error: str, number: int, is_their_fault: bool) -> None:
+        self._batch_at_s = None
         suspects: set[str] = set()
         with contextlib.suppress(OSError, orjson.JSONDecodeError):
             suspects = set(orjson.loads((self._run / UNDER_WAY).read_bytes()))
@@ -231,7 +250,7 @@ class Carrier:
             self._leaving.clear()
             self._begin_run(number)
         for passenger, member in out:
-            passenger.thrown_out(error, is_suspect=member.name in suspects)
+            passenger.thrown_out(error, is_suspect=is_their_fault and member.name in suspects)
 
 
 #: After these a member does no more work.

@@ -73,9 +73,7 @@ class Part:
     subjects: dict[str, tuple[str, ...]]
     #: Where it begins; None for as far back as its streams go.
     start: Offsets | None
-    #: Its own, for state and wakeups.
-    directory: str
-    #: Whether its state was restored into ``directory``.
+    #: Whether its state was restored.
     is_restored: bool = False
 
 
@@ -84,6 +82,8 @@ class Member:
     """An instance in a carrier."""
 
     wiring: Wiring
+    #: Of this run of it, for states.
+    directory: str
     #: Grows each time the instance is taken in, so that word of an earlier time counts for nothing.
     generation: int
     parts: tuple[Part, ...]
@@ -129,13 +129,12 @@ def member(
             form,
             _subjects(wiring, key),
             starts.get(key),
-            str(run / key),
             key in restored,
         )
         for number, (key, options, form) in enumerate(made)
     )
     sink = sink_options({**nats, "epoch": str(wiring.assignment.epoch)})
-    return Member(wiring, generation, parts, sink)
+    return Member(wiring, str(run), generation, parts, sink)
 
 
 def keys(wiring: Wiring) -> dict[str, tuple[str, ...]]:
@@ -143,6 +142,11 @@ def keys(wiring: Wiring) -> dict[str, tuple[str, ...]]:
     if wiring.group.stateful:
         return {str(p): tuple(wiring.input_streams(p)) for p in wiring.partitions}
     return {stream: (stream,) for stream in wiring.input_streams(0)}
+
+
+def wakeups(run: Path, key: str) -> Path:
+    """The directory of the file that says when a part is due next."""
+    return run / f"wakeup-{key}"
 
 
 def _subjects(wiring: Wiring, key: str) -> dict[str, tuple[str, ...]]:
@@ -170,7 +174,7 @@ def _with_state(
                 "maxOffsetsPerTrigger": str(ROWS_MAX * len(streams)),
                 "maxBytesPerTrigger": str(_BYTES_MAX),
                 "rangeMarkers": "true",
-                "wakeupPath": str(run / key / "wakeup"),
+                "wakeupPath": str(wakeups(run, key)),
             }
         )
         # Only the names count, of what has a schema of its own.

@@ -36,6 +36,14 @@ if TYPE_CHECKING:
 _compute: Any = pyarrow.compute
 
 
+class CarriedTask(HostTask):
+    """The host's, for partitions that are waited for each by itself."""
+
+    def wakeup(self, partition: int) -> Path:
+        """See ``HostTask.wakeup``."""
+        return carrier_member.wakeups(Path(self.directory), str(partition)) / str(partition)
+
+
 @dataclass(slots=True)
 class _Counts:
     messages: int = 0
@@ -122,7 +130,7 @@ def _with_state(
     member: Member, part: Part, rows: Iterator[pa.RecordBatch], counts: _Counts
 ) -> Iterator[pa.RecordBatch]:
     restored = frozenset([int(part.key)]) if part.is_restored else frozenset[int]()
-    task = HostTask(member.wiring, part.directory, restored)
+    task = CarriedTask(member.wiring, member.directory, restored)
 
     def counted() -> Iterator[pa.RecordBatch]:
         for batch in rows:

@@ -122,6 +122,10 @@ class HostTask:
             yield from run.take(batch)
         yield from run.finish()
 
+    def wakeup(self, partition: int) -> Path:
+        """The file that says when a partition is due next, though nothing comes."""
+        return Path(self.directory) / "wakeup" / str(partition)
+
 
 class HostRun:
     """One task: from the range starts to the range ends."""
@@ -290,7 +294,7 @@ class HostRun:
             if sequence > self._ends[stream]["sequence"]
         }
         self._local.save(position, clocks, partition.executor.snapshot(), partition.ahead)
-        wakeup = Path(self._task.directory) / "wakeup" / str(self._number)
+        wakeup = self._task.wakeup(self._number)
         due = partition.wakeup_ms()
         if due is not None:
             # At an instant, timers come before events: the instant must be over to be complete.
@@ -301,6 +305,7 @@ class HostRun:
         else:
             wakeup.unlink(missing_ok=True)
         _LIVE[self._key] = (position, partition)
+        forget_gone()
 
     @property
     def _key(self) -> tuple[str, str, int]:
@@ -319,7 +324,17 @@ def bound(group: GroupSpec) -> BoundApp:
 
 #: States that the last batches in this process left, so that the next one need not load them.
 _LIVE: dict[tuple[str, str, int], tuple[Position, Partition]] = {}
+#: Above this number they are looked through for those of instances that have ended.
+_LIVE_MANY = 64
 _frozen = False
+
+
+def forget_gone() -> None:
+    """Drop the states of instances that have ended: a process that serves many lives long."""
+    if len(_LIVE) <= _LIVE_MANY or len(_LIVE) % _LIVE_MANY:
+        return
+    for key in [key for key in _LIVE if not Path(key[0]).exists()]:
+        del _LIVE[key]
 
 
 def freeze_garbage() -> None:
