@@ -6,7 +6,7 @@ import base64
 import json
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -15,7 +15,7 @@ from mesh.jetstream.channels import js_streams
 from mesh.model import names
 from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
 from mesh.plan.build import plan
-from mesh.spark import carrier_member
+from mesh.spark import carried, carrier_member
 from mesh.spark.carried import CarriedInstance
 from mesh.spark.carrier_plan import Plan
 from mesh.spark.carrier_task import outcomes
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from mesh.clock import Clock
     from mesh.jetstream.server import NatsServer
     from mesh.model.app import AppSpec
     from mesh.spark.carrier_member import Member
@@ -82,6 +83,8 @@ class Hand:
         self.plan = Plan(self.members, self.known, "_INBOX.nudge")
         self.broker = Connection(self.known)
         self.passengers: dict[str, Any] = {}
+        #: Only queries of their own would use it.
+        self.session = None
         self.batch = 0
 
     def board(self, passenger: Any) -> None:
@@ -160,7 +163,13 @@ class Hand:
 class Instances:
     """The instances of an app, in the hand."""
 
-    def __init__(self, hand: Hand, name: str, stores: dict[str, Snapshots] | None = None) -> None:
+    def __init__(
+        self,
+        hand: Hand,
+        name: str,
+        stores: dict[str, Snapshots] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.spec = plan(APP.format(name=name)).spec
         self.stores = stores or {group.name: Snapshots() for group in self.spec.groups}
         self.states: dict[str, InstanceState] = {}
@@ -183,7 +192,7 @@ class Instances:
                 directory,
                 self.stores[group.name],
                 report,
-                SystemClock(),
+                clock or SystemClock(),
             )
 
 
@@ -205,9 +214,9 @@ def hand(tmp_path: Path, nats_server: NatsServer) -> Iterator[Hand]:
     made.pool.shutdown()
 
 
-def begun(hand: Hand, name: str) -> Instances:
+def begun(hand: Hand, name: str, clock: Clock | None = None) -> Instances:
     """An app whose instances are all in."""
-    app = Instances(hand, name)
+    app = Instances(hand, name, clock=clock)
     hand.make(app.spec)
     for one in app.by_group.values():
         one.start()
@@ -277,6 +286,93 @@ def test_what_fails_fails_for_one(hand: Hand) -> None:
     app.by_group["sums"].look(SystemClock().monotonic_s())
     hand.until(WORK, "sums")
     assert hand.rows("A", "Sums") == [[1], [3], [6]]
+
+
+class HandClock(SystemClock):
+    """A clock that stands still."""
+
+    now_s = 1000.0
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+
+class OwnQuery:
+    """An instance with a query of its own, without Spark."""
+
+    made: ClassVar[list[OwnQuery]] = []
+
+    def __init__(self, _session: Any, wiring: Wiring, *given: Any) -> None:
+        self.wiring = wiring
+        self.store, self._report = given[2], given[3]
+        self.stops = 0
+
+    def start(self) -> None:
+        self.made.append(self)
+
+    def stop(self) -> None:
+        self.stops += 1
+        self.say(InstanceState.STOPPED)
+
+    def say(self, state: InstanceState, messages_in: int = 0) -> None:
+        told = self.wiring.assignment
+        self._report(InstanceStatus(told.instance, "A", "w", 1, state, 0, messages_in=messages_in))
+
+
+@pytest.fixture
+def own_queries(monkeypatch: pytest.MonkeyPatch) -> list[OwnQuery]:
+    """The instances that were given queries of their own."""
+    OwnQuery.made = []
+    monkeypatch.setattr(carried, "Instance", OwnQuery)
+    return OwnQuery.made
+
+
+def test_one_that_is_busy_is_set_apart_until_it_is_quiet(
+    hand: Hand, own_queries: list[OwnQuery]
+) -> None:
+    clock = HandClock()
+    app = begun(hand, "A", clock)
+    sums = app.by_group["sums"]
+    for _ in range(2):
+        hand.publish("A", 1, 2, 3)
+        hand.until(WORK, "sums")
+        sums._busy_ms = 2000.0
+        clock.now_s += 3
+        assert not own_queries
+        sums.look(clock.now_s)
+    hand.until(REMOVED, "sums")
+    (own,) = own_queries
+    own.say(InstanceState.RUNNING, messages_in=4)
+    assert app.statuses["sums"].messages_in == 10
+    clock.now_s += 61
+    assert own.stops == 0
+    own.say(InstanceState.RUNNING, messages_in=4)
+    assert own.stops == 1
+    hand.until(ADMITTED, "sums")
+    hand.publish("A", 5)
+    hand.until(WORK, "sums")
+    assert app.statuses["sums"].state is InstanceState.RUNNING
+    assert hand.rows("A", "Sums") == [[1], [3], [6], [6], [6], [6], [10]]
+
+
+def test_a_suspect_is_set_apart_for_good(hand: Hand, own_queries: list[OwnQuery]) -> None:
+    clock = HandClock()
+    app = begun(hand, "A", clock)
+    for group, one in app.by_group.items():
+        one.thrown_out("a Python worker exited unexpectedly", is_suspect=group == "sums")
+    hand.until(ADMITTED, "large")
+    assert app.statuses["sums"].state is InstanceState.RETRYING
+    app.by_group["sums"].look(clock.now_s)
+    hand.step(0.1)
+    (own,) = own_queries
+    own.say(InstanceState.RUNNING)
+    clock.now_s += 1000
+    own.say(InstanceState.RUNNING)
+    assert own.stops == 0
+    app.by_group["sums"].stop()
+    app.by_group["sums"].join()
+    assert own.stops == 1
+    assert app.statuses["sums"].state is InstanceState.STOPPED
 
 
 def test_one_that_is_asked_to_stop_before_it_is_in_ends(hand: Hand) -> None:
