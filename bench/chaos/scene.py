@@ -115,7 +115,7 @@ class Scene:
 
     async def end(self) -> None:
         """Put everything in order again, send the last events and wait for what they make."""
-        await self.stage.repaired(self.outside)
+        await self.stage.mended(self.outside)
         await self.outside.until_running(self.name)
         await self.flow(TAIL)
         self._stopped = True
@@ -358,7 +358,7 @@ async def play(stage: Stage, scenario: Scenario, run: int) -> Outcome:
     async with stage.look() as outside:
         scene = Scene(stage, outside, name, app.text(name, in_sides=scenario.in_sides))
         try:
-            await stage.repaired(outside)
+            await stage.mended(outside)
             if not scenario.deploys:
                 await scene.begin()
             await scenario.play(scene)
@@ -385,7 +385,7 @@ async def play(stage: Stage, scenario: Scenario, run: int) -> Outcome:
 
 async def _cleared(stage: Stage, outside: Outside, name: str) -> None:
     """Undo what the scenario did, and remove its app."""
-    await asyncio.to_thread(stage.repair)
+    await stage.mend()
     for worker in ("w1", "w2"):
         with contextlib.suppress(MeshError):
             await outside.service.order_node(worker, "open")

@@ -51,7 +51,10 @@ class Servers:
         return ",".join(f"nats://{host}:{port}" for host, port in self.addresses)
 
     def start(self, name: str) -> None:
-        """Start a server that doesn't run; returns at once."""
+        """Start a server that doesn't run; returns at once.
+
+        It ends with the thread that starts it, which so is the main one.
+        """
         directory = self._directory / name
         prefix = self._namespaces.within(name) if self._namespaces else []
         with (directory / "nats-server.log").open("ab") as log:
@@ -78,13 +81,12 @@ class Servers:
         self._namespaces.cut(name)
 
     def repair(self) -> None:
-        """Start what doesn't run, join what is cut off, and wait until all is whole."""
+        """Start what doesn't run, and join what is cut off; ``wait_whole`` tells when it has."""
         for name in self.names:
             if self._namespaces is not None:
                 self._namespaces.heal(name)
             if name not in self._running or self._running[name].poll() is not None:
                 self.start(name)
-        self.wait_whole()
 
     def stop(self) -> None:
         """End all servers."""

@@ -100,17 +100,23 @@ class Stage:
             }
         return common | own
 
-    def repair(self) -> None:
+    async def mend_servers(self) -> None:
+        """Have all servers run and hear each other."""
+        # Not in another thread: processes end with the one that started them.
+        self.servers.repair()
+        await asyncio.to_thread(self.servers.wait_whole)
+
+    async def mend(self) -> None:
         """Undo what scenarios do: all servers, managers and workers run and can be heard."""
         self.links.heal_all()
-        self.servers.repair()
+        await self.mend_servers()
         for name in self.processes.names():
             if name in (*MANAGERS, *WORKERS) and self.processes.is_alive(name):
                 self.processes.wake(name)
             elif name in (*MANAGERS, *WORKERS):
-                self.processes.wait(name)
+                await asyncio.to_thread(self.processes.wait, name)
             else:
-                self.processes.end(name)
+                await asyncio.to_thread(self.processes.end, name)
         running = self.processes.names()
         self.start(*(name for name in (*WORKERS, *MANAGERS) if name not in running))
 
@@ -128,7 +134,7 @@ class Stage:
             outside = Outside(self.processes, client, view, channels)
             yield outside
 
-    async def repaired(self, outside: Outside) -> None:
-        """``repair``, and wait until the workers are ready and somebody leads."""
-        await asyncio.to_thread(self.repair)
+    async def mended(self, outside: Outside) -> None:
+        """``mend``, and wait until the workers are ready."""
+        await self.mend()
         await outside.until_ready(*WORKERS)

@@ -24,7 +24,7 @@ END_S = 25.0
 class Processes:
     """Managers and workers by name; each one's output goes to a file of ``directory``.
 
-    None outlives the process that started it.
+    None outlives the thread that started it: the kernel ends it then.
     """
 
     def __init__(self, directory: Path) -> None:

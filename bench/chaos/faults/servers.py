@@ -15,7 +15,7 @@ async def server_restarted(scene: Scene) -> None:
     """The server ends in order and is started again at once."""
     scene.hit()
     await asyncio.to_thread(scene.stage.servers.end, "n1")
-    await asyncio.to_thread(scene.stage.servers.repair)
+    await scene.stage.mend_servers()
     await scene.flow(100)
 
 
@@ -23,7 +23,7 @@ async def server_killed(scene: Scene) -> None:
     """The server is killed and started again at once."""
     scene.hit()
     await asyncio.to_thread(scene.stage.servers.kill, "n1")
-    await asyncio.to_thread(scene.stage.servers.repair)
+    await scene.stage.mend_servers()
     await scene.flow(100)
 
 
@@ -33,7 +33,7 @@ async def nats_away(scene: Scene) -> None:
     scene.hit()
     await asyncio.to_thread(scene.stage.servers.kill, "n1")
     await scene.passing(30.0)
-    await asyncio.to_thread(scene.stage.servers.repair)
+    await scene.stage.mend_servers()
     await scene.outside.until_running(scene.name)
     await scene.flow(100)
     if scene.pids() != before:
@@ -56,7 +56,7 @@ async def node_killed(scene: Scene) -> None:
     scene.hit()
     await asyncio.to_thread(scene.stage.servers.kill, node)
     await scene.flow(200)
-    await asyncio.to_thread(scene.stage.servers.repair)
+    await scene.stage.mend_servers()
     await scene.flow(100)
 
 
@@ -66,7 +66,7 @@ async def nodes_killed(scene: Scene) -> None:
     for name in scene.stage.servers.names:
         await asyncio.to_thread(scene.stage.servers.kill, name)
     await scene.passing(5.0)
-    await asyncio.to_thread(scene.stage.servers.repair)
+    await scene.stage.mend_servers()
     await scene.flow(200)
 
 
@@ -76,7 +76,7 @@ async def node_cut(scene: Scene) -> None:
     scene.hit()
     scene.stage.servers.cut(node)
     await scene.flow(200)
-    await asyncio.to_thread(scene.stage.servers.repair)
+    await scene.stage.mend_servers()
     await scene.flow(100)
 
 
