@@ -7,7 +7,7 @@ import contextlib
 import json
 import re
 import signal
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.chaos import app
@@ -49,11 +49,11 @@ class Outcome:
 
     scenario: str
     fault: str
-    compared: Compared
+    compared: Compared = field(default_factory=Compared)
     #: From the fault to the last row of the first events behind it; None without a fault's time.
-    recovery_s: float | None
-    took_s: float
-    events: int
+    recovery_s: float | None = None
+    took_s: float = 0.0
+    events: int = 0
     #: What the story does not tell, or not in order.
     untold: tuple[str, ...] = ()
     story: tuple[str, ...] = ()
@@ -347,39 +347,45 @@ def unmatched(patterns: list[str], lines: tuple[str, ...]) -> tuple[str, ...]:
     return ()
 
 
+#: What may go wrong in a run; anything else is a mistake of the suite's own.
+FAILURES: Final = (AssertionError, ScenarioError, MeshError, LookupError, *UNREACHABLE)
+
+
 async def play(stage: Stage, scenario: Scenario, run: int) -> Outcome:
     """Play a scenario once; what goes wrong is in the outcome."""
     clock = SystemClock()
     started_s = clock.monotonic_s()
     name = f"{scenario.app_name}{run}"
-    compared, recovery_s, error = Compared(), None, ""
-    untold: tuple[str, ...] = ()
-    story: tuple[str, ...] = ()
-    async with stage.look() as outside:
-        scene = Scene(stage, outside, name, app.text(name, in_sides=scenario.in_sides))
-        try:
-            await stage.mended(outside)
-            if not scenario.deploys:
-                await scene.begin()
-            await scenario.play(scene)
-            await scene.end()
-            compared, recovery_s = await scene.compared()
-            story, untold = await scene.told(scenario.story)
-        except (AssertionError, ScenarioError, MeshError, *UNREACHABLE) as failure:
-            error = f"{type(failure).__name__}: {failure}"
-        finally:
-            await scene.give_up()
-            await _cleared(stage, outside, name)
-    return Outcome(
-        scenario.name,
-        scenario.fault,
-        compared,
-        recovery_s,
-        clock.monotonic_s() - started_s,
-        scene.published,
-        untold,
-        story,
-        error,
+    text = app.text(name, in_sides=scenario.in_sides)
+    outcome = Outcome(scenario.name, scenario.fault)
+    try:
+        async with stage.look() as outside:
+            scene = Scene(stage, outside, name, text)
+            try:
+                outcome = await _acted(scene, scenario, outcome)
+            finally:
+                await scene.give_up()
+                await _cleared(stage, outside, name)
+    except FAILURES as failure:
+        outcome = replace(outcome, error=f"{type(failure).__name__}: {failure}")
+    return replace(outcome, took_s=clock.monotonic_s() - started_s)
+
+
+async def _acted(scene: Scene, scenario: Scenario, outcome: Outcome) -> Outcome:
+    await scene.stage.mended(scene.outside)
+    if not scenario.deploys:
+        await scene.begin()
+    await scenario.play(scene)
+    await scene.end()
+    compared, recovery_s = await scene.compared()
+    story, untold = await scene.told(scenario.story)
+    return replace(
+        outcome,
+        compared=compared,
+        recovery_s=recovery_s,
+        events=scene.published,
+        untold=untold,
+        story=story,
     )
 
 
