@@ -21,6 +21,9 @@ define stream R (k string, b int);
 define function part[python] return double {
     return 12 / data[0]
 };
+define function two[python] return double {
+    return 12 / (data[0] - data[1])
+};
 """
 APPS = {
     "window": "@info(name='q') from S#window.length(3)[part(a) > 1.0] select k, sum(a) as t "
@@ -35,6 +38,16 @@ APPS = {
     "@info(name='p') from #I select k, part(a - 2) as u insert into O; end;",
     "pattern": "@info(name='q') from every e1=S -> e2=R[b > e1.a] "
     "select e1.k as k, part(e2.b - 3) as t insert into O;",
+    "filter": "@info(name='q') from every e1=S -> e2=R[e1.k == k and part(b) > 2.0] "
+    "select e1.k as k, part(e2.b + 1) as t insert into O;",
+    "filter of an earlier event": "@info(name='q') from every e1=S -> "
+    "e2=R[part(e1.a) > 2.0 or b > 3]<2:3> select e1.k as k, e2[0].b + 0.0 as t insert into O;",
+    "filter in a chain": "@info(name='q') from every e1=S -> e2=R[two(e1.a, b) > 2.0] "
+    "within 40 milliseconds select e1.k as k, part(e2.b + 1) as t insert into O;",
+    "update": "define table T (k string, t double); "
+    "from S[a > 3] select k, 1.0 as t insert into T; @info(name='q') from S select k, a "
+    "update T set T.t = part(a) on T.k == k and part(a - 1) > 0.0; "
+    "from S join T on S.k == T.k select S.k as k, T.t as t insert into O;",
     "join": "@info(name='q') from S#window.length(2) as s join R#window.length(2) as r "
     "on s.k == r.k select s.k as k, part(s.a - r.b) as t insert into O;",
     "condition": "@info(name='q') from S#window.length(2) as s left outer join "
@@ -54,6 +67,9 @@ APPS = {
     "@info(name='p') from S join T on S.k == T.k select S.k as k, T.t as t insert into O;",
 }
 
+#: Those that read both streams.
+TWO = {app for app, text in APPS.items() if " R" in text or "=R" in text}
+
 Row = tuple[int, str, int, list[Any]]
 
 
@@ -64,9 +80,7 @@ class Driver:
         chance = np.random.default_rng(5)
         self._app = bind(parse(DEFINE + APPS[app]))
         self._mode = mode
-        self._inputs = [
-            s for s in ("S", "R") if s == "S" or app in ("pattern", "join", "condition")
-        ]
+        self._inputs = [s for s in ("S", "R") if s == "S" or app in TWO]
         self._count = count
         self._times = 1_000 + np.cumsum(chance.integers(1, 9, count))
         self._rows = [
@@ -155,3 +169,32 @@ def test_what_nobody_takes_from_a_fault_stream_is_told(
     rows = batch(app.stream("F"), [["x", 0]])
     run = InputRun("F", np.array([1]), np.array([5]), rows)
     assert {out.stream for out in executor.run([run], {"F": 5})} == expected
+
+
+def test_what_a_query_made_fails_the_event_that_set_it_off() -> None:
+    """With the array it came in; what a timer sets off has no event, and is told."""
+    app = bind(
+        parse(
+            DEFINE
+            + FAULTY
+            + "from every e1=R -> e2=F select e1.k as r, part(e2.a) as t insert into O; "
+            "from every e1=F -> not R for 5 milliseconds select part(e1.a) as t insert into P; "
+        )
+    )
+    executor = Executor(app, ["O", "P", "!F", FAILED])
+    runs = [
+        InputRun("R", np.array([1, 2]), np.array([4, 4]), batch(app.stream("R"), [["x", 1]] * 2)),
+        InputRun(
+            "F",
+            np.array([1, 2]),
+            np.array([5, 5]),
+            batch(app.stream("F"), [["y", 0], ["z", 1]]),
+            chunk=np.array([1, 1]),
+        ),
+    ]
+    found = executor.run(runs, {"R": 20, "F": 20})
+    rows = {out.stream: [row[:2] for row in values(out.rows)] for out in found}
+    assert rows["!F"] == [["y", 0], ["z", 1]]
+    assert [json.loads(row[3]) for out in found for row in values(out.rows) if out.stream == "!"]
+    assert rows["P"] == [[12.0]]
+    assert "O" not in rows

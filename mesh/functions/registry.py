@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from mesh.model.types import AttributeType
 
 
+_KINDS_READ = ("double", "float", "int", "long")
+
+
 def _asking_nothing(function: PureFunction) -> Function:
     def apply(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
         return function(arguments, type)
@@ -30,3 +33,12 @@ FUNCTIONS: dict[str, Function] = {
     **documents.FUNCTIONS,
     **containers.FUNCTIONS,
 }
+
+#: Mathematics over texts, which may be no numbers.
+_READING = frozenset({"bin", "conv", "hex", "oct"} | {f"parse{kind}" for kind in _KINDS_READ})
+#: Functions that give a value or null for whatever they are given: no row fails.
+SURE_FUNCTIONS = frozenset(
+    {*scalars.SCALARS, "currenttimemillis", "eventtimestamp", "uuid"}
+    | {name for name in engine.FUNCTIONS if name.startswith("instanceof")}
+    | {n for n in mathematics.FUNCTIONS if n.removeprefix("math:") not in _READING}
+)

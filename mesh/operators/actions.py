@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mesh.operators.base import CURRENT, RESET, WHOLE
+from mesh.operators.causes import caused
 from mesh.operators.failing import FAILED, faulted, told
 from mesh.operators.graph import Calls, Made, entering
 from mesh.operators.queries import start
+from mesh.plan.bound import BoundStream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,6 +60,9 @@ class QueryWork:
         self._faults = faults
         #: Attributes are named by the target, which may be defined with other names.
         self._schema = query.target.arrow
+        self._streams = tuple(dict.fromkeys(channels.values()))
+        #: Whether it selects from what several events make together.
+        self._is_joint = not isinstance(query.input, BoundStream)
         # A channel inside of a partition has the partition's name before it.
         self.query = start(query, timer, is_partitioned=any("|" in name for name in channels))
         self.calls = Calls(query.name)
@@ -71,39 +76,70 @@ class QueryWork:
         self.calls.record(made)
         result: Made = []
         if self._target.table is not None:
-            result += self._kept(self._target.table, made)
+            result += self._kept(self._target.table, made, named)
         else:
             made = entering(made)
             if self._target.leaves:
                 made = replace(made, instance=np.full(len(made), WHOLE, dtype=np.int64))
             result.append((self._target.channel, made))
         if self.query.failures.found:
-            result += self._failed()
+            result += self._failed(named)
         return result
 
-    def _kept(self, table: TableAction, made: Events) -> Made:
+    def _kept(
+        self, table: TableAction, made: Events, named: Mapping[str, Sequence[Events]]
+    ) -> Made:
         """Have the table take the output; what it refuses is told, as it is lost."""
         if made.kind.any():
             made = made.where(made.kind != RESET)
-        refused = table.perform(made)
-        if not refused:
-            return []
-        rows = sorted(refused)
-        log.error("table refused rows", extra={"query": self._name, "rows": len(rows)})
-        lost = replace(made.take(np.array(rows)), instance=np.full(len(rows), WHOLE))
-        streams = ", ".join(dict.fromkeys(self._channels.values()))
-        return [(FAILED, told(self._name, streams, lost, [refused[row] for row in rows]))]
+        outcome = table.perform(made)
+        result: Made = []
+        streams = ", ".join(self._streams)
+        for reasons, is_failed in ((outcome.refused, False), (outcome.failed, True)):
+            if not reasons:
+                continue
+            rows = sorted(reasons)
+            log.error("table refused rows", extra={"query": self._name, "rows": len(rows)})
+            lost = replace(made.take(np.array(rows)), instance=np.full(len(rows), WHOLE))
+            why = [reasons[row] for row in rows]
+            if is_failed:
+                result += self._to_causes(named, lost, why)
+            else:
+                result.append((FAILED, told(self._name, streams, lost, why)))
+        return result
 
-    def _failed(self) -> Made:
+    def _to_causes(
+        self, named: Mapping[str, Sequence[Events]], failed: Events, reasons: list[str]
+    ) -> Made:
+        """What failed on its way out: the events that set it off, where their stream has faults."""
+        asked = {stream: runs for stream, runs in named.items() if stream in self._faults}
+        found, has_cause = caused(asked, failed, reasons)
+        made: Made = []
+        for one in found:
+            whole = np.full(len(one.events), WHOLE, dtype=np.int64)
+            events = replace(one.events, instance=whole)
+            schema = self._faults[one.stream]
+            made.append((f"!{one.stream}", faulted(schema, events, one.reasons)))
+        # What leaves a window has come before; the engine only logs what fails then.
+        rest = np.flatnonzero(~has_cause & (failed.kind == CURRENT))
+        if len(rest):
+            events = replace(failed.take(rest), instance=np.full(len(rest), WHOLE, dtype=np.int64))
+            why = [reasons[row] for row in rest]
+            made.append((FAILED, told(self._name, ", ".join(self._streams), events, why)))
+        return made
+
+    def _failed(self, named: Mapping[str, Sequence[Events]]) -> Made:
         """Events for the fault stream, where the stream has one; the others are told."""
         made: Made = []
-        streams = tuple(dict.fromkeys(self._channels.values()))
         for events, reasons, known in self.query.failures.found:
-            stream = ", ".join(streams) if known is None else known
-            schema = self._faults.get(stream)
-            names = schema.names[:-1] if schema is not None else []
             for reason in reasons[:1]:
                 log.error("query failed on an event", extra={"query": self._name, "why": reason})
+            if known is None and self._is_joint:
+                made += self._to_causes(named, events, reasons)
+                continue
+            stream = ", ".join(self._streams) if known is None else known
+            schema = self._faults.get(stream)
+            names = schema.names[:-1] if schema is not None else []
             # What leaves a window has come before; the engine only logs what fails then.
             came = np.flatnonzero(events.kind == CURRENT)
             whole = np.full(len(came), WHOLE, dtype=np.int64)

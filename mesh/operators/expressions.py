@@ -66,6 +66,9 @@ class Frame:
     def __init__(self, length: int, arrays: Mapping[Key, pa.Array[Any]]) -> None:
         self.length = length
         self.failures: dict[int, str] = {}
+        #: The path of the query's timers, where all that one event sets off fails together, in
+        #: however many chunks it goes on.
+        self.joint_path: int | None = None
         self._arrays = arrays
         self._vectors: dict[Key, Vector] = {}
         self._missing: dict[tuple[int, int | None], Mask] = {}

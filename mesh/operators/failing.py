@@ -1,7 +1,8 @@
 """What becomes of a chunk when something fails on one of its events, and how that is told.
 
 The reference engine hands a chunk on as one, so a failure ends it: nothing of the chunk goes on,
-and what comes behind the event that failed isn't looked at.
+and what comes behind the event that failed isn't looked at.  In a join or a pattern one event may
+set off several chunks, one behind the other: where one fails, those behind it don't come.
 
 What no fault stream takes leaves the group on the channel ``FAILED``, in the total order and with
 positions as any other output, so that whoever records it does so once, also after a replay.
@@ -36,7 +37,7 @@ def stopped(frame: Frame, events: Events) -> Bools:
     result = np.zeros(len(events), dtype=np.bool_)
     if frame.failures:
         result[list(frame.failures)] = True
-        first = begins(events)
+        first = _apart(frame, events)
         if not first.all():
             # Failures so far, less those up to where the chunk begins.
             count = np.cumsum(result)
@@ -50,14 +51,28 @@ def lost(frame: Frame, events: Events) -> Bools:
     ended = stopped(frame, events)
     if not frame.failures:
         return ended
-    number = np.cumsum(begins(events)) - 1
+    cause = np.cumsum(_apart(frame, events)) - 1
     reasons: dict[int, str] = {}
     for row in sorted(frame.failures):
-        reasons.setdefault(int(number[row]), frame.failures[row])
-    result: Bools = np.isin(number, list(reasons))
+        reasons.setdefault(int(cause[row]), frame.failures[row])
+    number = np.cumsum(begins(events)) - 1
+    result: Bools = np.isin(number, number[ended])
     for row in np.flatnonzero(result & (events.kind != RESET)).tolist():
-        frame.failures[row] = reasons[int(number[row])]
+        frame.failures[row] = reasons[int(cause[row])]
     return result
+
+
+def _apart(frame: Frame, events: Events) -> Bools:
+    """bool[n], where what fails together begins: a chunk or, in a join or a pattern, a cause."""
+    first = begins(events)
+    if frame.joint_path is None or len(first) < 2:
+        return first
+    others = np.zeros(len(events) - 1, dtype=np.bool_)
+    for column in (events.order, events.clock_ms, events.path):
+        others |= column[1:] != column[:-1]
+    # Each timer is a cause by itself.
+    first[1:] &= others | (events.path[1:] == frame.joint_path)
+    return first
 
 
 def _forgive_resets(frame: Frame, events: Events) -> None:

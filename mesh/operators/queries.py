@@ -65,7 +65,8 @@ class RunningQuery(Stateful, Protocol):
 class Failures:
     """Events on which something failed: as they came into the query, why, and of which stream.
 
-    No stream: of the only one, or of what several made together.
+    No stream: of the only one, or of what several made together; of that the place in the total
+    order says which event set it off.
     """
 
     found: list[tuple[Events, list[str], str | None]] = field(default_factory=list)
@@ -307,8 +308,10 @@ class PatternQuery:
     def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Events:
         """What the matches that the events complete make of it."""
         merged = [merge(inputs.get(name, ()), self._schemas[name]) for name in self._streams]
-        matches = placed(self._pattern.process(merged, timeline), self._timer_path)
+        matches = self._pattern.process(merged, timeline, self.failures)
+        matches = placed(matches, self._timer_path)
         frame = self._pattern.frame(matches).timed(matches)
+        frame.joint_path = self._timer_path
         made = self._results.process(frame, matches, timeline)
         self.failures.take(frame, matches, self._named)
         return made

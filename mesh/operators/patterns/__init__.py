@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from mesh.errors import MeshError
 from mesh.language.syntax import StateKind
 from mesh.operators.patterns.chain import ChainPattern
-from mesh.operators.patterns.exact import ExactPattern, query_expressions
+from mesh.operators.patterns.exact import ExactPattern
+from mesh.operators.patterns.reads import query_expressions
 from mesh.plan.bound import Column, EventIsNull, Every, Next, OneEvent, TableCheck, walk
 
 if TYPE_CHECKING:

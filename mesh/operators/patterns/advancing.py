@@ -25,6 +25,8 @@ from mesh.operators.patterns.world import (
     DUE,
     EACH,
     EVERY,
+    FAILING,
+    FAILS,
     FINISHES,
     HEAD,
     HOLDS,
@@ -52,6 +54,7 @@ from mesh.operators.patterns.world import (
     PARTNER,
     PENDING,
     QUICK,
+    REASON,
     RESETS,
     RETURNED,
     START,
@@ -62,6 +65,7 @@ from mesh.operators.patterns.world import (
     WAITING,
     World,
     add_event,
+    clear,
     list_of,
     new_node,
     push,
@@ -200,7 +204,11 @@ def _first_alike(w: World, step: int, pending: int, match: int) -> int:
 
 @njit
 def take(w: World, step: int, instance: int, event: int, time_ms: int, comes_out: int) -> None:
-    """Give an event to all that waits at a step; ``event`` is -1 if no match can take it."""
+    """Give an event to all that waits at a step; ``event`` is -1 if no match can take it.
+
+    Where a condition fails, ``FAILING`` is set: the match that was asked is as before, those behind
+    it are not, and nothing comes out.
+    """
     kind = w.plan[step, KIND]
     steps = w.scalars[STEPS]
     is_sequence = w.scalars[IS_SEQUENCE] == 1
@@ -252,6 +260,11 @@ def take(w: World, step: int, instance: int, event: int, time_ms: int, comes_out
             remove(w, pending, before, cell)
             cell = after
             continue
+        if event == FAILS:
+            w.scalars[FAILING] = 1
+            w.scalars[REASON] = NONE
+            clear(w, 0)
+            return
         held = w.matches[match, step]
         w.flags[step, SUCCESS] = 0
         w.flags[step, CHANGED] = 0
@@ -263,6 +276,13 @@ def take(w: World, step: int, instance: int, event: int, time_ms: int, comes_out
                     node = new_node(w, event, time_ms)
                 w.matches[match, step] = node
             _test(w, step, instance, match)
+            if w.scalars[FAILING] == 1:
+                if kind == COUNT:
+                    remove_last_event(w, match, step)
+                else:
+                    w.matches[match, step] = held
+                clear(w, 0)
+                return
         if kind == ABSENT_LOGICAL:
             every_and = w.plan[step, LOGIC] == AND and w.plan[step, EVERY] != NONE
             if w.plan[step, WAITING] != NEVER or (is_sequence and every_and):

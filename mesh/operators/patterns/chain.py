@@ -33,9 +33,9 @@ from mesh.operators.base import (
     prefixed,
 )
 from mesh.operators.expressions import Frame, columns_of, compile_filter
-from mesh.operators.patterns.exact import query_expressions
 from mesh.operators.patterns.matching import StepMatcher
 from mesh.operators.patterns.pending import Pending, PendingStore
+from mesh.operators.patterns.reads import query_expressions
 from mesh.plan.bound import Column
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from mesh.functions.vectors import Mask
     from mesh.operators.base import Timeline
+    from mesh.operators.queries import Failures
     from mesh.plan.bound import BoundPattern, BoundQuery
 
 
@@ -110,10 +111,11 @@ class ChainPattern:
     def _schema_before(self, step: int) -> pa.Schema:
         return pa.schema([f for f in self.schema if int(f.name.split(".", 1)[0]) < step])
 
-    def process(self, inputs: Sequence[Events], timeline: Timeline) -> Events:
+    def process(self, inputs: Sequence[Events], timeline: Timeline, failures: Failures) -> Events:
         """Events of the pattern's streams, a run for each, in order of first mention.
 
         Returns the matches: attributes of all steps, times and places of the last event.
+        ``failures`` takes the events on which a filter failed; other matches may still take them.
         """
         del timeline  # Nothing here waits for time alone.
         total = sum(len(events) for events in inputs)
@@ -129,11 +131,18 @@ class ChainPattern:
         time_ms, stream = time_ms[merged], stream[merged]
 
         results = []
+        failed: dict[int, str] = {}
         for start, stop in self._runs(time_ms):
             frames = self._frames(inputs, merged[start:stop])
             batch = _Batch(time_ms[start:stop], stream[start:stop], frames)
-            done, last = self._match(batch)
+            unmet: dict[int, str] = {}
+            done, last = self._match(batch, unmet)
+            if unmet:
+                # Nothing comes out by an event on which a filter failed.
+                going = np.flatnonzero(~np.isin(last, list(unmet)))
+                done, last = done.take(going), last[going]
             last = last + start
+            failed |= {start + number: reason for number, reason in unmet.items()}
             results.append(
                 Events(
                     time_ms[last],
@@ -146,7 +155,22 @@ class ChainPattern:
                     done,
                 )
             )
+        self._tell(failed, inputs, merged, failures)
         return self._in_chunks(join(results, self.schema))
+
+    def _tell(
+        self,
+        failed: Mapping[int, str],
+        inputs: Sequence[Events],
+        merged: Longs,
+        failures: Failures,
+    ) -> None:
+        starts = np.cumsum([0, *(len(events) for events in inputs)])
+        for number in sorted(failed):
+            place = int(merged[number])
+            of = int(np.searchsorted(starts, place, side="right")) - 1
+            lost = inputs[of].take(np.array([place - starts[of]]))
+            failures.found.append((lost, [failed[number]], self._streams[of]))
 
     def _in_chunks(self, matches: Events) -> Events:
         """Matches whose ``chunk`` is the event that completed them, with chunks as they go on.
@@ -193,11 +217,14 @@ class ChainPattern:
             )
         return frames
 
-    def _match(self, batch: _Batch) -> tuple[pa.RecordBatch, Longs]:
-        """Let a batch pass all steps; the finished matches, and the event that finished each."""
+    def _match(self, batch: _Batch, failed: dict[int, str]) -> tuple[pa.RecordBatch, Longs]:
+        """Let a batch pass all steps; the finished matches, and the event that finished each.
+
+        ``failed`` takes why events failed, by their numbers.
+        """
         events = len(batch.time_ms)
         self._seen += events
-        moved = self._begin(batch)
+        moved = self._begin(batch, failed)
         for step in range(1, len(self._stream_of)):
             store = self._waiting[step - 1]
             carried = store.waiting(self._dead_at(batch.time_ms, store.start_ms, carried=True))
@@ -206,7 +233,7 @@ class ChainPattern:
             names = waiting.rows.schema.names
             frame = Frame(len(waiting), {_key(n): waiting.rows.column(n) for n in names})
             at = self._matchers[step].first_match(
-                frame, waiting.since, waiting.dead, batch.frames[step], candidates
+                frame, waiting.since, waiting.dead, batch.frames[step], candidates, failed
             )
             found = at < events
             stays = ~found & (waiting.dead >= events)
@@ -214,12 +241,14 @@ class ChainPattern:
             moved = self._advance(waiting, found, at, batch, step)
         return moved.rows, moved.since
 
-    def _begin(self, batch: _Batch) -> Pending:
+    def _begin(self, batch: _Batch, failed: dict[int, str]) -> Pending:
         """The partial matches that the batch's events start."""
         starts = batch.stream == self._stream_of[0]
         frame = batch.frames[0]
         if self._first is not None and starts.any():
-            starts = starts & self._first(frame)
+            own, frame.failures = starts, {}
+            starts = own & self._first(frame)
+            failed |= {row: why for row, why in frame.failures.items() if own[row]}
         rows = np.flatnonzero(starts)
         start_ms = batch.time_ms[rows]
         dead = self._dead_at(batch.time_ms, start_ms, carried=False)

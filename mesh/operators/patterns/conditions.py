@@ -1,9 +1,12 @@
 """From a step's filter to what is asked of its events alone, and a program for the rest.
 
-What names only the step's own event is evaluated for a whole batch at once: an event that fails it
-is never shown to a partial match.  The rest is a program over numbers (``program``).  Parts of it
-that name one event, but are more than the program's operations, are evaluated for the batch too and
-are attributes of the event then.
+What names only the step's own event is evaluated for a whole batch at once: an event that doesn't
+meet it is never shown to a partial match.  The rest is a program over numbers (``program``).  Parts
+of it that name one event, but are more than the program's operations, are evaluated for the batch
+too and are attributes of the event then.
+
+What may fail is asked in its turn, since what stands before it decides whether it is asked at all:
+from the first part on that may, nothing of a filter is asked before what is written before it.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import numpy as np
 
 from mesh.functions.kernels import meeting_type
+from mesh.functions.registry import SURE_FUNCTIONS
 from mesh.language.syntax import BinaryOperator, UnaryOperator
 from mesh.model.types import AttributeType
 from mesh.operators.expressions import conjuncts
@@ -108,13 +112,15 @@ class Quick:
 class Programs:
     """The conditions of all steps.
 
-    ``static``: by step, the condition on its own event alone; ``keys``: an equality of whole
+    ``static``: by step, the condition on its own event alone; ``fails``: whether any of it may
+    fail; ``keys``: an equality of whole
     numbers by which matches are found; ``quick``: a comparison that is asked before the rest;
     ``bounds``: by step, the first row of the program of the rest and that behind the last;
     ``attributes``: by stream.
     """
 
     static: list[BoundExpression | None] = field(default_factory=list)
+    fails: list[bool] = field(default_factory=list)
     keys: list[Quick | None] = field(default_factory=list)
     quick: list[Quick | None] = field(default_factory=list)
     bounds: list[tuple[int, int]] = field(default_factory=list)
@@ -158,11 +164,19 @@ def compile_conditions(
         condition = step.filter
         static: list[BoundExpression] = []
         rest: list[BoundExpression] = []
+        first: list[BinaryExpression] = []
+        is_sure = True
         for conjunct in conjuncts(condition) if condition is not None else ():
-            (static if _is_own(conjunct, number) else rest).append(conjunct)
+            is_sure = is_sure and not may_fail(conjunct)
+            if (is_sure or not rest) and _is_own(conjunct, number):
+                static.append(conjunct)
+                continue
+            rest.append(conjunct)
+            if is_sure and number in hasty and _is_quick(conjunct, number, plain):
+                first.append(conjunct)
+        programs.fails.append(any(map(may_fail, (*static, *rest))))
         programs.static.append(_moved(reduce(_both, static)) if static else None)
         compiler = _Compiler(programs, steps, number, counted)
-        first = [c for c in rest if number in hasty and _is_quick(c, number, plain)]
         key = next((c for c in first if number in plain and _is_key(c)), None)
         quick = next((c for c in first if c is not key), None)
         programs.keys.append(None if key is None else compiler.quick(key))
@@ -170,10 +184,18 @@ def compile_conditions(
         rest = [conjunct for conjunct in rest if conjunct is not quick and conjunct is not key]
         start = len(programs.rows)
         for conjunct in rest:
-            compiler.emit(conjunct)
+            compiler.condition(conjunct)
             compiler.add(op.TEST)
         programs.bounds.append((start, len(programs.rows)))
     return programs
+
+
+def may_fail(expression: BoundExpression) -> bool:
+    """Whether there are events for which it may have no value, not even null."""
+    return any(
+        isinstance(part, FunctionCall) and (part.is_script or part.function not in SURE_FUNCTIONS)
+        for part in walk(expression)
+    )
 
 
 def _both(left: BoundExpression, right: BoundExpression) -> BoundExpression:
@@ -260,6 +282,13 @@ class _Compiler:
     def add(self, operation: int, a: int | float = 0, b: int = 0, c: int = 0) -> None:
         """Write a row."""
         self._programs.rows.append((operation, a, b, c))
+
+    def condition(self, expression: BoundExpression) -> None:
+        """Write what pushes whether a part of the filter holds."""
+        if _is_own(expression, self._own):
+            self._derived(expression)
+        else:
+            self.emit(expression)
 
     def emit(self, expression: BoundExpression) -> AttributeType:
         """Write what pushes the value of an expression; its type."""

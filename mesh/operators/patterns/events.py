@@ -14,6 +14,7 @@ import pyarrow as pa
 from mesh.model.types import AttributeType
 from mesh.operators.base import Events, concat
 from mesh.operators.expressions import Frame, compile_expression
+from mesh.operators.patterns.world import ATTRIBUTES_MOST, FAILED, NONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -59,7 +60,8 @@ class Texts:
 class EventStore:
     """Slots of events of several streams.
 
-    ``values``: int64[capacity, attributes], floating numbers as the bits of doubles; ``nulls``.
+    ``values``: int64[capacity, attributes], floating numbers as the bits of doubles; ``nulls``: 1
+    where it is null, ``FAILED`` where it can't be computed.
     """
 
     def __init__(
@@ -85,17 +87,38 @@ class EventStore:
         self.row: Array = np.empty(0, dtype=np.int64)
         self._rows: list[list[pa.RecordBatch]] = [[] for _ in streams]
         self._kept = [0 for _ in streams]
+        #: Why an expression fails without its event, by its row in the program.
+        self._without: dict[int, str] = {}
 
     def text_number(self, text: str) -> int:
         """The number that stands for a constant string."""
         return self._texts.number(text)
 
-    def without_event(self, expression: BoundExpression, schema: pa.Schema) -> tuple[int, int]:
-        """The bits of what an expression over one event is without one, and whether it is null."""
+    def without_event(
+        self, row: int, expression: BoundExpression, schema: pa.Schema
+    ) -> tuple[int, int]:
+        """The bits of what an expression over one event is without one, and the null beside it.
+
+        ``row``: of the program, where that is to stand.
+        """
         nothing = pa.RecordBatch.from_arrays([_nulls(1, f.type) for f in schema], schema=schema)
-        vector = compile_expression(expression)(untimed(nothing)).spread(1)
+        frame = untimed(nothing)
+        vector = compile_expression(expression)(frame).spread(1)
+        if frame.failures:
+            self._without[row] = frame.failures[0]
+            return 0, FAILED
         bits, nulls = self._bits(vector)
         return int(bits[0]), int(nulls[0])
+
+    def reason(self, why: int) -> str:
+        """Why a condition failed, from what the machine wrote down (``world.WHY``)."""
+        if why < NONE:
+            return self._without[NONE - 1 - why]
+        slot, column = divmod(why, ATTRIBUTES_MOST)
+        stream = int(self.stream[slot])
+        frame = untimed(self.rows_of(stream).slice(int(self.row[slot]), 1))
+        self._evaluate[stream][column](frame)
+        return frame.failures.get(0, "it failed when the event came")
 
     def _bits(self, vector: Vector) -> tuple[Array, Array]:
         nulls = vector.null_mask.astype(np.int64)
@@ -127,8 +150,11 @@ class EventStore:
             self._kept[number] += len(own)
             self._rows[number].append(kept.select(self._schemas[number].names))
             for column, evaluate in enumerate(self._evaluate[number]):
+                frames[number].failures = {}
                 vector = evaluate(frames[number]).spread(len(own))
                 self.values[own, column], self.nulls[own, column] = self._bits(vector)
+                if frames[number].failures:
+                    self.nulls[own[list(frames[number].failures)], column] = FAILED
         self.count += len(streams)
         return slots
 

@@ -6,16 +6,13 @@ The state is arrays that the machine works on (``world``), and the events that t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from mesh.errors import not_supported
-from mesh.functions.objects import FLOAT, INTEGER, to_binary
 from mesh.language.syntax import StateKind
-from mesh.model.types import AttributeType
 from mesh.operators.base import (
     CURRENT,
     EXPIRED,
@@ -25,12 +22,14 @@ from mesh.operators.base import (
     State,
     no_events,
 )
-from mesh.operators.expressions import Frame, Key, columns_of, compile_filter
+from mesh.operators.expressions import Frame, columns_of, compile_filter
+from mesh.operators.ordering import begins
 from mesh.operators.patterns import program, storing, world
 from mesh.operators.patterns.conditions import Needs, compile_conditions
 from mesh.operators.patterns.events import EventStore, untimed
 from mesh.operators.patterns.layout import lay_out
 from mesh.operators.patterns.machine import (
+    EVENT_CHUNK,
     EVENT_CLOCK,
     EVENT_COLUMNS,
     EVENT_INSTANCE,
@@ -42,8 +41,9 @@ from mesh.operators.patterns.machine import (
     start_at_once,
 )
 from mesh.operators.patterns.memory import Directory
+from mesh.operators.patterns.reads import Reads
 from mesh.operators.patterns.world import World
-from mesh.plan.bound import Column, EventIsNull, SomeEvents, walk
+from mesh.plan.bound import SomeEvents
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,28 +51,13 @@ if TYPE_CHECKING:
     from mesh.operators.base import Longs, Timeline
     from mesh.operators.patterns.conditions import Programs
     from mesh.operators.patterns.world import Array
-    from mesh.plan.bound import BoundElement, BoundExpression, BoundPattern, BoundQuery
+    from mesh.operators.queries import Failures
+    from mesh.plan.bound import BoundElement, BoundPattern, BoundQuery
 
 #: Events that are taken as they come, however many instances they are of.
 _FEW = 64
 #: Rows of memory that are few.
 _LITTLE = 1 << 14
-#: What has no column of its own still has as many rows.
-_ROWS = "#"
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """A column of a match: an attribute of one event, a list of those of all, or what is missing.
-
-    ``number``: which of the machine's reads it comes of.
-    """
-
-    name: str
-    number: int
-    key: Key | None
-    type: AttributeType
-    is_list: bool = False
 
 
 def counted_steps(element: BoundElement) -> frozenset[int]:
@@ -87,13 +72,6 @@ def counted_steps(element: BoundElement) -> frozenset[int]:
             below = getattr(part, name, ())
             pending.extend(below if isinstance(below, tuple) else (below,))
     return frozenset(found)
-
-
-def query_expressions(query: BoundQuery) -> list[BoundExpression]:
-    """What a query computes behind its input."""
-    found = [output.expression for output in query.outputs]
-    found += [query.having] if query.having is not None else []
-    return [*found, *query.group_by, *(order.column for order in query.order_by)]
 
 
 class ExactPattern:
@@ -116,11 +94,13 @@ class ExactPattern:
         except Needs as error:
             what = "a function of several events in the filter of such a pattern"
             raise not_supported(what, error.part.position) from None
+        self._may_fail = any(programs.fails)
         self._static = [compile_filter(e) if e is not None else None for e in programs.static]
         self._stream_of = self._layout.plan[:, world.STREAM]
         schemas = {step.schema.name: step.schema.arrow for step in pattern.steps}
         self._schemas = [schemas[stream] for stream in self._streams]
-        self._reads, self._columns = _reads(query, counted)
+        self._reads = Reads(query, counted)
+        self.schema = self._reads.schema
         self._events = EventStore(programs, self._kept_schemas(programs, schemas), self._streams)
         by_place = {default.row: default.expression for default in programs.defaults}
         for row, text in programs.texts:
@@ -128,7 +108,8 @@ class ExactPattern:
         self._program = programs.arrays()
         for row, expression in by_place.items():
             step = int(self._program[0][row - 1, 1])
-            bits = self._events.without_event(expression, schemas[pattern.steps[step].schema.name])
+            schema = schemas[pattern.steps[step].schema.name]
+            bits = self._events.without_event(row, expression, schema)
             self._program[0][row, 1:3] = bits
         self._layout.plan[:, [world.PROGRAM, world.PROGRAM_END]] = programs.bounds
         for column, found in ((world.QUICK, programs.quick), (world.KEY, programs.keys)):
@@ -136,9 +117,6 @@ class ExactPattern:
                 if quick is not None:
                     asked = (quick.operation, *quick.match, *quick.event)
                     self._layout.plan[step, column : column + len(asked)] = asked
-        self.schema = pa.schema(
-            [pa.field(_ROWS, pa.int8()), *(pa.field(c.name, c.type.arrow) for c in self._columns)]
-        )
         #: Events seen.
         self._seen = 0
         self._is_started = False
@@ -153,8 +131,7 @@ class ExactPattern:
         """By stream, the attributes that conditions read and that matches put out."""
         kept = {}
         for number, stream in enumerate(self._streams):
-            keys = [c.key for c in self._columns if c.key is not None]
-            names = {key[1] for key in keys if self._stream_of[key[0]] == number}
+            names = self._reads.attributes(np.flatnonzero(self._stream_of == number))
             for expression in programs.attributes[stream].expressions:
                 names |= {column.name for column in columns_of(expression)}
             # A record batch without columns has no length.
@@ -195,7 +172,7 @@ class ExactPattern:
             updates=layout.updates,
             readers=layout.readers,
             receivers=layout.receivers,
-            reads=self._reads,
+            reads=self._reads.table,
             program=self._program[0],
             program_floats=self._program[1],
             scalars=scalars,
@@ -215,14 +192,16 @@ class ExactPattern:
             stack_floats=stack.view(np.float64),
             stack_nulls=np.zeros(program.STACK_SIZE, dtype=np.int64),
             path=np.zeros(steps + 1, dtype=np.int64),
-            outputs=np.zeros((256, world.OUT_COLUMNS + 2 * len(self._reads)), dtype=np.int64),
+            outputs=np.zeros((256, world.OUT_COLUMNS + 2 * len(self._reads.table)), dtype=np.int64),
             items=np.zeros(256, dtype=np.int64),
+            failed=np.zeros((256, world.FAILED_COLUMNS), dtype=np.int64),
         )
 
-    def process(self, inputs: Sequence[Events], timeline: Timeline) -> Events:
+    def process(self, inputs: Sequence[Events], timeline: Timeline, failures: Failures) -> Events:
         """Events of the pattern's streams, a run for each, in order of first mention.
 
-        Returns the matches that they and the timers completed.
+        Returns the matches that they and the timers completed; ``failures`` takes the events on
+        which a filter failed that a match asked.
         """
         known_ms = timeline.now_ms
         if len(timeline.clocks_ms):
@@ -235,13 +214,15 @@ class ExactPattern:
         if not count and (not tasks or self._world.tasks[0, 0] > timeline.now_ms):
             return no_events(self.schema)
         merged = _in_order(inputs)
-        slots = self._slots(inputs, counts, merged)
+        slots, unmet = self._slots(inputs, counts, merged)
         taken = np.empty((count, EVENT_COLUMNS), dtype=np.int64)
         taken[:, EVENT_STREAM] = _merged([np.full(n, s) for s, n in enumerate(counts)], merged)
         taken[:, EVENT_INSTANCE] = _merged([events.instance for events in inputs], merged)
         taken[:, EVENT_TIME] = _merged([events.time_ms for events in inputs], merged)
         taken[:, EVENT_CLOCK] = _merged([events.clock_ms for events in inputs], merged)
         taken[:, EVENT_ORDER] = _merged([events.order for events in inputs], merged)
+        taken[:, EVENT_CHUNK] = _chunks(inputs, merged) if self._may_fail else np.arange(count)
+        self._world.scalars[world.LOST_CHUNK] = world.NONE
         if count:
             self._reserve_instances(int(taken[:, EVENT_INSTANCE].max()) + 1)
         self._seen += count
@@ -261,6 +242,8 @@ class ExactPattern:
             self._world.scalars[[world.CLOCK_MS, world.ORDER]] = taken[
                 regrouped == count - 1, EVENT_CLOCK : EVENT_ORDER + 1
             ][0]
+        if self._world.scalars[world.FAILURES]:
+            self._tell(failures, inputs, taken, merged, unmet)
         result = self._outputs(_merged([events.path for events in inputs], merged), regrouped)
         self._sweep()
         return result
@@ -271,7 +254,7 @@ class ExactPattern:
         Memory is laid out by instance, and read from there the faster the more is read in order.
         """
         is_plain = bool((self._layout.plan[:, world.KIND] == world.ONE).all())
-        if not (self._is_partitioned and is_plain) or len(taken) < _FEW:
+        if not (self._is_partitioned and is_plain) or self._may_fail or len(taken) < _FEW:
             return None
         instances = taken[:, EVENT_INSTANCE]
         # Numbers of 16 bits are sorted in one pass.
@@ -287,8 +270,14 @@ class ExactPattern:
 
     def _slots(
         self, inputs: Sequence[Events], counts: Sequence[int], merged: Longs | None
-    ) -> Array:
-        """int64[n, steps]: where the attributes of events are that pass a step's own condition."""
+    ) -> tuple[Array, dict[tuple[int, int], str]]:
+        """Give slots to events that pass a step's own condition.
+
+        Returns:
+            int64[n, steps], where the attributes are of those that pass, ``FAILS`` for those that
+            fail; and why these do, by place among all ``inputs`` and step.
+        """
+        unmet: dict[tuple[int, int], str] = {}
         steps = len(self._pattern.steps)
         starts = np.cumsum([0, *counts])
         passes = np.zeros((int(starts[-1]), steps), dtype=np.bool_)
@@ -298,7 +287,10 @@ class ExactPattern:
             if counts[number]:
                 own = slice(starts[number], starts[number + 1])
                 static = self._static[step]
+                frames[number].failures = {}
                 passes[own, step] = True if static is None else static(frames[number])
+                for row, reason in frames[number].failures.items():
+                    unmet[int(starts[number]) + row, step] = reason
         needed: Array = passes[:, 0] if steps == 1 else np.logical_or.reduce(passes, axis=1)
         rows, kept = [], []
         for number, events in enumerate(inputs):
@@ -316,7 +308,30 @@ class ExactPattern:
             values=store.values, floats=store.values.view(np.float64), nulls=store.nulls
         )
         slots: Array = np.where(passes, given[:, None], world.NOTHING)
-        return slots if merged is None else slots[merged]
+        if unmet:
+            slots[tuple(np.array(list(unmet)).T)] = world.FAILS
+        return slots if merged is None else slots[merged], unmet
+
+    def _tell(
+        self,
+        failures: Failures,
+        inputs: Sequence[Events],
+        taken: Array,
+        merged: Longs | None,
+        unmet: Mapping[tuple[int, int], str],
+    ) -> None:
+        """Tell of the events on which a filter failed, with all that were sent with them."""
+        scalars = self._world.scalars
+        starts = np.cumsum([0, *(len(events) for events in inputs)])
+        for at, step, why in self._world.failed[: scalars[world.FAILURES]].tolist():
+            places = np.flatnonzero(taken[:, EVENT_CHUNK] == taken[at, EVENT_CHUNK])
+            if merged is not None:
+                at, places = int(merged[at]), merged[places]
+            reason = unmet[at, step] if why == world.NONE else self._events.reason(why)
+            number = int(self._stream_of[step])
+            lost = inputs[number].take(places - starts[number])
+            failures.found.append((lost, [reason] * len(lost), self._streams[number]))
+        scalars[world.FAILURES] = 0
 
     def _reserve_instances(self, count: int) -> None:
         steps = len(self._pattern.steps)
@@ -343,7 +358,8 @@ class ExactPattern:
             cells=_larger(w.cells),
             tasks=_larger(w.tasks),
             outputs=_larger(w.outputs),
-            items=_larger(w.items) if any(self._reads[:, 2]) else w.items,
+            items=_larger(w.items) if self._reads.has_lists else w.items,
+            failed=_larger(w.failed),
             buckets=buckets,
             hashes=np.zeros(2 * len(buckets), dtype=np.int64),
         )
@@ -367,8 +383,6 @@ class ExactPattern:
         by_timer = np.equal(cause, world.NONE)
         paths = np.full(count, OWN_TIMER, dtype=np.int64)
         paths[~by_timer] = path[cause[~by_timer]]
-        arrays: list[pa.Array[Any]] = [pa.array(np.zeros(count, dtype=np.int8))]
-        arrays += [self._column(column, made) for column in self._columns]
         return Events(
             made[:, world.OUT_TIME].copy(),
             made[:, world.OUT_CLOCK].copy(),
@@ -377,36 +391,12 @@ class ExactPattern:
             made[:, world.OUT_CHUNK].copy(),
             np.where(made[:, world.OUT_DROPPED] == 1, EXPIRED, CURRENT).astype(np.int8),
             made[:, world.OUT_INSTANCE].copy(),
-            pa.RecordBatch.from_arrays(arrays, schema=self.schema),
+            self._reads.rows(made, w.items, self._events, self._stream_of),
         )
-
-    def _column(self, column: _Read, made: Array) -> pa.Array[Any]:
-        at = world.OUT_COLUMNS + 2 * column.number
-        if column.key is None:
-            missing: pa.Array[Any] = pa.array(made[:, at + 1] == 1)
-            return missing
-        stream = int(self._stream_of[column.key[0]])
-        if not column.is_list:
-            return self._events.column(stream, column.key[1], np.ascontiguousarray(made[:, at]))
-        starts, lengths = made[:, at], made[:, at + 1] - made[:, at]
-        ends = np.cumsum(lengths)
-        places = np.arange(int(lengths.sum())) - np.repeat(ends - lengths - starts, lengths)
-        items = _objects(self._events.column(stream, column.key[1], self._world.items[places]))
-        first = (ends - lengths).tolist()
-        lists = [items[a:b] for a, b in zip(first, ends.tolist(), strict=True)]
-        return to_binary(lists)
 
     def frame(self, matches: Events) -> Frame:
         """The columns of ``matches``, by step, attribute and index."""
-        arrays = {c.key: matches.rows.column(c.name) for c in self._columns if c.key is not None}
-        frame = Frame(len(matches), arrays)
-        for column in self._columns:
-            if column.key is None:
-                step, index = self._reads[column.number, :2].tolist()
-                is_given = column.name.endswith("]?")
-                missing = matches.rows.column(column.name).to_numpy(zero_copy_only=False)
-                frame.add_missing(step, missing, index if is_given else None)
-        return frame
+        return self._reads.frame(matches)
 
     def next_time(self) -> int | None:
         """When the first timer is due."""
@@ -482,6 +472,13 @@ def _merged(columns: Sequence[Longs], merged: Longs | None) -> Longs:
     return max(columns, key=len)
 
 
+def _chunks(inputs: Sequence[Events], merged: Longs | None) -> Longs:
+    """For each event, in sequence, the number of the array that it was sent in."""
+    starts = np.concatenate([begins(events) for events in inputs])
+    numbers = np.cumsum(starts)
+    return numbers if merged is None else numbers[merged]
+
+
 _UNKNOWN = int(np.iinfo(np.int64).min)
 
 
@@ -491,42 +488,3 @@ def _larger(array: Array) -> Array:
     room = np.zeros((times * len(array), *array.shape[1:]), dtype=np.int64)
     more: Array = np.concatenate([array, room])
     return more
-
-
-def _objects(values: pa.Array[Any]) -> list[Any]:
-    """A column as the values that objects are."""
-    items = values.to_pylist()
-    if values.type == pa.int32():
-        return [None if item is None else INTEGER(item) for item in items]
-    if values.type == pa.float32():
-        return [None if item is None else FLOAT(item) for item in items]
-    return items
-
-
-def _reads(query: BoundQuery, counted: frozenset[int]) -> tuple[Array, list[_Read]]:
-    """What the machine reads of a match, and the columns that come of it."""
-    numbers: dict[tuple[int, int, int], int] = {}
-    columns: dict[str, _Read] = {}
-    for expression in query_expressions(query):
-        for part in walk(expression):
-            if isinstance(part, Column) and part.step >= 0:
-                is_list = (
-                    part.type is AttributeType.OBJECT
-                    and part.step in counted
-                    and part.index is None
-                )
-                index = -1 if part.index is None else part.index
-                read = numbers.setdefault((part.step, index, int(is_list)), len(numbers))
-                mark = "" if part.index is None else f"[{part.index}]"
-                name = f"{part.step}{mark}.{part.name}"
-                key: Key = (part.step, part.name)
-                if part.index is not None:
-                    key = (part.step, part.name, part.index)
-                columns[name] = _Read(name, read, key, part.type, is_list)
-            elif isinstance(part, EventIsNull) and part.step is not None:
-                index = -1 if part.index is None else part.index
-                read = numbers.setdefault((part.step, index, 0), len(numbers))
-                name = f"{part.step}?" if part.index is None else f"{part.step}[{part.index}]?"
-                columns[name] = _Read(name, read, None, AttributeType.BOOL)
-    table = np.array(list(numbers), dtype=np.int64).reshape(len(numbers), 3)
-    return table, list(columns.values())

@@ -33,11 +33,16 @@ from mesh.operators.patterns.world import (
     CELLS,
     CLOCK_MS,
     DUE,
+    FAILED_EVENT,
+    FAILED_STEP,
+    FAILING,
+    FAILURES,
     IS_SEQUENCE,
     IS_TIMED,
     ITEMS,
     KEY,
     KIND,
+    LOST_CHUNK,
     MATCHES,
     MOST_ALIKE,
     NEVER,
@@ -51,6 +56,7 @@ from mesh.operators.patterns.world import (
     PENDING,
     QUICK,
     READERS,
+    REASON,
     SIZE,
     START,
     STARTED,
@@ -60,6 +66,7 @@ from mesh.operators.patterns.world import (
     TASK_TIME,
     TASKS,
     WAITING,
+    WHY,
     WITHIN_MS,
     Array,
     World,
@@ -68,8 +75,8 @@ from mesh.operators.patterns.world import (
 )
 
 # Columns of the events of a batch.
-EVENT_STREAM, EVENT_INSTANCE, EVENT_TIME, EVENT_CLOCK, EVENT_ORDER = range(5)
-EVENT_COLUMNS: Final = 5
+EVENT_STREAM, EVENT_INSTANCE, EVENT_TIME, EVENT_CLOCK, EVENT_ORDER, EVENT_CHUNK = range(6)
+EVENT_COLUMNS: Final = 6
 
 
 @njit
@@ -93,10 +100,11 @@ def start_instance(w: World, instance: int) -> None:
 @njit
 def take_event(
     w: World, stream: int, instance: int, time_ms: int, slots: Array, number: int
-) -> None:
+) -> bool:
     """Give event ``number`` of a batch to the steps of its stream.
 
-    ``slots[number, step]`` is where the event's attributes are, or -1 where it can't pass.
+    ``slots[number, step]`` is where the event's attributes are, -1 where it can't pass, or
+    ``FAILS``.  Returns False if a condition failed on it: then nothing comes of it.
     """
     steps = w.scalars[STEPS]
     if w.local[instance * steps, STARTED] == 0:
@@ -116,15 +124,25 @@ def take_event(
                 make_ready(w, step, instance)
     # A stream read once hands on each match by itself, one read often those of a step at once.
     comes_out = w.receivers[stream]
-    made = w.scalars[OUTPUTS]
+    made, items = w.scalars[OUTPUTS], w.scalars[ITEMS]
     for place in range(w.scalars[READERS] - 1, -1, -1):
         step = w.readers[stream, place]
         if step != NONE:
             take(w, step, instance, slots[number, step], time_ms, comes_out)
+            if w.scalars[FAILING] == 1:
+                w.scalars[FAILING] = 0
+                w.scalars[OUTPUTS], w.scalars[ITEMS] = made, items
+                at = w.scalars[FAILURES]
+                w.failed[at, FAILED_EVENT] = number
+                w.failed[at, FAILED_STEP] = step
+                w.failed[at, WHY] = w.scalars[REASON]
+                w.scalars[FAILURES] += 1
+                return False
     if comes_out == AT_ONCE:
         # What an earlier step makes of a match with this event sets the time of it all.
         for at in range(made, w.scalars[OUTPUTS]):
             w.outputs[at, OUT_TIME] = w.matches[w.outputs[at, OUT_MATCH], steps]
+    return True
 
 
 @njit
@@ -151,6 +169,7 @@ def _has_room(w: World, instance: int) -> bool:
         and s[OUTPUTS] + more <= len(w.outputs)
         and s[ITEMS] + items <= len(w.items)
         and s[BUCKETS] + more <= len(w.buckets)
+        and s[FAILURES] < len(w.failed)
     )
 
 
@@ -187,9 +206,11 @@ def run(
 ) -> int:
     """Take the events of a batch from number ``first`` on, and the timers up to ``now_ms``.
 
-    ``directory``: the world's; ``events``: int64[n, 5], see ``EVENT_STREAM``; ``slots[number,
-    step]`` is where an event's attributes are, -1 where it can't pass the step; ``all_clocks_ms``
-    and ``first_order`` are those of the timeline.
+    ``directory``: the world's; ``events``: int64[n, 6], see ``EVENT_STREAM``; ``slots[number,
+    step]`` is where an event's attributes are, -1 where it can't pass the step, or ``FAILS``;
+    ``all_clocks_ms`` and ``first_order`` are those of the timeline.
+
+    Of events that were sent at once nothing is taken behind one on which a condition failed.
 
     Returns -1 if all is done, else the event before which more room is needed; the caller makes it
     and calls again.
@@ -222,7 +243,11 @@ def run(
         w.scalars[CLOCK_MS] = clock_ms
         w.scalars[ORDER] = events[at, EVENT_ORDER]
         w.scalars[CAUSE] = at
-        take_event(w, events[at, EVENT_STREAM], instance, events[at, EVENT_TIME], slots, at)
+        chunk = events[at, EVENT_CHUNK]
+        if chunk != w.scalars[LOST_CHUNK]:
+            stream, time_ms = events[at, EVENT_STREAM], events[at, EVENT_TIME]
+            if not take_event(w, stream, instance, time_ms, slots, at):
+                w.scalars[LOST_CHUNK] = chunk
         at += 1
 
 

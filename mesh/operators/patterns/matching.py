@@ -3,6 +3,7 @@
 Conjuncts of the form ``e1.key == key`` over whole numbers, strings or bools become a join: only
 events of equal key are looked at.  The rest of the filter is evaluated over pairs (partial match,
 event): first the next few events of each, then twice as many for those without a match, and so on.
+A pair on which it fails doesn't pass.
 """
 
 from __future__ import annotations
@@ -73,7 +74,13 @@ class StepMatcher:
         return (left, right) if left.step < self._step == right.step else None
 
     def first_match(
-        self, waiting: Frame, since: Longs, dead: Longs, events: Frame, candidates: Longs
+        self,
+        waiting: Frame,
+        since: Longs,
+        dead: Longs,
+        events: Frame,
+        candidates: Longs,
+        failed: dict[int, str],
     ) -> Longs:
         """For each partial match the number of the event it takes.
 
@@ -83,6 +90,7 @@ class StepMatcher:
             dead: length n; only events with a smaller number count.
             events: the columns of m events.
             candidates: the numbers of those events that are of the step's stream, rising.
+            failed: takes why an event failed for one of the partial matches, by its number.
 
         Returns:
             Length n; m where there is none.
@@ -111,7 +119,7 @@ class StepMatcher:
             for at in range(0, len(alive), size):
                 some = alive[at : at + size]
                 end = np.minimum(first[some] + look, stop[some])
-                hit = self._look(waiting, some, events, numbers, first[some], end)
+                hit = self._look(waiting, some, events, numbers, first[some], end, failed)
                 found = hit >= 0
                 result[some[found]] = numbers[hit[found]]
                 first[some] = end
@@ -128,6 +136,7 @@ class StepMatcher:
         numbers: Longs,
         first: Longs,
         end: Longs,
+        failed: dict[int, str],
     ) -> Longs:
         """The first place in ``[first, end)`` whose event passes, for each of ``some``; or -1."""
         assert self._rest is not None
@@ -141,6 +150,11 @@ class StepMatcher:
             # The first of each: written backwards, the earliest stays.
             whose = np.searchsorted(starts, passes, side="right") - 1
             hit[whose[::-1]] = places[passes[::-1]]
+        for pair in sorted(pairs.failures):
+            # What comes behind the event that is taken isn't asked.
+            whose_hit = hit[np.searchsorted(starts, pair, side="right") - 1]
+            if whose_hit < 0 or places[pair] < whose_hit:
+                failed.setdefault(int(numbers[places[pair]]), pairs.failures[pair])
         return hit
 
     def _codes(self, waiting: Frame, events: Frame, candidates: Longs) -> tuple[Longs, Longs]:

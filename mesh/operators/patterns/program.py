@@ -3,6 +3,9 @@
 A program is rows of (operation, a, b, c).  Numbers are 64 bits: ints, longs, bools and numbers of
 strings as whole numbers, floats and doubles as doubles, a float rounded behind each operation.
 Nulls stand beside the values.  The semantics are those of ``mesh.functions.kernels``.
+
+A value that could not be computed is ``FAILED`` instead of null, and what is made of it is, too; a
+test of it fails.  What the left side of ``and`` and ``or`` decides doesn't look at the right one.
 """
 
 from __future__ import annotations
@@ -14,11 +17,15 @@ import numpy as np
 from mesh.operators.native import njit
 from mesh.operators.patterns.memory import as_floating
 from mesh.operators.patterns.world import (
+    ATTRIBUTES_MOST,
     EVENT,
+    FAILED,
+    FAILING,
     NONE,
     NOTHING,
     PROGRAM,
     PROGRAM_END,
+    REASON,
     STEPS,
     World,
     node_at,
@@ -119,7 +126,7 @@ def passes(w: World, step: int, match: int) -> bool:
 def computed(w: World, match: int, first: int, end: int) -> bool:
     """Run the rows of a program from ``first`` to before ``end``; its value is in the stack then.
 
-    Returns False if a test in it failed.
+    Returns False if a test in it is not met; if it failed, ``FAILING`` is set, and the reason.
     """
     stack, floats, nulls = w.stack, w.stack_floats, w.stack_nulls
     top = -1
@@ -145,16 +152,22 @@ def computed(w: World, match: int, first: int, end: int) -> bool:
                 elif event != NOTHING:
                     stack[top] = w.values[event, w.program[at, 3]]
                     nulls[top] = w.nulls[event, w.program[at, 3]]
+                    if nulls[top] == FAILED:
+                        stack[top] = event * ATTRIBUTES_MOST + w.program[at, 3]
                 elif operation == ATTRIBUTE:
                     nulls[top] = 1
                 else:
                     # The row behind says what it is without the event.
                     stack[top] = w.program[at + 1, 1]
                     nulls[top] = w.program[at + 1, 2]
+                    if nulls[top] == FAILED:
+                        stack[top] = NONE - 1 - (at + 1)
                 if operation == DERIVED:
                     at += 1
         elif operation <= MINUS_FLOATING:
-            if operation == TO_DOUBLE:
+            if nulls[top] == FAILED:
+                pass
+            elif operation == TO_DOUBLE:
                 floats[top] = float(stack[top])
             elif operation == TO_FLOAT:
                 floats[top] = float(np.float32(floats[top]))
@@ -174,13 +187,21 @@ def computed(w: World, match: int, first: int, end: int) -> bool:
             else:
                 floats[top] = -floats[top]
         elif operation == TEST:
+            if nulls[top] == FAILED:
+                w.scalars[FAILING] = 1
+                w.scalars[REASON] = stack[top]
+                return False
             if nulls[top] != 0 or stack[top] == 0:
                 return False
             top -= 1
         else:
             top -= 1
             null = nulls[top] | nulls[top + 1]
-            if operation <= MODULO:
+            if null >= FAILED and operation <= GREATER_EQUAL_F:
+                if nulls[top] != FAILED:
+                    stack[top] = stack[top + 1]
+                nulls[top] = FAILED
+            elif operation <= MODULO:
                 if operation >= DIVIDE and stack[top + 1] == 0:
                     null = 1
                 if null == 0:
@@ -201,7 +222,15 @@ def computed(w: World, match: int, first: int, end: int) -> bool:
                 stack[top] = 1 if holds else 0
                 nulls[top] = 0
             else:
+                if nulls[top] == FAILED:
+                    at += 1
+                    continue
                 left = nulls[top] == 0 and stack[top] != 0
+                if nulls[top + 1] == FAILED and left == (operation == BOTH):
+                    stack[top] = stack[top + 1]
+                    nulls[top] = FAILED
+                    at += 1
+                    continue
                 right = nulls[top + 1] == 0 and stack[top + 1] != 0
                 holds = (left and right) if operation == BOTH else (left or right)
                 stack[top] = 1 if holds else 0

@@ -40,7 +40,10 @@ OUTPUTS, ITEMS, CLOCK_MS, ORDER, CAUSE, CHUNK, LAST_ORDER, LAST_CLOCK = range(9,
 #: ``MOST_ALIKE``: as many, at most, are in one bucket.
 #: ``IS_TIMED``: whether anything waits for time alone.
 FIRED, SKIPS, READERS, BUCKETS, MOST_ALIKE, IS_TIMED = range(17, 23)
-SCALARS: Final = 23
+#: Whether a condition has just failed, and on what: see ``WHY``.  ``FAILURES``: how many are
+#: written down; ``LOST_CHUNK``: the number of the array of which nothing more is taken.
+FAILING, REASON, FAILURES, LOST_CHUNK = range(23, 27)
+SCALARS: Final = 27
 
 # Columns of ``nodes``; ``TAIL`` and ``LENGTH`` are those of a chain, at its first node.
 EVENT, TIME, FORWARD, BACK, TAIL, LENGTH = range(6)
@@ -83,12 +86,23 @@ OUT_TIME, OUT_CLOCK, OUT_ORDER, OUT_CAUSE, OUT_CHUNK, OUT_DROPPED, OUT_INSTANCE,
 )
 OUT_COLUMNS: Final = 8
 
+# Columns of ``failed``: the event on which a condition failed, the step, and what failed: ``NONE``
+# for the condition on the event alone; an attribute of an event, as ``slot * ATTRIBUTES_MOST +
+# column``; or, below ``NONE``, the row of the program of what is without its event.
+FAILED_EVENT, FAILED_STEP, WHY = range(3)
+FAILED_COLUMNS: Final = 3
+ATTRIBUTES_MOST: Final = 1 << 16
+
 #: ``receivers``: whether what a stream's event completes comes out, and each match by itself.
 NOT_AT_ALL, AT_ONCE, EACH = range(3)
 
 NONE: Final = -1
 #: ``EVENT`` of a node that stands for an event that did not come.
 NOTHING: Final = -1
+#: Instead of an event: one whose own condition fails wherever a match waits.
+FAILS: Final = -2
+#: ``nulls`` of a value that could not be computed.
+FAILED: Final = 2
 NEVER: Final = -1
 FAR: Final = 1 << 62
 
@@ -133,6 +147,8 @@ class World(NamedTuple):
     path: Array
     outputs: Array
     items: Array
+    #: Events on which conditions failed.
+    failed: Array
 
 
 #: Widths of rows that are the same in all worlds.
@@ -146,6 +162,7 @@ _WIDTHS: Final = {
     "lists": LIST_COLUMNS,
     "local": LOCAL_COLUMNS,
     "tasks": TASK_COLUMNS,
+    "failed": FAILED_COLUMNS,
 }
 #: Arrays that are another's memory as doubles.
 _FLOATING: Final = ("program_floats", "floats", "stack_floats")

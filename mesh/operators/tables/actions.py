@@ -1,12 +1,14 @@
 """What becomes of a query's output in a table: ``insert into``, ``delete``, ``update`` and both.
 
-Rows of one run are taken one after the other, since what one changes the next may ask for.
+Rows of one run are taken one after the other, since what one changes the next may ask for.  Where
+a condition or an assignment fails, the rows behind it in its chunk are not taken.
 
 Source: observed on Siddhi 5.1.7, live; tests/cases/conformance/tables.jsonl.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,18 +16,31 @@ import numpy as np
 from mesh.functions import kernels
 from mesh.operators.base import RESET
 from mesh.operators.expressions import Frame, compile_expression
+from mesh.operators.ordering import begins
 from mesh.operators.tables.conditions import Condition, RowFrame
 from mesh.plan.bound import Column, Delete, Insert, Update
 from mesh.plan.bound.expressions import OUTPUT_STEP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
     from mesh.functions.vectors import Vector
     from mesh.operators.base import Events, Longs
     from mesh.operators.tables.store import Table
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The rows that didn't go in, by number, with the reason; all others did.
+
+    ``refused``: by the table, which has such a row already.  ``failed``: a condition or an
+    assignment could not be computed, or did so for a row of the same chunk before.
+    """
+
+    refused: dict[int, str] = field(default_factory=dict)
+    failed: dict[int, str] = field(default_factory=dict)
 
 
 class TableAction:
@@ -46,61 +61,64 @@ class TableAction:
                 for assignment in action.assignments
             ]
 
-    def perform(self, events: Events) -> dict[int, str]:
-        """Take ``events``, the query's output.
-
-        Returns:
-            By number, the rows that the table refused, with the reason; the rest has gone in.
-        """
+    def perform(self, events: Events) -> Outcome:
+        """Take ``events``, the query's output."""
         if events.kind.any():
             events = events.where(events.kind != RESET)
         if not len(events):
-            return {}
+            return Outcome()
         if isinstance(self._action, Insert):
-            return self._table.insert(events.rows)
+            return Outcome(refused=self._table.insert(events.rows))
         frame = Frame.of_events(events, OUTPUT_STEP)
         if isinstance(self._action, Delete):
-            return self._delete(frame)
-        return self._update(frame, events.rows)
+            return self._delete(frame, events)
+        return self._update(frame, events)
 
-    def _delete(self, frame: Frame) -> dict[int, str]:
+    def _delete(self, frame: Frame, events: Events) -> Outcome:
         assert self._condition is not None
-        for row in range(frame.length):
+        outcome = Outcome()
+        for row in _rows(events, outcome):
             slots = self._condition.find(frame, row)
-            if row not in frame.failures:
+            if row in frame.failures:
+                outcome.failed[row] = frame.failures[row]
+            else:
                 self._table.remove(slots)
-        return dict(frame.failures)
+        return outcome
 
-    def _update(self, frame: Frame, rows: pa.RecordBatch) -> dict[int, str]:
+    def _update(self, frame: Frame, events: Events) -> Outcome:
         condition, action = self._condition, self._action
         assert condition is not None
         assert isinstance(action, Update)
-        failures: dict[int, str] = {}
+        outcome = Outcome()
         # Where the primary key alone is asked for, the engine writes over the whole row.
         whole = action.inserts and condition.is_key
-        own = self._inserted(frame, rows) if action.inserts else []
+        own = self._inserted(frame, events.rows) if action.inserts else []
         if whole and self._table.put_all(own, frame.length):
-            return {}
-        for row in range(frame.length):
+            return outcome
+        for row in _rows(events, outcome):
             at = np.array([row])
             if whole:
                 refused = self._table.put([vector.take(at) for vector in own])
             else:
                 slots = condition.find(frame, row)
                 if row in frame.failures:
-                    refused = frame.failures[row]
-                elif len(slots):
-                    refused = self._change(slots, frame, row)
+                    outcome.failed[row] = frame.failures[row]
+                    continue
+                if len(slots):
+                    refused = self._change(slots, frame, row, outcome)
                 elif action.inserts:
                     refused = self._table.add([vector.take(at) for vector in own], 1).get(0)
                 else:
                     continue
             if refused is not None:
-                failures[row] = refused
-        return failures
+                outcome.refused[row] = refused
+        return outcome
 
-    def _change(self, slots: Longs, frame: Frame, row: int) -> str | None:
-        """Set what is to be set in the rows at ``slots``; without assignments, all outputs."""
+    def _change(self, slots: Longs, frame: Frame, row: int, outcome: Outcome) -> str | None:
+        """Set what is to be set in the rows at ``slots``; without assignments, all outputs.
+
+        Returns why the table refuses that; ``outcome`` takes why it could not be computed.
+        """
         beside = RowFrame(self._table, slots, frame, row)
         if self._assignments:
             values = {
@@ -116,7 +134,8 @@ class TableAction:
                 if frame.has((OUTPUT_STEP, name))
             }
         if beside.failures:
-            return next(iter(beside.failures.values()))
+            outcome.failed[row] = next(iter(beside.failures.values()))
+            return None
         return self._table.change(slots, values)
 
     def _inserted(self, frame: Frame, rows: pa.RecordBatch) -> list[Vector]:
@@ -126,3 +145,16 @@ class TableAction:
             frame.column(Column(name, attribute.type, OUTPUT_STEP))
             for name, attribute in zip(rows.schema.names, attributes, strict=True)
         ]
+
+
+def _rows(events: Events, outcome: Outcome) -> Iterator[int]:
+    """The rows one after the other, without those behind one of their chunk that has failed."""
+    first = begins(events)
+    reason: str | None = None
+    for row in range(len(events)):
+        reason = None if first[row] else reason
+        if reason is None:
+            yield row
+            reason = outcome.failed.get(row)
+        else:
+            outcome.failed[row] = reason

@@ -1,0 +1,69 @@
+"""Which events set off what failed: they are what a fault stream gets.
+
+A query of several streams, and a table's condition, fail on what the query made; the engine tells
+of the event that came, and with it of all that were sent at once.  What a timer set off has no such
+event.
+
+Source: observed on Siddhi 5.1.7; tests/cases/conformance/faults.jsonl.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh.operators.base import Bools, Events
+
+#: Order, clock and path.
+_Place = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Caused:
+    """Events of a stream, in order, that came into a query, and why something failed on each."""
+
+    stream: str
+    events: Events
+    reasons: list[str]
+
+
+def caused(
+    inputs: Mapping[str, Sequence[Events]], failed: Events, reasons: Sequence[str]
+) -> tuple[list[Caused], Bools]:
+    """The events of one run that set off what failed.
+
+    Args:
+        inputs: what came into the query, by stream; streams that nobody asks for are left out.
+        failed: n rows that the query made, with the places of what caused them.
+        reasons: of length n; the first of a cause counts.
+
+    Returns:
+        The events, and bool[n], the rows for which there are any.
+    """
+    why: dict[_Place, str] = {}
+    places = _places(failed)
+    for place, reason in zip(places, reasons, strict=True):
+        why.setdefault(place, reason)
+    orders = np.unique(failed.order)
+    found: list[Caused] = []
+    known: set[_Place] = set()
+    for stream, runs in inputs.items():
+        for run in runs:
+            some = np.flatnonzero(np.isin(run.order, orders))
+            mine = _places(run.at(some))
+            kept = [number for number, place in enumerate(mine) if place in why]
+            if kept:
+                texts = [why[mine[number]] for number in kept]
+                found.append(Caused(stream, run.take(some[kept]), texts))
+                known.update(mine[number] for number in kept)
+    return found, np.array([place in known for place in places], dtype=np.bool_)
+
+
+def _places(events: Events) -> list[_Place]:
+    columns = (events.order, events.clock_ms, events.path)
+    return list(zip(*(column.tolist() for column in columns), strict=True))

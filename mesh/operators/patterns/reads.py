@@ -1,0 +1,148 @@
+"""What a query reads of a match, and the columns that come of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.functions.objects import FLOAT, INTEGER, to_binary
+from mesh.model.types import AttributeType
+from mesh.operators.expressions import Frame
+from mesh.operators.patterns import world
+from mesh.plan.bound import Column, EventIsNull, walk
+
+if TYPE_CHECKING:
+    from mesh.operators.base import Events, Longs
+    from mesh.operators.expressions import Key
+    from mesh.operators.patterns.events import EventStore
+    from mesh.operators.patterns.world import Array
+    from mesh.plan.bound import BoundExpression, BoundQuery
+
+#: What has no column of its own still has as many rows.
+_ROWS = "#"
+
+
+def query_expressions(query: BoundQuery) -> list[BoundExpression]:
+    """What a query computes behind its input."""
+    found = [output.expression for output in query.outputs]
+    found += [query.having] if query.having is not None else []
+    return [*found, *query.group_by, *(order.column for order in query.order_by)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A column of a match: an attribute of one event, a list of those of all, or what is missing.
+
+    ``number``: which of the machine's reads it comes of.
+    """
+
+    name: str
+    number: int
+    key: Key | None
+    type: AttributeType
+    is_list: bool = False
+
+
+class Reads:
+    """All that ``query`` reads of a match; ``counted``: the steps that take several events.
+
+    ``table``: int64[n, 3], what the machine writes down of a match (``world.World.reads``).
+    ``schema``: of the columns.
+    """
+
+    def __init__(self, query: BoundQuery, counted: frozenset[int]) -> None:
+        numbers: dict[tuple[int, int, int], int] = {}
+        columns: dict[str, _Read] = {}
+        for expression in query_expressions(query):
+            for part in walk(expression):
+                if isinstance(part, Column) and part.step >= 0:
+                    is_list = (
+                        part.type is AttributeType.OBJECT
+                        and part.step in counted
+                        and part.index is None
+                    )
+                    index = -1 if part.index is None else part.index
+                    read = numbers.setdefault((part.step, index, int(is_list)), len(numbers))
+                    mark = "" if part.index is None else f"[{part.index}]"
+                    name = f"{part.step}{mark}.{part.name}"
+                    key: Key = (part.step, part.name)
+                    if part.index is not None:
+                        key = (part.step, part.name, part.index)
+                    columns[name] = _Read(name, read, key, part.type, is_list)
+                elif isinstance(part, EventIsNull) and part.step is not None:
+                    index = -1 if part.index is None else part.index
+                    read = numbers.setdefault((part.step, index, 0), len(numbers))
+                    name = f"{part.step}?" if part.index is None else f"{part.step}[{part.index}]?"
+                    columns[name] = _Read(name, read, None, AttributeType.BOOL)
+        self._columns = list(columns.values())
+        self.table: Array = np.array(list(numbers), dtype=np.int64).reshape(len(numbers), 3)
+        self.schema = pa.schema(
+            [pa.field(_ROWS, pa.int8()), *(pa.field(c.name, c.type.arrow) for c in self._columns)]
+        )
+
+    @property
+    def has_lists(self) -> bool:
+        """Whether all events of a step are read."""
+        return bool(self.table[:, 2].any())
+
+    def attributes(self, steps: Longs) -> set[str]:
+        """The attributes that are read of the events of ``steps``."""
+        keys = (column.key for column in self._columns if column.key is not None)
+        return {key[1] for key in keys if key[0] in steps}
+
+    def rows(
+        self, made: Array, items: Array, events: EventStore, stream_of: Longs
+    ) -> pa.RecordBatch:
+        """The columns of matches that the machine wrote down.
+
+        Args:
+            made: n rows of ``world.World.outputs``.
+            items: the slots of lists of events.
+            events: what is in the slots.
+            stream_of: by step, the number of its stream.
+        """
+        arrays: list[pa.Array[Any]] = [pa.array(np.zeros(len(made), dtype=np.int8))]
+        arrays += [self._column(c, made, items, events, stream_of) for c in self._columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _column(
+        self, column: _Read, made: Array, items: Array, events: EventStore, stream_of: Longs
+    ) -> pa.Array[Any]:
+        at = world.OUT_COLUMNS + 2 * column.number
+        if column.key is None:
+            missing: pa.Array[Any] = pa.array(made[:, at + 1] == 1)
+            return missing
+        stream = int(stream_of[column.key[0]])
+        if not column.is_list:
+            return events.column(stream, column.key[1], np.ascontiguousarray(made[:, at]))
+        starts, lengths = made[:, at], made[:, at + 1] - made[:, at]
+        ends = np.cumsum(lengths)
+        places = np.arange(int(lengths.sum())) - np.repeat(ends - lengths - starts, lengths)
+        values = _objects(events.column(stream, column.key[1], items[places]))
+        first = (ends - lengths).tolist()
+        return to_binary([values[a:b] for a, b in zip(first, ends.tolist(), strict=True)])
+
+    def frame(self, matches: Events) -> Frame:
+        """The columns of ``matches``, by step, attribute and index."""
+        arrays = {c.key: matches.rows.column(c.name) for c in self._columns if c.key is not None}
+        frame = Frame(len(matches), arrays)
+        for column in self._columns:
+            if column.key is None:
+                step, index = self.table[column.number, :2].tolist()
+                is_given = column.name.endswith("]?")
+                missing = matches.rows.column(column.name).to_numpy(zero_copy_only=False)
+                frame.add_missing(step, missing, index if is_given else None)
+        return frame
+
+
+def _objects(values: pa.Array[Any]) -> list[Any]:
+    """A column as the values that objects are."""
+    items = values.to_pylist()
+    if values.type == pa.int32():
+        return [None if item is None else INTEGER(item) for item in items]
+    if values.type == pa.float32():
+        return [None if item is None else FLOAT(item) for item in items]
+    return items
