@@ -195,6 +195,10 @@ class Instances:
                 clock or SystemClock(),
             )
 
+    def told(self, group: str) -> InstanceState:
+        """The state that was reported last."""
+        return self.statuses[group].state
+
 
 @pytest.fixture(autouse=True)
 def closed() -> Iterator[None]:
@@ -361,7 +365,7 @@ def test_a_suspect_is_set_apart_for_good(hand: Hand, own_queries: list[OwnQuery]
     for group, one in app.by_group.items():
         one.thrown_out("a Python worker exited unexpectedly", is_suspect=group == "sums")
     hand.until(ADMITTED, "large")
-    assert app.statuses["sums"].state is InstanceState.RETRYING
+    assert app.told("sums") is InstanceState.RETRYING
     app.by_group["sums"].look(clock.now_s)
     hand.step(0.1)
     (own,) = own_queries
@@ -372,7 +376,7 @@ def test_a_suspect_is_set_apart_for_good(hand: Hand, own_queries: list[OwnQuery]
     app.by_group["sums"].stop()
     app.by_group["sums"].join()
     assert own.stops == 1
-    assert app.statuses["sums"].state is InstanceState.STOPPED
+    assert app.told("sums") is InstanceState.STOPPED
 
 
 def test_one_that_is_asked_to_stop_before_it_is_in_ends(hand: Hand) -> None:
