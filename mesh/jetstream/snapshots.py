@@ -27,7 +27,10 @@ from nats.js.errors import (
 )
 
 from mesh.errors import MeshError
+from mesh.jetstream import objects
 from mesh.model import names
+from pyspark_nats.connection import Connection
+from pyspark_nats.connection_options import connection_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -67,17 +70,36 @@ class JetStreamSnapshots:
         incarnation: str,
         group: str,
         epoch: int,
+        reading: Mapping[str, str],
     ) -> None:
+        """The store of one group's parts, as one owner of them sees it.
+
+        Args:
+            js: for all but reading pieces.
+            loop: that ``js`` lives in.
+            incarnation: of the app.
+            group: the group's name.
+            epoch: of the owner; parts of newer ones are not touched.
+            reading: options of a connection that pieces are read over.
+        """
         self._js = js
         self._loop = loop
         self._prefix = f"{incarnation}/{group}"
         self._key = f"{incarnation}.{group}"
         self._epoch = epoch
+        self._reading = connection_options(reading)
         self._parts: dict[str, _Part] = {}
 
     def restore(self, part: str, piece_path: Callable[[str], Path]) -> bytes | None:
         """See ``SnapshotStore.restore``."""
-        return self._wait(self._restore(part, piece_path))
+        manifest = self._wait(self._claim(part))
+        stored = self._parts[part].objects
+        if stored:
+            with Connection(self._reading) as connection:
+                for piece, name in stored.items():
+                    data = objects.read(connection, names.STATE_BUCKET, name)
+                    piece_path(piece).write_bytes(data)
+        return manifest
 
     def save(self, part: str, manifest: bytes, pieces: Mapping[str, Path]) -> None:
         """See ``SnapshotStore.save``."""
@@ -103,8 +125,9 @@ class JetStreamSnapshots:
             await self._js.object_store(names.STATE_BUCKET),
         )
 
-    async def _restore(self, part: str, piece_path: Callable[[str], Path]) -> bytes | None:
-        manifests, objects = await self._stores()
+    async def _claim(self, part: str) -> bytes | None:
+        """Make the newest snapshot this epoch's; its manifest, if there is one."""
+        manifests, _ = await self._stores()
         while True:
             self._parts[part] = known = _Part()
             try:
@@ -122,20 +145,17 @@ class JetStreamSnapshots:
                 )
             except KeyWrongLastSequenceError:
                 continue
-            for piece, stored in known.objects.items():
-                result = await objects.get(stored)
-                piece_path(piece).write_bytes(result.data or b"")
             return orjson.dumps(values["manifest"])
 
     async def _save(
         self, part: str, manifest: bytes, pieces: tuple[str, ...], contents: Mapping[str, bytes]
     ) -> None:
-        manifests, objects = await self._stores()
+        manifests, store = await self._stores()
         known = self._parts[part]
         wanted = {piece: known.objects[piece] for piece in pieces if piece in known.objects}
         for piece, data in contents.items():
             wanted[piece] = f"{self._prefix}/{part}/{self._epoch}/{piece}"
-            await objects.put(wanted[piece], data)
+            await store.put(wanted[piece], data)
         value = orjson.dumps(
             {"epoch": self._epoch, "objects": wanted, "manifest": orjson.loads(manifest)}
         )
@@ -152,7 +172,7 @@ class JetStreamSnapshots:
         known.objects = wanted
         for stored in gone:
             with contextlib.suppress(ObjectNotFoundError):
-                await objects.delete(stored)
+                await store.delete(stored)
 
     async def _first(self, manifests: KeyValue, part: str, value: bytes) -> int:
         """Store a manifest where there was none to claim; its revision.
@@ -195,11 +215,11 @@ async def purge(js: JetStreamContext, incarnation: str) -> None:
     await js.purge_stream(
         f"KV_{names.SNAPSHOTS_BUCKET}", subject=f"$KV.{names.SNAPSHOTS_BUCKET}.{incarnation}.>"
     )
-    objects = await js.object_store(names.STATE_BUCKET)
+    store = await js.object_store(names.STATE_BUCKET)
     with contextlib.suppress(NotFoundError):
-        for entry in await objects.list():
+        for entry in await store.list():
             if entry.name.startswith(f"{incarnation}/"):
-                await objects.delete(entry.name)
+                await store.delete(entry.name)
 
 
 def _taken_over(key: str) -> MeshError:

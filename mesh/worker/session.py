@@ -146,6 +146,7 @@ class Session:
             incarnation=assignment.app_incarnation,
             group=assignment.group,
             epoch=assignment.epoch,
+            reading=self._options.nats,
         )
 
 
