@@ -52,8 +52,11 @@ def test_what_was_put_is_read(nats_server: NatsServer) -> None:
                     objects.read(connection, names.STATE_BUCKET, name)
 
     def read_damaged() -> None:
-        with Connection(connection_options({"servers": nats_server.url})) as connection:
-            with pytest.raises(MeshError, match="is not what was stored"):
-                objects.read(connection, names.STATE_BUCKET, "large")
+        options = connection_options({"servers": nats_server.url})
+        with (
+            Connection(options) as connection,
+            pytest.raises(MeshError, match="is not what was stored"),
+        ):
+            objects.read(connection, names.STATE_BUCKET, "large")
 
     asyncio.run(scene())

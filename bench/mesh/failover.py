@@ -116,11 +116,14 @@ async def measure() -> list[Figure]:
         flows = [Flow(view, "Light"), Flow(view, "Heavy")]
         for flow in flows:
             await flow.begin()
-        await flows[1].fill(ROWS)
-        paused = [await _fault(view, flows, _pause) for _ in range(RUNS)]
-        killed = [await _fault(view, flows, _kill) for _ in range(RUNS)]
+        try:
+            await flows[1].fill(ROWS)
+            paused = [await _fault(view, flows, _pause) for _ in range(RUNS)]
+            killed = [await _fault(view, flows, _kill) for _ in range(RUNS)]
+        finally:
+            for flow in flows:
+                await flow.end()
         for flow in flows:
-            await flow.end()
             await flow.until(flow.published - 1)
         doubled = sum(flow.doubled for flow in flows)
         lost = sum(flow.published - len(flow.seen) for flow in flows)
