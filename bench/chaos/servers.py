@@ -75,6 +75,10 @@ class Servers:
         """End a server in order."""
         self._end(name, signal.SIGTERM)
 
+    def pid(self, name: str) -> int:
+        """Of a server that runs."""
+        return self._running[name].pid
+
     def cut(self, name: str) -> None:
         """Take a server's network away; needs namespaces."""
         assert self._namespaces is not None

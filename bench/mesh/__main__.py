@@ -1,6 +1,6 @@
 """``python -m bench.mesh``: measure, print the table, keep the result.
 
-A measurement is a module beside this one with ``async def measure() -> list[Figure]``.
+A measurement is a module beside this one with ``async def measure(servers: int) -> list[Figure]``.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
     names = ", ".join(MEASUREMENTS)
     parser.add_argument("--only", default="", help=f"comma list of {names}; nothing is kept then")
+    servers = parser.add_argument("--servers", type=int, default=1, choices=(1, 3))
+    servers.help = "NATS servers; with three each stream has three replicas"
     given = parser.parse_args(arguments)
     wanted = given.only.split(",") if given.only else MEASUREMENTS
     unknown = sorted(set(wanted) - set(MEASUREMENTS))
@@ -47,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module: Any = importlib.import_module(f"bench.mesh.{name}")
         began_s = time.monotonic()
         try:
-            figures += asyncio.run(module.measure())
+            figures += asyncio.run(module.measure(given.servers))
         except Exception as error:
             # One that fails must not take the others' figures along; the exit status says it.
             traceback.print_exc()
@@ -58,17 +60,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(f"failed: {failure}", style="red", markup=False)
     took_s = time.monotonic() - started_s
     if not given.only:
-        console.print(f"kept in {_keep(report.document(figures, failures, took_s))}", markup=False)
+        console.print(
+            f"kept in {_keep(report.document(figures, failures, took_s), given.servers)}",
+            markup=False,
+        )
     console.print(f"took {took_s:.0f} s", markup=False)
     if failures:
         return 1
     return int(given.check and any(one.is_met is False for one in figures))
 
 
-def _keep(kept: dict[str, Any]) -> str:
+def _keep(kept: dict[str, Any], servers: int) -> str:
     commit = str(kept["commit"])[:10] or "unknown"
-    path = report.RESULTS / f"mesh-{kept['time'][:10]}-{commit}.json"
-    path.write_text(json.dumps(kept, indent=1) + "\n")
+    kind = "mesh" if servers == 1 else f"mesh-{servers}-servers"
+    path = report.RESULTS / f"{kind}-{kept['time'][:10]}-{commit}.json"
+    path.write_text(json.dumps({**kept, "servers": servers}, indent=1) + "\n")
     return str(path)
 
 

@@ -11,7 +11,7 @@ from bench.connector.harness import Figure
 from bench.mesh import harness
 
 if TYPE_CHECKING:
-    from mesh.testing.cluster import View
+    from bench.mesh.harness import View
 
 RUNS: Final = 10
 #: Four groups, each on what the one before makes.
@@ -29,10 +29,9 @@ from every a=High -> b=High[mean > a.mean] within 1 min select b.k, b.mean inser
 """
 
 
-async def measure() -> list[Figure]:
+async def measure(servers: int) -> list[Figure]:
     """Deploy an app of four groups, and kill the leader, ten times each."""
-    async with harness.mesh(2) as view:
-        _manager(view, "m2")
+    async with harness.mesh(2, managers=2, servers=servers) as view:
         await harness.deploy(view, ["First"], FOUR)
         deploys = []
         for number in range(RUNS):
@@ -52,21 +51,9 @@ async def measure() -> list[Figure]:
     ]  # fmt: skip
 
 
-def _manager(view: View, name: str) -> None:
-    view.cluster.start(
-        name,
-        "manager",
-        MESH_NATS_URL=view.cluster.nats.url,
-        MESH_MANAGER_ID=name,
-        MESH_MANAGER_PORT="0",
-        MESH_MANAGER_ANONYMOUS="true",
-    )
-
-
 async def _decision(view: View, number: int) -> float:
     """Seconds from the leader's end to the placement of an app that is deployed right after."""
-    nodes = {n.value.id for n in view.view.snapshot().nodes}
-    await view.until("two managers", lambda: {"m1", "m2"} <= nodes | _nodes(view))
+    await view.until("two managers", lambda: _beats(view, "m1") and _beats(view, "m2"))
     # Not always at the same time of its term.
     await asyncio.sleep(2 + 0.13 * number)
     lease = view.view.snapshot().lease
@@ -79,12 +66,14 @@ async def _decision(view: View, number: int) -> float:
     await view.service.deploy(harness.APP.format(name=app))
     await view.until("a placement", lambda: _is_placed(view, app))
     took_s = time.monotonic() - began_s
-    _manager(view, leader)
+    view.cluster.start_manager(leader)
     return took_s
 
 
-def _nodes(view: View) -> set[str]:
-    return {node.value.id for node in view.view.snapshot().nodes}
+def _beats(view: View, manager: str) -> bool:
+    """Whether the manager that runs now has been heard."""
+    nodes = view.view.snapshot().nodes
+    return any(n.value.id == manager and n.value.pid == view.cluster.pid(manager) for n in nodes)
 
 
 def _is_placed(view: View, app: str) -> bool:

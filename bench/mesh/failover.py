@@ -17,7 +17,7 @@ from mesh.model.cluster import Admission
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from mesh.testing.cluster import View
+    from bench.mesh.harness import View
 
 RUNS: Final = 10
 #: Events a second, into each app.
@@ -105,10 +105,10 @@ class Flow:
             await asyncio.sleep(1 / RATE)
 
 
-async def measure() -> list[Figure]:
+async def measure(servers: int) -> list[Figure]:
     """Kill and pause the worker that has all instances, again and again."""
     # Nothing is moved but for what loses its worker: all that is measured stays together.
-    async with harness.mesh(2, MESH_MANAGER_MOVES_AT_ONCE="0") as view:
+    async with harness.mesh(2, servers=servers, MESH_MANAGER_MOVES_AT_ONCE="0") as view:
         await view.service.order_node("w2", Admission.CORDONED)
         await harness.deploy(view, ["Light"], LIGHT)
         await harness.deploy(view, ["Heavy"], HEAVY)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import tempfile
 import time
@@ -13,16 +12,20 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from bench.chaos.servers import Servers
 from mesh.clock import SystemClock
 from mesh.jetstream.channels import ensure_buckets
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.watch import ClusterView
 from mesh.operators import ahead
 from mesh.settings import ChannelSettings, NatsSettings
-from mesh.testing.cluster import MeshCluster, View
+from mesh.testing.cluster import Outside
+from mesh.testing.processes import Processes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Iterable, Mapping
+
+    from nats.aio.client import Client
 
     from mesh.model.app import AppSpec
 
@@ -37,21 +40,76 @@ from Input[v > 0] select k, v * 2 as twice insert into Twice;
 """
 
 
+class Cluster(Processes):
+    """Servers, managers and workers; nothing is done to the servers."""
+
+    def __init__(self, directory: Path, servers: int, environment: Mapping[str, str]) -> None:
+        super().__init__(directory)
+        self.servers = Servers(directory / "nats", servers)
+        self.channels = ChannelSettings(replicas=servers)
+        self._environment = {
+            "MESH_NATS_URL": self.servers.url,
+            "MESH_CHANNELS_REPLICAS": str(servers),
+            **environment,
+        }
+
+    def start_worker(self, name: str) -> None:
+        """Start a worker; it is ready some seconds later."""
+        self.start(
+            name,
+            "worker",
+            **self._environment,
+            MESH_WORKER_ID=name,
+            MESH_WORKER_STATE_DIR=str(self.directory / "state" / name),
+        )
+
+    def start_manager(self, name: str) -> None:
+        """Start a manager."""
+        self.start(
+            name,
+            "manager",
+            **self._environment,
+            MESH_MANAGER_ID=name,
+            MESH_MANAGER_PORT="0",
+            MESH_MANAGER_ANONYMOUS="true",
+        )
+
+    def stop(self) -> None:
+        """End everything."""
+        super().stop()
+        self.servers.stop()
+
+
+class View(Outside):
+    """A look at a ``Cluster`` from outside."""
+
+    def __init__(self, cluster: Cluster, client: Client, view: ClusterView) -> None:
+        super().__init__(cluster, client, view, cluster.channels)
+        self.cluster = cluster
+
+
 @asynccontextmanager
-async def mesh(workers: int, **environment: str) -> AsyncIterator[View]:
-    """A mesh with ready workers, w1 and so on, and a manager; gone afterwards.
+async def mesh(
+    workers: int, *, managers: int = 1, servers: int = 1, **environment: str
+) -> AsyncIterator[View]:
+    """A mesh with ready workers, w1 and so on, and managers m1 and so on; gone afterwards.
 
     Args:
         workers: how many.
+        managers: how many.
+        servers: NATS servers, one or three; of three each stream has three replicas.
         environment: settings of all processes, as ``MESH_SECTION_NAME``.
     """
-    os.environ.update(environment)
     ahead.compile_once()
     directory = Path(tempfile.mkdtemp(prefix="mesh-bench-"))
-    cluster = MeshCluster(directory, workers)
+    cluster = Cluster(directory, servers, environment)
     try:
-        client = await connect(NatsSettings(url=cluster.nats.url), "bench")
-        await ensure_buckets(client.jetstream(), ChannelSettings())
+        for number in range(1, workers + 1):
+            cluster.start_worker(f"w{number}")
+        for number in range(1, managers + 1):
+            cluster.start_manager(f"m{number}")
+        client = await connect(NatsSettings(url=cluster.servers.url), "bench")
+        await ensure_buckets(client.jetstream(), cluster.channels)
         records = ClusterView(client, SystemClock())
         await records.start()
         try:

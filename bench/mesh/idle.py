@@ -14,7 +14,7 @@ from bench.connector.harness import Figure
 from bench.mesh import harness
 
 if TYPE_CHECKING:
-    from mesh.testing.cluster import View
+    from bench.mesh.harness import View
 
 #: Until compilers and caches have come to rest after the starts.
 SETTLE_S: Final = 15.0
@@ -23,16 +23,16 @@ MEASURED_S: Final = 40.0
 WOKEN: Final = 10
 
 
-async def measure(apps: int = 100) -> list[Figure]:
+async def measure(servers: int, apps: int = 100) -> list[Figure]:
     """Deploy ``apps`` apps of two groups on one worker, leave them alone, and wake some."""
-    async with harness.mesh(1) as view:
+    async with harness.mesh(1, servers=servers) as view:
         # What a first app brings is another measurement's.
         await harness.deploy(view, ["First"])
         names = [f"Idle{number}" for number in range(apps)]
         deployed_s = await harness.deploy(view, names)
         await asyncio.sleep(SETTLE_S)
         pids = {"worker": view.processes.pid("w1"), "manager": view.processes.pid("m1")}
-        pids["server"] = view.cluster.nats.process.pid
+        pids |= {name: view.cluster.servers.pid(name) for name in view.cluster.servers.names}
         used = await _used(pids, MEASURED_S)
         memory = _memory(pids["worker"])
         woken_ms = [await _wake(view, name) * 1000 for name in names[:: max(1, apps // WOKEN)]]
