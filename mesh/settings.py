@@ -67,7 +67,7 @@ class ManagerSettings:
     anonymous: bool = setting(
         False, "Whether the REST API takes requests without a user; only on a loopback address."
     )
-    lease_ttl_s: float = setting(2.0, "How long the leader's lease stands unrenewed.")
+    lease_ttl_s: float = setting(1.5, "How long the leader's lease stands unrenewed.")
     min_workers: int = setting(1, "Nothing is placed until this many workers are there.")
     moves_at_once: int = setting(
         2, "How many instances may be on the move to even out the load or to empty a worker."

@@ -129,7 +129,6 @@ class Carrier:
     def stop(self) -> None:
         """End the query, and wait until it has."""
         self._ending.set()
-        self._nudge()
         self._thread.join()
         self.pool.shutdown()
 
@@ -237,6 +236,9 @@ class Carrier:
                 for passenger in everybody:
                     passenger.look(now_s)
         finally:
+            # A query stops when its planner has answered.
+            carrier_member.end(self._run)
+            self._nudge()
             running.stop()
 
     def _throw_out(self, error: str, number: int, is_their_fault: bool) -> None:

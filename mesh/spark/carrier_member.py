@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 ROWS_MAX: Final = 10_000
 _BYTES_MAX: Final = 8 << 20
 _OUT: Final = ".out"
+_ENDING: Final = ".ending"
 
 _TYPES: Final = {
     AttributeType.STRING: spark_types.StringType(),
@@ -247,6 +248,16 @@ def remove(directory: Path, one: Member) -> None:
     """Forget a member that is out."""
     (directory / one.file_name).unlink(missing_ok=True)
     (directory / f"{one.file_name}{_OUT}").unlink(missing_ok=True)
+
+
+def end(directory: Path) -> None:
+    """Tell the planner that it need not wait any more."""
+    (directory / _ENDING).touch()
+
+
+def is_ending(directory: Path) -> bool:
+    """Whether the planner was told so."""
+    return (directory / _ENDING).exists()
 
 
 def listed(directory: Path) -> tuple[set[str], set[str]]:

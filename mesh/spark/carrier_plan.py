@@ -94,7 +94,7 @@ class Plan:
             )
             work += self._look(heard, armed)
             now_s = time.monotonic()
-            if work or now_s >= ends_s:
+            if work or now_s >= ends_s or carrier_member.is_ending(self.directory):
                 return work
             self._ears.wait(min(self._next_s(ends_s) - now_s, ends_s - now_s))
 

@@ -276,7 +276,8 @@ async def run(config: SessionConfig, replies: Replies) -> None:
     spark = await starting
     await compiling
     options = instance_options(config)
-    shares = settings.spark.shared_query
+    # Tasks on other machines would not find what the shared query keeps in files.
+    shares = settings.spark.shared_query and settings.spark.master.startswith("local")
     carrier = start_carrier(spark, client, options, directory) if shares else None
     await warm_up(spark, client, config, options, carrier, directory)
     session = Session(config, directory, spark, client, replies, options, carrier)
