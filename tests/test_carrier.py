@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -45,7 +46,7 @@ from Numbers#window.length(3) select sum(n) as total insert into Sums;
 @dist(execGroup='large')
 from Numbers[n > 1] select n * 10 as tenfold insert into Large;
 @dist(execGroup='late')
-from Numbers#window.time(200 millisec) select n insert expired events into Late;
+from Numbers#window.time(500 millisec) select n insert expired events into Late;
 """
 
 
@@ -83,6 +84,7 @@ class Hand:
         self.plan = Plan(self.members, self.known, "_INBOX.nudge")
         self.broker = Connection(self.known)
         self.passengers: dict[str, Any] = {}
+        self.generations = itertools.count(1)
         #: Only queries of their own would use it.
         self.session = None
         self.batch = 0
@@ -258,6 +260,22 @@ def test_one_that_leaves_goes_on_elsewhere_where_it_was(hand: Hand) -> None:
     again.by_group["sums"].start()
     hand.until(WORK, "sums")
     assert hand.rows("A", "Sums") == [[1], [3], [6], [9]]
+
+
+def test_a_timer_is_due_where_it_was_restored(hand: Hand) -> None:
+    app = begun(hand, "A")
+    hand.publish("A", 1)
+    hand.until(WORK, "late")
+    app.by_group["late"].stop()
+    hand.until(REMOVED, "late")
+    app.by_group["late"].join()
+    assert hand.rows("A", "Late") == []
+    again = Instances(hand, "A", app.stores)
+    again.by_group["late"].start()
+    hand.until(ADMITTED, "late")
+    while not hand.rows("A", "Late"):
+        hand.until(WORK, "late")
+    assert hand.rows("A", "Late") == [[1]]
 
 
 def test_one_that_starts_again_from_before_doubles_nothing(hand: Hand) -> None:

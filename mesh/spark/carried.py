@@ -209,7 +209,7 @@ class CarriedInstance:
             self._set_apart()
             return
         with self._lock:
-            self._generation += 1
+            self._generation = next(self._carrier.generations)
             self._at, self._shared = {}, {}
             generation, old = self._generation, self._run
             epoch = self.wiring.assignment.epoch
@@ -250,7 +250,7 @@ class CarriedInstance:
         """Run it in a query of its own; it goes on from the last snapshot."""
         name = self.wiring.assignment.instance
         log.info("instance gets a query of its own", extra=fields(instance=name))
-        self._generation += 1
+        self._generation = next(self._carrier.generations)
         apart = Instance(
             self._carrier.session,
             self.wiring,

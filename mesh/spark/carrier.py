@@ -100,6 +100,8 @@ class Carrier:
             tasks: most tasks of a batch.
             retry_s: how long to rest before the query is started again.
         """
+        #: Numbers that nobody has had: a member that enters again is another one.
+        self.generations = itertools.count(1)
         self.pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="carrier")
         self.session = session
         self._directory = directory

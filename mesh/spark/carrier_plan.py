@@ -40,6 +40,8 @@ class _Place:
     part: Part
     watch: offsets.Watch
     at: Offsets
+    #: Whether it has a state that nobody has looked into: a timer may be due in it.
+    is_unknown: bool
     #: When its timer is due, on the local monotonic clock, seconds; None without one.
     due_s: float | None = None
 
@@ -135,7 +137,7 @@ class Plan:
                 watch = offsets.Watch(part.options, self._asks)
                 # Also those that have a start need the streams to be there.
                 at = {**watch.initial(), **(part.start or {})}
-                places.append(_Place(member, part, watch, at))
+                places.append(_Place(member, part, watch, at, part.is_restored))
         except UnavailableError:
             raise
         except ConnectorError as error:
@@ -145,7 +147,6 @@ class Plan:
         for place in places:
             for stream in place.at:
                 self._readers[stream].append(place)
-            # A timer may be due from before.
             self._again.update(place.at)
             yield _word(ADMITTED, member, part=place.part.key, ends=place.at)
 
@@ -192,7 +193,7 @@ class Plan:
         member, options = place.member, place.part.options
         try:
             ends = place.watch.latest_now(place.at, options.limits)
-            if ends == place.at:
+            if ends == place.at and not place.is_unknown:
                 place.due_s = self._due_s(place)
                 return None
             (partition,) = planning.partitions(options, self._asks, place.at, ends)
@@ -204,7 +205,7 @@ class Plan:
             return _word(FAILED, member, str(error))
         report = place.watch.report() or {}
         assert isinstance(partition, planning.NatsPartition)
-        place.at, place.due_s = ends, None
+        place.at, place.due_s, place.is_unknown = ends, None, False
         return Work(
             WORK,
             member.name,
