@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mesh.model.cluster import AppRecord, Assignment
+from mesh.model.cluster import AppRecord, Assignment, Standby
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,22 @@ class Discard:
 
 
 @dataclass(frozen=True, slots=True)
+class StandBy:
+    """Write who stands by for an instance, in the place of who did."""
+
+    standby: Standby
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dismiss:
+    """Delete the record of who stands by for an instance."""
+
+    instance: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class ForgetNode:
     """Delete the record of a node that is gone."""
 
@@ -50,4 +66,4 @@ class RemoveApp:
     cause: str
 
 
-Action = Place | Withdraw | Discard | ForgetNode | RemoveApp
+Action = Place | Withdraw | Discard | StandBy | Dismiss | ForgetNode | RemoveApp

@@ -9,7 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mesh.control.actions import Discard, ForgetNode, Place, RemoveApp, Withdraw
+from mesh.control.actions import (
+    Discard,
+    Dismiss,
+    ForgetNode,
+    Place,
+    RemoveApp,
+    StandBy,
+    Withdraw,
+)
 from mesh.model.cluster import InstanceState
 
 if TYPE_CHECKING:
@@ -53,6 +61,19 @@ def of_action(action: Action, lease_revision: int) -> Entry:
         case Discard(instance, cause):
             app = instance.rsplit("-", 2)[0]
             text = f"deleted the assignment of {instance}"
+            return Entry(text, cause, app=app, instance=instance, lease_revision=lease_revision)
+        case StandBy(standby, cause):
+            return Entry(
+                f"has {standby.worker} stand by for {standby.instance}",
+                cause,
+                app=standby.app,
+                instance=standby.instance,
+                worker=standby.worker,
+                lease_revision=lease_revision,
+            )
+        case Dismiss(instance, cause):
+            app = instance.rsplit("-", 2)[0]
+            text = f"has nobody stand by for {instance}"
             return Entry(text, cause, app=app, instance=instance, lease_revision=lease_revision)
         case ForgetNode(role, node, cause):
             text = f"deleted the record of {role} {node}"

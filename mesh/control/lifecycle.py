@@ -59,6 +59,12 @@ class InstanceView:
     reason: str | None = None
     #: What would give it a place.
     cure: str | None = None
+    #: The worker that stands by for it, and what that holds of its state: snapshots and bytes.
+    standby: str | None = None
+    standby_snapshots: int = 0
+    standby_bytes: int = 0
+    #: Why nobody stands by although that is wanted.
+    standby_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

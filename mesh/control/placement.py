@@ -82,13 +82,20 @@ class Placement:
     moved: dict[str, str]
 
 
-def place(needs: Sequence[Need], current: Mapping[str, str], hosts: Sequence[Host]) -> Placement:
+def place(
+    needs: Sequence[Need],
+    current: Mapping[str, str],
+    hosts: Sequence[Host],
+    standbys: Mapping[str, str] | None = None,
+) -> Placement:
     """Place ``needs`` on ``hosts``.
 
     Args:
         needs: all that should run, first come first served.
         current: instance to worker, for what is placed now; the worker may be gone.
         hosts: the workers that are there, in a fixed order.
+        standbys: instance to the worker that holds its state ready: what has lost its place, or is
+            to leave it, goes there if there is room.
 
     Returns:
         A placement of as many as can be placed.  What is on a worker that is not emptying stays
@@ -103,6 +110,7 @@ def place(needs: Sequence[Need], current: Mapping[str, str], hosts: Sequence[Hos
             continue
         if board.has_room(host):
             board.put(need, host.name)
+    board.standbys = standbys or {}
     waiting, stuck = {}, {}
     for need in needs:
         if need.instance in board.where or board.seat(need, current):
@@ -128,6 +136,9 @@ class _Board:
     on: dict[str, dict[str, Need]] = field(default_factory=dict)
     #: (host, app, group) and (host, app) to the number of instances.
     kin: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    standbys: Mapping[str, str] = field(default_factory=dict)
+    #: What went where its state is held ready: it stays there this time.
+    taken_over: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.on = {name: {} for name in self.hosts}
@@ -155,6 +166,11 @@ class _Board:
         """Place ``need``, moving others for it if that must be; False when nothing helps."""
         fitting = [host for host in self.open if need.fits(host)]
         free = [host for host in fitting if self.has_room(host)]
+        ready = next((h for h in free if h.name == self.standbys.get(need.instance)), None)
+        if ready is not None:
+            self.taken_over.add(need.instance)
+            self.put(need, ready.name)
+            return True
         if free:
             self.put(need, min(free, key=lambda host: self._rank(need, host)).name)
             return True
@@ -216,7 +232,11 @@ class _Board:
                     break
                 if not self.has_room(roomy):
                     continue
-                fit = [n for n in self.on[crowded.name].values() if n.fits(roomy)]
+                fit = [
+                    need
+                    for need in self.on[crowded.name].values()
+                    if need.fits(roomy) and need.instance not in self.taken_over
+                ]
                 if fit:
                     yield (
                         max(

@@ -14,6 +14,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from mesh.control import standby
 from mesh.control.actions import Action, Discard, ForgetNode, Place, RemoveApp, Withdraw
 from mesh.control.membership import Presence, presence
 from mesh.control.survey import survey
@@ -43,6 +44,7 @@ def decide(snapshot: ClusterSnapshot, settings: Settings) -> list[Action]:
     found = survey(snapshot, settings)
     actions: list[Action] = [*_unwanted(found, snapshot.lease.revision)]
     actions += _moves(found, snapshot, settings)
+    actions += standby.decide(found, snapshot)
     actions += (
         RemoveApp(app.value, app.revision, "undeployed")
         for app in snapshot.apps
@@ -178,10 +180,14 @@ def _why_placed(found: Survey, before: Assignment | None, worker: str) -> str:
         return "deployed"
     node = found.nodes.get(before.worker)
     if node is None:
-        return f"worker {before.worker} is gone"
+        return f"worker {before.worker} is gone{_ready(found, before.instance, worker)}"
     if before.worker_incarnation not in ("", node.incarnation):
         return f"worker {before.worker} was started anew"
     return f"{before.worker} has stopped it: {before.cause}"
+
+
+def _ready(found: Survey, instance: str, worker: str) -> str:
+    return f", {worker} stood by" if found.standing_by.get(instance) == worker else ""
 
 
 def _why_moved(found: Survey, before: Assignment) -> str:

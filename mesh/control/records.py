@@ -21,6 +21,8 @@ from mesh.model.cluster import (
     LeaseRecord,
     NodeOrder,
     NodeRecord,
+    Standby,
+    StandbyStatus,
 )
 
 #: (bucket, start of the key) to the record that is there.
@@ -28,9 +30,11 @@ _KINDS: Final[tuple[tuple[str, str, type[Any]], ...]] = (
     (names.CONTROL_BUCKET, names.LEASE_KEY, LeaseRecord),
     (names.CONTROL_BUCKET, "node.", NodeRecord),
     (names.CONTROL_BUCKET, "assignment.", Assignment),
+    (names.CONTROL_BUCKET, "standby.", Standby),
     (names.APPS_BUCKET, "app.", AppRecord),
     (names.APPS_BUCKET, "node.", NodeOrder),
     (names.STATUS_BUCKET, "instance.", InstanceStatus),
+    (names.STATUS_BUCKET, "standby.", StandbyStatus),
 )
 
 
@@ -76,6 +80,8 @@ class Records:
             assignments=self._all(Assignment),
             statuses=self._all(InstanceStatus),
             orders=self._all(NodeOrder),
+            standbys=self._all(Standby),
+            held=self._all(StandbyStatus),
         )
 
     def revision(self, bucket: str, key: str) -> int:
@@ -134,6 +140,8 @@ class Records:
             if now_s - earlier.seen_at_s > self._quiet_s:
                 return True
             return bool(_substance_of_node(earlier.value) != _substance_of_node(value))
+        if isinstance(value, StandbyStatus):
+            return False
         if isinstance(value, InstanceStatus):
             return bool(_substance_of_status(earlier.value) != _substance_of_status(value))
         return True

@@ -12,6 +12,8 @@ from mesh.model.cluster import (
     LeaseRecord,
     NodeOrder,
     NodeRecord,
+    Standby,
+    StandbyStatus,
 )
 
 T = TypeVar("T")
@@ -41,6 +43,8 @@ class ClusterSnapshot:
     assignments: tuple[Seen[Assignment], ...] = ()
     statuses: tuple[Seen[InstanceStatus], ...] = ()
     orders: tuple[Seen[NodeOrder], ...] = ()
+    standbys: tuple[Seen[Standby], ...] = ()
+    held: tuple[Seen[StandbyStatus], ...] = ()
     #: The time to which ages of nodes are measured, where that is not ``now_s``: an observer that
     #: hears nobody, not even itself, is deaf, and must not take that for the others' silence.
     listened_s: float | None = None

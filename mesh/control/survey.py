@@ -44,6 +44,8 @@ class Survey:
     assignments: Mapping[str, Assignment]
     statuses: Mapping[str, InstanceStatus]
     placement: Placement
+    #: Instance to the worker that holds its state ready.
+    standing_by: Mapping[str, str]
 
     def is_over(self, assignment: Assignment) -> bool:
         """Whether nothing runs for ``assignment`` any more, or nobody would take what it writes.
@@ -90,7 +92,8 @@ def survey(snapshot: ClusterSnapshot, settings: Settings) -> Survey:
     enough = ready(found) >= settings.manager.min_workers or settings.manager.min_workers <= 1
     # What ran already goes on with fewer workers; only what is new waits for enough of them.
     needs = tuple(w.need for name, w in wanted.items() if enough or name in assignments)
-    placement = place(needs, current, found)
+    standing_by = _standing_by(snapshot, wanted)
+    placement = place(needs, current, found, standing_by)
     if not enough:
         placement.waiting.update(_too_few(wanted, assignments, ready(found), settings))
     return Survey(
@@ -104,6 +107,7 @@ def survey(snapshot: ClusterSnapshot, settings: Settings) -> Survey:
         assignments=assignments,
         statuses={s.value.instance: s.value for s in snapshot.statuses},
         placement=placement,
+        standing_by=standing_by,
     )
 
 
@@ -119,6 +123,19 @@ def _wanted(snapshot: ClusterSnapshot) -> dict[str, Wanted]:
             for index, name in enumerate(group.instances, 1):
                 need = Need(name, group.app, group.name, labels, is_receiver)
                 found[name] = Wanted(app.value, group, index, need)
+    return found
+
+
+def _standing_by(snapshot: ClusterSnapshot, wanted: Mapping[str, Wanted]) -> dict[str, str]:
+    """Instance to the worker that holds its state ready."""
+    nodes = {n.value.id: n.value.incarnation for n in snapshot.nodes if n.value.role is Role.WORKER}
+    found = {}
+    for standby in (seen.value for seen in snapshot.standbys):
+        item = wanted.get(standby.instance)
+        is_ours = item is not None and item.app.incarnation == standby.app_incarnation
+        # One that was started anew holds nothing yet.
+        if is_ours and nodes.get(standby.worker) == standby.worker_incarnation:
+            found[standby.instance] = standby.worker
     return found
 
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mesh.control.actions import Action, Discard, ForgetNode, Place, RemoveApp, Withdraw
+from mesh.control.actions import (
+    Action,
+    Discard,
+    Dismiss,
+    ForgetNode,
+    Place,
+    RemoveApp,
+    StandBy,
+    Withdraw,
+)
 from mesh.jetstream import channels, kv, snapshots
 from mesh.logs import fields
 from mesh.model import codec, names
@@ -52,6 +61,21 @@ async def apply(action: Action, client: Client, view: ClusterView, lease_revisio
             revision = await kv.write_as_leader(js, key, None, lease_revision)
             view.took_write(names.CONTROL_BUCKET, key, None, revision)
             log.info("assignment deleted", extra=fields(instance=instance, cause=cause))
+        case StandBy(standby, cause):
+            key = names.standby_key(standby.instance)
+            revision = await kv.write_as_leader(js, key, codec.encode(standby), lease_revision)
+            view.took_write(names.CONTROL_BUCKET, key, standby, revision)
+            log.info(
+                "standby chosen",
+                extra=fields(instance=standby.instance, worker=standby.worker, cause=cause),
+            )
+        case Dismiss(instance, cause):
+            key = names.standby_key(instance)
+            revision = await kv.write_as_leader(js, key, None, lease_revision)
+            view.took_write(names.CONTROL_BUCKET, key, None, revision)
+            revision = await kv.put(js, names.STATUS_BUCKET, key, None)
+            view.took_write(names.STATUS_BUCKET, key, None, revision)
+            log.info("standby dismissed", extra=fields(instance=instance, cause=cause))
         case ForgetNode(role, node, cause):
             key = names.node_key(role, node)
             revision = await kv.write_as_leader(js, key, None, lease_revision)

@@ -125,6 +125,8 @@ class GroupSpec:
     sinks: tuple[str, ...] = ()
     #: Labels, ``key=value``, that a worker must have to run it.
     node: tuple[str, ...] = ()
+    #: Workers that hold the state of each instance ready, to take it over: 0 or 1.
+    standby: int = 0
 
     @property
     def instances(self) -> tuple[str, ...]:

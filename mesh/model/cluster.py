@@ -1,9 +1,9 @@
 """The cluster's records: who is there, who leads, what is wanted, what runs where.
 
 Each is one key-value entry, JSON by ``mesh.model.codec``.  Who writes what: a node its own
-``NodeRecord``, the leader ``Assignment`` (fenced by the lease's revision), any manager
+``NodeRecord``, the leader ``Assignment`` and ``Standby`` (fenced by the lease's revision), any manager
 ``AppRecord`` and ``NodeOrder`` (guarded by the key's own revision), a worker the
-``InstanceStatus`` of what it was assigned.
+``InstanceStatus`` of what it was assigned and the ``StandbyStatus`` of what it stands by for.
 """
 
 from __future__ import annotations
@@ -142,6 +142,26 @@ class Assignment:
     cause: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Standby:
+    """A worker that holds an instance's shared state ready; it runs nothing of it."""
+
+    instance: str
+    app: str
+    #: execGroup name.
+    group: str
+    #: 1 to ``parallel``.
+    index: int
+    app_incarnation: str
+    worker: str
+    #: The process that it is meant for; what an earlier one of its name held is gone.
+    worker_incarnation: str
+    #: The lease revision that the deciding leader held.
+    lease_revision: int
+    #: Why the leader wrote this.
+    cause: str = ""
+
+
 class InstanceState(StrEnum):
     """What a worker makes of an assignment."""
 
@@ -174,3 +194,18 @@ class InstanceStatus:
     #: Messages that wait in the input channels.
     behind: int = 0
     batch_ms_p50: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyStatus:
+    """A worker's report on what it holds for an instance that it stands by for."""
+
+    instance: str
+    app: str
+    worker: str
+    #: Wall clock of the worker, milliseconds since 1970.
+    at_ms: int
+    #: Snapshots held, one for each part that the instance owns and that has been shared.
+    snapshots: int = 0
+    #: Of the pieces held.
+    bytes: int = 0

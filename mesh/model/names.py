@@ -102,6 +102,14 @@ def assignment_key(instance: str) -> str:
     return f"assignment.{instance}"
 
 
+def standby_key(instance: str) -> str:
+    """Key in the control bucket with who stands by for an instance; written by the leader only.
+
+    In the status bucket, what that worker holds of it; written by the worker.
+    """
+    return f"standby.{instance}"
+
+
 def app_key(app: str) -> str:
     """Key in the apps bucket with an app's desired state; written by any manager."""
     return f"app.{app}"

@@ -137,6 +137,7 @@ def _group_spec(group: Group, bound: BoundApp, tree: App, wiring: Wiring) -> Gro
         sources=part.sources,
         sinks=part.sinks,
         node=group.node,
+        standby=group.standby,
     )
 
 

@@ -132,8 +132,13 @@ def merged(old: AppSpec, new: AppSpec) -> AppSpec:
         if was is None or found.fate(group.name) is Fate.RESTARTED:
             groups.append(group)
         else:
-            groups.append(replace(was, parallel=group.parallel, node=group.node))
+            groups.append(_with_places_of(group, was))
     return replace(new, groups=tuple(groups))
+
+
+def _with_places_of(group: GroupSpec, was: GroupSpec) -> GroupSpec:
+    """``was``, as wide as ``group`` and where that may run."""
+    return replace(was, parallel=group.parallel, node=group.node, standby=group.standby)
 
 
 def _with_recorders_of(old: AppSpec, new: AppSpec) -> AppSpec:
@@ -169,6 +174,8 @@ def _group(old: GroupSpec | None, new: GroupSpec) -> GroupChange:
         others.append(f"parallelism {old.parallel} becomes {new.parallel}")
     if old.node != new.node:
         others.append(f"it runs on {_labels(new.node)} rather than on {_labels(old.node)}")
+    if old.standby != new.standby:
+        others.append(f"{new.standby or 'no'} worker stands by for each instance")
     if reasons:
         return GroupChange(new.name, Fate.RESTARTED, (*others, *reasons), states)
     if not others:

@@ -42,7 +42,7 @@ def reasons_to_restart(
 def _shape(group: GroupSpec) -> GroupSpec:
     """What counts of a group beside its text; inputs come by name, in any order."""
     inputs = tuple(sorted(group.inputs, key=lambda i: i.channel.subject()))
-    return replace(group, text="", parallel=1, node=(), inputs=inputs)
+    return replace(group, text="", parallel=1, node=(), standby=0, inputs=inputs)
 
 
 def _reasons(old: GroupSpec, new: GroupSpec, before: BoundApp, after: BoundApp) -> Iterator[str]:

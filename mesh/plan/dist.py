@@ -1,10 +1,10 @@
 """``@dist``: which group an element belongs to, how wide it is, and where it may run.
 
-    @dist(execGroup='sums', parallel='4', partitions='16', node='gpu=true')
+    @dist(execGroup='sums', parallel='4', partitions='16', node='gpu=true', standby='1')
 
 ``partitions`` is how many virtual partitions the keyed channels have that the group reads; a group
 that says so can be scaled later, also from one instance.  ``node`` names labels that a worker must
-have.  Nested in ``@source(..)`` it has ``parallel`` alone, that of the stream's receiver.
+have.  ``standby`` asks for a second worker that holds each instance's state ready.  Nested in ``@source(..)`` it has ``parallel`` alone, that of the stream's receiver.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RESERVED: Final = (PARTITIONER_PREFIX, RECEIVER_PREFIX, TRIGGER_PREFIX)
 #: A group's name stands in names of instances, keys and producers.
 _GROUP_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}\Z")
 _LABEL: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*=[A-Za-z0-9_.-]+\Z")
-_ELEMENTS: Final = ("execGroup", "parallel", "partitions", "node")
+_ELEMENTS: Final = ("execGroup", "parallel", "partitions", "node", "standby")
 PARALLEL_MAX: Final = 1024
 
 
@@ -47,13 +47,15 @@ class Dist:
     partitions: int | None = None
     #: ``key=value`` of each label that a worker must have; None where nothing is said.
     node: tuple[str, ...] | None = None
+    #: Workers that stand by for each instance, 0 or 1; None where nothing is said.
+    standby: int | None = None
 
 
 def read_dist(annotations: Iterable[Annotation], position: Position) -> Dist:
     """The ``@dist`` of an element that stands at ``position``.
 
     Raises:
-        MeshError: MESH-P203 to P205 and P224 for what is wrong in it.
+        MeshError: MESH-P203 to P205, P224 and P226 for what is wrong in it.
     """
     found = [a for a in annotations if a.name.lower() == "dist"]
     if not found:
@@ -68,6 +70,7 @@ def read_dist(annotations: Iterable[Annotation], position: Position) -> Dist:
         dist.position,
         _number(dist, "partitions", "number of partitions"),
         _labels(dist),
+        _standby(dist),
     )
 
 
@@ -139,3 +142,17 @@ def _labels(dist: Annotation) -> tuple[str, ...] | None:
                 position=dist.position,
             )
     return tuple(dict.fromkeys(labels))
+
+
+def _standby(dist: Annotation) -> int | None:
+    text = dist.get("standby")
+    if text is None:
+        return None
+    if text.strip() not in ("0", "1"):
+        raise MeshError(
+            "MESH-P226",
+            f'number of standbys "{text}" is neither 0 nor 1',
+            detail="One worker stands by for an instance; more would mirror the same state again.",
+            position=dist.position,
+        )
+    return int(text)

@@ -76,6 +76,7 @@ def _group_lines(group: GroupSpec) -> list[str]:
     ]
     for what, names in (
         ("runs on", group.node),
+        ("standby", ("another worker for each instance",) if group.standby else ()),
         ("sources", group.sources),
         ("sinks", group.sinks),
         ("queries", _queries(group)),
@@ -133,6 +134,7 @@ def _group_values(group: GroupSpec) -> dict[str, Any]:
         "stateful": group.stateful,
         "instances": list(group.instances),
         "node": list(group.node),
+        "standby": group.standby,
         "sources": list(group.sources),
         "sinks": list(group.sinks),
         "queries": list(_queries(group)),

@@ -54,6 +54,8 @@ class Group:
     partitions: int | None = None
     #: Labels that a worker must have to run it.
     node: tuple[str, ...] = ()
+    #: Workers that stand by for each of its instances, 0 or 1.
+    standby: int = 0
     #: Fault streams (``!S``) that somebody reads: of streams that this group reads, so that events
     #: on which its queries fail go there.
     faults: tuple[str, ...] = ()
@@ -143,12 +145,16 @@ def _group(name: str, said: Sequence[Dist], elements: tuple[Element, ...]) -> Gr
     nodes = [(d, ", ".join(d.node)) for d in said if d.node is not None]
     for labels in nodes:
         _refuse_two(name, "nodes", nodes[0], labels)
+    standbys = [(d, d.standby) for d in said if d.standby is not None]
+    for number in standbys:
+        _refuse_two(name, "numbers of standbys", standbys[0], number)
     return Group(
         name,
         said[0].parallel,
         elements,
         partitions[0][1] if partitions else None,
         next((d.node for d in said if d.node is not None), ()),
+        standbys[0][1] or 0 if standbys else 0,
     )
 
 

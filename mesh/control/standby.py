@@ -1,0 +1,184 @@
+"""Who stands by for whom: a second worker that holds an instance's shared state ready.
+
+A standby runs nothing and writes nothing; it copies each snapshot that the active instance shares,
+so that it needs not be fetched when the instance is placed there.  Placement prefers it where the
+active one is lost.  The choice here only has to be good, never exact: a standby that is late or
+missing costs time, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mesh.control.actions import Dismiss, StandBy
+from mesh.control.placement import Admits, Waiting
+from mesh.model.cluster import Standby
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from mesh.control.actions import Action
+    from mesh.control.placement import Host
+    from mesh.control.snapshot import ClusterSnapshot
+    from mesh.control.survey import Survey, Wanted
+
+
+def choose(
+    found: Survey, current: Mapping[str, Standby]
+) -> tuple[dict[str, str], dict[str, Waiting]]:
+    """Choose a worker for each instance that wants a standby.
+
+    Args:
+        found: the cluster, with where each instance should be.
+        current: who stands by now, by instance.
+
+    Returns:
+        Instance to worker, and why the others have none.  Never the worker of the instance itself,
+        and one on another machine where there is one.  Instances come first: a standby takes a
+        seat only where one is left.  Who stands by goes on while it can.
+    """
+    board = _Board(found)
+    wanted = {
+        name: item
+        for name, item in found.wanted.items()
+        if item.group.standby and name in found.placement.where
+    }
+    chosen: dict[str, str] = {}
+    for name, item in wanted.items():
+        before = current.get(name)
+        host = board.hosts.get(before.worker) if before is not None else None
+        if host is None or host.admits is Admits.EMPTYING or not board.suits(host, item):
+            continue
+        # Until it has taken over what is on its way to it, it needs what it holds.
+        if host.name != board.active(name):
+            chosen[name] = board.take(host)
+    missing: dict[str, Waiting] = {}
+    for name, item in wanted.items():
+        if name in chosen:
+            continue
+        busy = (board.active(name), found.placement.where[name])
+        suitable = [
+            host
+            for host in found.hosts
+            if host.admits is Admits.OPEN and host.name not in busy and board.suits(host, item)
+        ]
+        if suitable:
+            chosen[name] = board.take(min(suitable, key=lambda h: board.rank(h, item)))
+        else:
+            missing[name] = Waiting(
+                "no other worker that it fits on has room to stand by",
+                "start another worker, or raise worker.capacity",
+            )
+    return chosen, missing
+
+
+def decide(found: Survey, snapshot: ClusterSnapshot) -> Iterator[Action]:
+    """What the leader writes about standbys.
+
+    Args:
+        found: the cluster.
+        snapshot: what ``found`` was read from.
+    """
+    assert snapshot.lease is not None, "only a leader decides"
+    current = {seen.value.instance: seen.value for seen in snapshot.standbys}
+    chosen, _ = choose(found, current)
+    for name, worker in chosen.items():
+        item, before = found.wanted[name], current.get(name)
+        made = Standby(
+            instance=name,
+            app=item.app.spec.name,
+            group=item.group.name,
+            index=item.index,
+            app_incarnation=item.app.incarnation,
+            worker=worker,
+            worker_incarnation=found.nodes[worker].incarnation,
+            lease_revision=snapshot.lease.revision,
+            cause=_why(found, before, worker),
+        )
+        if before is None or _substance(before) != _substance(made):
+            yield StandBy(made, made.cause)
+    for name, before in current.items():
+        if name not in chosen:
+            is_wanted = name in found.wanted and found.wanted[name].group.standby
+            yield Dismiss(name, "no worker can stand by" if is_wanted else "nobody wants it")
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyView:
+    """What people are told of an instance's standby."""
+
+    #: None where nobody stands by.
+    worker: str | None
+    snapshots: int = 0
+    bytes: int = 0
+    #: Why nobody does.
+    reason: str | None = None
+
+
+def views(found: Survey, snapshot: ClusterSnapshot) -> dict[str, StandbyView]:
+    """The standby of each instance that wants one and has a place."""
+    current = {seen.value.instance: seen.value for seen in snapshot.standbys}
+    held = {seen.value.instance: seen.value for seen in snapshot.held}
+    chosen, missing = choose(found, current)
+    told = {name: StandbyView(None, reason=why.reason) for name, why in missing.items()}
+    for name in chosen:
+        before, holds = current.get(name), held.get(name)
+        if before is None:
+            told[name] = StandbyView(None, reason="a manager is about to choose a worker")
+        elif holds is None or holds.worker != before.worker:
+            told[name] = StandbyView(before.worker)
+        else:
+            told[name] = StandbyView(before.worker, holds.snapshots, holds.bytes)
+    return told
+
+
+class _Board:
+    """Seats, as standbys are given them."""
+
+    def __init__(self, found: Survey) -> None:
+        self.hosts = {host.name: host for host in found.hosts}
+        self._found = found
+        self._where = found.placement.where
+        self._machines = {name: node.machine for name, node in found.nodes.items()}
+        self._taken = Counter(self._where.values())
+
+    def suits(self, host: Host, item: Wanted) -> bool:
+        has_room = not host.capacity or self._taken[host.name] < host.capacity
+        return has_room and item.need.fits(host)
+
+    def active(self, instance: str) -> str:
+        """The worker that runs it now, or last did; "" for none."""
+        assignment = self._found.assignments.get(instance)
+        if assignment is None or not self._found.is_ours(assignment):
+            return ""
+        return assignment.worker
+
+    def take(self, host: Host) -> str:
+        self._taken[host.name] += 1
+        return host.name
+
+    def rank(self, host: Host, item: Wanted) -> tuple[bool, int, str]:
+        """Another machine first, then the fewest seats taken."""
+        machine = self._machines[host.name]
+        active = self._machines.get(self._where[item.need.instance], "")
+        return bool(machine) and machine == active, self._taken[host.name], host.name
+
+
+def _why(found: Survey, before: Standby | None, worker: str) -> str:
+    if before is None or before.app_incarnation != found.wanted[before.instance].app.incarnation:
+        return "deployed"
+    node = found.nodes.get(before.worker)
+    if node is None:
+        return f"worker {before.worker} is gone"
+    if before.worker == worker:
+        return f"worker {worker} was started anew"
+    assignment = found.assignments.get(before.instance)
+    if assignment is not None and assignment.worker == before.worker:
+        return f"{before.worker} runs it now"
+    return f"{before.worker} has no room for it any more"
+
+
+def _substance(standby: Standby) -> tuple[str, ...]:
+    return standby.app_incarnation, standby.worker, standby.worker_incarnation
