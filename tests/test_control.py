@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mesh.control import duties, election, membership, reconcile
-from mesh.control.actions import Discard, ForgetNode, Place, RemoveApp, Withdraw
+from mesh.control import duties, election, membership, reconcile, standby
+from mesh.control.actions import (
+    Discard,
+    Dismiss,
+    ForgetNode,
+    Place,
+    RemoveApp,
+    StandBy,
+    Withdraw,
+)
 from mesh.control.hosts import hosts as hosts_of
 from mesh.control.journal import Entry, story
 from mesh.control.lifecycle import AppState, app_status
@@ -31,6 +39,8 @@ from mesh.model.cluster import (
     NodeOrder,
     NodeRecord,
     Role,
+    Standby,
+    StandbyStatus,
 )
 from mesh.settings import Settings
 from tests import case_files
@@ -71,12 +81,15 @@ def node(name: str, seen_at_s: float, *options: str) -> Seen[NodeRecord]:
 
 
 def app(name: str, *groups: str) -> Seen[AppRecord]:
-    """``-A`` is being undeployed; a group is ``g*2``, with ``+label`` and ``!`` for a receiver."""
+    """``-A`` is being undeployed; a group is ``g*2``, with ``+label`` and ``!`` for a receiver.
+
+    ``g*2~`` wants standbys.
+    """
     deleting, name = name.startswith("-"), name.removeprefix("-")
     specs = []
     for text in groups:
         first, *labels = text.split("+")
-        group, _, parallel = first.removesuffix("!").partition("*")
+        group, _, parallel = first.rstrip("~!").partition("*")
         specs.append(
             GroupSpec(
                 name,
@@ -88,6 +101,7 @@ def app(name: str, *groups: str) -> Seen[AppRecord]:
                 stateful=False,
                 kind=GroupKind.RECEIVER if first.endswith("!") else GroupKind.QUERIES,
                 node=tuple(labels),
+                standby=int("~" in first),
             )
         )
     record = AppRecord(AppSpec(name, "", (), tuple(specs)), f"{name}-1", 0, deleting=deleting)
@@ -123,6 +137,18 @@ def report(instance: str, worker: str, epoch: int, state: str) -> Seen[InstanceS
     return Seen(made, 3, 0.0)
 
 
+def stands_by(instance: str, worker: str, *options: str) -> Seen[Standby]:
+    """``A-g-1:w2``; ``before`` for a process that has ended since."""
+    name, group, index = instance.rsplit("-", 2)
+    process = f"{worker}-{0 if 'before' in options else 1}"
+    return Seen(Standby(instance, name, group, int(index), f"{name}-1", worker, process, 5), 2, 0.0)
+
+
+def holds(instance: str, worker: str, snapshots: str, size: str) -> Seen[StandbyStatus]:
+    name = instance.rsplit("-", 2)[0]
+    return Seen(StandbyStatus(instance, name, worker, 0, int(snapshots), int(size)), 2, 0.0)
+
+
 def order(name: str, admission: str) -> Seen[NodeOrder]:
     return Seen(NodeOrder(name, Admission(admission), "ada"), 4, 0.0)
 
@@ -152,6 +178,8 @@ def snapshot(line: str) -> ClusterSnapshot:
         ),
         statuses=tuple(reports),
         orders=tuple(order(*one) for one in listed(given_words.get("orders", ""))),
+        standbys=tuple(stands_by(*one) for one in listed(given_words.get("standbys", ""))),
+        held=tuple(holds(*one) for one in listed(given_words.get("held", ""))),
     )
 
 
@@ -196,6 +224,7 @@ def run_placement(line: str) -> str:
         [need(text) for text in given_words["needs"].split(",")],
         dict(listed(given_words.get("current", ""))),
         hosts(given_words.get("hosts", "")),
+        dict(listed(given_words.get("standbys", ""))),
     )
     shown = {name: f"{name} {worker}" for name, worker in found.where.items()}
     for name, why in found.moved.items():
@@ -220,6 +249,10 @@ def run_reconcile(line: str) -> str:
                 shown.append(f"withdraw {where}: {cause}")
             case Discard(instance, cause):
                 shown.append(f"discard {instance}: {cause}")
+            case StandBy(told, cause):
+                shown.append(f"standby {told.worker} for {told.instance}: {cause}")
+            case Dismiss(instance, cause):
+                shown.append(f"dismiss {instance}: {cause}")
             case ForgetNode(role, name, cause):
                 shown.append(f"forget {role} {name}: {cause}")
             case RemoveApp(record, revision, cause):
@@ -247,6 +280,13 @@ def run_duties(line: str) -> str:
                 shown.append(f"stop {made.instance} epoch {made.epoch}")
             case duties.Tell(status):
                 shown.append(f"tell {status.instance} epoch {status.epoch} {status.state}")
+    holding = {i: stands_by(i, *rest).value for i, *rest in listed(given_words.get("holding", ""))}
+    for one in standby.duties(snapshot(line), "w1", me, holding, may_start=may_start):
+        match one:
+            case standby.Hold(record, _):
+                shown.append(f"hold {record.instance}")
+            case standby.Release(instance):
+                shown.append(f"release {instance}")
     return "\n".join(shown) or "nothing"
 
 
@@ -256,7 +296,10 @@ def run_status(line: str) -> str:
     first = f"{status.state}: {status.reason}" if status.reason else status.state.value
     first += f".  {status.cure}" if status.cure else ""
     instances = [
-        f"  {i.instance} {i.worker or 'nowhere'} {i.state}" + (f", {i.reason}" if i.reason else "")
+        f"  {i.instance} {i.worker or 'nowhere'} {i.state}"
+        + (f", {i.reason}" if i.reason else "")
+        + (f"; {i.standby} holds {i.standby_snapshots}, {i.standby_bytes} B" if i.standby else "")
+        + (f"; no standby: {i.standby_reason}" if i.standby_reason else "")
         for i in status.instances
     ]
     return "\n".join([first, *instances])
@@ -269,6 +312,7 @@ def run_status(line: str) -> str:
         ("placement", run_placement),
         ("reconcile", run_reconcile),
         ("moves", run_reconcile),
+        ("standbys", run_reconcile),
         ("duties", run_duties),
         ("status", run_status),
     ],

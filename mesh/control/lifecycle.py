@@ -5,13 +5,15 @@ There is no stored state to go stale: the same records always give the same answ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from mesh.control import standby
 from mesh.model.cluster import InstanceState
 
 if TYPE_CHECKING:
+    from mesh.control.standby import StandbyView
     from mesh.control.survey import Survey
     from mesh.model.cluster import AppRecord
 
@@ -87,8 +89,11 @@ def app_status(found: Survey, app: AppRecord) -> AppStatus:
         found: the cluster as any manager sees it.
         app: the app's desired state.
     """
+    standing_by = standby.views(found)
     views = tuple(
-        _view(group.name, name, app, found) for group in app.spec.groups for name in group.instances
+        _with_standby(_view(group.name, name, app, found), standing_by.get(name))
+        for group in app.spec.groups
+        for name in group.instances
     )
     name = app.spec.name
     if app.deleting:
@@ -107,6 +112,18 @@ def app_status(found: Survey, app: AppRecord) -> AppStatus:
         reason += f"; {moving}" if moving else ""
         return AppStatus(name, AppState.STARTING, reason, views)
     return AppStatus(name, AppState.RUNNING, None, views)
+
+
+def _with_standby(view: InstanceView, told: StandbyView | None) -> InstanceView:
+    if told is None:
+        return view
+    return replace(
+        view,
+        standby=told.worker,
+        standby_snapshots=told.snapshots,
+        standby_bytes=told.bytes,
+        standby_reason=told.reason,
+    )
 
 
 def _view(group: str, instance: str, app: AppRecord, found: Survey) -> InstanceView:

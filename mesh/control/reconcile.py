@@ -44,7 +44,7 @@ def decide(snapshot: ClusterSnapshot, settings: Settings) -> list[Action]:
     found = survey(snapshot, settings)
     actions: list[Action] = [*_unwanted(found, snapshot.lease.revision)]
     actions += _moves(found, snapshot, settings)
-    actions += standby.decide(found, snapshot)
+    actions += standby.decide(found, snapshot.lease.revision)
     actions += (
         RemoveApp(app.value, app.revision, "undeployed")
         for app in snapshot.apps

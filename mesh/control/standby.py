@@ -23,16 +23,14 @@ if TYPE_CHECKING:
     from mesh.control.placement import Host
     from mesh.control.snapshot import ClusterSnapshot
     from mesh.control.survey import Survey, Wanted
+    from mesh.model.app import GroupSpec
 
 
-def choose(
-    found: Survey, current: Mapping[str, Standby]
-) -> tuple[dict[str, str], dict[str, Waiting]]:
+def choose(found: Survey) -> tuple[dict[str, str], dict[str, Waiting]]:
     """Choose a worker for each instance that wants a standby.
 
     Args:
         found: the cluster, with where each instance should be.
-        current: who stands by now, by instance.
 
     Returns:
         Instance to worker, and why the others have none.  Never the worker of the instance itself,
@@ -47,7 +45,7 @@ def choose(
     }
     chosen: dict[str, str] = {}
     for name, item in wanted.items():
-        before = current.get(name)
+        before = found.standbys.get(name)
         host = board.hosts.get(before.worker) if before is not None else None
         if host is None or host.admits is Admits.EMPTYING or not board.suits(host, item):
             continue
@@ -74,18 +72,16 @@ def choose(
     return chosen, missing
 
 
-def decide(found: Survey, snapshot: ClusterSnapshot) -> Iterator[Action]:
+def decide(found: Survey, lease_revision: int) -> Iterator[Action]:
     """What the leader writes about standbys.
 
     Args:
         found: the cluster.
-        snapshot: what ``found`` was read from.
+        lease_revision: of the lease that it holds.
     """
-    assert snapshot.lease is not None, "only a leader decides"
-    current = {seen.value.instance: seen.value for seen in snapshot.standbys}
-    chosen, _ = choose(found, current)
+    chosen, _ = choose(found)
     for name, worker in chosen.items():
-        item, before = found.wanted[name], current.get(name)
+        item, before = found.wanted[name], found.standbys.get(name)
         made = Standby(
             instance=name,
             app=item.app.spec.name,
@@ -94,15 +90,67 @@ def decide(found: Survey, snapshot: ClusterSnapshot) -> Iterator[Action]:
             app_incarnation=item.app.incarnation,
             worker=worker,
             worker_incarnation=found.nodes[worker].incarnation,
-            lease_revision=snapshot.lease.revision,
+            lease_revision=lease_revision,
             cause=_why(found, before, worker),
         )
         if before is None or _substance(before) != _substance(made):
             yield StandBy(made, made.cause)
-    for name, before in current.items():
+    for name in found.standbys:
         if name not in chosen:
             is_wanted = name in found.wanted and found.wanted[name].group.standby
             yield Dismiss(name, "no worker can stand by" if is_wanted else "nobody wants it")
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Have the session hold this instance's shared state, and keep it up to date."""
+
+    standby: Standby
+    group: GroupSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Have the session forget what it holds of this instance."""
+
+    instance: str
+
+
+def duties(
+    snapshot: ClusterSnapshot,
+    me: str,
+    incarnation: str,
+    holding: Mapping[str, Standby],
+    *,
+    may_start: bool,
+) -> Iterator[Hold | Release]:
+    """What worker ``me`` does now about what it stands by for.
+
+    Args:
+        snapshot: its view.
+        me: its name.
+        incarnation: of its process.
+        holding: what its session was told to hold, by instance.
+        may_start: whether the session is warm.
+    """
+    mine = {
+        s.value.instance: s.value
+        for s in snapshot.standbys
+        if s.value.worker == me and s.value.worker_incarnation == incarnation
+    }
+    for name, held in holding.items():
+        told = mine.get(name)
+        if told is None or told.app_incarnation != held.app_incarnation:
+            yield Release(name)
+    for name, told in mine.items():
+        known = holding.get(name)
+        app = snapshot.app(told.app)
+        # The desired state comes by another watch, and may be a moment behind.
+        if not may_start or app is None or app.value.incarnation != told.app_incarnation:
+            continue
+        group = app.value.spec.group(told.group)
+        if group is not None and (known is None or known.app_incarnation != told.app_incarnation):
+            yield Hold(told, group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +165,12 @@ class StandbyView:
     reason: str | None = None
 
 
-def views(found: Survey, snapshot: ClusterSnapshot) -> dict[str, StandbyView]:
+def views(found: Survey) -> dict[str, StandbyView]:
     """The standby of each instance that wants one and has a place."""
-    current = {seen.value.instance: seen.value for seen in snapshot.standbys}
-    held = {seen.value.instance: seen.value for seen in snapshot.held}
-    chosen, missing = choose(found, current)
+    chosen, missing = choose(found)
     told = {name: StandbyView(None, reason=why.reason) for name, why in missing.items()}
     for name in chosen:
-        before, holds = current.get(name), held.get(name)
+        before, holds = found.standbys.get(name), found.held.get(name)
         if before is None:
             told[name] = StandbyView(None, reason="a manager is about to choose a worker")
         elif holds is None or holds.worker != before.worker:
@@ -145,7 +191,9 @@ class _Board:
         self._taken = Counter(self._where.values())
 
     def suits(self, host: Host, item: Wanted) -> bool:
+        # What is about to take it over has that seat already.
         has_room = not host.capacity or self._taken[host.name] < host.capacity
+        has_room = has_room or self._where[item.need.instance] == host.name
         return has_room and item.need.fits(host)
 
     def active(self, instance: str) -> str:

@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from mesh.control.placement import Host
     from mesh.control.snapshot import ClusterSnapshot
     from mesh.model.app import GroupSpec
-    from mesh.model.cluster import AppRecord, Assignment, InstanceStatus, NodeRecord
+    from mesh.model.cluster import (
+        AppRecord,
+        Assignment,
+        InstanceStatus,
+        NodeRecord,
+        Standby,
+        StandbyStatus,
+    )
     from mesh.settings import Settings
 
 
@@ -44,6 +51,9 @@ class Survey:
     assignments: Mapping[str, Assignment]
     statuses: Mapping[str, InstanceStatus]
     placement: Placement
+    #: Who was told to stand by, by instance, and what they hold.
+    standbys: Mapping[str, Standby]
+    held: Mapping[str, StandbyStatus]
     #: Instance to the worker that holds its state ready.
     standing_by: Mapping[str, str]
 
@@ -107,6 +117,8 @@ def survey(snapshot: ClusterSnapshot, settings: Settings) -> Survey:
         assignments=assignments,
         statuses={s.value.instance: s.value for s in snapshot.statuses},
         placement=placement,
+        standbys={s.value.instance: s.value for s in snapshot.standbys},
+        held={h.value.instance: h.value for h in snapshot.held},
         standing_by=standing_by,
     )
 

@@ -1,8 +1,8 @@
 """The cluster's records: who is there, who leads, what is wanted, what runs where.
 
 Each is one key-value entry, JSON by ``mesh.model.codec``.  Who writes what: a node its own
-``NodeRecord``, the leader ``Assignment`` and ``Standby`` (fenced by the lease's revision), any manager
-``AppRecord`` and ``NodeOrder`` (guarded by the key's own revision), a worker the
+``NodeRecord``, the leader ``Assignment`` and ``Standby`` (fenced by the lease's revision), any
+manager ``AppRecord`` and ``NodeOrder`` (guarded by the key's own revision), a worker the
 ``InstanceStatus`` of what it was assigned and the ``StandbyStatus`` of what it stands by for.
 """
 

@@ -4,7 +4,8 @@
 
 ``partitions`` is how many virtual partitions the keyed channels have that the group reads; a group
 that says so can be scaled later, also from one instance.  ``node`` names labels that a worker must
-have.  ``standby`` asks for a second worker that holds each instance's state ready.  Nested in ``@source(..)`` it has ``parallel`` alone, that of the stream's receiver.
+have.  ``standby`` asks for a second worker that holds each instance's state ready.  Nested in
+``@source(..)`` it has ``parallel`` alone, that of the stream's receiver.
 """
 
 from __future__ import annotations

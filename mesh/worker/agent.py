@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from mesh import machine
 from mesh.clock import SystemClock
-from mesh.control import duties, membership
+from mesh.control import duties, membership, standby
 from mesh.control.journal import Entry, of_report
 from mesh.errors import MeshError
 from mesh.jetstream import channels, kv
@@ -36,10 +36,21 @@ from mesh.model.cluster import (
     InstanceStatus,
     NodeRecord,
     Role,
+    Standby,
+    StandbyStatus,
 )
 from mesh.signals import end, until_signal
 from mesh.worker.child import SessionProcess
-from mesh.worker.protocol import Ready, Report, SessionConfig, StartInstance, StopInstance
+from mesh.worker.protocol import (
+    Held,
+    HoldState,
+    Ready,
+    ReleaseState,
+    Report,
+    SessionConfig,
+    StartInstance,
+    StopInstance,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -70,6 +81,8 @@ class Agent:
     _running: dict[str, Assignment] = field(default_factory=dict)
     #: What the session was told to stop, and has not said that it has: since when, seconds.
     _stopping: dict[str, float] = field(default_factory=dict)
+    #: What the session was told to hold for others, by instance.
+    _holding: dict[str, Standby] = field(default_factory=dict)
     _ready: bool = False
     #: Since when the session is not ready, seconds.
     _unready_s: float = 0.0
@@ -155,6 +168,7 @@ class Agent:
             self._note("starts another session", "the Spark session ended")
             self._ready, self._unready_s = False, self.clock.monotonic_s()
             self._stopping.clear()
+            self._holding.clear()
             lost, self._running = self._running, {}
             for assignment in lost.values():
                 await self._report(self._interrupted(assignment))
@@ -294,6 +308,18 @@ class Agent:
                     await self.session.send(StartInstance(assignment, group))
                 case duties.Tell(status):
                     await self._report(status)
+        # Behind what it starts: that takes what it has held.
+        told = standby.duties(
+            self.view.snapshot(), self.id, self.incarnation, self._holding, may_start=self._ready
+        )
+        for one in list(told):
+            match one:
+                case standby.Hold(record, group):
+                    self._holding[record.instance] = record
+                    await self.session.send(HoldState(record, group))
+                case standby.Release(instance):
+                    del self._holding[instance]
+                    await self.session.send(ReleaseState(instance))
 
     async def _stop(self, assignment: Assignment) -> None:
         # Before the session can answer, or the answer would be forgotten.
@@ -339,6 +365,15 @@ class Agent:
                 if status.state is InstanceState.STOPPED:
                     self._stopping.pop(status.instance, None)
                 await self._report(status)
+            case Held(holds):
+                await self._report_held(holds)
+
+    async def _report_held(self, holds: StandbyStatus) -> None:
+        key = names.standby_key(holds.instance)
+        with contextlib.suppress(*UNREACHABLE):
+            data = codec.encode(holds)
+            revision = await kv.put(self.client.jetstream(), names.STATUS_BUCKET, key, data)
+            self.view.took_write(names.STATUS_BUCKET, key, holds, revision)
 
     async def _report(self, status: InstanceStatus) -> None:
         key = names.status_key(status.instance)

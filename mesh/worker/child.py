@@ -16,6 +16,7 @@ from mesh.jetstream.server import die_with_parent
 from mesh.model import codec
 from mesh.worker.protocol import (
     CONFIG_VARIABLE,
+    Held,
     Ready,
     Report,
     SessionConfig,
@@ -76,7 +77,7 @@ class SessionProcess:
         assert stdout is not None
         while line := await stdout.readline():
             reply = from_line(line)
-            if isinstance(reply, Ready | Report):
+            if isinstance(reply, Ready | Report | Held):
                 yield reply
 
     def memory_bytes(self) -> int:

@@ -14,7 +14,7 @@ import orjson
 from mesh.errors import MeshError
 from mesh.model import codec
 from mesh.model.app import GroupSpec
-from mesh.model.cluster import Assignment, InstanceStatus
+from mesh.model.cluster import Assignment, InstanceStatus, Standby, StandbyStatus
 from mesh.settings import Settings
 
 #: Environment variable that hands a ``SessionConfig`` to the session; no argument, because a
@@ -49,6 +49,21 @@ class StopInstance:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldState:
+    """Keep a copy of this instance's shared state at hand; ``Held`` reports follow."""
+
+    standby: Standby
+    group: GroupSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseState:
+    """Keep it no longer, unless the instance was started here and has taken it."""
+
+    instance: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """The session is warm and takes commands."""
 
@@ -63,11 +78,19 @@ class Report:
     status: InstanceStatus
 
 
-Command = StartInstance | StopInstance
-Reply = Ready | Report
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What is held of an instance's state has changed."""
 
-_KINDS: dict[str, type[StartInstance | StopInstance | Ready | Report]] = {
-    kind.__name__: kind for kind in (StartInstance, StopInstance, Ready, Report)
+    status: StandbyStatus
+
+
+Command = StartInstance | StopInstance | HoldState | ReleaseState
+Reply = Ready | Report | Held
+
+_KINDS: dict[str, type[Command | Reply]] = {
+    kind.__name__: kind
+    for kind in (StartInstance, StopInstance, HoldState, ReleaseState, Ready, Report, Held)
 }
 
 

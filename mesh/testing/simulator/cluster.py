@@ -168,6 +168,37 @@ class Cluster:
                 if found.placement.where.get(name) != worker.name:
                     return f"{worker.name} runs {name} still"
         self._check_most(found)
+        return self._unheld(found)
+
+    def _unheld(self, found: Survey) -> str | None:
+        """Who does not stand by as it should; None when all do.
+
+        Raises:
+            Violation: one stands by for what it runs, or nobody for what somebody could.
+        """
+        seats = Counter(found.placement.where.values())
+        seats.update(s.worker for s in found.standbys.values())
+        for name, item in found.wanted.items():
+            active = found.placement.where.get(name)
+            told = found.standbys.get(name)
+            if told is not None:
+                if told.worker == active:
+                    raise Violation(f"{active} stands by for {name}, which it runs")
+                if name not in self.workers[told.worker].holding:
+                    return f"{told.worker} does not hold {name} yet"
+            elif item.group.standby and active is not None:
+                could = [
+                    h.name
+                    for h in found.hosts
+                    if h.admits is Admits.OPEN and h.name != active and item.need.fits(h)
+                    and (not h.capacity or seats[h.name] < h.capacity)
+                ]  # fmt: skip
+                if could:
+                    raise Violation(f"nobody stands by for {name}, and {could[0]} could")
+        for worker in self.workers.values():
+            for name in worker.holding:
+                if name not in found.standbys or found.standbys[name].worker != worker.name:
+                    return f"{worker.name} holds {name} still"
         return None
 
     def _check_most(self, found: Survey) -> None:
@@ -301,6 +332,7 @@ class Cluster:
                 "placements": found.placed,
                 "withdrawals": found.withdrawn,
                 "starts": found.opened,
+                "standbys": found.stood_by,
                 "writes": self.store.taken,
                 "refused writes": self.store.refused,
             }

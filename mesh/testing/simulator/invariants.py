@@ -43,7 +43,7 @@ class Invariants:
         self._leased_s = 0.0
         #: Worker to until when something kept it from hearing or being heard.
         self.troubled_s: dict[str, float] = {}
-        self.placed = self.withdrawn = self.elected = self.opened = 0
+        self.placed = self.withdrawn = self.elected = self.opened = self.stood_by = 0
         store.on_stored = self._stored
         sinks.on_open = self._opens
 
@@ -52,6 +52,9 @@ class Invariants:
             self._lease(stored)
         elif stored.key.startswith("assignment."):
             self._assignment(stored)
+        elif stored.bucket == names.CONTROL_BUCKET and stored.key.startswith("standby."):
+            self._by_leader(stored)
+            self.stood_by += stored.value is not None
         elif stored.bucket == names.APPS_BUCKET and stored.value is None:
             before = self._store.get(stored.bucket, stored.key)
             self._removal(before.value if before is not None else None)
@@ -69,9 +72,7 @@ class Invariants:
 
     def _assignment(self, stored: Stored) -> None:
         """Only the holder of the lease writes assignments, in epochs that grow."""
-        lease = self._store.get(names.CONTROL_BUCKET, names.LEASE_KEY)
-        holder = lease.value.holder if lease is not None and lease.value is not None else None
-        self._must(holder == stored.by, f"{stored.by} wrote {stored.key}, and {holder} leads")
+        self._by_leader(stored)
         made = stored.value
         if isinstance(made, Assignment):
             at = made.app_incarnation, made.instance
@@ -80,6 +81,11 @@ class Invariants:
             self._epochs[at] = made.epoch
             self.withdrawn += made.stop
             self.placed += not made.stop
+
+    def _by_leader(self, stored: Stored) -> None:
+        lease = self._store.get(names.CONTROL_BUCKET, names.LEASE_KEY)
+        holder = lease.value.holder if lease is not None and lease.value is not None else None
+        self._must(holder == stored.by, f"{stored.by} wrote {stored.key}, and {holder} leads")
 
     def _removal(self, record: AppRecord | None) -> None:
         """An app goes only when somebody asked for it, and nothing of it is assigned."""

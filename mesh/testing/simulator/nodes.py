@@ -9,7 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mesh.control import election, membership, reconcile
-from mesh.control.actions import Discard, ForgetNode, Place, RemoveApp, Withdraw
+from mesh.control.actions import (
+    Discard,
+    Dismiss,
+    ForgetNode,
+    Place,
+    RemoveApp,
+    StandBy,
+    Withdraw,
+)
 from mesh.model import names
 from mesh.model.cluster import (
     LeaseRecord,
@@ -197,6 +205,10 @@ class Manager(Node):
                 yield Write(control, key, made, fence, WRITE_S)
             case Discard(instance, _):
                 yield Write(control, names.assignment_key(instance), None, fence, WRITE_S)
+            case StandBy(standby, _):
+                yield Write(control, names.standby_key(standby.instance), standby, fence, WRITE_S)
+            case Dismiss(instance, _):
+                yield Write(control, names.standby_key(instance), None, fence, WRITE_S)
             case ForgetNode(role, node, _):
                 yield Write(control, names.node_key(role, node), None, fence, WRITE_S)
             case RemoveApp(app, revision, _):

@@ -6,8 +6,8 @@
     at 61.5 pause w1 3.2
     at 63 cut m1 up 4
 
-An app's groups are ``name*parallel``, with ``+label`` for each label asked for and ``!`` for a
-receiver.  Times are simulated seconds; what lasts says for how long.
+An app's groups are ``name*parallel``, with ``~`` for one with standbys, ``!`` for a receiver and
+``+label`` for each label asked for.  Times are simulated seconds; what lasts says for how long.
 """
 
 from __future__ import annotations
@@ -112,10 +112,18 @@ def app_spec(name: str, groups: tuple[str, ...]) -> AppSpec:
 
 def _group(app: str, text: str) -> GroupSpec:
     first, *labels = text.split("+")
-    name, _, parallel = first.removesuffix("!").partition("*")
-    kind = GroupKind.RECEIVER if first.endswith("!") else GroupKind.QUERIES
+    name, _, parallel = first.rstrip("~!").partition("*")
     return GroupSpec(
-        app, name, int(parallel or 1), "", (), (), stateful=False, kind=kind, node=tuple(labels)
+        app,
+        name,
+        int(parallel or 1),
+        "",
+        (),
+        (),
+        stateful=False,
+        kind=GroupKind.RECEIVER if first.endswith("!") else GroupKind.QUERIES,
+        node=tuple(labels),
+        standby=int("~" in first),
     )
 
 
@@ -150,6 +158,7 @@ def _draw_groups(random: Random) -> tuple[str, ...]:
     groups = []
     for name in "ghi"[: random.choice((1, 2, 2, 3))]:
         text = f"{name}*{random.choice((1, 1, 2, 3))}"
+        text += "~" if random.random() < 0.3 else ""
         text += "!" if random.random() < 0.15 else ""
         text += f"+{random.choice(LABELS)}" if random.random() < 0.2 else ""
         groups.append(text)

@@ -5,9 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mesh.control import duties, membership
+from mesh.control import duties, membership, standby
 from mesh.model import names
-from mesh.model.cluster import Assignment, InstanceState, InstanceStatus, NodeRecord, Role
+from mesh.model.cluster import (
+    Assignment,
+    InstanceState,
+    InstanceStatus,
+    NodeRecord,
+    Role,
+    Standby,
+)
 from mesh.testing.simulator.nodes import WRITE_S, Node
 from mesh.testing.simulator.store import CONFLICT, TIMEOUT, Store
 from mesh.testing.simulator.world import Process, Sleep, Work, Write
@@ -16,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from typing import Any
 
+    from mesh.control.snapshot import ClusterSnapshot
     from mesh.settings import Settings
     from mesh.testing.simulator.session import Session
 
@@ -36,6 +44,8 @@ class _Told:
 
     running: dict[str, Assignment] = field(default_factory=dict)
     stopping: set[str] = field(default_factory=set)
+    #: What it stands by for, by instance.
+    holding: dict[str, Standby] = field(default_factory=dict)
 
 
 class Worker(Node):
@@ -64,6 +74,7 @@ class Worker(Node):
         self.leaving = False
         self._told.running.clear()
         self._told.stopping.clear()
+        self._told.holding.clear()
         self._unready_s = self.now_s
         self._revision = 0
         self._beats = 0
@@ -173,9 +184,27 @@ class Worker(Node):
             yield from self._do_duties()
             yield Sleep(self.now_s + self.settings.worker.ttl_s, news)
 
+    @property
+    def holding(self) -> frozenset[str]:
+        """The instances that it stands by for."""
+        return frozenset(self._told.holding)
+
+    def _hold(self, snapshot: ClusterSnapshot) -> None:
+        told = standby.duties(
+            snapshot, self.name, self.incarnation, self._told.holding, may_start=self.ready
+        )
+        for duty in list(told):
+            match duty:
+                case standby.Hold(record, _):
+                    self._told.holding[record.instance] = record
+                case standby.Release(instance):
+                    del self._told.holding[instance]
+
     def _do_duties(self) -> Generator[Sleep | Write, Any, None]:
+        snapshot = self.watch.records.snapshot(self.now_s)
+        self._hold(snapshot)
         found = duties.decide(
-            self.watch.records.snapshot(self.now_s),
+            snapshot,
             self.name,
             self.incarnation,
             self._told.running,
@@ -223,6 +252,7 @@ class Worker(Node):
         """The session crashed; another one is on its way."""
         self.ready, self._unready_s = False, self.now_s
         self._told.stopping.clear()
+        self._told.holding.clear()
         lost, self._told.running = self._told.running, {}
         for assignment in lost.values():
             status = InstanceStatus(
