@@ -102,6 +102,17 @@ class WorkerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class StateSettings:
+    """Where what instances keep is stored."""
+
+    store: str = setting(
+        "jetstream",
+        "Store of snapshots and backups: 'jetstream', or a path or URI that all workers and "
+        "managers reach.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class SparkSettings:
     """The Spark session of a worker."""
 
@@ -130,6 +141,7 @@ class Settings:
     channels: ChannelSettings = field(default_factory=ChannelSettings)
     manager: ManagerSettings = field(default_factory=ManagerSettings)
     worker: WorkerSettings = field(default_factory=WorkerSettings)
+    state: StateSettings = field(default_factory=StateSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)
     log: LogSettings = field(default_factory=LogSettings)
 

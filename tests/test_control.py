@@ -141,7 +141,9 @@ def stands_by(instance: str, worker: str, *options: str) -> Seen[Standby]:
     """``A-g-1:w2``; ``before`` for a process that has ended since."""
     name, group, index = instance.rsplit("-", 2)
     process = f"{worker}-{0 if 'before' in options else 1}"
-    return Seen(Standby(instance, name, group, int(index), f"{name}-1", worker, process, 5), 2, 0.0)
+    return Seen(
+        Standby(instance, name, group, int(index), 1, f"{name}-1", worker, process, 5), 2, 0.0
+    )
 
 
 def holds(instance: str, worker: str, snapshots: str, size: str) -> Seen[StandbyStatus]:

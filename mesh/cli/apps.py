@@ -146,14 +146,16 @@ def status(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT)
     typer.echo(f'app "{app}" is {found["state"]}{reason}')
     if found.get("cure"):
         typer.echo(f"  hint: {found['cure']}")
-    columns = (
+    columns: tuple[str, ...] = (
         "instance", "worker", "state", "in", "out", "errors", "behind", "restarts", "batch ms p50",
     )  # fmt: skip
+    stands_by = any(i.get("standby") or i.get("standby_reason") for i in found["instances"])
+    columns += ("standby",) if stands_by else ()
     rows = [
         (
             i["instance"], i.get("worker"), i.get("state"), i.get("messages_in"),
             i.get("rows_out"), i.get("errors"), i.get("behind"), i.get("restarts"),
-            i.get("batch_ms_p50"),
+            i.get("batch_ms_p50"), *([_standby(i)] if stands_by else []),
         )
         for i in found["instances"]
     ]  # fmt: skip
@@ -165,3 +167,10 @@ def status(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT)
             typer.echo(f"{instance['instance']}: {instance['reason']}")
             if instance.get("cure"):
                 typer.echo(f"  hint: {instance['cure']}")
+
+
+def _standby(instance: dict[str, Any]) -> str | None:
+    if not instance.get("standby"):
+        return instance.get("standby_reason")
+    megabytes = instance.get("standby_bytes", 0) / 1e6
+    return f"{instance['standby']} holds {megabytes:.1f} MB"

@@ -9,7 +9,7 @@ missing costs time, and nothing else.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mesh.control.actions import Dismiss, StandBy
@@ -87,6 +87,7 @@ def decide(found: Survey, lease_revision: int) -> Iterator[Action]:
             app=item.app.spec.name,
             group=item.group.name,
             index=item.index,
+            parallel=item.group.parallel,
             app_incarnation=item.app.incarnation,
             worker=worker,
             worker_incarnation=found.nodes[worker].incarnation,
@@ -140,7 +141,7 @@ def duties(
     }
     for name, held in holding.items():
         told = mine.get(name)
-        if told is None or told.app_incarnation != held.app_incarnation:
+        if told is None or _substance(told) != _substance(held):
             yield Release(name)
     for name, told in mine.items():
         known = holding.get(name)
@@ -149,7 +150,7 @@ def duties(
         if not may_start or app is None or app.value.incarnation != told.app_incarnation:
             continue
         group = app.value.spec.group(told.group)
-        if group is not None and (known is None or known.app_incarnation != told.app_incarnation):
+        if group is not None and (known is None or _substance(known) != _substance(told)):
             yield Hold(told, group)
 
 
@@ -228,5 +229,5 @@ def _why(found: Survey, before: Standby | None, worker: str) -> str:
     return f"{before.worker} has no room for it any more"
 
 
-def _substance(standby: Standby) -> tuple[str, ...]:
-    return standby.app_incarnation, standby.worker, standby.worker_incarnation
+def _substance(standby: Standby) -> Standby:
+    return replace(standby, lease_revision=0, cause="")

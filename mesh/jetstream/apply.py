@@ -22,12 +22,15 @@ from mesh.model import codec, names
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
+    from mesh.jetstream.pieces import Pieces
     from mesh.jetstream.watch import ClusterView
 
 log = logging.getLogger(__name__)
 
 
-async def apply(action: Action, client: Client, view: ClusterView, lease_revision: int) -> None:
+async def apply(
+    action: Action, client: Client, view: ClusterView, lease_revision: int, pieces: Pieces
+) -> None:
     """Perform one action.
 
     Raises:
@@ -83,7 +86,7 @@ async def apply(action: Action, client: Client, view: ClusterView, lease_revisio
             log.info("node forgotten", extra=fields(role=role, node=node, cause=cause))
         case RemoveApp(app, app_revision, cause):
             await channels.delete_channels(js, app.spec)
-            await snapshots.purge(js, app.incarnation)
+            await snapshots.purge(js, pieces, app.incarnation)
             for group in app.spec.groups:
                 for instance in group.instances:
                     key = names.status_key(instance)

@@ -109,3 +109,9 @@ async def connect(settings: NatsSettings, name: str) -> Client:
     for server in client._server_pool:
         server.reconnects = 0
     return client
+
+
+def connector_options(nats: NatsSettings) -> dict[str, str]:
+    """How source and sink reach NATS."""
+    options = {"servers": nats.url, "user": nats.user, "password": nats.password}
+    return {name: value for name, value in options.items() if value}

@@ -1,4 +1,4 @@
-"""Snapshots of groups in JetStream: pieces in an object store, manifests in a key-value bucket.
+"""Snapshots of groups: manifests in a key-value bucket, pieces where ``state.store`` says.
 
 A snapshot is of a part of a group: one of its virtual partitions, whichever instance owns it now,
 so that it goes on where it was after the group was scaled; or an instance's share of a group whose
@@ -6,13 +6,14 @@ instances take blocks in turn.
 
 A manifest is replaced by compare-and-set.  Whoever restores writes the manifest back under its own
 epoch, so a process with an older epoch that wakes up later finds its next write refused, and can't
-delete what the new one needs.  Pieces are stored once, under the epoch that wrote them.
+delete what the new one needs.  A piece is stored once, under the run that wrote it, so that what
+has its name is always the same; another run that replays a batch may cut its pieces otherwise.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,14 +24,12 @@ from nats.js.errors import (
     KeyNotFoundError,
     KeyWrongLastSequenceError,
     NotFoundError,
-    ObjectNotFoundError,
 )
 
 from mesh.errors import MeshError
-from mesh.jetstream import objects
+from mesh.jetstream.mirror import file_name
+from mesh.jetstream.pieces import PieceMissingError
 from mesh.model import names
-from pyspark_nats.connection import Connection
-from pyspark_nats.connection_options import connection_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -38,12 +37,15 @@ if TYPE_CHECKING:
 
     from nats.js import JetStreamContext
     from nats.js.kv import KeyValue
-    from nats.js.object_store import ObjectStore
+
+    from mesh.jetstream.pieces import Pieces
 
 T = TypeVar("T")
 
 #: How long one call may take; it rides through a change of the stream's leader.
 CALL_S = 20.0
+#: How long one snapshot may take to be stored or fetched, whatever its size.
+TRANSFER_S = 300.0
 
 
 @dataclass(slots=True)
@@ -54,6 +56,8 @@ class _Part:
     revision: int = 0
     #: Piece to object.
     objects: dict[str, str] = field(default_factory=dict)
+    #: Drawn for each run, and part of the names of what it stores.
+    run: str = field(default_factory=lambda: secrets.token_hex(3))
 
 
 class JetStreamSnapshots:
@@ -66,39 +70,38 @@ class JetStreamSnapshots:
         self,
         js: JetStreamContext,
         loop: asyncio.AbstractEventLoop,
+        pieces: Pieces,
         *,
         incarnation: str,
         group: str,
         epoch: int,
-        reading: Mapping[str, str],
+        near: Path | None = None,
     ) -> None:
-        """The store of one group's parts, as one owner of them sees it.
+        """Snapshots of one group's parts, for one assignment.
 
         Args:
-            js: for all but reading pieces.
-            loop: that ``js`` lives in.
-            incarnation: of the app.
-            group: the group's name.
-            epoch: of the owner; parts of newer ones are not touched.
-            reading: options of a connection that pieces are read over.
+            js: the connection.
+            loop: that it lives in.
+            pieces: where the pieces are.
+            incarnation: the app's.
+            group: execGroup name.
+            epoch: of the assignment.
+            near: directory of a ``Mirror``, whose copies are taken first.
         """
         self._js = js
+        self._pieces = pieces
+        self._near = near
         self._loop = loop
         self._prefix = f"{incarnation}/{group}"
         self._key = f"{incarnation}.{group}"
         self._epoch = epoch
-        self._reading = connection_options(reading)
         self._parts: dict[str, _Part] = {}
 
     def restore(self, part: str, piece_path: Callable[[str], Path]) -> bytes | None:
         """See ``SnapshotStore.restore``."""
         manifest = self._wait(self._claim(part))
         stored = self._parts[part].objects
-        if stored:
-            with Connection(self._reading) as connection:
-                for piece, name in stored.items():
-                    data = objects.read(connection, names.STATE_BUCKET, name)
-                    piece_path(piece).write_bytes(data)
+        self._wait(self._fetch({s: piece_path(p) for p, s in stored.items()}), TRANSFER_S)
         return manifest
 
     def save(self, part: str, manifest: bytes, pieces: Mapping[str, Path]) -> None:
@@ -108,26 +111,20 @@ class JetStreamSnapshots:
             for name, path in pieces.items()
             if name not in self._parts[part].objects
         }
-        self._wait(self._save(part, manifest, tuple(pieces), contents))
+        self._wait(self._save(part, manifest, tuple(pieces), contents), TRANSFER_S)
 
     def behind(self, consumed: Mapping[str, int]) -> int:
         """See ``SnapshotStore.behind``."""
         return self._wait(self._behind(consumed))
 
-    def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def _wait(self, coroutine: Coroutine[Any, Any, T], timeout_s: float = CALL_S) -> T:
         return asyncio.run_coroutine_threadsafe(
-            asyncio.wait_for(coroutine, CALL_S), self._loop
+            asyncio.wait_for(coroutine, timeout_s), self._loop
         ).result()
-
-    async def _stores(self) -> tuple[KeyValue, ObjectStore]:
-        return (
-            await self._js.key_value(names.SNAPSHOTS_BUCKET),
-            await self._js.object_store(names.STATE_BUCKET),
-        )
 
     async def _claim(self, part: str) -> bytes | None:
         """Make the newest snapshot this epoch's; its manifest, if there is one."""
-        manifests, _ = await self._stores()
+        manifests = await self._js.key_value(names.SNAPSHOTS_BUCKET)
         while True:
             self._parts[part] = known = _Part()
             try:
@@ -147,15 +144,24 @@ class JetStreamSnapshots:
                 continue
             return orjson.dumps(values["manifest"])
 
+    async def _fetch(self, wanted: Mapping[str, Path]) -> None:
+        """Have the stored pieces at these places; what a standby holds is only moved there."""
+        if self._near is not None:
+            wanted = await asyncio.to_thread(_take, self._near, wanted)
+        try:
+            await self._pieces.fetch(wanted)
+        except PieceMissingError as missing:
+            raise _incomplete(self._key, str(missing)) from missing
+
     async def _save(
         self, part: str, manifest: bytes, pieces: tuple[str, ...], contents: Mapping[str, bytes]
     ) -> None:
-        manifests, store = await self._stores()
+        manifests = await self._js.key_value(names.SNAPSHOTS_BUCKET)
         known = self._parts[part]
         wanted = {piece: known.objects[piece] for piece in pieces if piece in known.objects}
         for piece, data in contents.items():
-            wanted[piece] = f"{self._prefix}/{part}/{self._epoch}/{piece}"
-            await store.put(wanted[piece], data)
+            wanted[piece] = f"{self._prefix}/{part}/{self._epoch}-{known.run}/{piece}"
+            await self._pieces.put(wanted[piece], data)
         value = orjson.dumps(
             {"epoch": self._epoch, "objects": wanted, "manifest": orjson.loads(manifest)}
         )
@@ -171,8 +177,7 @@ class JetStreamSnapshots:
         gone = set(known.objects.values()) - set(wanted.values())
         known.objects = wanted
         for stored in gone:
-            with contextlib.suppress(ObjectNotFoundError):
-                await store.delete(stored)
+            await self._pieces.delete(stored)
 
     async def _first(self, manifests: KeyValue, part: str, value: bytes) -> int:
         """Store a manifest where there was none to claim; its revision.
@@ -210,16 +215,12 @@ async def ensure_buckets(js: JetStreamContext, replicas: int) -> None:
         await js.create_object_store(names.STATE_BUCKET, api.ObjectStoreConfig(replicas=replicas))
 
 
-async def purge(js: JetStreamContext, incarnation: str) -> None:
+async def purge(js: JetStreamContext, pieces: Pieces, incarnation: str) -> None:
     """Drop all snapshots of one incarnation of an app."""
     await js.purge_stream(
         f"KV_{names.SNAPSHOTS_BUCKET}", subject=f"$KV.{names.SNAPSHOTS_BUCKET}.{incarnation}.>"
     )
-    store = await js.object_store(names.STATE_BUCKET)
-    with contextlib.suppress(NotFoundError):
-        for entry in await store.list():
-            if entry.name.startswith(f"{incarnation}/"):
-                await store.delete(entry.name)
+    await pieces.drop(f"{incarnation}/")
 
 
 def _taken_over(key: str) -> MeshError:
@@ -227,4 +228,24 @@ def _taken_over(key: str) -> MeshError:
         "MESH-S110",
         f"snapshot of {key} belongs to a newer epoch",
         detail="The instance was placed again while this worker was cut off. [MESH-S110]",
+    )
+
+
+def _take(near: Path, wanted: Mapping[str, Path]) -> dict[str, Path]:
+    """Move what is at hand to its place; what is not."""
+    left = {}
+    for stored, path in wanted.items():
+        try:
+            (near / file_name(stored)).replace(path)
+        except FileNotFoundError:
+            left[stored] = path
+    return left
+
+
+def _incomplete(key: str, missing: str) -> MeshError:
+    return MeshError(
+        "MESH-S121",
+        f"snapshot of {key} is incomplete",
+        detail=f"Missing: {missing}.",
+        hint="Is state.store the same for all workers?  A backup can be restored: 'mesh backups'.",
     )

@@ -22,8 +22,9 @@ from mesh.clock import SystemClock
 from mesh.control import election, membership, reconcile
 from mesh.control.journal import Entry, of_action, of_failure
 from mesh.jetstream import apply, channels, kv
-from mesh.jetstream.connection import UNREACHABLE, close, connect
+from mesh.jetstream.connection import UNREACHABLE, close, connect, connector_options
 from mesh.jetstream.journal import Journal
+from mesh.jetstream.pieces import Pieces, open_pieces
 from mesh.jetstream.watch import ClusterView
 from mesh.logs import fields
 from mesh.manager.folder import AppsFolder
@@ -55,6 +56,7 @@ class Manager:
     view: ClusterView
     clock: Clock
     journal: Journal
+    pieces: Pieces
     #: ``host:port`` of the API, once it listens.
     address: str = ""
     incarnation: str = field(default_factory=lambda: secrets.token_hex(4))
@@ -162,7 +164,7 @@ class Manager:
             # What follows from it may be noted before its own answer is here.
             at_ms = self.clock.wall_ms()
             try:
-                await apply.apply(action, self.client, self.view, lease.revision)
+                await apply.apply(action, self.client, self.view, lease.revision, self.pieces)
                 self.journal.note(replace(of_action(action, lease.revision), at_ms=at_ms))
             except kv.RevisionConflict as conflict:
                 self.journal.note(of_failure(action, lease.revision, "the lease has moved on"))
@@ -189,7 +191,9 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
     await view.start()
     journal = Journal(client, f"manager {name}", clock)
     journal.start()
-    manager = Manager(name, settings, client, view, clock, journal)
+    reading = connector_options(settings.nats)
+    pieces = open_pieces(client.jetstream(), settings.state.store, reading)
+    manager = Manager(name, settings, client, view, clock, journal, pieces)
     service = ManagerService(client, view, settings, clock, name=name, notes=journal)
     tasks = [asyncio.create_task(manager.beat()), asyncio.create_task(manager.lead())]
     if settings.manager.apps_dir:

@@ -150,8 +150,9 @@ class Standby:
     app: str
     #: execGroup name.
     group: str
-    #: 1 to ``parallel``.
+    #: 1 to ``parallel``, which says what of the group's state is the instance's.
     index: int
+    parallel: int
     app_incarnation: str
     worker: str
     #: The process that it is meant for; what an earlier one of its name held is gone.

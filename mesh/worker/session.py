@@ -20,11 +20,14 @@ from typing import TYPE_CHECKING
 from mesh import java, logs
 from mesh.clock import SystemClock
 from mesh.jetstream import channels, server
-from mesh.jetstream.connection import close, connect
+from mesh.jetstream.connection import close, connect, connector_options
+from mesh.jetstream.mirror import Mirror
+from mesh.jetstream.pieces import open_pieces
 from mesh.jetstream.snapshots import JetStreamSnapshots, ensure_buckets
 from mesh.logs import fields
 from mesh.model import codec
 from mesh.model.app import GroupKind
+from mesh.model.cluster import Assignment
 from mesh.operators import ahead
 from mesh.spark import session as spark_session
 from mesh.spark import warmup
@@ -34,7 +37,10 @@ from mesh.spark.instance import Instance, InstanceOptions
 from mesh.spark.wiring import Wiring
 from mesh.worker.protocol import (
     CONFIG_VARIABLE,
+    Held,
+    HoldState,
     Ready,
+    ReleaseState,
     Reply,
     Report,
     SessionConfig,
@@ -50,8 +56,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mesh.clock import Clock
-    from mesh.model.cluster import Assignment, InstanceStatus
-    from mesh.settings import NatsSettings
+    from mesh.model.app import GroupSpec
+    from mesh.model.cluster import InstanceStatus, Standby
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +84,14 @@ class Session:
         self._instances: dict[str, Instance | CarriedInstance | Ticker] = {}
         self._options = options
         self._carrier = carrier
+        #: What it stands by for, by instance.
+        self._mirrors: dict[str, Mirror] = {}
+        self._holds = 0
+        #: What was held for those that run here now; its pieces move away as they are used.
+        self._near: dict[str, Path | None] = {}
+        settings = config.settings
+        self._pieces = open_pieces(self._js, settings.state.store, options.nats)
+        self._mirror_period_s = settings.worker.snapshot_interval_s / 4
 
     async def handle(self, line: bytes) -> None:
         """Carry out one command."""
@@ -85,7 +99,12 @@ class Session:
             case StartInstance(assignment, group):
                 await self._stop(assignment.instance, assignment.epoch - 1)
                 if assignment.instance not in self._instances:
-                    self._start(Wiring(group, assignment))
+                    await self._start(Wiring(group, assignment))
+            case HoldState(standby, group):
+                await self._release(standby.instance)
+                self._hold(standby, group)
+            case ReleaseState(instance):
+                await self._release(instance)
             case StopInstance(instance, epoch):
                 await self._stop(instance, epoch)
             case other:
@@ -98,12 +117,20 @@ class Session:
         for instance in list(self._instances.values()):
             await asyncio.to_thread(instance.join)
         self._instances.clear()
+        for name in list(self._mirrors):
+            await self._release(name)
         if self._carrier is not None:
             await asyncio.to_thread(self._carrier.stop)
 
-    def _start(self, wiring: Wiring) -> None:
+    async def _start(self, wiring: Wiring) -> None:
         assignment = wiring.assignment
-        instance = self._ticker(wiring) if _is_trigger(wiring) else self._instance(wiring)
+        # What is held for it is its own from here on, whatever the leader says of it meanwhile.
+        mirror = self._mirrors.pop(assignment.instance, None)
+        if mirror is not None:
+            await mirror.stop()
+        near = mirror.directory if mirror is not None else None
+        self._near[assignment.instance] = near
+        instance = self._ticker(wiring) if _is_trigger(wiring) else self._instance(wiring, near)
         self._instances[assignment.instance] = instance
         instance.start()
 
@@ -117,10 +144,35 @@ class Session:
             retry_s=self._options.retry_s,
         )
 
-    def _instance(self, wiring: Wiring) -> Instance | CarriedInstance:
+    def _hold(self, standby: Standby, group: GroupSpec) -> None:
+        as_if = Assignment(
+            standby.instance, standby.app, standby.group, standby.index, standby.app_incarnation,
+            standby.worker, 0, standby.lease_revision,
+        )  # fmt: skip
+        wiring = Wiring(group, as_if)
+        self._holds += 1
+        mirror = Mirror(
+            self._js,
+            self._pieces,
+            standby,
+            [wiring.part(partition) for partition in wiring.partitions],
+            self._directory.with_name("standby") / f"{standby.instance}-{self._holds}",
+            lambda status: self._replies.send(Held(status)),
+            SystemClock(),
+            period_s=self._mirror_period_s,
+        )
+        self._mirrors[standby.instance] = mirror
+        mirror.start()
+
+    async def _release(self, instance: str) -> None:
+        mirror = self._mirrors.pop(instance, None)
+        if mirror is not None:
+            await mirror.drop()
+
+    def _instance(self, wiring: Wiring, near: Path | None) -> Instance | CarriedInstance:
         assignment = wiring.assignment
         directory = self._directory / assignment.instance
-        store = self._snapshots(assignment)
+        store = self._snapshots(assignment, near)
 
         def report(status: InstanceStatus) -> None:
             self._replies.send(Report(status))
@@ -138,15 +190,18 @@ class Session:
         running.stop()
         await asyncio.to_thread(running.join)
         del self._instances[name]
+        if near := self._near.pop(name, None):
+            await asyncio.to_thread(shutil.rmtree, near, ignore_errors=True)
 
-    def _snapshots(self, assignment: Assignment) -> JetStreamSnapshots:
+    def _snapshots(self, assignment: Assignment, near: Path | None) -> JetStreamSnapshots:
         return JetStreamSnapshots(
             self._js,
             self._loop,
+            self._pieces,
             incarnation=assignment.app_incarnation,
             group=assignment.group,
             epoch=assignment.epoch,
-            reading=self._options.nats,
+            near=near,
         )
 
 
@@ -166,12 +221,6 @@ class Replies:
         """Write one reply; from any thread."""
         with self._lock:
             self._out.write(to_line(reply))
-
-
-def connector_options(nats: NatsSettings) -> dict[str, str]:
-    """How source and sink reach NATS."""
-    options = {"servers": nats.url, "user": nats.user, "password": nats.password}
-    return {name: value for name, value in options.items() if value}
 
 
 def instance_options(config: SessionConfig) -> InstanceOptions:

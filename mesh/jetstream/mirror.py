@@ -1,0 +1,161 @@
+"""What a standby holds: copies of an instance's shared snapshots, kept up to date.
+
+The active instance knows nothing of it.  Each look reads the newest manifests and copies the pieces
+that it hasn't yet; what no manifest names any more is dropped.  A start on this worker then takes
+the pieces from here (``JetStreamSnapshots``), and fetches only what was shared since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import shutil
+from typing import TYPE_CHECKING
+
+import orjson
+from nats.js.errors import KeyNotFoundError
+
+from mesh.errors import MeshError
+from mesh.jetstream.connection import UNREACHABLE
+from mesh.jetstream.pieces import PieceMissingError
+from mesh.logs import fields
+from mesh.model import names
+from mesh.model.cluster import StandbyStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from nats.js import JetStreamContext
+    from nats.js.kv import KeyValue
+
+    from mesh.clock import Clock
+    from mesh.jetstream.pieces import Pieces
+    from mesh.model.cluster import Standby
+
+log = logging.getLogger(__name__)
+
+
+def file_name(stored: str) -> str:
+    """The name of the local copy of a stored piece, short enough for any file system."""
+    return hashlib.sha256(stored.encode()).hexdigest()[:40]
+
+
+class Mirror:
+    """A task that holds one instance's state until it is told to stop."""
+
+    def __init__(
+        self,
+        js: JetStreamContext,
+        pieces: Pieces,
+        standby: Standby,
+        parts: Sequence[str],
+        directory: Path,
+        report: Callable[[StandbyStatus], None],
+        clock: Clock,
+        *,
+        period_s: float,
+    ) -> None:
+        """One that holds nothing yet.
+
+        Args:
+            js: the connection.
+            pieces: where the pieces are.
+            standby: for whom.
+            parts: of the group's snapshots, those that the instance owns.
+            directory: of the copies; it is the mirror's own.
+            report: called when what it holds has changed.
+            clock: for reports.
+            period_s: how often it looks.
+        """
+        self.standby = standby
+        self.directory = directory
+        self._js = js
+        self._pieces = pieces
+        self._parts = parts
+        self._report = report
+        self._clock = clock
+        self._period_s = period_s
+        #: Part to the revision of the manifest whose pieces are here, and to their stored names.
+        self._held: dict[str, tuple[int, frozenset[str]]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"Mirror({self.standby.instance}, {len(self._held)} of {len(self._parts)} parts)"
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._task = asyncio.create_task(self._run(), name=f"standby {self.standby.instance}")
+
+    async def stop(self) -> None:
+        """End; the copies stay."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def drop(self) -> None:
+        """End, and delete the copies."""
+        await self.stop()
+        await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
+
+    async def _run(self) -> None:
+        self._tell()
+        while True:
+            try:
+                if await self.look():
+                    self._tell()
+            except (*UNREACHABLE, MeshError) as error:
+                log.debug("standby could not look", extra=fields(error=error))
+            await asyncio.sleep(self._period_s)
+
+    async def look(self) -> bool:
+        """Copy what has been shared since the last look; whether anything was."""
+        manifests = await self._js.key_value(names.SNAPSHOTS_BUCKET)
+        before = dict(self._held)
+        for part in self._parts:
+            await self._follow(manifests, part)
+        if self._held == before:
+            return False
+        wanted = {file_name(stored) for _, held in self._held.values() for stored in held}
+        for path in self.directory.iterdir():
+            if path.name not in wanted:
+                path.unlink(missing_ok=True)
+        return True
+
+    async def _follow(self, manifests: KeyValue, part: str) -> None:
+        standby = self.standby
+        try:
+            entry = await manifests.get(f"{standby.app_incarnation}.{standby.group}.{part}")
+        except KeyNotFoundError:
+            self._held.pop(part, None)
+            return
+        revision, _ = self._held.get(part, (0, None))
+        if entry.revision == revision:
+            return
+        stored = frozenset(orjson.loads(entry.value or b"{}")["objects"].values())
+        wanted = {name: self.directory / file_name(name) for name in stored}
+        missing = {n: p.with_suffix(".tmp") for n, p in wanted.items() if not p.exists()}
+        try:
+            await self._pieces.fetch(missing)
+        except PieceMissingError:
+            # A newer snapshot has replaced it meanwhile; the next look finds that one.
+            return
+        for name, temporary in missing.items():
+            temporary.replace(wanted[name])
+        self._held[part] = (entry.revision or 0, stored)
+
+    def _tell(self) -> None:
+        sizes = (path.stat().st_size for path in self.directory.iterdir())
+        self._report(
+            StandbyStatus(
+                self.standby.instance,
+                self.standby.app,
+                self.standby.worker,
+                self._clock.wall_ms(),
+                len(self._held),
+                sum(sizes),
+            )
+        )

@@ -1,0 +1,187 @@
+"""Where the pieces of snapshots and backups are: a JetStream object store, or a directory.
+
+A piece is bytes under a name with ``/`` in it; it is written once and never changed, so a copy of
+it is as good as itself.  What makes pieces a snapshot is a manifest, in a key-value bucket whatever
+holds the pieces: a writer that was overtaken is refused there.
+
+Directories are those of ``pyarrow.fs``: a path that all workers reach, or a URI such as
+``file:///mnt/state``, ``s3://bucket/state`` or ``hdfs://host/state``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import quote
+
+import pyarrow as pa
+from nats.js.errors import NotFoundError, ObjectNotFoundError
+from pyarrow import fs
+
+from mesh.errors import MeshError
+from mesh.jetstream import objects
+from mesh.model import names
+from pyspark_nats.connection import Connection
+from pyspark_nats.connection_options import connection_options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from nats.js import JetStreamContext
+
+#: The value of ``state.store`` that means JetStream.
+JETSTREAM: Final = "jetstream"
+
+
+class PieceMissingError(Exception):
+    """There is no piece of this name: a newer snapshot has replaced it, or it never was."""
+
+
+class Pieces(Protocol):
+    """A store of pieces.  Calls are for one event loop."""
+
+    async def put(self, name: str, data: bytes) -> None:
+        """Store a piece."""
+        ...
+
+    async def fetch(self, wanted: Mapping[str, Path]) -> None:
+        """Copy pieces, by name, to local files; PieceMissingError when there is none of one."""
+        ...
+
+    async def delete(self, name: str) -> None:
+        """Drop a piece, if it is there."""
+        ...
+
+    async def drop(self, prefix: str) -> None:
+        """Drop all pieces whose names start with ``prefix``, which ends with ``/``."""
+        ...
+
+
+def open_pieces(js: JetStreamContext, store: str, reading: Mapping[str, str]) -> Pieces:
+    """The store that the setting ``state.store`` names; MESH-S120 for a path that can't be used.
+
+    Args:
+        js: the connection.
+        store: the setting's value.
+        reading: options of the connections that pieces are read from JetStream over.
+    """
+    return JetStreamPieces(js, reading) if store == JETSTREAM else DirectoryPieces(store)
+
+
+class JetStreamPieces:
+    """Pieces in the object store ``mesh_state``."""
+
+    def __init__(self, js: JetStreamContext, reading: Mapping[str, str]) -> None:
+        self._js = js
+        self._reading = connection_options(reading)
+
+    async def put(self, name: str, data: bytes) -> None:
+        """See ``Pieces.put``."""
+        await (await self._js.object_store(names.STATE_BUCKET)).put(name, data)
+
+    async def fetch(self, wanted: Mapping[str, Path]) -> None:
+        """See ``Pieces.fetch``."""
+        if wanted:
+            await asyncio.to_thread(self._fetch, wanted)
+
+    def _fetch(self, wanted: Mapping[str, Path]) -> None:
+        with Connection(self._reading) as connection:
+            for name, path in wanted.items():
+                try:
+                    path.write_bytes(objects.read(connection, names.STATE_BUCKET, name))
+                except ObjectNotFoundError as error:
+                    raise PieceMissingError(name) from error
+
+    async def delete(self, name: str) -> None:
+        """See ``Pieces.delete``."""
+        try:
+            await (await self._js.object_store(names.STATE_BUCKET)).delete(name)
+        except ObjectNotFoundError:
+            return
+
+    async def drop(self, prefix: str) -> None:
+        """See ``Pieces.drop``."""
+        store = await self._js.object_store(names.STATE_BUCKET)
+        try:
+            entries = await store.list(ignore_deletes=True)
+        except NotFoundError:
+            return
+        for entry in entries:
+            if entry.name and entry.name.startswith(prefix):
+                await self.delete(entry.name)
+
+
+class DirectoryPieces:
+    """Pieces as files below a directory that every worker and every manager reaches."""
+
+    def __init__(self, where: str) -> None:
+        try:
+            self._files, self._root = (
+                fs.FileSystem.from_uri(where)
+                if "://" in where
+                else (fs.LocalFileSystem(), where.rstrip("/"))
+            )
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise _unusable(where, error) from error
+        self._where = where
+
+    async def put(self, name: str, data: bytes) -> None:
+        """See ``Pieces.put``."""
+        await self._call(self._put, name, data)
+
+    async def fetch(self, wanted: Mapping[str, Path]) -> None:
+        """See ``Pieces.fetch``."""
+        for name, path in wanted.items():
+            try:
+                await self._call(self._fetch, name, path)
+            except FileNotFoundError as error:
+                raise PieceMissingError(name) from error
+
+    async def delete(self, name: str) -> None:
+        """See ``Pieces.delete``."""
+        try:
+            await self._call(self._files.delete_file, self._path(name))
+        except FileNotFoundError:
+            return
+
+    async def drop(self, prefix: str) -> None:
+        """See ``Pieces.drop``."""
+        try:
+            await self._call(self._files.delete_dir, self._path(prefix.rstrip("/")))
+        except FileNotFoundError:
+            return
+
+    async def _call(self, do: Any, *arguments: Any) -> None:
+        try:
+            await asyncio.to_thread(do, *arguments)
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowException, OSError) as error:
+            raise _unusable(self._where, error) from error
+
+    def _put(self, name: str, data: bytes) -> None:
+        path = self._path(name)
+        self._files.create_dir(path.rpartition("/")[0], recursive=True)
+        # A file is there whole or not at all, where the file system can rename.
+        temporary = f"{path}.tmp"
+        with self._files.open_output_stream(temporary) as out:
+            out.write(data)
+        self._files.move(temporary, path)
+
+    def _fetch(self, name: str, path: Path) -> None:
+        with self._files.open_input_file(self._path(name)) as source:
+            path.write_bytes(source.read_buffer())
+
+    def _path(self, name: str) -> str:
+        parts = (quote(part, safe="") for part in name.split("/"))
+        return "/".join((self._root, *parts))
+
+
+def _unusable(where: str, error: Exception) -> MeshError:
+    return MeshError(
+        "MESH-S120",
+        f'state store "{where}" can\'t be used',
+        detail=f"{error}.",
+        hint="state.store is 'jetstream', or a directory that all workers and managers can write.",
+    )
