@@ -68,8 +68,8 @@ class Vector:
             return self
         if self.type is AttributeType.STRING:
             return Vector(self.type, self.values.take(pa.array(indices)))
-        nulls = None if self.nulls is None else self.nulls[indices]
-        return Vector(self.type, self.values[indices], nulls)
+        nulls = None if self.nulls is None else self.nulls.take(indices)
+        return Vector(self.type, self.values.take(indices), nulls)
 
     def to_arrow(self, length: int, type: AttributeType | None = None) -> pa.Array[Any]:
         """An Arrow array of ``length`` values, of ``type`` (the vector's own by default)."""

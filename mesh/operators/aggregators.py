@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     from mesh.operators.windows.lines import Lines
     from mesh.plan.bound import AggregateCall
 
-#: Groups, or instances, in one piece of state.
-_PAGE = 4096
+#: Groups, or instances, in one piece of state; a power of two, of which these are the bits.
+_PAGE_BITS = 12
+_PAGE = 1 << _PAGE_BITS
 #: How far the input had come when a page changed; behind that, where groups were released before.
 Version = int | str
 
@@ -109,11 +110,11 @@ def _freshen(groups: Any, reset: Any, instance: Any, resets: Any, seen: Any, fre
 
 def _pages_of(rows: Longs) -> list[int]:
     """The pages that ``rows`` are in; what is less than 0 is in none."""
-    last = int(rows.max(initial=-1)) // _PAGE
+    last = int(rows.max(initial=-1)) >> _PAGE_BITS
     if last < 1:
         return [0] if last == 0 else []
     touched = np.zeros(last + 2, dtype=np.bool_)
-    touched[rows // _PAGE] = True
+    touched[rows >> _PAGE_BITS] = True
     found: list[int] = np.flatnonzero(touched[:-1]).tolist()
     return found
 

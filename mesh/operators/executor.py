@@ -202,15 +202,8 @@ class Executor:
         return self._advance([Ready(stream, index, first, time_ms, clock_ms, rows)], now_ms)
 
     def _advance(self, ready: Sequence[Ready], known_ms: int) -> list[OutputRun]:
-        total = sum(len(part_.index) for part_ in ready)
-        all_ms = np.empty(total, dtype=np.int64)
-        begins = np.zeros(total, dtype=np.bool_)
-        for part_ in ready:
-            all_ms[part_.index] = part_.clock_ms
-            begins[part_.first] = True
-        # What is sent at once is one cause: it moves time once.
-        number = np.cumsum(begins) - 1
-        clocks_ms = np.maximum(np.maximum.accumulate(all_ms[begins]), self._now_ms)
+        causes_ms, numbers = _causes(ready)
+        clocks_ms = np.maximum(causes_ms, self._now_ms)
         count = len(clocks_ms)
         last_ms = int(clocks_ms[-1]) if count else self._now_ms
         leaving: list[Leaving] = []
@@ -237,8 +230,8 @@ class Executor:
         )
         # In playback an event of a stream that nobody reads moves time as well.
         entering = [
-            (part_.stream, self._events_of(part_, number[part_.first], clocks_ms))
-            for part_ in ready
+            (part_.stream, self._events_of(part_, number, clocks_ms))
+            for part_, number in zip(ready, numbers, strict=True)
             if part_.stream in self._flow.roots
         ]
         self._events += count
@@ -273,7 +266,7 @@ class Executor:
         none = np.zeros(count, dtype=np.int64)
         return Events(
             ready.time_ms,
-            clocks_ms[number],
+            clocks_ms.take(number),
             2 * (self._events + number) + 1,
             none,
             none,
@@ -385,6 +378,24 @@ class Executor:
     def input_schemas(self) -> dict[str, pa.Schema]:
         """The schemas of the streams that come from outside."""
         return self._inputs.schemas
+
+
+def _causes(ready: Sequence[Ready]) -> tuple[Longs, list[Longs]]:
+    """The clock of each cause, none before the one before it, and by part its events' causes.
+
+    What is sent at once is one cause: it moves time once.
+    """
+    if len(ready) == 1 and ready[0].first is ready[0].index:
+        return ready[0].clock_ms, [ready[0].index]
+    total = sum(len(part_.index) for part_ in ready)
+    all_ms = np.empty(total, dtype=np.int64)
+    begins = np.zeros(total, dtype=np.bool_)
+    for part_ in ready:
+        all_ms[part_.index] = part_.clock_ms
+        begins[part_.first] = True
+    number = np.cumsum(begins) - 1
+    causes_ms = np.maximum.accumulate(all_ms[begins])
+    return causes_ms, [number[part_.first] for part_ in ready]
 
 
 def _plays_back(app: BoundApp) -> bool:

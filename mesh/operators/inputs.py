@@ -28,8 +28,8 @@ class Ready:
     """Events of one stream that are to be processed now.
 
     ``index``: int64[n], the place of each among all that are; ``first``: that of the first event
-    of its chunk; ``time_ms``: its own time; ``clock_ms``: the highest time of its stream up to the
-    end of its chunk.
+    of its chunk, ``index`` itself where each was sent by itself; ``time_ms``: its own time;
+    ``clock_ms``: the highest time of its stream up to the end of its chunk.
     """
 
     stream: str
@@ -61,8 +61,13 @@ class _Held:
 
     @property
     def clock_ms(self) -> Longs:
-        highest = np.maximum(np.maximum.accumulate(self.time_ms), self.latest_ms)
-        # A search for each event's chunk takes longer than all else here.
+        highest = self.time_ms
+        # Most streams come in order, and a look at that takes a fifth of the time.
+        if not (highest[1:] >= highest[:-1]).all():
+            highest = np.maximum.accumulate(highest)
+        if len(highest) and highest[0] < self.latest_ms:
+            highest = np.maximum(highest, self.latest_ms)
+        # So it is with a search for each event's chunk.
         together = self.chunk[1:] == self.chunk[:-1]
         return highest[self.last] if together.any() else highest
 
@@ -123,7 +128,7 @@ class Inputs:
         mentioned = [s for s in set(clocks) | set(self._held) if s in self._rank]
         streams = sorted(mentioned, key=self._rank.__getitem__)
         known_ms = min((clocks.get(stream, _NEVER) for stream in streams), default=_NEVER)
-        parts: list[tuple[str, Longs, Longs, Longs, pa.RecordBatch]] = []
+        parts: list[tuple[str, Longs | None, Longs, Longs, pa.RecordBatch]] = []
         for stream in streams:
             held = self._of(stream)
             clock_ms = held.clock_ms
@@ -150,7 +155,8 @@ class Inputs:
         ready, at = [], 0
         for stream, first, time_ms, clock_ms, rows in parts:
             own = index[at : at + len(time_ms)]
-            ready.append(Ready(stream, own, own[first], time_ms, clock_ms, rows))
+            begins = own if first is None else own[first]
+            ready.append(Ready(stream, own, begins, time_ms, clock_ms, rows))
             at += len(time_ms)
         return ready, known_ms
 
@@ -200,10 +206,11 @@ def with_schema(held: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def _first_of(chunk: Longs) -> Longs:
-    """The index of the first element that is equal to each, of a sorted column."""
-    index = np.arange(len(chunk))
+def _first_of(chunk: Longs) -> Longs | None:
+    """The index of the first element equal to each, of a sorted column; None: all differ."""
     new = np.ones(len(chunk), dtype=np.bool_)
-    new[1:] = chunk[1:] != chunk[:-1]
-    first: Longs = index if new.all() else np.maximum.accumulate(np.where(new, index, 0))
+    np.not_equal(chunk[1:], chunk[:-1], out=new[1:])
+    if new.all():
+        return None
+    first: Longs = np.maximum.accumulate(np.where(new, np.arange(len(chunk)), 0))
     return first

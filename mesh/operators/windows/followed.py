@@ -1,6 +1,7 @@
 """A window that a selector follows by the numbers of rows: see ``mesh.operators.following``.
 
-With a single instance it is a queue, where there is a loop for it; once more come it has lists.
+With a single instance it is a queue, or a batch that is told by its first row, where there is
+something for it; once more come it has lists.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import pyarrow as pa
 
 from mesh.operators.base import Events
 from mesh.operators.windows import machine as m
+from mesh.operators.windows import tumbling
+from mesh.operators.windows.counted import RowBatches
 from mesh.operators.windows.keyed import INSTANCE, TIME, KeyedWindow, Plan
 from mesh.operators.windows.lines import Lines
 from mesh.operators.windows.queue import QE_CLOCK, QE_KEPT, QE_TIME, RowQueue
@@ -31,17 +34,26 @@ class FollowedWindow(KeyedWindow):
         self.shown: list[str] = list(schema.names)
         self._queue = self._new_queue()
 
-    def _new_queue(self) -> RowQueue | None:
+    def _new_queue(self) -> RowQueue | RowBatches | None:
         """A queue of what the store has, where all of it is of one instance."""
         plan = self._plan
-        if plan.queue is None or len(self._reg) > 1:
+        if not self._queues or len(self._reg) > 1:
             return None
         head, latest = self._store.came, m.BEFORE_ALL
         if len(self._reg):
             head = int(self._reg[0, m.A_ROW])
+        if plan.batch_rows:
+            return RowBatches(plan.batch_rows, head)
+        assert plan.queue is not None, "there is one or the other"
+        if len(self._reg):
             latest = m.BEFORE_ALL if plan.latest is None else int(self._reg[0, plan.latest])
         times = ((rows, due) for rows, (due,) in self._store.columns((TIME,)))
         return RowQueue(plan.queue, plan.arguments[0], head, latest, times)
+
+    @property
+    def _queues(self) -> bool:
+        """Whether a single instance is a queue."""
+        return self._plan.queue is not None or self._plan.batch_rows > 0
 
     @property
     def came(self) -> int:
@@ -60,6 +72,8 @@ class FollowedWindow(KeyedWindow):
         """Take events, and tell which rows come and leave; nobody looks at those that leave."""
         if self._queue is not None:
             if not events.instance.any():
+                if isinstance(self._queue, RowBatches):
+                    return self._run_batches(self._queue, events, timeline)
                 return self._run_queue(self._queue, events, timeline)
             self._end_queue(self._queue)
         out, count = self._run(events, timeline)
@@ -92,34 +106,59 @@ class FollowedWindow(KeyedWindow):
             ev[QE_CLOCK] = column.fill_null(0).to_numpy(zero_copy_only=False)
         row, kind = queue.run(ev, self._store.came, timeline.now_ms)
         self._keep(events, ev[QE_KEPT], ev[QE_CLOCK])
+        self._passed(events, timeline)
+        return Lines(row, kind, events)
+
+    def _run_batches(self, batches: RowBatches, events: Events, timeline: Timeline) -> Lines:
+        ended = batches.run(self._store.came, len(events))
+        self._keep(events, events.time_ms, events.time_ms)
+        # As many pieces as events, however they were cut into runs.
+        pieces = self._meta[m.M_PIECE] + 1 + ended.last
+        causes, chunk = ended.chunks(events, pieces, self._last)
+        self._meta[m.M_PIECE] += len(events)
+        self._passed(events, timeline)
+        return ended.lines(causes, chunk, self._timed_rows)
+
+    def _timed_rows(self, numbers: Longs) -> tuple[Longs, pa.RecordBatch]:
+        """The times of rows, and those of their attributes that are shown."""
+        shown = self.shown or [INSTANCE]
+        rows = self._store.take(numbers, [*shown, TIME])
+        return rows.column(TIME).to_numpy(), rows.select(shown)
+
+    def _passed(self, events: Events, timeline: Timeline) -> None:
+        """Note that a run is over."""
         meta = self._meta
         if len(events):
             meta[m.M_STEPS] += len(events)
             last = (events.order[-1], events.clock_ms[-1], events.path[-1], events.chunk[-1])
             meta[[m.M_ORDER, m.M_CLOCK, m.M_PATH, m.M_CHUNK]] = last
         self._par[m.P_BEFORE] = timeline.now_ms
-        return Lines(row, kind, events)
 
-    def _end_queue(self, queue: RowQueue) -> None:
+    def _end_queue(self, queue: RowQueue | RowBatches) -> None:
         """Put what is in the queue into lists: other instances come."""
         self._queue = None
         self._register(queue)
         # Nothing is in the other list: rows that have left are in none.
+        left = int(self._reg[0, m.B_ROW])
         self._reg[0, [m.A_COUNT, m.B_ROW]] = 0, m.NEVER
         for rows, (times, instances) in self._store.columns((TIME, INSTANCE)):
             self._grow(len(rows))
             m.rebuild_lists(rows, instances, times, self._node, self._reg, self._meta)
-        self._reg[0, m.B_ROW] = 0
+        self._reg[0, m.B_ROW] = left
+        if isinstance(queue, RowBatches):
+            return
         if self._plan.latest is not None and self._reg[0, m.A_COUNT]:
             self._grow(1)
             m.arm_one(self._reg, self._heap, self._meta, 0, queue.due_at())
 
-    def _register(self, queue: RowQueue) -> None:
+    def _register(self, queue: RowQueue | RowBatches) -> None:
         """Say in the registers what is in the queue."""
         self._grow_registers(1)
         reg = self._reg[0]
         reg[m.A_ROW], reg[m.A_COUNT] = queue.head, self._store.came - queue.head
-        if self._plan.latest is not None:
+        if isinstance(queue, RowBatches):
+            reg[m.B_ROW], reg[tumbling.COUNT] = reg[m.A_ROW], reg[m.A_COUNT]
+        elif self._plan.latest is not None:
             reg[self._plan.latest] = queue.latest
 
     @property
@@ -176,5 +215,5 @@ class FollowedWindow(KeyedWindow):
         self._queue = self._new_queue()
 
     def _relist(self, state: State, steps: int) -> None:
-        if self._plan.queue is None or len(self._reg) > 1:
+        if not self._queues or len(self._reg) > 1:
             super()._relist(state, steps)

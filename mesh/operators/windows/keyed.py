@@ -67,7 +67,8 @@ class Plan:
     rows there are, and are stored as they are.  ``columns``: attributes of type long that the loop
     needs, at most two; ``replaces``: whether it gives the first of them another value.
     ``queue``: the loop for a single instance whose expired events nobody looks at; ``latest``: the
-    register of the latest time, if there is one.  ``lines``: what goes out at most for each event
+    register of the latest time, if there is one; ``batch_rows``: the rows after which its batches
+    end, where that tells all; 0 elsewhere.  ``lines``: what goes out at most for each event
     that comes; 0 where it depends on what is in the window.
     """
 
@@ -82,6 +83,7 @@ class Plan:
     replaces: bool = False
     queue: Callable[..., int] | None = None
     latest: int | None = None
+    batch_rows: int = 0
     lines: int = 0
 
 

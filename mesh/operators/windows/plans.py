@@ -95,12 +95,14 @@ def _time_length(window: Window) -> Plan:
 
 
 def _length_batch(window: Window) -> Plan:
+    size, streams = _number(window, 0), _number(window, 1)
     return Plan(
         tumbling.length_batch_loop,
-        (_number(window, 0), _number(window, 1)),
+        (size, streams),
         m.OWN + 2,
         is_batch=True,
         finds=m.B_HEAD,
+        batch_rows=0 if streams else size,
     )
 
 

@@ -1,0 +1,114 @@
+"""``lengthBatch`` of a single instance whose expired events nobody looks at: cut off, not looped.
+
+Rows come in order, n of them are a batch, and what has gone on is forgotten; so where batches end
+is told by the numbers of rows alone.  The lines that go out are those of
+``tumbling.length_batch_loop``: of each batch one that resets, and then its rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mesh.operators.base import CURRENT, RESET, WHOLE, Events
+from mesh.operators.windows import machine as m
+from mesh.operators.windows.lines import Lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+    from mesh.operators.base import Kinds, Longs
+
+
+@dataclass(slots=True)
+class RowBatches:
+    """The rows of the batch that is not full: those from the one numbered ``head`` on.
+
+    ``size``: rows in a batch, more than 0.
+    """
+
+    size: int
+    head: int
+
+    def run(self, base: int, count: int) -> Ended:
+        """Take ``count`` rows, the first of which is numbered ``base``; the batches that end."""
+        head = self.head
+        ends = (base + count - head) // self.size
+        self.head += ends * self.size
+        return Ended(self.size, head, ends, base)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """So many batches of ``size`` rows from the row ``head`` on, which end in one run.
+
+    ``base``: the number of the row of the run's first event.
+    """
+
+    size: int
+    head: int
+    batches: int
+    base: int
+
+    @property
+    def last(self) -> Longs:
+        """Of each batch the place in the run of the event that ends it."""
+        return np.arange(1, self.batches + 1) * self.size + (self.head - self.base - 1)
+
+    def chunks(self, events: Events, pieces: Longs, before: Longs) -> tuple[Longs, Longs]:
+        """Order, clock and path of each batch, int64[3, m], and numbers for those alike in them.
+
+        ``pieces``: int64[m], growing; ``before``: see ``machine.number_chunks``.
+        """
+        last = self.last
+        out = np.empty((m.OUT_ROWS, self.batches), dtype=np.int64)
+        out[m.O_ORDER] = events.order.take(last)
+        out[m.O_CLOCK] = events.clock_ms.take(last)
+        out[m.O_PATH] = events.path.take(last)
+        out[m.O_PIECE] = pieces
+        chunk = np.empty(self.batches, dtype=np.int64)
+        m.number_chunks(out, self.batches, before, chunk)
+        return out[[m.O_ORDER, m.O_CLOCK, m.O_PATH]], chunk
+
+    def lines(
+        self,
+        causes: Longs,
+        chunk: Longs,
+        take: Callable[[Longs], tuple[Longs, pa.RecordBatch]],
+    ) -> Lines:
+        """What goes out.
+
+        ``causes``, ``chunk``: what ``chunks`` gave; ``take``: the times of rows, and attributes.
+        """
+        size, batches = self.size, self.batches
+        shape = (batches, size + 1)
+        row = np.arange(batches * size).reshape(batches, size) + self.head
+        rows = np.empty(shape, dtype=np.int64)
+        rows[:, 1:] = row
+        # Of a reset any will do.
+        rows[:, 0] = row[:, -1]
+        kind: Kinds = np.full(shape, CURRENT, dtype=np.int8)
+        kind[:, 0] = RESET
+        of_line = np.repeat(np.arange(batches), size + 1)
+
+        def going(at: Longs) -> Events:
+            of = of_line.take(at)
+            time_ms, attributes = take(rows.reshape(-1).take(at))
+            order, clock_ms, path = (cause.take(of) for cause in causes)
+            return Events(
+                time_ms,
+                clock_ms,
+                order,
+                path,
+                chunk.take(of),
+                np.full(len(at), CURRENT, dtype=np.int8),
+                np.full(len(at), WHOLE, dtype=np.int64),
+                attributes,
+            )
+
+        instance = np.full(len(of_line), WHOLE, dtype=np.int64)
+        return Lines(rows.reshape(-1), kind.reshape(-1), going, instance, of_line)
