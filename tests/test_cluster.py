@@ -30,7 +30,7 @@ from mesh.model import names
 from mesh.settings import NatsSettings, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 
     from nats.aio.client import Client
 
@@ -177,21 +177,28 @@ class Eye:
         return {n.value.id for n in self.view.snapshot().nodes if n.value.ready}
 
 
+@contextlib.asynccontextmanager
+async def looking(cluster: Cluster) -> AsyncIterator[Eye]:
+    """A connection of its own."""
+    settings = Settings(nats=NatsSettings(url=cluster.nats.url))
+    client = await connect(settings.nats, "test")
+    await ensure_buckets(client.jetstream(), settings.channels)
+    clock = SystemClock()
+    view = ClusterView(client, clock)
+    await view.start()
+    try:
+        yield Eye(cluster, client, view, ManagerService(client, view, settings, clock))
+    finally:
+        await view.stop()
+        await close(client)
+
+
 def look(cluster: Cluster, scene: Callable[[Eye], Coroutine[Any, Any, None]]) -> None:
     """Run a scene with a connection of its own."""
 
     async def run() -> None:
-        settings = Settings(nats=NatsSettings(url=cluster.nats.url))
-        client = await connect(settings.nats, "test")
-        await ensure_buckets(client.jetstream(), settings.channels)
-        clock = SystemClock()
-        view = ClusterView(client, clock)
-        await view.start()
-        try:
-            await scene(Eye(cluster, client, view, ManagerService(client, view, settings, clock)))
-        finally:
-            await view.stop()
-            await close(client)
+        async with looking(cluster) as eye:
+            await scene(eye)
 
     asyncio.run(run())
 
@@ -562,5 +569,22 @@ def test_the_story_tells_that_nats_was_away(cluster: Cluster) -> None:
                 # Until our own connection is back as well.
                 with contextlib.suppress(MeshError):
                     told = {f"{e.by} {e.text}" for e in await eye.service.story("Two")}
+
+    look(cluster, scene)
+
+
+@pytest.mark.nats
+def test_of_two_deploys_of_one_name_at_once_one_is_taken(cluster: Cluster) -> None:
+    async def scene(one: Eye) -> None:
+        async with looking(cluster) as other:
+            for number in range(4):
+                text = APP.replace("'Two'", f"'Race{number}'")
+                done = await asyncio.gather(
+                    one.service.deploy(text),
+                    other.service.deploy(text.replace("a > 1", "a > 2")),
+                    return_exceptions=True,
+                )
+                refused = [found for found in done if isinstance(found, MeshError)]
+                assert [error.code for error in refused] == ["MESH-A409"]
 
     look(cluster, scene)

@@ -141,10 +141,12 @@ class ManagerService:
                 "'mesh diff' compares two texts.",
             )
         record = AppRecord(spec, secrets.token_hex(4), self._clock.wall_ms(), by)
+        # Of what was just looked at: somebody else's deploy may come while channels are made.
+        seen = self._view.revision(names.APPS_BUCKET, names.app_key(spec.name))
         try:
             # Channels come first: who has deployed may publish at once.
             await channels.ensure_channels(self._client, spec, self._settings.channels)
-            await self._write(names.app_key(spec.name), record)
+            await self._write(names.app_key(spec.name), record, seen)
         except kv.RevisionConflict as conflict:
             raise MeshError(
                 "MESH-A409",
@@ -348,16 +350,15 @@ class ManagerService:
             )
         return found
 
-    async def _write(self, key: str, record: AppRecord | NodeOrder) -> None:
-        """Write a key of the apps bucket, if this manager has seen its last revision."""
-        revision = await kv.write(
-            self._js,
-            names.APPS_BUCKET,
-            key,
-            codec.encode(record),
-            revision=self._view.revision(names.APPS_BUCKET, key),
-        )
-        self._view.took_write(names.APPS_BUCKET, key, record, revision)
+    async def _write(
+        self, key: str, record: AppRecord | NodeOrder, seen: int | None = None
+    ) -> None:
+        """Write a key of the apps bucket, if its revision is ``seen``, or the newest known."""
+        if seen is None:
+            seen = self._view.revision(names.APPS_BUCKET, key)
+        data = codec.encode(record)
+        taken = await kv.write(self._js, names.APPS_BUCKET, key, data, revision=seen)
+        self._view.took_write(names.APPS_BUCKET, key, record, taken)
 
     async def _wait_gone(self, app: str) -> None:
         deadline_s = self._clock.monotonic_s() + UNDEPLOY_S
