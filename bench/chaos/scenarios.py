@@ -184,7 +184,8 @@ SCENARIOS: Final = (
         "leader killed half-way through a deploy's placements",
         managers.killed_placing,
         (
-            r"manager <leader> placed <app>-sums-1",
+            # What the leader noted in its last moments died with it.
+            r"manager <leader> placed <app>-flat-1",
             r"manager <follower> leads",
             r"manager <follower> placed <app>-sums-2",
             r"runs <app>-sums-2",

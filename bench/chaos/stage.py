@@ -135,6 +135,13 @@ class Stage:
             yield outside
 
     async def mended(self, outside: Outside) -> None:
-        """``mend``, and wait until the workers are ready."""
+        """``mend``, and wait until the workers are ready and the managers serve."""
         await self.mend()
+
+        def serve() -> bool:
+            records = {n.value.id: n.value for n in outside.view.snapshot().nodes}
+            mine = [(self.processes.pid(name), records.get(name)) for name in MANAGERS]
+            return all(found and found.pid == pid and found.address for pid, found in mine)
+
+        await outside.until("managers serve", serve)
         await outside.until_ready(*WORKERS)

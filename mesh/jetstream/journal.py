@@ -133,8 +133,8 @@ class Journal:
 
 
 async def read(js: JetStreamContext, app: str) -> list[Entry]:
-    """The entries of ``app`` and of the cluster, each in the order they were stored."""
-    entries = []
+    """The entries of ``app`` and of the cluster, in the order they were stored."""
+    found: list[tuple[int, Entry]] = []
     for subject in (names.journal_subject(app), names.journal_subject("")):
         subscription = await js.subscribe(
             subject, stream=names.JOURNAL_STREAM, ordered_consumer=True
@@ -146,9 +146,10 @@ async def read(js: JetStreamContext, app: str) -> list[Entry]:
                 left += info.delivered.consumer_seq
             while left > 0:
                 message = await subscription.next_msg(timeout=5)
-                entries.append(codec.decode(Entry, message.data))
+                stored = message.metadata.sequence.stream
+                found.append((stored, codec.decode(Entry, message.data)))
                 left = message.metadata.num_pending
         finally:
             with contextlib.suppress(*UNREACHABLE):
                 await subscription.unsubscribe()
-    return entries
+    return [entry for _, entry in sorted(found, key=lambda one: one[0])]

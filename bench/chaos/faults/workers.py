@@ -49,7 +49,7 @@ async def worker_replaced(scene: Scene) -> None:
     await scene.order(scene.other, "cordoned")
     await scene.kill(scene.holder)
     scene.stage.start("w3")
-    await scene.outside.until_running(scene.name)
+    await scene.moved(scene.holder)
     if scene.worker_of("sums-1") != "w3":
         raise ScenarioError("w3 did not take what was lost")
     await scene.flow(100)
