@@ -14,8 +14,9 @@ import secrets
 import shutil
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mesh import java, logs
 from mesh.clock import SystemClock
@@ -60,6 +61,9 @@ if TYPE_CHECKING:
     from mesh.model.cluster import InstanceStatus, Standby
 
 log = logging.getLogger(__name__)
+
+#: Threads of the event loop, made as they are needed: one for each instance that ends, and more.
+_THREADS: Final = 256
 
 
 class Session:
@@ -307,6 +311,8 @@ async def run(config: SessionConfig, replies: Replies) -> None:
     """Start Spark, say so, and carry out commands until standard input ends."""
     clock = SystemClock()
     started_s = clock.monotonic_s()
+    # Who waits for an instance to end must not keep from it what it waits for itself.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS))
     # The last processes of a killed session may still write to what it left behind.
     shutil.rmtree(config.directory, ignore_errors=True)
     directory = Path(config.directory) / f"session-{os.getpid()}"
