@@ -82,7 +82,7 @@ class WorkerSettings:
     """A worker: an agent and its Spark session."""
 
     id: str = setting("", "Name of this worker, empty for the host name and a number.")
-    ttl_s: float = setting(2.0, "How long a worker counts as there without a heartbeat.")
+    ttl_s: float = setting(1.5, "How long a worker counts as there without a heartbeat.")
     margin_s: float = setting(0.5, "How much longer the leader waits before it places elsewhere.")
     leave_s: float = setting(
         10.0, "How long a worker that ends waits for its instances to be moved away."

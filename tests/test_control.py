@@ -42,11 +42,14 @@ from mesh.model.cluster import (
     Standby,
     StandbyStatus,
 )
-from mesh.settings import Settings
+from mesh.settings import ManagerSettings, Settings, WorkerSettings
 from tests import case_files
 
 CASES = Path(__file__).parent / "cases" / "control"
-SETTINGS = Settings()
+#: The terms that the times in the cases are written for.
+SETTINGS = Settings(
+    manager=ManagerSettings(lease_ttl_s=2.0), worker=WorkerSettings(ttl_s=2.0, margin_s=0.5)
+)
 TTL_S, MARGIN_S = SETTINGS.worker.ttl_s, SETTINGS.worker.margin_s
 
 
