@@ -27,8 +27,8 @@ from mesh.operators.base import RESET, State, part, prefixed
 from mesh.operators.distinct import DistinctCount, UnionSet
 from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.extremes import WindowExtreme
-from mesh.operators.failing import stopped
-from mesh.operators.lifting import AGGREGATES
+from mesh.operators.failing import Failing, stopped
+from mesh.operators.lifting import AGGREGATES, names_aggregate
 from mesh.operators.native import njit
 
 if TYPE_CHECKING:
@@ -226,7 +226,18 @@ class _Site:
         name, arguments = lifted.call.function, lifted.call.arguments
         #: Its name, if it has no answer to a null.
         self.fails_on_null = name if name.lower() in ("and", "or") else None
-        self.argument = compile_expression(arguments[0]) if arguments else None
+        self._argument = compile_expression(arguments[0]) if arguments else None
+        #: Whether it looks at no other aggregator's value.
+        self.is_apart = not lifted.conditions and not any(map(names_aggregate, arguments))
+
+    def argument_in(self, frame: Frame) -> Vector | None:
+        """What it is given in each row; notes in ``frame`` where that fails."""
+        if self._argument is None:
+            return None
+        argument = self._argument(frame)
+        if self.fails_on_null:
+            _fail_on_nulls(frame, argument, self.fails_on_null)
+        return argument
 
     def reached(self, frame: Frame) -> Bools | None:
         """bool[n], the events for which it is looked at; None for all."""
@@ -263,6 +274,7 @@ class Aggregators:
         self._prefix = prefix
         self._may_reset = resets
         self._sites = [_Site(one, windowed) for one in lifted]
+        self._are_apart = all(site.is_apart for site in self._sites)
         #: Those that are looked at in all events share the first.
         self._resets = [_Resets() for _ in range(1 + sum(bool(s.conditions) for s in self._sites))]
         numbers = iter(range(1, len(self._resets)))
@@ -285,15 +297,22 @@ class Aggregators:
         """
         self._grow(len(self.groups))
         self._touch(groups)
+        failing: Failing | None = None
+        arguments: list[Vector | None] = []
+        if self._are_apart:
+            failing = Failing(frame, events)
+            for number, site in enumerate(self._sites):
+                arguments.append(site.argument_in(frame))
+                failing.note(number)
         shared: Bools | None = None
         for number, site in enumerate(self._sites):
-            argument = site.argument(frame) if site.argument is not None else None
-            reached = site.reached(frame)
-            own = groups
-            if site.fails_on_null and argument is not None:
-                _fail_on_nulls(frame, argument, site.fails_on_null)
-            if frame.failures:
-                own = np.where(stopped(frame, events), -1, own)
+            if failing is None:
+                argument = site.argument_in(frame)
+                reached = site.reached(frame)
+                own = np.where(stopped(frame, events), -1, groups) if frame.failures else groups
+            else:
+                argument, reached = arguments[number], None
+                own = failing.reaching(groups, number)
             if not self._may_reset:
                 fresh = np.zeros(len(events), dtype=np.bool_)
                 own = own if reached is None else np.where(reached, own, -1)
@@ -303,7 +322,8 @@ class Aggregators:
                 fresh = resets.fresh(own, events, reached, self._version)
             else:
                 if shared is None:
-                    shared = self._resets[0].fresh(groups, events, None, self._version)
+                    looked_at = ~stopped(frame, events) if frame.failures else None
+                    shared = self._resets[0].fresh(groups, events, looked_at, self._version)
                 fresh = shared
             value = site.aggregate.run(argument, Batch(own, events.kind, fresh))
             frame.add(AGGREGATES, f"{self._prefix}{number}", value)

@@ -61,6 +61,9 @@ class Frame:
 
     ``failures``: by row, why the first of the expressions that failed on it did.  Such a row has no
     meaningful values.  Who evaluates an expression that may fail looks there behind it.
+
+    ``calls``: says where rows begin that the engine looks at in another call, if chunks are shorter
+    than its calls: bool[n].  None: each chunk is a call.
     """
 
     def __init__(self, length: int, arrays: Mapping[Key, pa.Array[Any]]) -> None:
@@ -73,6 +76,7 @@ class Frame:
         self._vectors: dict[Key, Vector] = {}
         self._missing: dict[tuple[int, int | None], Mask] = {}
         self._events: Events | None = None
+        self.calls: Callable[[], Mask] | None = None
 
     @classmethod
     def of_rows(cls, rows: pa.RecordBatch, step: int = 0) -> Frame:

@@ -2,7 +2,9 @@
 
 The reference engine hands a chunk on as one, so a failure ends it: nothing of the chunk goes on,
 and what comes behind the event that failed isn't looked at.  In a join or a pattern one event may
-set off several chunks, one behind the other: where one fails, those behind it don't come.
+set off several chunks, one behind the other: where one fails, those behind it don't come.  Of a
+join the finds of each event are a chunk, and those of a chunk of events one call: what was found
+before a failure has gone on, what would be found behind it isn't.
 
 What no fault stream takes leaves the group on the channel ``FAILED``, in the total order and with
 positions as any other output, so that whoever records it does so once, also after a replay.
@@ -23,7 +25,7 @@ from mesh.operators.ordering import begins
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh.operators.base import Bools, Events
+    from mesh.operators.base import Bools, Events, Longs
     from mesh.operators.expressions import Frame
 
 #: The channel of events on which queries failed; a stream can't be called so.
@@ -32,22 +34,55 @@ _ROWS: Final = pa.schema([(name, pa.string()) for name in ("query", "stream", "r
 
 
 def stopped(frame: Frame, events: Events) -> Bools:
-    """bool[n], which events are not looked at: of a chunk the first that fails and all behind."""
+    """bool[n], which events are not looked at: of a call the first that fails and all behind."""
     _forgive_resets(frame, events)
     result = np.zeros(len(events), dtype=np.bool_)
     if frame.failures:
         result[list(frame.failures)] = True
         first = _apart(frame, events)
         if not first.all():
-            # Failures so far, less those up to where the chunk begins.
+            # Failures so far, less those up to where the call begins.
             count = np.cumsum(result)
             before = np.maximum.accumulate(np.where(first, count - result, 0))
             result = count > before
     return result
 
 
+class Failing:
+    """Which events each of several aggregators is given, where one of their arguments may fail.
+
+    Those before the one that failed have taken the event; nothing behind it is looked at.
+    """
+
+    def __init__(self, frame: Frame, events: Events) -> None:
+        self._frame = frame
+        self._events = events
+        self._before = frozenset(frame.failures)
+        #: By row, the number of the first aggregator that failed.
+        self._at: dict[int, int] = {}
+
+    def note(self, number: int) -> None:
+        """What has failed since the last call did at aggregator ``number``."""
+        if len(self._frame.failures) > len(self._at) + len(self._before):
+            for row in self._frame.failures:
+                if row not in self._before:
+                    self._at.setdefault(row, number)
+
+    def reaching(self, groups: Longs, number: int) -> Longs:
+        """``groups`` of the events that aggregator ``number`` takes; -1 for the others."""
+        if not self._frame.failures:
+            return groups
+        ended = stopped(self._frame, self._events)
+        first = _apart(self._frame, self._events)
+        first[1:] |= ~ended[:-1]
+        for row, at in self._at.items():
+            if at > number and first[row]:
+                ended[row] = False
+        return np.where(ended, -1, groups)
+
+
 def lost(frame: Frame, events: Events) -> Bools:
-    """bool[n], which events go nowhere; all of a chunk fail for the first reason in it."""
+    """bool[n], which events go nowhere; all of a call fail for the first reason in it."""
     ended = stopped(frame, events)
     if not frame.failures:
         return ended
@@ -63,7 +98,9 @@ def lost(frame: Frame, events: Events) -> Bools:
 
 
 def _apart(frame: Frame, events: Events) -> Bools:
-    """bool[n], where what fails together begins: a chunk or, in a join or a pattern, a cause."""
+    """bool[n], where what fails together begins: a chunk, a join's call, in a pattern a cause."""
+    if frame.calls is not None:
+        return frame.calls()
     first = begins(events)
     if frame.joint_path is None or len(first) < 2:
         return first

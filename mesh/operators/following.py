@@ -17,7 +17,7 @@ from mesh.model.types import AttributeType
 from mesh.operators.base import CURRENT
 from mesh.operators.expressions import Frame, columns_of
 from mesh.operators.held import Held
-from mesh.operators.lifting import AGGREGATES, Lifted, lift
+from mesh.operators.lifting import Lifted, lift, names_aggregate
 from mesh.operators.windows import FOLLOWED
 from mesh.plan.bound import (
     AggregateCall,
@@ -83,13 +83,9 @@ def _keeps_rows(window: Window) -> bool:
 def _is_followed(one: Lifted) -> bool:
     """Whether an aggregator is looked at in each event, and needs no more than numbers."""
     name, arguments = one.call.function.lower(), one.call.arguments
-    if one.conditions or any(_names_aggregate(argument) for argument in arguments):
+    if one.conditions or any(map(names_aggregate, arguments)):
         return False
     return name == "count" or (name in _OF_NUMBERS and arguments[0].type in _NUMBERS)
-
-
-def _names_aggregate(expression: BoundExpression) -> bool:
-    return any(column.step == AGGREGATES for column in columns_of(expression))
 
 
 def _expressions(query: BoundQuery) -> Iterator[BoundExpression]:

@@ -19,6 +19,7 @@ from mesh.plan.bound import (
     FunctionCall,
     TableCheck,
     UnaryExpression,
+    walk,
 )
 
 #: The step of columns that hold the values of aggregates.
@@ -77,6 +78,11 @@ def lift(
             return replace(expression, arguments=tuple(below(a) for a in expression.arguments))
         case _:
             return expression
+
+
+def names_aggregate(expression: BoundExpression) -> bool:
+    """Whether an expression that was lifted names an aggregator's value."""
+    return any(isinstance(p, Column) and p.step == AGGREGATES for p in walk(expression))
 
 
 def _not(condition: BoundExpression) -> BoundExpression:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import pyarrow as pa
 
-from mesh.language.syntax import EventKind
+from mesh.language.syntax import EventKind, RateKind
 from mesh.operators.base import OWN_TIMER, RESET, State, Stateful, merge, part, prefixed
 from mesh.operators.expressions import Frame, columns_of, compile_filter
 from mesh.operators.failing import lost
@@ -217,6 +217,11 @@ def _selected(query: BoundQuery) -> Sequence[str | None]:
     return [part.name if isinstance(part, Column) and part.step == 0 else None for part in parts]
 
 
+def _takes_snapshots(query: BoundQuery) -> bool:
+    """Whether it puts out what its window holds, and so has to know what leaves it."""
+    return query.rate is not None and query.rate.kind is RateKind.SNAPSHOT
+
+
 class StreamQuery:
     """``from S[..]#window.x(..)[..] select ..``."""
 
@@ -229,7 +234,7 @@ class StreamQuery:
             self._input,
             timer_path,
             used=_selected(query),
-            expired=query.events is not EventKind.CURRENT or query.rate is not None,
+            expired=query.events is not EventKind.CURRENT or _takes_snapshots(query),
             needed=query if follows else None,
         )
         self._window = self._handlers.window

@@ -55,7 +55,6 @@ class JoinQuery:
             self._join = StepJoin(query, source, timer_path)
         else:
             self._join = WindowJoin(query, source, timer_path)
-        self._timer_path = timer_path
         # What each event finds is a batch to the selector, whatever the windows are.
         self._results = Results(query, True, True, timer_path)
         self._tells_resets = not query.has_aggregates and not query.group_by and query.rate is None
@@ -67,7 +66,6 @@ class JoinQuery:
         """What the pairs that the events and the timers find make of it."""
         merged = [merge(inputs.get(name, ()), schema) for name, schema in self._schemas]
         pairs, frame = self._join.process(merged, timeline, self.failures)
-        frame.joint_path = self._timer_path
         made = self._results.process(frame, pairs, timeline)
         self.failures.take(frame, pairs, self._named)
         return self._with_resets(made, pairs) if self._tells_resets else made

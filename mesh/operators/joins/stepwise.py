@@ -10,6 +10,7 @@ Source: observed on Siddhi 5.1.7, live; tests/cases/conformance/joins.jsonl and 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from mesh.operators.environment import current
 from mesh.operators.expressions import Frame, compile_filter
 from mesh.operators.joins.found import Found, entry_starts, nothing
 from mesh.operators.joins.sides import ROW, TIME, Entrance, joined_events, pass_nothing
+from mesh.operators.ordering import begins
 from mesh.operators.tables import Condition, Table
 from mesh.plan.bound import (
     BinaryExpression,
@@ -310,6 +312,7 @@ class StepJoin:
         for step, none in missing:
             if none.any():
                 frame.add_missing(step, none)
+        frame.calls = partial(_calls, found)
         return events, frame.timed(events)
 
     def _events(self, found: Sequence[Found]) -> Events:
@@ -375,6 +378,17 @@ class StepJoin:
         self._last = (order, clock, path, chunk)
         for side, name in zip(self._sides, ("left", "right"), strict=True):
             side.restore(part(state, name))
+
+
+def _calls(found: Sequence[Found]) -> Mask:
+    """Where pairs begin that events of another chunk of a side found."""
+    parts = [_NO_MASK]
+    for one in found:
+        number = np.cumsum(begins(one.events))[one.row]
+        new = np.ones(len(number), dtype=np.bool_)
+        new[1:] = number[1:] != number[:-1]
+        parts.append(new)
+    return np.concatenate(parts)
 
 
 class _Beside(Frame):

@@ -10,7 +10,7 @@ Source: observed on Siddhi 5.1.7, live; tests/cases/conformance/joins.jsonl.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -369,6 +369,8 @@ class WindowJoin:
             out[p.P_INSTANCE],
             rows,
         )
+        if run is not None:
+            frame.calls = partial(_calls, run, pairs)
         return events, frame.timed(events)
 
     def _keep_times(self, run: Run, pairs: Longs, out: Longs) -> None:
@@ -476,6 +478,20 @@ def _only_current(query: BoundQuery, source: BoundJoin) -> bool:
     expressions = [output.expression for output in query.outputs]
     expressions += [part for part in (query.having, source.on) if part is not None]
     return not any(map(has_aggregate, expressions)) and all(map(is_safe, expressions))
+
+
+def _calls(run: Run, pairs: Longs) -> Mask:
+    """Where pairs begin that events of another chunk of a side found."""
+    own, at = run[0], pairs[:, 0]
+    place = np.empty((len(pairs), 6), dtype=np.int64)
+    place[:, 0] = own[at, 0]
+    for side in (0, 1):
+        of = own[at, 0] == side
+        columns = [m.E_ORDER, m.E_CLOCK, m.E_PATH, m.E_CHUNK, m.E_INSTANCE]
+        place[of, 1:] = run[1 + side][own[at[of], 1]][:, columns]
+    new = np.ones(len(pairs), dtype=np.bool_)
+    new[1:] = (place[1:] != place[:-1]).any(axis=1)
+    return new
 
 
 def _one_by_one(events: Events) -> Events:
