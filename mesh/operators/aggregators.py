@@ -20,6 +20,8 @@ from mesh.operators.aggregates import (
     Count,
     Deviation,
     ExtremeEver,
+    ExtremeSince,
+    Leaving,
     Listing,
     Sum,
 )
@@ -50,10 +52,10 @@ _PAGE = 1 << _PAGE_BITS
 Version = int | str
 
 
-def make(call: AggregateCall, windowed: bool) -> Aggregate:
+def make(call: AggregateCall, leaving: Leaving) -> Aggregate:
     """What computes ``call``.
 
-    ``windowed``: whether events expire, so that min and max have to remember what is in the window.
+    ``leaving``: whether events expire, so that min and max have to remember what is in the window.
 
     Raises:
         MeshError: MESH-O101, there is nothing that does.
@@ -68,8 +70,10 @@ def make(call: AggregateCall, windowed: bool) -> Aggregate:
             return Average()
         case "stddev":
             return Deviation()
-        case "min" | "max" if windowed:
+        case "min" | "max" if leaving is Leaving.TRACKED:
             return WindowExtreme(type, larger=name == "max")
+        case "min" | "max" if leaving is Leaving.UNTRACKED:
+            return ExtremeSince(type, larger=name == "max")
         case "min" | "max":
             return ExtremeEver(type, larger=name == "max")
         case "minforever" | "maxforever":
@@ -219,8 +223,8 @@ class _Resets:
 class _Site:
     """One aggregator of the query, where it stands."""
 
-    def __init__(self, lifted: Lifted, windowed: bool) -> None:
-        self.aggregate = make(lifted.call, windowed)
+    def __init__(self, lifted: Lifted, leaving: Leaving) -> None:
+        self.aggregate = make(lifted.call, leaving)
         self.listing = cast("Listing", self.aggregate) if hasattr(self.aggregate, "lists") else None
         self.conditions = [compile_filter(condition) for condition in lifted.conditions]
         name, arguments = lifted.call.function, lifted.call.arguments
@@ -258,7 +262,7 @@ def _fail_on_nulls(frame: Frame, argument: Vector, name: str) -> None:
 class Aggregators:
     """The aggregators ``lifted`` out of a query, in their order.
 
-    ``prefix``: what ``lift`` was given; ``windowed``: whether events expire; ``resets``: whether
+    ``prefix``: what ``lift`` was given; ``leaving``: whether events expire; ``resets``: whether
     they begin anew when an event says so.
     """
 
@@ -266,14 +270,14 @@ class Aggregators:
         self,
         lifted: Sequence[Lifted],
         groups: Groups,
-        windowed: bool,
+        leaving: Leaving,
         prefix: str = "",
         resets: bool = True,
     ) -> None:
         self.groups = groups
         self._prefix = prefix
         self._may_reset = resets
-        self._sites = [_Site(one, windowed) for one in lifted]
+        self._sites = [_Site(one, leaving) for one in lifted]
         self._are_apart = all(site.is_apart for site in self._sites)
         #: Those that are looked at in all events share the first.
         self._resets = [_Resets() for _ in range(1 + sum(bool(s.conditions) for s in self._sites))]

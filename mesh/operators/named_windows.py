@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mesh.language.syntax import EventKind
-from mesh.operators.base import CURRENT, EXPIRED, WHOLE, Longs, State, merge
+from mesh.operators.base import CURRENT, EXPIRED, RESET, WHOLE, Longs, State, merge
 from mesh.operators.queries import placed
 from mesh.operators.windows import make_window
 
@@ -30,8 +30,8 @@ def window_input(name: str) -> str:
 class NamedWindowWork:
     """``define window W (..) length(5) output all events``.
 
-    What goes on are current events, expired ones or both; only with both do readers learn that a
-    batch is over, as in the engine.
+    What goes on are current events, expired ones or both, but never what resets aggregates: of a
+    batch that is over readers take each event back, as in the engine.
     """
 
     def __init__(self, definition: BoundNamedWindow, timer: int) -> None:
@@ -49,10 +49,13 @@ class NamedWindowWork:
             events = events.with_rows(events.rows.rename_columns(self._schema.names))
         events = replace(events, instance=np.full(len(events), WHOLE, dtype=np.int64))
         made = placed(self._window.process(events, timeline), self._timer)
-        if self._events is not EventKind.ALL:
-            made = made.where(
-                made.kind == (CURRENT if self._events is EventKind.CURRENT else EXPIRED)
-            )
+        match self._events:
+            case EventKind.ALL:
+                made = made.where(made.kind != RESET)
+            case EventKind.CURRENT:
+                made = made.where(made.kind == CURRENT)
+            case EventKind.EXPIRED:
+                made = made.where(made.kind == EXPIRED)
         return [(self._name, made)]
 
     def content(self, instance: int = WHOLE) -> tuple[pa.RecordBatch, Longs]:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.language.syntax import EventKind, RateKind
+from mesh.operators.aggregates import Leaving
 from mesh.operators.base import OWN_TIMER, RESET, State, Stateful, merge, part, prefixed
 from mesh.operators.expressions import Frame, columns_of, compile_filter
 from mesh.operators.failing import lost
@@ -217,9 +218,10 @@ def _selected(query: BoundQuery) -> Sequence[str | None]:
     return [part.name if isinstance(part, Column) and part.step == 0 else None for part in parts]
 
 
-def _takes_snapshots(query: BoundQuery) -> bool:
-    """Whether it puts out what its window holds, and so has to know what leaves it."""
-    return query.rate is not None and query.rate.kind is RateKind.SNAPSHOT
+def _asks_for_expired(query: BoundQuery) -> bool:
+    """Whether events that leave its window go on, or it has to know which are in it."""
+    snapshots = query.rate is not None and query.rate.kind is RateKind.SNAPSHOT
+    return snapshots or query.events is not EventKind.CURRENT
 
 
 class StreamQuery:
@@ -234,22 +236,32 @@ class StreamQuery:
             self._input,
             timer_path,
             used=_selected(query),
-            expired=query.events is not EventKind.CURRENT or _takes_snapshots(query),
+            expired=_asks_for_expired(query),
             needed=query if follows else None,
         )
         self._window = self._handlers.window
         is_batch = self._is_batch(source)
-        # Nothing of a batch is taken back where nobody asks for it: it is reset.
-        leaves = self._is_windowed(source) and not (follows and is_batch)
-        self._results = Results(query, leaves, is_batch, timer_path)
+        leaving = self._leaving(source, query)
+        if follows and is_batch:
+            # Nothing of a batch is taken back where nobody asks for it: it is reset.
+            leaving = Leaving.NEVER
+        self._results = Results(query, leaving, is_batch, timer_path)
         self._following: Following | None = None
         if follows:
             assert isinstance(self._window, FollowedWindow), "those windows alone are followed"
             self._following = Following(self._window, self._results.selector)
         self.failures = Failures()
 
-    def _is_windowed(self, source: BoundStream) -> bool:
-        return self._window is not None or source.kind is SourceKind.WINDOW
+    @staticmethod
+    def _leaving(source: BoundStream, query: BoundQuery) -> Leaving:
+        """To the engine named windows and sessions are batches, of which events leave singly."""
+        is_named = source.kind is SourceKind.WINDOW
+        if source.window is None and not is_named:
+            return Leaving.NEVER
+        is_session = source.window is not None and source.window.name == "session"
+        if (is_named or is_session) and not _asks_for_expired(query):
+            return Leaving.UNTRACKED
+        return Leaving.TRACKED
 
     def _is_batch(self, source: BoundStream) -> bool:
         """The engine takes whatever comes out of a named window as a batch."""
@@ -306,7 +318,7 @@ class PatternQuery:
         self._streams = query.input_streams
         self._timer_path = timer_path
         self._pattern = make_pattern(query, source, is_partitioned)
-        self._results = Results(query, False, False, timer_path)
+        self._results = Results(query, Leaving.NEVER, False, timer_path)
         self._named = named_columns(query, [step.name for step in source.steps])
         self.failures = Failures()
 

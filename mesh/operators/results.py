@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mesh.language.syntax import EventKind, RateKind
+from mesh.operators.aggregates import Leaving
 from mesh.operators.base import WHOLE, State, part, prefixed
 from mesh.operators.holding import NEVER
 from mesh.operators.outputs import output_schema
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 class Results:
     """The select clause of ``query`` with all that follows it, up to what becomes of its output.
 
-    ``windowed``: whether events expire; ``batch``: whether they come from a batch window;
+    ``leaving``: whether events expire; ``batch``: whether they come from a batch window;
     ``timer_path``: the way of the query's own timers; ``partitioned``: whether there is one of the
     query for each partition instance, each of which begins with its first event.
     ``selector``: the select clause alone.
@@ -35,7 +36,7 @@ class Results:
     def __init__(
         self,
         query: BoundQuery,
-        windowed: bool,
+        leaving: Leaving,
         batch: bool,
         timer_path: int,
         *,
@@ -47,7 +48,7 @@ class Results:
         # A snapshot follows what comes into the window and leaves it, event by event.
         self.selector = Selector(
             query,
-            windowed,
+            leaving,
             batch and not snapshots,
             kind=EventKind.ALL if snapshots else None,
             grouping=self._grouping,
@@ -63,6 +64,7 @@ class Results:
         if query.rate is not None:
             schema = output_schema(query).arrow
             if snapshots:
+                windowed = leaving is not Leaving.NEVER
                 self._rate = Snapshots(query, schema, windowed, timer_path)
             else:
                 self._rate = make_rate(query.rate, schema, self._grouping, timer_path)

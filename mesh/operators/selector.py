@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from mesh.functions.vectors import Vector
     from mesh.model.types import AttributeType
+    from mesh.operators.aggregates import Leaving
     from mesh.operators.base import Bools, Events, Kinds, Longs
     from mesh.operators.windows.lines import Lines
     from mesh.plan.bound import BoundExpression, BoundQuery
@@ -43,7 +44,7 @@ _HAVING = "having"
 class Selector:
     """The select clause of one query, with the state of its aggregates.
 
-    ``windowed``: whether events expire, so that min and max have to remember what is in the window.
+    ``leaving``: whether events expire, so that min and max have to remember what is in the window.
     ``batch``: whether events come from a batch window.
     ``kind``: which events go on, if it isn't what the query says.
     ``grouping``: whether what comes behind needs to know the groups, which are kept then.
@@ -53,7 +54,7 @@ class Selector:
     def __init__(
         self,
         query: BoundQuery,
-        windowed: bool,
+        leaving: Leaving,
         batch: bool = False,
         *,
         kind: EventKind | None = None,
@@ -84,10 +85,10 @@ class Selector:
         self._having = compile_filter(having) if having is not None else None
         keys = Groups([column.type for column in query.group_by])
         self._groups = keys
-        self._aggregators = Aggregators(lifted, keys, windowed) if lifted or grouping else None
+        self._aggregators = Aggregators(lifted, keys, leaving) if lifted or grouping else None
         # They see what goes on alone, in one group, and nothing resets them.
         self._in_having = (
-            Aggregators(in_having, Groups(()), windowed, _HAVING, resets=False)
+            Aggregators(in_having, Groups(()), leaving, _HAVING, resets=False)
             if in_having
             else None
         )

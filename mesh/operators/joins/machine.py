@@ -40,13 +40,14 @@ EVENT_COLUMNS = 8
 #: ever, pairs written, nodes used and gone by side, the path of the query's timers, which side sets
 #: it off, which side is looked into, room that the next event needs, by side the milliseconds after
 #: which a timer is set again (0: it is set by events), and whether rows that were looked at keep
-#: their time when they leave; and whether nobody asks for what is found by events that leave.
+#: their time when they leave; whether nobody asks for what is found by events that leave; whether
+#: time is that of the events.
 (
     M_LEFT, M_RIGHT, M_DONE, M_STEPS, M_PAIRS, M_USED, M_USED_RIGHT, M_GONE, M_GONE_RIGHT, M_PATH,
     M_TRIGGER, M_TRIGGER_RIGHT, M_LISTED, M_LISTED_RIGHT, M_NEED, M_SPAN, M_SPAN_RIGHT,
-    M_KEEPS, M_KEEPS_RIGHT, M_CURRENT,
-) = range(20)  # fmt: skip
-COUNTERS = 20
+    M_KEEPS, M_KEEPS_RIGHT, M_CURRENT, M_PLAYBACK,
+) = range(21)  # fmt: skip
+COUNTERS = 21
 
 _CURRENT, _EXPIRED, _RESET = 0, 1, 2
 _long1 = types.Array(types.int64, 1, "C")
@@ -129,13 +130,16 @@ def _armed(events, at, reg, meta, s):
 def _right_first(left, i, right, j, reg, meta):
     """Whether the right side's next event comes before the left's; both stand at a piece's start.
 
-    Of two timers at one instant the one that was set first fires first.
+    Of two timers at one instant the one that was set first fires first; in playback, where they
+    are at one instant when they are due before one event, all those of the left side do.
     """
     for column in (E_ORDER, E_CLOCK, E_PATH):
         if left[i, column] != right[j, column]:
             return right[j, column] < left[i, column]
     if left[i, E_PATH] != meta[M_PATH]:
         return right[j, E_CHUNK] < left[i, E_CHUNK]
+    if meta[M_PLAYBACK] != 0:
+        return False
     first, second = _armed(left, i, reg, meta, 0), _armed(right, j, reg, meta, 1)
     if first != second:
         return second < first

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from mesh.operators.aggregates import Leaving
 from mesh.operators.base import RESET, State, merge, part, prefixed
 from mesh.operators.joins.stepwise import StepJoin
 from mesh.operators.joins.windowed import PLAIN_WINDOWS, WindowJoin
@@ -56,7 +57,7 @@ class JoinQuery:
         else:
             self._join = WindowJoin(query, source, timer_path)
         # What each event finds is a batch to the selector, whatever the windows are.
-        self._results = Results(query, True, True, timer_path)
+        self._results = Results(query, Leaving.TRACKED, True, timer_path)
         self._tells_resets = not query.has_aggregates and not query.group_by and query.rate is None
         sides = (source.left, source.right)
         self._named = named_columns(query, [side.alias or side.schema.name for side in sides])

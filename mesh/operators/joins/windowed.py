@@ -150,6 +150,7 @@ class WindowJoin:
         alone = self._alone(made)
         meta = self._meta
         meta[[m.M_LEFT, m.M_RIGHT, m.M_DONE, m.M_NEED]] = 0
+        meta[m.M_PLAYBACK] = timeline.playback
         parts: list[Longs] = []
         failed: dict[int, str] = {}
         while meta[m.M_LEFT] < len(columns[0]) or meta[m.M_RIGHT] < len(columns[1]):
