@@ -57,6 +57,22 @@ SILENT = [
         "lengthBatch",
     ),
     (
+        "from S#window.length(1) as x join S#window.timeBatch(9) as y select x.k insert into O;",
+        "timeBatch",
+    ),
+    (
+        "define window W (k string) batch(); from S as x join W as y select x.k insert into O;",
+        "named batch",
+    ),
+    (
+        "@PrimaryKey('k') define table D (k string); from S delete D on D.k == k and D.a > a;",
+        "deletes nothing",
+    ),
+    (
+        "@PrimaryKey('k') define table D (k string); from S update or insert into D on D.a == a;",
+        "two rows of one primary key",
+    ),
+    (
         "partition with (k of S) begin from S#window.timeBatch(1 sec) select k insert into O; end;",
         "first key's batch",
     ),

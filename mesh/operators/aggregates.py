@@ -262,19 +262,25 @@ def _deviation(
             before = counts[group]
             sign = 1 if kind[row] == 0 else -1
             counts[group] += sign
-            if before == 0:
-                totals[group] = 0.0
+            # The count is less than 0 where more have left than came, as in some joins; the value
+            # that brings it back to 0 changes nothing else.
+            if counts[group] == 0:
+                if sign < 0:
+                    totals[group] = 0.0
+                    squares[group] = 0.0
+            elif sign > 0 and before == 0:
+                totals[group] = value
                 squares[group] = 0.0
-            old_mean = totals[group] / max(before, 1)
-            totals[group] += value if sign > 0 else -value
-            mean = totals[group] / max(counts[group], 1)
-            if before != 0 and counts[group] > 0:
+            else:
+                old_mean = totals[group] / before if before != 0 else -totals[group]
+                totals[group] += value if sign > 0 else -value
+                mean = totals[group] / counts[group]
                 squared = (value - old_mean) * (value - mean)
                 squares[group] += squared if sign > 0 else -squared
-        if counts[group] <= 0:
+        if counts[group] == 0:
             none[row] = True
             some = True
-        elif counts[group] > 1:
+        elif counts[group] != 1:
             out[row] = np.sqrt(squares[group] / counts[group])
     return some
 

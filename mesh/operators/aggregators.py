@@ -352,7 +352,7 @@ class Aggregators:
             The values of each aggregator behind each line, by its column's name.
         """
         self._touch(groups)
-        if len(lines.instance):
+        if len(lines.instance) and self._may_reset:
             fresh = self._resets[0].fresh(groups, lines, None, self._version)
         else:
             fresh = np.zeros(len(groups), dtype=np.bool_)

@@ -87,6 +87,8 @@ class Node:
     is_stepwise: bool = False
     #: Channels of which the node takes the events of a chunk one by one, step by step.
     singles: tuple[str, ...] = ()
+    #: Whether its timers come behind all others of an instant: those of windows were set before.
+    is_last: bool = False
     work: Work = field(init=False)
 
     def touching(self, channel: str | None) -> list[Touch]:

@@ -86,7 +86,7 @@ class Nodes:
             name[1:]: streams[name] for name in streams if name.startswith("!") and name in taken
         }
         self.parts: list[Node | Region] = [
-            Node(f"trigger-{t.schema.name}", (), (t.schema.name,), _trigger(t))
+            Node(f"trigger-{t.schema.name}", (), (t.schema.name,), _trigger(t), is_last=True)
             for t in app.triggers
         ]
         self.parts += [self._window(window) for window in app.windows]

@@ -34,11 +34,11 @@ class Paths:
         self._readers = readers(nodes)
         self._next: list[dict[int, int]] = [{} for _ in nodes]
         self._count = 0
-        self.timers: list[int] = []
-        for node in nodes:
-            self.timers.append(self._new())
-            for channel in node.outlets(None):
-                self._walk(channel, self.timers[-1], len(self.timers) - 1)
+        self.timers = [-1] * len(nodes)
+        for number in sorted(range(len(nodes)), key=lambda number: nodes[number].is_last):
+            self.timers[number] = self._new()
+            for channel in nodes[number].outlets(None):
+                self._walk(channel, self.timers[number], number)
         self.roots: dict[str, int] = {}
         for channel in self._readers:
             self.roots[channel] = self._new()

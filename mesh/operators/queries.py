@@ -218,6 +218,10 @@ def _selected(query: BoundQuery) -> Sequence[str | None]:
     return [part.name if isinstance(part, Column) and part.step == 0 else None for part in parts]
 
 
+def _is(source: BoundStream, window: str) -> bool:
+    return source.window is not None and source.window.name == window
+
+
 def _asks_for_expired(query: BoundQuery) -> bool:
     """Whether events that leave its window go on, or it has to know which are in it."""
     snapshots = query.rate is not None and query.rate.kind is RateKind.SNAPSHOT
@@ -227,7 +231,9 @@ def _asks_for_expired(query: BoundQuery) -> bool:
 class StreamQuery:
     """``from S[..]#window.x(..)[..] select ..``."""
 
-    def __init__(self, query: BoundQuery, source: BoundStream, timer_path: int) -> None:
+    def __init__(
+        self, query: BoundQuery, source: BoundStream, timer_path: int, is_partitioned: bool = False
+    ) -> None:
         self._input = source.schema.arrow
         self._stream = source.schema.name
         follows = can_follow(query, source)
@@ -245,7 +251,12 @@ class StreamQuery:
         if follows and is_batch:
             # Nothing of a batch is taken back where nobody asks for it: it is reset.
             leaving = Leaving.NEVER
-        self._results = Results(query, leaving, is_batch, timer_path)
+        # Inside of a partition the engine's ``batch`` tells nobody that a batch is over, unless it
+        # is asked for the events that leave it.
+        is_silent = is_partitioned and not _asks_for_expired(query) and _is(source, "batch")
+        if is_silent:
+            leaving = Leaving.NEVER
+        self._results = Results(query, leaving, is_batch, timer_path, begins_anew=not is_silent)
         self._following: Following | None = None
         if follows:
             assert isinstance(self._window, FollowedWindow), "those windows alone are followed"
@@ -258,8 +269,7 @@ class StreamQuery:
         is_named = source.kind is SourceKind.WINDOW
         if source.window is None and not is_named:
             return Leaving.NEVER
-        is_session = source.window is not None and source.window.name == "session"
-        if (is_named or is_session) and not _asks_for_expired(query):
+        if (is_named or _is(source, "session")) and not _asks_for_expired(query):
             return Leaving.UNTRACKED
         return Leaving.TRACKED
 
@@ -364,4 +374,4 @@ def start(
         from mesh.operators.joins.query import JoinQuery
 
         return JoinQuery(query, query.input, timer_path)
-    return StreamQuery(query, query.input, timer_path)
+    return StreamQuery(query, query.input, timer_path, is_partitioned)

@@ -30,6 +30,7 @@ class Results:
     ``leaving``: whether events expire; ``batch``: whether they come from a batch window;
     ``timer_path``: the way of the query's own timers; ``partitioned``: whether there is one of the
     query for each partition instance, each of which begins with its first event.
+    ``begins_anew``: whether what resets aggregates does so.
     ``selector``: the select clause alone.
     """
 
@@ -41,6 +42,7 @@ class Results:
         timer_path: int,
         *,
         partitioned: bool = False,
+        begins_anew: bool = True,
     ) -> None:
         self._rate: Rate | None = None
         self._grouping = query.rate is not None and bool(query.group_by)
@@ -53,6 +55,7 @@ class Results:
             kind=EventKind.ALL if snapshots else None,
             grouping=self._grouping,
             resets=query.rate is not None and query.rate.kind is RateKind.FIRST,
+            begins_anew=begins_anew,
         )
         self._begins = not partitioned
         held = query.rate is not None and query.rate.kind is not RateKind.FIRST

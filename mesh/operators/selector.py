@@ -49,6 +49,7 @@ class Selector:
     ``kind``: which events go on, if it isn't what the query says.
     ``grouping``: whether what comes behind needs to know the groups, which are kept then.
     ``resets``: whether what resets aggregates goes on, with what has no groups and no last event.
+    ``begins_anew``: whether it resets them.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Selector:
         kind: EventKind | None = None,
         grouping: bool = False,
         resets: bool = False,
+        begins_anew: bool = True,
     ) -> None:
         written = output_schema(query)
         self._schema = written.arrow
@@ -85,7 +87,9 @@ class Selector:
         self._having = compile_filter(having) if having is not None else None
         keys = Groups([column.type for column in query.group_by])
         self._groups = keys
-        self._aggregators = Aggregators(lifted, keys, leaving) if lifted or grouping else None
+        self._aggregators = None
+        if lifted or grouping:
+            self._aggregators = Aggregators(lifted, keys, leaving, resets=begins_anew)
         # They see what goes on alone, in one group, and nothing resets them.
         self._in_having = (
             Aggregators(in_having, Groups(()), leaving, _HAVING, resets=False)

@@ -107,7 +107,7 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         "the engine fails to restore such a state",
         lambda e: (
             (e.has(r"\btimeLength\(") and e.tells(*_NOT_RESTORED))
-            or (e.has(r"\bfrequent\(") and e.restarts and e.tells("NullPointerException"))
+            or (e.has(r"\bfrequent\(") and e.restarts)
         ),
     ),
     Explanation(
@@ -131,7 +131,16 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
     ),
     Explanation(
         "a trigger goes on over a restart as it was; the engine's begins anew",
-        lambda e: e.restarts and e.has(r"define trigger \w+ at every"),
+        lambda e: e.restarts and e.has(r"define trigger \w+ at (?:every|'\*)"),
+    ),
+    Explanation(
+        "over a restart timeBatch goes on with its span; the engine's begins a new one",
+        lambda e: e.restarts and e.has(r"\btimeBatch\("),
+    ),
+    Explanation(
+        "distinctCount passes over a value that leaves and never came, as where an outer join "
+        "found another row before; the engine fails",
+        lambda e: e.has(r"\bdistinctCount\(") and e.fails_on("preVal"),
     ),
     Explanation(
         "timers of two queries that are due in one millisecond fire in the order of the queries; "
@@ -139,9 +148,24 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         lambda e: not e.plays_back and len(re.findall(_TIMED, e.app)) > 1,
     ),
     Explanation(
-        "the engine never drops a batch of lengthBatch from what the other side finds where "
-        "expired events are not asked for; ours holds one batch",
-        lambda e: e.has(r"\blengthBatch\(", r"\bjoin\b"),
+        "the engine never drops a batch of lengthBatch or timeBatch from what the other side finds "
+        "where expired events are not asked for; ours holds one batch",
+        lambda e: (
+            e.has(
+                r"#window\.(?:length|time)Batch\([^;]*\bjoin\b|\bjoin\b[^;]*(?:length|time)Batch\("
+            )
+            and not e.has(r"insert (?:all|expired) |output snapshot")
+        ),
+    ),
+    Explanation(
+        "what leaves a named batch has the time of leaving; in the engine it has the time it came "
+        "with once a join has looked at it",
+        lambda e: e.has(r"define window[^;]*\b(?:batch|lengthBatch|timeBatch)\(", r"\bjoin W\b"),
+    ),
+    Explanation(
+        "the engine deletes nothing where the condition says more than that the primary key is "
+        "equal; ours deletes what meets it",
+        lambda e: e.has(r"@PrimaryKey", r"\bdelete D on D\.k == k and\b"),
     ),
     Explanation(
         "the engine lets only the first key's batch of timeBatch go, ever; here each key's goes",
@@ -178,6 +202,13 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         "in a table with a key or an index the engine computes null where an assignment names "
         "the table's own attribute; ours is the row's value, as in its other tables",
         lambda e: e.has(r"@(PrimaryKey|Index)", r"\bset\b[^;]*=[^;]*\bD\."),
+    ),
+    Explanation(
+        "the engine lets an update make two rows of one primary key where one of them was null; "
+        "ours refuses the second",
+        lambda e: (
+            e.has_nulls and e.has(r"@PrimaryKey", r"\bupdate or insert into D on (?!D\.k ==)")
+        ),
     ),
 )
 
