@@ -39,7 +39,10 @@ class NatsSettings:
         "", "Path of the certificate authority's PEM file, empty for the system's."
     )
     connect_timeout_s: float = setting(5.0, "How long one attempt to connect may take.")
-    ping_interval_s: float = setting(1.0, "How often an idle connection is checked.")
+    ping_interval_s: float = setting(
+        0.5,
+        "How often a connection is checked; it is lost after three times that without an answer.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

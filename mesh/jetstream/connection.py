@@ -81,7 +81,8 @@ async def connect(settings: NatsSettings, name: str) -> Client:
         "allow_reconnect": True,
         # The defaults, 120 s and 60 attempts, would miss a dead link and give up for good.
         "ping_interval": settings.ping_interval_s,
-        "max_outstanding_pings": 3,
+        # A server of three that is cut off is to be left within a worker's term.
+        "max_outstanding_pings": 2,
         "max_reconnect_attempts": -1,
         "reconnect_time_wait": 0.2,
         "error_cb": on_error,
