@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import statistics
+import sys
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -159,6 +160,8 @@ async def _fault(
     began_s = time.monotonic()
     repair = await fault(view, holder)
     took = tuple([await flow.until(n) - began_s for flow, n in zip(flows, before, strict=True)])
+    told = ", ".join(f"{flow.app} {s:.2f} s" for flow, s in zip(flows, took, strict=True))
+    print(f"{fault.__name__.strip('_')} of {holder}: {told}", file=sys.stderr, flush=True)
     repair()
     await view.until_ready("w1", "w2")
     return took

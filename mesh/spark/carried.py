@@ -330,8 +330,7 @@ class CarriedInstance:
     def _failed(self, reason: str) -> None:
         name, epoch = self.wiring.assignment.instance, self.wiring.assignment.epoch
         if FENCED in reason or "StaleWriterError" in reason or "MESH-S110" in reason:
-            log.warning("instance was taken over", extra=fields(instance=name, epoch=epoch))
-            self._error = reason
+            self._was_taken_over(reason)
             self._end()
             return
         log.warning("instance failed", extra=fields(instance=name, epoch=epoch, error=reason))
@@ -345,6 +344,18 @@ class CarriedInstance:
             self._end()
         else:
             self._say(InstanceState.RETRYING)
+
+    def _was_taken_over(self, reason: str) -> None:
+        """It has no more to do here; where it is still carried it leaves."""
+        name, epoch = self.wiring.assignment.instance, self.wiring.assignment.epoch
+        with self._lock:
+            is_known, self._stopping = self._stopping, True
+            self._error = reason[:500]
+            member = self._member
+        if member is not None:
+            self._carrier.leave(member)
+        if not is_known:
+            log.warning("instance was taken over", extra=fields(instance=name, epoch=epoch))
 
     def _end(self) -> None:
         self._carrier.alight(self)
@@ -363,11 +374,7 @@ class CarriedInstance:
         except Exception as failure:
             reason = str(failure) or type(failure).__name__
             if "MESH-S110" in reason:
-                with self._lock:
-                    member, self._member = self._member, None
-                if member is not None:
-                    self._carrier.leave(member)
-                    self._failed(reason)
+                self._was_taken_over(reason)
                 return
             extra = fields(instance=self.wiring.assignment.instance, error=reason)
             log.warning("snapshot was not stored", extra=extra)
