@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from bench.mesh.harness import View
 
-RUNS: Final = 10
+PAUSES = KILLS = 10
 #: Events a second, into each app.
 RATE: Final = 50
 #: Between two faults: outputs flow and snapshots are stored.
@@ -119,8 +119,8 @@ async def measure(servers: int) -> list[Figure]:
             await flow.begin()
         try:
             await flows[1].fill(ROWS)
-            paused = [await _fault(view, flows, _pause) for _ in range(RUNS)]
-            killed = [await _fault(view, flows, _kill) for _ in range(RUNS)]
+            paused = [await _fault(view, flows, _pause) for _ in range(PAUSES)]
+            killed = [await _fault(view, flows, _kill) for _ in range(KILLS)]
         finally:
             for flow in flows:
                 await flow.end()
