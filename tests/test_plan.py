@@ -47,7 +47,9 @@ def planned(text: str) -> str:
 
 def _group_line(group: GroupSpec) -> str:
     reads = ", ".join(
-        f"{i.channel.stream.name} {i.strategy}"
+        i.channel.stream.name
+        + (f" from {i.channel.foreign} {i.channel.reads}" if i.channel.foreign else "")
+        + f" {i.strategy}"
         + (f" {i.channel.key_name}" if i.strategy is Strategy.BY_KEY else "")
         + (" (records errors)" if i.records_errors else "")
         for i in group.inputs

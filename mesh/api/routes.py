@@ -202,7 +202,7 @@ def status_of(error: MeshError) -> int:
     kind, number = error.code[5:6], error.code[6:]
     if kind == "A" and number.startswith("4"):
         return int(number)
-    if kind in ("L", "P") or error.code == "MESH-N121":
+    if kind in ("L", "P") or error.code in ("MESH-N121", "MESH-N122"):
         return HTTPStatus.BAD_REQUEST
     return HTTPStatus.SERVICE_UNAVAILABLE if kind == "N" else HTTPStatus.INTERNAL_SERVER_ERROR
 

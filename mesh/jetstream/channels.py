@@ -40,8 +40,9 @@ async def ensure_channels(client: Client, spec: AppSpec, settings: ChannelSettin
     Raises:
         MeshError: MESH-N120 when the server refuses one; MESH-N121 for an app with
             ``@App:transportChannelCreationEnabled('false')`` when one is missing, or holds another
-            subject.
+            subject; MESH-N122 when the stream of a source is missing.
     """
+    await _expect_foreign(client.jetstream(), spec)
     if not spec.creates_channels:
         await _expect(client.jetstream(), spec)
     errors = names.error_js_stream(spec.name)
@@ -64,6 +65,21 @@ async def ensure_channels(client: Client, spec: AppSpec, settings: ChannelSettin
             "allow_atomic": True,
         }
         await _create(client, config)
+
+
+async def _expect_foreign(js: JetStreamContext, spec: AppSpec) -> None:
+    """Refuse an app whose sources read streams that aren't there."""
+    for group in spec.groups:
+        for channel in (i.channel for i in group.inputs if i.channel.foreign):
+            try:
+                await js.stream_info(channel.foreign)
+            except NotFoundError as error:
+                raise MeshError(
+                    "MESH-N122",
+                    f'JetStream stream "{channel.foreign}", which the source of stream '
+                    f'"{channel.stream.name}" reads, is not there',
+                    hint="Make it first: 'nats stream add'. Names count with their capitals.",
+                ) from error
 
 
 async def _expect(js: JetStreamContext, spec: AppSpec) -> None:

@@ -63,6 +63,11 @@ class Channel:
     computed: str = ""
     #: The key's name in subjects where it is not the names of ``key``, joined.
     label: str = ""
+    #: The JetStream stream that a source of the app reads, which is not the mesh's; empty for a
+    #: channel of its own.
+    foreign: str = ""
+    #: Of a foreign one: the subjects to read, with wildcards.
+    reads: str = ""
 
     @property
     def is_keyed(self) -> bool:
@@ -79,14 +84,23 @@ class Channel:
         """The key for people: its attributes, or what is computed; empty for an unkeyed channel."""
         return self.computed or ", ".join(self.key)
 
+    @property
+    def id(self) -> tuple[str, str]:
+        """Tells the channels of an app apart, those of its sources too."""
+        return self.js_stream(), self.subject()
+
     def subject(self, partition: int = 0) -> str:
-        """The subject of one partition."""
+        """The subject of one partition; of a foreign stream the subjects that are read."""
+        if self.foreign:
+            return self.reads
         if not self.is_keyed:
             return names.subject(self.app, self.stream.name)
         return names.keyed_subject(self.app, self.stream.name, self.key_name, partition)
 
     def js_stream(self, partition: int = 0) -> str:
         """The JetStream stream of one partition."""
+        if self.foreign:
+            return self.foreign
         if not self.is_keyed:
             return names.js_stream(self.app, self.stream.name)
         return names.keyed_js_stream(self.app, self.stream.name, self.key_name, partition)

@@ -192,7 +192,7 @@ def _receiver_spec(receiver: Receiver, bound: BoundApp, tree: App, wiring: Wirin
         name=receiver.name,
         parallel=receiver.parallel,
         text=part.text([bound.stream(receiver.stream)], scripts, keys),
-        inputs=(),
+        inputs=wiring.inputs[receiver.name],
         outputs=outputs,
         stateful=False,
         kind=GroupKind.RECEIVER,

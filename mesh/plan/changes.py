@@ -146,16 +146,14 @@ def _with_recorders_of(old: AppSpec, new: AppSpec) -> AppSpec:
 
     Which reader does is the planner's choice, and no reason to restart one.
     """
-    recorder = {
-        i.channel.subject(): g.name for g in old.groups for i in g.inputs if i.records_errors
-    }
-    reads = {(g.name, i.channel.subject()) for g in new.groups for i in g.inputs}
+    recorder = {i.channel.id: g.name for g in old.groups for i in g.inputs if i.records_errors}
+    reads = {(g.name, i.channel.id) for g in new.groups for i in g.inputs}
     kept = {subject: g for subject, g in recorder.items() if (g, subject) in reads}
 
     def settled(group: GroupSpec) -> GroupSpec:
         inputs = tuple(
-            replace(i, records_errors=kept[i.channel.subject()] == group.name)
-            if i.channel.subject() in kept
+            replace(i, records_errors=kept[i.channel.id] == group.name)
+            if i.channel.id in kept
             else i
             for i in group.inputs
         )

@@ -157,6 +157,11 @@ def wire(
             reads[group].append((channel, share.strategy))
     # One instance keeps the order of events with one key.
     reads |= {p.name: [(p.source, Strategy.ALL)] for p in partitioners}
+    for name, channels in connections.foreign.items():
+        reads[name] += [(channel, Strategy.ALL) for channel in channels]
+    for r in connections.receivers:
+        how = Strategy.ROUND_ROBIN if r.parallel > 1 else Strategy.ALL
+        reads[r.name] = [(r.channel, how)] if r.channel is not None else []
     outputs = {r.name: filled[r.stream] for r in connections.receivers}
     for writer in groups:
         written = (filled[s] for s in writer.uses.writes if s in filled)
@@ -165,6 +170,7 @@ def wire(
     triggers = tuple(t for t in bound.triggers if t.schema.name in plain)
     outputs |= {trigger_group(t): [plain[t.schema.name]] for t in triggers}
     parallel = {g.name: g.parallel for g in groups}
+    parallel |= {r.name: r.parallel for r in connections.receivers}
     return Wiring(
         channels=tuple(_in_order(streams, plain, keyed)),
         partitioners=tuple(partitioners),
@@ -281,16 +287,16 @@ def _with_recorders(
     One that reads all with one instance, if there is such a one: its view has no gaps.  The others
     see each event once as well, so the first of them will do.
     """
-    recorder: dict[str, str] = {}
+    recorder: dict[tuple[str, str], str] = {}
     ranked = sorted(
         reads, key=lambda name: parallel.get(name, 1) > 1
     )  # A stable sort: groups keep their order within a rank.
     for name in ranked:
         for channel, _ in reads[name]:
-            recorder.setdefault(channel.subject(), name)
+            recorder.setdefault(channel.id, name)
     return {
         name: tuple(
-            GroupInput(channel, strategy, recorder[channel.subject()] == name)
+            GroupInput(channel, strategy, recorder[channel.id] == name)
             for channel, strategy in inputs
         )
         for name, inputs in reads.items()

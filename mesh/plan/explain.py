@@ -100,6 +100,9 @@ def _queries(group: GroupSpec) -> tuple[str, ...]:
 
 def _channel_name(channel: Channel) -> str:
     name = channel.stream.name
+    if channel.foreign:
+        subjects = f", {channel.reads}" if channel.reads != ">" else ""
+        return f"{name} (JetStream stream {channel.foreign}{subjects})"
     return f"{name} by ({channel.key_text})" if channel.is_keyed else name
 
 
@@ -155,6 +158,7 @@ def _input_values(group_input: GroupInput) -> dict[str, Any]:
         "key": list(channel.key) if by_key else [],
         "computed": channel.computed if by_key else "",
         "records_errors": group_input.records_errors,
+        **({"js_stream": channel.foreign, "subjects": channel.reads} if channel.foreign else {}),
     }
 
 

@@ -1,9 +1,10 @@
 """Where user-given sources and sinks of an app run.
 
-A source that one group of one instance reads runs in that group, and its events never touch the
-wire.  One that several groups read, or one of several instances, gets a receiver group, which
-passes the events on.  A sink runs where the events of its stream come to be: in each group that
-writes it, and where its source is.
+A source that one group of one instance reads runs in that group, and its events never touch a
+channel; unless it is a JetStream stream and other groups write its stream too.  One that several
+groups read, or one of several instances, gets a receiver group, which passes the events on.  A sink
+runs where the events of its stream come to be: in each group that writes it, and where its source
+is.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from typing import TYPE_CHECKING
 from mesh.errors import not_supported
 from mesh.model.app import Strategy
 from mesh.plan.dist import RECEIVER_PREFIX, receiver_parallel
+from mesh.plan.foreign import foreign_channel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.language.syntax import Annotation
+    from mesh.model.app import Channel
     from mesh.plan.bound import BoundApp
     from mesh.plan.groups import Group
     from mesh.plan.strategies import Share
@@ -30,6 +33,8 @@ class Receiver:
 
     stream: str
     parallel: int
+    #: What it reads where its source is a stream; a source of another kind brings events by itself.
+    channel: Channel | None = None
 
     @property
     def name(self) -> str:
@@ -44,6 +49,8 @@ class Connections:
     receivers: tuple[Receiver, ...] = ()
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     sinks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: The foreign streams that groups of the app read themselves, by the groups' names.
+    foreign: Mapping[str, tuple[Channel, ...]] = field(default_factory=dict)
 
     def receiver(self, stream: str) -> Receiver | None:
         """The receiver of ``stream``, if it has one."""
@@ -62,6 +69,7 @@ def connect(
     receivers: list[Receiver] = []
     sources: dict[str, list[str]] = {}
     sinks: dict[str, list[str]] = {}
+    foreign: dict[str, list[Channel]] = {}
     uses = {group.name: group.uses for group in groups}
     for schema in bound.streams:
         stream = schema.name
@@ -71,10 +79,12 @@ def connect(
         homes = [g.name for g in groups if stream in uses[g.name].writes]
         if given and (readers or sink):
             parallel = receiver_parallel(given)
-            if len(readers) == 1 and not readers[0].is_shared:
+            channel = foreign_channel(bound.name, schema, given[0])
+            if len(readers) == 1 and not readers[0].is_shared and not (channel and homes):
                 home = readers[0].name
+                foreign.setdefault(home, []).extend([channel] if channel else [])
             else:
-                receivers.append(Receiver(stream, parallel))
+                receivers.append(Receiver(stream, parallel, channel))
                 home = receivers[-1].name
             sources.setdefault(home, []).append(stream)
             homes.append(home)
@@ -87,6 +97,7 @@ def connect(
         tuple(receivers),
         {name: tuple(streams) for name, streams in sources.items()},
         {name: tuple(streams) for name, streams in sinks.items()},
+        {name: tuple(channels) for name, channels in foreign.items()},
     )
 
 

@@ -35,6 +35,7 @@ from mesh.plan.bound import (
     Window,
     operands,
 )
+from mesh.plan.foreign import check_source
 from mesh.plan.patterns import check_pattern
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ _ARITHMETIC: Final = frozenset(
 #: What gives events to a query.
 EVENT_SOURCES: Final = frozenset(SourceKind) - {SourceKind.TABLE, SourceKind.AGGREGATION}
 _STREAM_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
-_CONNECTIONS: Final = ("source", "sink", "store", "map")
+_CONNECTIONS: Final = ("sink", "store", "map")
 _APP_ANNOTATIONS: Final = ("app:guarantee",)
 
 
@@ -82,8 +83,13 @@ def check_supported(app: BoundApp) -> None:
     _check_definitions(app)
     for annotation in app.annotations:
         _check_app_annotation(annotation)
-    for _, annotation in app.stream_annotations:
+    with_source: set[str] = set()
+    for stream_name, annotation in app.stream_annotations:
         _check_stream_annotation(annotation)
+        if annotation.name.lower() == "source":
+            if stream_name in with_source:
+                raise not_supported("several sources of one stream", annotation.position)
+            with_source.add(stream_name)
     for query in app.queries:
         _check_query(query)
     for partition in app.partitions:
@@ -155,6 +161,8 @@ def _check_app_annotation(annotation: Annotation) -> None:
 
 def _check_stream_annotation(annotation: Annotation) -> None:
     name = annotation.name.lower()
+    if name == "source":
+        check_source(annotation)
     if name in _CONNECTIONS:
         raise not_supported(
             f"@{annotation.name}",

@@ -13,6 +13,7 @@ time).
 from __future__ import annotations
 
 import gc
+import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -37,7 +38,7 @@ from pyspark_nats import decode
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from mesh.model.app import GroupInput, GroupSpec
+    from mesh.model.app import Channel, GroupInput, GroupSpec
     from mesh.plan.bound import BoundApp
 
 #: The stubs know each function of Arrow by a dozen overloads, and reject most honest calls.
@@ -220,12 +221,15 @@ class HostRun:
             taken = self._partition.ahead.get(js_stream)
             if taken is not None:
                 part = part.filter(kernels.greater(part.column("sequence"), taken))
-            of_channel = kernels.equal(
-                part.column("subject"), group_input.channel.subject(self._number)
-            )
-            part = part.filter(of_channel)
+            part = part.filter(self._of_channel(part.column("subject"), group_input.channel))
             if part.num_rows:
                 yield from self._process_stream(part, group_input)
+
+    def _of_channel(self, subjects: Any, channel: Channel) -> Any:
+        """Which messages are events of ``channel``: markers stand beside them in its stream."""
+        if channel.foreign:
+            return kernels.match_substring_regex(subjects, _subject_pattern(channel.reads))
+        return kernels.equal(subjects, channel.subject(self._number))
 
     def _process_stream(
         self, messages: pa.RecordBatch, group_input: GroupInput
@@ -314,6 +318,13 @@ class HostRun:
     @property
     def _local(self) -> LocalState:
         return LocalState(Path(self._task.directory) / str(self._number))
+
+
+@lru_cache(maxsize=64)
+def _subject_pattern(subject: str) -> str:
+    """A regular expression for a subject with wildcards."""
+    tokens = {"*": "[^.]+", ">": ".+"}
+    return "^" + r"\.".join(tokens.get(t, re.escape(t)) for t in subject.split(".")) + "$"
 
 
 @lru_cache(maxsize=64)

@@ -57,7 +57,7 @@ class Leg:
 def legs(wiring: Wiring) -> tuple[Leg, ...]:
     """Every path from an input of the group to one of its outputs, in the order of its queries."""
     group = wiring.group
-    if group.kind is GroupKind.PARTITIONER:
+    if group.kind in (GroupKind.PARTITIONER, GroupKind.RECEIVER):
         return tuple(Leg(i, (), output) for i in group.inputs for output in group.outputs)
     app = bind_group(group)
     found: list[Leg] = []
