@@ -25,11 +25,16 @@ _SILENCE_S = 2.5
 _ENDS = (b"NATS/1.0 204 ", b"NATS/1.0 404 ")
 
 
+class NobodyAnswersError(DisconnectedError):
+    """No replica of the stream takes Direct Get, now or at all."""
+
+
 def read(connection: Connection, stream: str, stretches: list[tuple[int, int]]) -> list[Messages]:
     """Read (first, last) stretches; nothing is given before all of it is there.
 
     Raises:
-        DisconnectedError: as any step under ``Connection.riding``.
+        DisconnectedError: as any step under ``Connection.riding``; NobodyAnswersError also for a
+            stream without ``allow_direct``.
     """
     parts: list[Messages] = []
     todo = stretches
@@ -117,5 +122,5 @@ def _check_status(header: bytes) -> None:
     if code in (204, 404):
         return
     if code == 503:
-        raise DisconnectedError("no responders: nobody serves the stream, or direct get is off")
+        raise NobodyAnswersError("no responders: nobody serves the stream, or direct get is off")
     raise RefusedError(f"the server refused to read: {code} {text}")

@@ -79,9 +79,35 @@ def _parts(connection: Connection, wanted: StreamRange, blocks: Blocks) -> Itera
         some = stretches[at : at + window]
 
         def read(some: list[tuple[int, int]] = some) -> list[Messages]:
-            return direct_get.read(connection, wanted.stream, some)
+            try:
+                return direct_get.read(connection, wanted.stream, some)
+            except direct_get.NobodyAnswersError as error:
+                if stream_infos(connection, [wanted.stream])[wanted.stream].allow_direct:
+                    raise
+                raise _NoDirectGetError from error
 
-        yield from connection.riding(f'reading stream "{wanted.stream}"', read)
+        try:
+            parts = connection.riding(f'reading stream "{wanted.stream}"', read)
+        except _NoDirectGetError:
+            yield from _own_by_consumer(connection, wanted.stream, stretches)
+            return
+        yield from parts
+
+
+class _NoDirectGetError(Exception):
+    """The stream is one without ``allow_direct``, as streams that others made may be."""
+
+
+def _own_by_consumer(
+    connection: Connection, stream: str, stretches: list[tuple[int, int]]
+) -> Iterator[Messages]:
+    """Read stretches, in order, by reading what is between them too."""
+    first, last = np.array(stretches).T
+    for part in _by_consumer(connection, stream, int(first[0]), int(last[-1]), ()):
+        at = np.searchsorted(first, part.sequence, side="right") - 1
+        kept = part.take(part.sequence <= last[at])
+        if len(kept):
+            yield kept
 
 
 def _by_consumer(

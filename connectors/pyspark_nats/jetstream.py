@@ -46,6 +46,7 @@ class StreamInfo:
     #: Whether its messages come from other streams, and may be older than itself.
     is_copy: bool
     allow_atomic: bool
+    allow_direct: bool
     messages: int
     #: Of all messages, with their subjects and headers.
     bytes: int
@@ -119,6 +120,7 @@ def _info(name: str, answer: dict[str, Any]) -> StreamInfo:
         subjects=tuple(config.get("subjects") or ()),
         is_copy=bool(config.get("mirror") or config.get("sources")),
         allow_atomic=bool(config.get("allow_atomic")),
+        allow_direct=bool(config.get("allow_direct")),
         messages=messages,
         bytes=int(state["bytes"]),
     )

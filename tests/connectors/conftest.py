@@ -57,8 +57,8 @@ class Broker:
         self.call(
             f"STREAM.CREATE.{name}",
             name=name, subjects=[*(subjects or (f"ev.{name}",)), f"mesh._marker.{name}.>"],
-            storage="file", num_replicas=1, allow_direct=True, allow_atomic=True,
-            allow_rollup_hdrs=True, **config,
+            storage="file", num_replicas=1, allow_atomic=True, allow_rollup_hdrs=True,
+            **{"allow_direct": True, **config},
         )  # fmt: skip
 
     def publish(self, subject: str, *payloads: bytes | str, **headers: str) -> list[int]:

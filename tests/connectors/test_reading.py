@@ -80,6 +80,17 @@ def test_readers_by_blocks_share_a_stream_without_gap_or_overlap(broker: Any) ->
     assert sorted(m for share in shares for m in share) == read_all(broker, 3, 997)
 
 
+def test_a_stream_without_direct_get_is_read_the_same(broker: Any) -> None:
+    broker.create("S", allow_direct=False)
+    broker.publish("ev.S", *[b"%d" % n for n in range(1000)])
+    broker.call("STREAM.MSG.DELETE.S", seq=500)
+    whole = read_all(broker, 3, 997)
+    assert whole == [(n + 1, b"%d" % n) for n in range(3, 997) if n != 499]
+    shares = [read_all(broker, 3, 997, Blocks(64, i, 3)) for i in range(3)]
+    assert all((s // 64) % 3 == i for i, share in enumerate(shares) for s, _ in share)
+    assert sorted(m for share in shares for m in share) == whole
+
+
 def test_payloads_that_look_like_frames_are_only_payloads(broker: Any) -> None:
     broker.create("S")
     evil = [b"MSG a 1 3\r\nabc\r\n", b"\r\nHMSG x 9 9 9\r\n\r\n", b"", b"\r\n", b"PING\r\n"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,7 +28,7 @@ define stream Prices (p double);
 from Orders select item, sum(n) as total, count() as c group by item insert into Sums;
 @dist(execGroup='mean') from Prices#window.length(2) select avg(p) as m insert into Means;
 """
-ORDERS = [{"item": f"item-{n % 5}", "n": n} for n in range(1200)]
+ORDERS: list[dict[str, Any]] = [{"item": f"item-{n % 5}", "n": n} for n in range(1200)]
 
 
 def test_streams_of_others_are_read_once_and_left_as_they_are(play: Callable[..., None]) -> None:
@@ -45,7 +45,7 @@ def test_streams_of_others_are_read_once_and_left_as_they_are(play: Callable[...
         await view.js.publish("orders.bad", b'{"item": "x"}')
         await view.service.deploy(APP)
         await view.until_running("Foreign")
-        await rows(view, "Foreign", "Sums", 300)
+        await rows(view, "Foreign", "Sums", 600)
         placed = {a.value.instance: a.value.worker for a in view.view.snapshot().assignments}
         view.cluster.kill_session(placed["Foreign-receiver-Orders-1"])
         for order in ORDERS[600:]:
