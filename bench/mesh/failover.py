@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.connector.harness import Figure
 from bench.mesh import harness
+from mesh.control.membership import Presence
 from mesh.model.cluster import Admission
 
 if TYPE_CHECKING:
@@ -163,8 +164,21 @@ async def _fault(
     told = ", ".join(f"{flow.app} {s:.2f} s" for flow, s in zip(flows, took, strict=True))
     print(f"{fault.__name__.strip('_')} of {holder}: {told}", file=sys.stderr, flush=True)
     repair()
-    await view.until_ready("w1", "w2")
+    await view.until("both workers ready", lambda: _are_ready(view))
     return took
+
+
+async def _are_ready(view: View) -> bool:
+    """Whether the processes that run now have warm sessions, and are heard."""
+    nodes = {node.id: node for node in await view.service.nodes()}
+    found = (nodes.get(name) for name in ("w1", "w2"))
+    return all(
+        node is not None
+        and node.pid == view.cluster.pid(node.id)
+        and node.ready
+        and node.presence == Presence.ALIVE
+        for node in found
+    )
 
 
 async def _kill(view: View, worker: str) -> Callable[[], None]:
