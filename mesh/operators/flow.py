@@ -202,13 +202,13 @@ class StepFlow:
         repeats = 0
         while True:
             due = [
-                (time_ms, number)
+                (time_ms, node.is_last, number)
                 for number, node in enumerate(self._nodes)
                 if (time_ms := node.work.next_time()) is not None and time_ms <= here.now_ms
             ]
             if not due:
                 return
-            time_ms, number = min(due, key=lambda one: one[1]) if jumps else min(due)
+            time_ms, _, number = min(due, key=lambda one: one[1:]) if jumps else min(due)
             now_ms = here.now_ms if jumps else time_ms
             then = replace(here, now_ms=now_ms)
             node = self._nodes[number]
