@@ -29,7 +29,7 @@ MANAGERS: Final = ("m1", "m2")
 WORKERS: Final = ("w1", "w2")
 #: Labels that tell the two workers apart, for scenarios that say where a group runs.
 SIDES: Final = {"w1": "side=a", "w2": "side=b"}
-#: Past a worker's term and its margin (2.0 and 0.5 s), and past a leader's lease (2.0 s).
+#: Past a worker's term and its margin, and past a leader's lease: 1.5, 0.5 and 1.5 s by default.
 PAST_TERMS_S: Final = 6.0
 
 
