@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
 
     from bench.chaos.scenarios import Scenario
     from bench.chaos.scene import Outcome
-
 _PLAYED: Final = "played {0.scenario}: {1}, {0.took_s:.0f} s"
+
+
+class InterruptedRunError(BaseException):
+    """A signal ends the run; no handler of a scenario's own is to catch it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,28 +49,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
     skipped = {one.name: why for one in chosen if (why := _why_not(one))}
     chosen = [one for one in chosen if one.name not in skipped]
     outcomes: list[Outcome] = []
-    for topology in Topology:
-        mine = [one for one in chosen if one.topology is topology]
-        if mine:
-            with Stage(topology) as stage:
-                outcomes += _played(stage, mine, given.runs, console)
+    is_whole = False
+    before = {n: signal.signal(n, _interrupt) for n in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        for topology in Topology:
+            mine = [one for one in chosen if one.topology is topology]
+            if mine:
+                with Stage(topology) as stage:
+                    _play_all(stage, mine, given.runs, console, outcomes)
+        is_whole = True
+    except InterruptedRunError:
+        console.print("interrupted: this is what was played", style="red", markup=False)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
     report.say(console, outcomes, skipped)
     if given.output == "json":
         print(json.dumps(report.document(outcomes, skipped), indent=1))
-    return int(not outcomes or not all(one.is_good for one in outcomes))
+    return int(not is_whole or not outcomes or not all(one.is_good for one in outcomes))
 
 
-def _played(
-    stage: Stage, scenarios: Sequence[Scenario], runs: int, console: Console
-) -> list[Outcome]:
-    outcomes = []
+def _play_all(
+    stage: Stage,
+    scenarios: Sequence[Scenario],
+    runs: int,
+    console: Console,
+    outcomes: list[Outcome],
+) -> None:
     for one in scenarios:
         for run in range(1, runs + 1):
             outcome = asyncio.run(play(stage, one, run))
             outcomes.append(outcome)
             word = "good" if outcome.is_good else "NOT GOOD"
             console.print(_PLAYED.format(outcome, word), style="dim", markup=False)
-    return outcomes
+
+
+def _interrupt(number: int, _: object) -> None:
+    # Nothing may disturb the cleaning up.
+    for other in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(other, signal.SIG_IGN)
+    raise InterruptedRunError(signal.Signals(number).name)
 
 
 def _why_not(scenario: Scenario) -> str:
