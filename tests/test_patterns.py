@@ -18,6 +18,7 @@ from mesh.plan.bind import bind
 from tests.test_operators_cuts import (
     DEFINE,
     END_MS,
+    Log,
     Recorder,
     Step,
     at_once,
@@ -28,6 +29,12 @@ from tests.test_operators_cuts import (
 #: Before all events, late ones too.
 START_MS = 900
 TIMES = {"30 sec": "30 milliseconds", "10 sec": "10 milliseconds"}
+
+
+#: What makes a recorder see the streams of a partition.
+BESIDE = (
+    "from O select * insert into P; from S select k insert into X; from T select k insert into X;"
+)
 
 
 def shape(text: str, select: str) -> str:
@@ -53,6 +60,10 @@ APPS = {
         "every e1=S -> e2=T[eventTimestamp() > e1.k * 9 + 1000 or currentTimeMillis() % 2 == e1.k]",
         "e1.k as a, e2.v as w",
     ),
+    "divided": "@purge(enable='true', interval='20 milliseconds', idle.period='25 milliseconds') "
+    "partition with (k of S, k of T) begin "
+    + shape("every e1=S[v > 0] -> e2=S[v > e1.v] -> e3=T within 30 sec", "e1.k, e3.v as x")
+    + f" end; {BESIDE}",
     "several": shape("every (e1=S -> e2=T[k == e1.k]) -> e3=S within 30 sec", "e1.k, e3.v"),
 }
 
@@ -126,11 +137,6 @@ QUICK = [
     "e1=S<1:2> -> e2=S[v > e1[0].v] -> e3=T[e2.k <= k] within 30 sec",
 ]
 
-#: What makes a recorder see the streams of a partition.
-BESIDE = (
-    "from O select * insert into P; from S select k insert into X; from T select k insert into X;"
-)
-
 
 @pytest.mark.parametrize("is_divided", [False, True])
 @pytest.mark.parametrize("text", QUICK)
@@ -163,3 +169,43 @@ def test_what_nothing_holds_on_to_is_swept_out() -> None:
     assert len(recorder.rows) == 19_999
     size = sum(piece.nbytes for piece in recorder.executor.snapshot().pieces.values())
     assert size < 20_000
+
+
+def test_a_batch_writes_what_comes_and_goes() -> None:
+    text = shape("every e1=S -> e2=T[k == e1.k]", "e1.s, e2.v as b")
+    recorder = Recorder(text)
+    waiting, batch_size = 50_000, 100
+    log: Log = {
+        "S": [(1000 + n, [n, float(n), "x"]) for n in range(waiting + 1000)],
+        "T": [(1000 + waiting + n, [(n * 7919) % waiting, 0.0]) for n in range(1000)],
+    }
+
+    def run(first: int, last: int, *streams: str) -> None:
+        runs = [recorder.part(log, stream, first, last) for stream in streams]
+        recorder.run(runs, dict.fromkeys(recorder.inputs, log[streams[0]][last - 1][0]))
+
+    def size(names: set[str]) -> int:
+        return sum(pieces[name].nbytes for name in names)
+
+    run(0, waiting, "S")
+    pieces = recorder.executor.snapshot().pieces
+    before = {name for name in pieces if "/match/" in name}
+    whole = size(before)
+    written = []
+    for start in range(0, 1000, batch_size):
+        if start % 200:
+            run(waiting + start, waiting + start + batch_size, "S")
+        else:
+            run(start, start + batch_size, "T")
+        pieces = recorder.executor.snapshot().pieces
+        after = {name for name in pieces if "/match/" in name}
+        written.append(size(after - before))
+        before = after
+    assert len(recorder.rows) == 500
+    # A bit for each that waits, and what came, some of it together with what came just before.
+    assert sum(written) / len(written) < waiting // 8 + 300 * batch_size < whole // 100
+    recorder.run([], {"S": 10**6, "T": 10**6})
+    assert recorder.executor.snapshot().pieces.keys() == pieces.keys()
+    recorder.restart()
+    run(500, 1000, "T")
+    assert len(recorder.rows) == 1000

@@ -82,6 +82,9 @@ class EventStore:
         self.count = 0
         self.values: Array = np.zeros((0, self._width), dtype=np.int64)
         self.nulls: Array = np.zeros((0, self._width), dtype=np.int64)
+        #: Slots given so far, and by slot which of them it is.
+        self.given = 0
+        self.number: Array = np.empty(0, dtype=np.int64)
         #: By slot: the stream, and the row among those that are kept of it.
         self.stream: Array = np.empty(0, dtype=np.int64)
         self.row: Array = np.empty(0, dtype=np.int64)
@@ -89,6 +92,10 @@ class EventStore:
         self._kept = [0 for _ in streams]
         #: Why an expression fails without its event, by its row in the program.
         self._without: dict[int, str] = {}
+
+    def schema(self, stream: int) -> pa.Schema:
+        """The attributes that are kept of a stream."""
+        return self._schemas[stream]
 
     def text_number(self, text: str) -> int:
         """The number that stands for a constant string."""
@@ -142,6 +149,8 @@ class EventStore:
         slots = np.arange(self.count, self.count + len(streams))
         self._reserve(self.count + len(streams))
         self.stream[slots] = streams
+        self.number[slots] = np.arange(self.given, self.given + len(streams))
+        self.given += len(streams)
         for number, kept in enumerate(rows):
             if not kept.num_rows:
                 continue
@@ -158,6 +167,32 @@ class EventStore:
         self.count += len(streams)
         return slots
 
+    def add_again(
+        self,
+        numbers: Array,
+        streams: Array,
+        rows: Sequence[Sequence[pa.RecordBatch]],
+        places: Sequence[Sequence[Array]],
+    ) -> None:
+        """Give the first slots to events that had some, in order.
+
+        Args:
+            numbers: int64[n], which of the slots that were ever given they had, rising.
+            streams: int64[n], of which stream each event is.
+            rows: by stream, its events in parts.
+            places: by stream, for each part the places of its events among all n.
+        """
+        kept = []
+        for number, parts in enumerate(rows):
+            if not parts:
+                kept.append(pa.RecordBatch.from_pylist([], self._schemas[number]))
+                continue
+            order: Any = pa.array(np.argsort(np.concatenate(list(places[number]))))
+            kept.append(concat(list(parts)).take(order))
+        given = self.given
+        slots = self.add(streams, kept, [untimed(part) for part in kept])
+        self.number[slots], self.given = numbers, given
+
     def _reserve(self, size: int) -> None:
         have = len(self.stream)
         if size <= have:
@@ -166,6 +201,7 @@ class EventStore:
         self.values = np.concatenate([self.values, np.zeros((more, self._width), np.int64)])
         self.nulls = np.concatenate([self.nulls, np.zeros((more, self._width), np.int64)])
         self.stream = np.concatenate([self.stream, np.zeros(more, np.int64)])
+        self.number = np.concatenate([self.number, np.zeros(more, np.int64)])
         self.row = np.concatenate([self.row, np.zeros(more, np.int64)])
 
     def rows_of(self, stream: int) -> pa.RecordBatch:
@@ -192,6 +228,7 @@ class EventStore:
         """Forget all events but those in ``slots``, rising, which are 0, 1 .. from now on."""
         self.values, self.nulls = self.values[slots], self.nulls[slots]
         self.stream, rows = self.stream[slots], self.row[slots]
+        self.number = self.number[slots]
         self.row = np.empty(len(slots), dtype=np.int64)
         for number in range(len(self._rows)):
             own = self.stream == number

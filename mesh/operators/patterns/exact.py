@@ -27,6 +27,7 @@ from mesh.operators.ordering import begins
 from mesh.operators.patterns import program, storing, world
 from mesh.operators.patterns.conditions import Needs, compile_conditions
 from mesh.operators.patterns.events import EventStore, untimed
+from mesh.operators.patterns.journal import Journal
 from mesh.operators.patterns.layout import lay_out
 from mesh.operators.patterns.machine import (
     EVENT_CHUNK,
@@ -36,6 +37,8 @@ from mesh.operators.patterns.machine import (
     EVENT_ORDER,
     EVENT_STREAM,
     EVENT_TIME,
+    enroll,
+    leave_lists,
     prepare_all,
     run,
     start_at_once,
@@ -97,6 +100,7 @@ class ExactPattern:
         self._may_fail = any(programs.fails)
         self._static = [compile_filter(e) if e is not None else None for e in programs.static]
         self._stream_of = self._layout.plan[:, world.STREAM]
+        self._is_plain = bool((self._layout.plan[:, world.KIND] == world.ONE).all())
         schemas = {step.schema.name: step.schema.arrow for step in pattern.steps}
         self._schemas = [schemas[stream] for stream in self._streams]
         self._reads = Reads(query, counted)
@@ -117,6 +121,13 @@ class ExactPattern:
                 if quick is not None:
                     asked = (quick.operation, *quick.match, *quick.event)
                     self._layout.plan[step, column : column + len(asked)] = asked
+        #: Where only single events are waited for, what waits is stored as it comes and goes.
+        self._journal: Journal | None = None
+        if self._is_plain:
+            kept = [self._events.schema(number) for number in range(len(self._streams))]
+            self._journal = Journal(self._stream_of, kept)
+        #: The last snapshot, and the events seen and timers fired up to it.
+        self._stored: tuple[State, tuple[int, int]] | None = None
         #: Events seen.
         self._seen = 0
         self._is_started = False
@@ -161,6 +172,7 @@ class ExactPattern:
         scalars[world.IS_TIMED] = np.isin(layout.plan[:, world.KIND], timed).any()
         scalars[[world.LAST_ORDER, world.LAST_CLOCK]] = world.NEVER
         scalars[world.CLOCK_MS] = np.iinfo(np.int64).min
+        scalars[world.SERIAL] = 1
         stack = np.zeros(program.STACK_SIZE, dtype=np.int64)
         lists = np.full((world.SCRATCH, world.LIST_COLUMNS), world.NONE, dtype=np.int64)
         lists[:, world.SIZE] = 0
@@ -195,6 +207,10 @@ class ExactPattern:
             outputs=np.zeros((256, world.OUT_COLUMNS + 2 * len(self._reads.table)), dtype=np.int64),
             items=np.zeros(256, dtype=np.int64),
             failed=np.zeros((256, world.FAILED_COLUMNS), dtype=np.int64),
+            entries=np.zeros(512, dtype=np.int64),
+            entered=np.zeros((0, world.ENTERED_COLUMNS), dtype=np.int64),
+            left=np.zeros(0, dtype=np.int64),
+            ready=np.zeros(0, dtype=np.int64),
         )
 
     def process(self, inputs: Sequence[Events], timeline: Timeline, failures: Failures) -> Events:
@@ -253,8 +269,7 @@ class ExactPattern:
 
         Memory is laid out by instance, and read from there the faster the more is read in order.
         """
-        is_plain = bool((self._layout.plan[:, world.KIND] == world.ONE).all())
-        if not (self._is_partitioned and is_plain) or self._may_fail or len(taken) < _FEW:
+        if not (self._is_partitioned and self._is_plain) or self._may_fail or len(taken) < _FEW:
             return None
         instances = taken[:, EVENT_INSTANCE]
         # Numbers of 16 bits are sorted in one pass.
@@ -264,7 +279,11 @@ class ExactPattern:
     def _begin(self, known_ms: int) -> None:
         """The one instance outside of partitions begins."""
         self._is_started = True
+        self._stored = None
         self._reserve_instances(1)
+        if self._world.scalars[world.JOURNALS]:
+            room = 2 * len(self._pattern.steps)
+            self._make_room(room, room)
         self._world.scalars[world.CLOCK_MS] = known_ms
         start_at_once(self._directory.of(self._world), WHOLE)
 
@@ -346,16 +365,22 @@ class ExactPattern:
         self._world = self._world._replace(
             local=np.concatenate([self._world.local, local]),
             lists=np.concatenate([self._world.lists, lists]),
+            ready=np.concatenate([self._world.ready, np.zeros(more * steps, dtype=np.int64)]),
         )
 
     def _grow(self) -> None:
         """Make room for more of everything."""
         w = self._world
+        wanted = w.scalars[[world.NEED_ENTERED, world.NEED_LEFT]].tolist()
+        if any(wanted):
+            self._make_room(*wanted)
+            return
         buckets = _larger(w.buckets)
         self._world = w._replace(
             matches=_larger(w.matches),
             nodes=_larger(w.nodes),
             cells=_larger(w.cells),
+            entries=_larger(w.entries),
             tasks=_larger(w.tasks),
             outputs=_larger(w.outputs),
             items=_larger(w.items) if self._reads.has_lists else w.items,
@@ -413,6 +438,8 @@ class ExactPattern:
         is_full = is_full or self._events.count > 2 * self._held_events + 4096
         if not (is_full or always):
             return
+        if w.scalars[world.JOURNALS]:
+            self._absorb()
         slots = storing.compact(w, self._events.count)
         self._events.keep(slots)
         self._held_nodes = int(w.scalars[world.NODES])
@@ -426,11 +453,52 @@ class ExactPattern:
 
     def forget(self, instances: Longs) -> None:
         """Be as if these instances had never been."""
+        self._stored = None
+        w = self._world
+        if w.scalars[world.JOURNALS]:
+            lists = storing.lists_of(storing.keys_of(w, instances))
+            self._make_room(0, int(w.lists[lists, world.SIZE].sum()))
+            leave_lists(self._directory.of(self._world), lists)
         storing.forget(self._world, instances)
         prepare_all(self._directory.of(self._world))
 
     def snapshot(self) -> State:
         """Partial matches, timers, and the events that they hold on to."""
+        at = (self._seen, int(self._world.scalars[world.FIRED]))
+        if self._stored is None or self._stored[1] != at:
+            state = self._whole() if self._journal is None else self._journaled(self._journal)
+            self._stored = state, at
+        return self._stored[0]
+
+    def _make_room(self, entered: int, left: int) -> None:
+        """Make room in the journal for so many that enter and leave."""
+        self._absorb()
+        w = self._world
+        w.scalars[[world.NEED_ENTERED, world.NEED_LEFT]] = 0
+        if entered > len(w.entered):
+            room = np.zeros((2 * entered, world.ENTERED_COLUMNS), dtype=np.int64)
+            self._world = self._world._replace(entered=room)
+        if left > len(w.left):
+            self._world = self._world._replace(left=np.zeros(2 * left, dtype=np.int64))
+
+    def _absorb(self) -> None:
+        assert self._journal is not None, "others write no journal"
+        self._journal.absorb(self._world, self._events)
+
+    def _journaled(self, journal: Journal) -> State:
+        """The state as what has come and gone."""
+        if not self._world.scalars[world.JOURNALS]:
+            self._sweep(always=True)
+            self._make_room(int(self._world.scalars[world.CELLS]), 0)
+            enroll(self._directory.of(self._world))
+        self._absorb()
+        pieces, scalars = journal.snapshot(self._world)
+        machine = self._world.scalars[list(storing.STATE_SCALARS)].tolist()
+        own = {"seen": self._seen, "started": self._is_started, "given": self._events.given}
+        return State(pieces, {**scalars, **own, "machine": machine})
+
+    def _whole(self) -> State:
+        """The state as the machine's memory."""
         self._sweep(always=True)
         name = f"{self._seen}-{int(self._world.scalars[world.FIRED])}"
         pieces = storing.pieces(self._world)
@@ -445,13 +513,24 @@ class ExactPattern:
         """Take over partial matches and timers."""
         scalars: Any = state.scalars
         self._seen, self._is_started = scalars["seen"], scalars["started"]
+        self._stored = None
+        if self._journal is not None and "runs" in scalars:
+            self._events.given = scalars["given"]
+            empty = self._empty()
+            empty.scalars[list(storing.STATE_SCALARS)] = scalars["machine"]
+            self._put(self._journal.restore(empty, state.pieces, scalars, self._events))
+            return
         suffix = f"-{scalars['name']}"
         pieces = {key.removesuffix(suffix): piece for key, piece in state.pieces.items()}
         streams = pieces["streams"].column("stream").to_numpy()
         rows = [pieces[f"rows{number}"] for number in range(len(self._streams))]
         self._events.add(streams, rows, [untimed(kept) for kept in rows])
+        self._put(storing.restored(self._empty(), pieces))
+
+    def _put(self, stored: World) -> None:
+        """Go on with a world that was stored; its events have their slots."""
         store = self._events
-        self._world = storing.restored(self._empty(), pieces)._replace(
+        self._world = stored._replace(
             values=store.values, floats=store.values.view(np.float64), nulls=store.nulls
         )
         prepare_all(self._directory.of(self._world))

@@ -27,24 +27,31 @@ from mesh.operators.patterns.world import (
     ABSENT,
     ABSENT_LOGICAL,
     ACTIVE,
+    AFTER,
     AT_ONCE,
     BUCKETS,
     CAUSE,
     CELLS,
     CLOCK_MS,
     DUE,
+    ENTERED,
     FAILED_EVENT,
     FAILED_STEP,
     FAILING,
     FAILURES,
+    HEAD,
     IS_SEQUENCE,
     IS_TIMED,
     ITEMS,
+    JOURNALS,
     KEY,
     KIND,
+    LEFT,
     LOST_CHUNK,
     MATCHES,
     MOST_ALIKE,
+    NEED_ENTERED,
+    NEED_LEFT,
     NEVER,
     NEW,
     NODES,
@@ -57,6 +64,7 @@ from mesh.operators.patterns.world import (
     QUICK,
     READERS,
     REASON,
+    SCRATCH,
     SIZE,
     START,
     STARTED,
@@ -70,6 +78,8 @@ from mesh.operators.patterns.world import (
     WITHIN_MS,
     Array,
     World,
+    enter,
+    leave,
     list_of,
     opened,
 )
@@ -150,17 +160,25 @@ def _has_room(w: World, instance: int) -> bool:
     """Whether there surely is room for what one event or timer of an instance can make."""
     s = w.scalars
     waiting = 0
+    held = 0
     for step in range(s[STEPS]):
         of = list_of(w, step, instance, PENDING)
         size = w.lists[of, SIZE]
         # Of those that are found by a value at most one bucket moves on.
         waiting += size if w.plan[step, KEY] == NONE else min(size, s[MOST_ALIKE])
         waiting += w.lists[of + 1, SIZE]
+        held += size + w.lists[of + 1, SIZE]
     more = 4 * waiting + 8 * s[STEPS] + 16
     items = 0
     for number in range(len(w.reads)):
         if w.reads[number, 2] == 1:
             items += (waiting + 1) * (s[NODES] + more)
+    if s[JOURNALS] == 1 and (
+        s[ENTERED] + 2 * more > len(w.entered) or s[LEFT] + held + 2 * more > len(w.left)
+    ):
+        s[NEED_ENTERED] = 2 * more
+        s[NEED_LEFT] = held + 2 * more
+        return False
     return bool(
         s[MATCHES] + more <= len(w.matches)
         and s[NODES] + more <= len(w.nodes)
@@ -177,6 +195,31 @@ def _has_room(w: World, instance: int) -> bool:
 def start_at_once(directory: Array, instance: int) -> None:
     """Begin with an instance before any event."""
     start_instance(opened(directory), instance)
+
+
+@njit
+def enroll(directory: Array) -> None:
+    """Begin the journal with all that waits; there is room for it."""
+    w = opened(directory)
+    w.scalars[JOURNALS] = 1
+    for of in range(SCRATCH, len(w.lists)):
+        cell = w.lists[of, HEAD]
+        while cell != NONE:
+            enter(w, of, cell)
+            if (of - SCRATCH) % 2 == PENDING:
+                w.ready[(of - SCRATCH) // 2] = w.entries[cell]
+            cell = w.cells[cell, AFTER]
+
+
+@njit
+def leave_lists(directory: Array, lists: Array) -> None:
+    """Write down that all of some lists has left; there is room for it."""
+    w = opened(directory)
+    for of in lists:
+        cell = w.lists[of, HEAD]
+        while cell != NONE:
+            leave(w, cell)
+            cell = w.cells[cell, AFTER]
 
 
 @njit

@@ -49,7 +49,9 @@ if TYPE_CHECKING:
 
 
 @njit
-def _sweep(w: World, matches: Array, nodes: Array, cells: Array, kept: Array) -> None:
+def _sweep(
+    w: World, matches: Array, nodes: Array, cells: Array, entries: Array, kept: Array
+) -> None:
     """Copy what is held into new arrays, and give everything its new number."""
     steps = w.scalars[STEPS]
     number_of_match = np.full(w.scalars[MATCHES], NONE, dtype=np.int64)
@@ -98,6 +100,7 @@ def _sweep(w: World, matches: Array, nodes: Array, cells: Array, kept: Array) ->
                     matches[next_match, step] = number_of_node[node]
                 next_match += 1
             after = w.cells[cell, AFTER]
+            entries[next_cell] = w.entries[cell]
             cells[next_cell, HOLDS] = number_of_match[match]
             cells[next_cell, AFTER] = NONE if after == NONE else next_cell + 1
             cells[next_cell, BITS] = w.cells[cell, BITS]
@@ -141,13 +144,31 @@ def compact(w: World, events: int) -> Array:
     """Leave only what lists hold on to; the slots of its events, of ``events``, rising."""
     kept = np.zeros(events, dtype=np.int64)
     # What isn't written to costs nothing.
-    matches, nodes, cells = (np.empty_like(a) for a in (w.matches, w.nodes, w.cells))
-    _sweep(w, matches, nodes, cells, kept)
-    swept = ((w.matches, matches, MATCHES), (w.nodes, nodes, NODES), (w.cells, cells, CELLS))
+    matches, nodes, cells, entries = map(np.empty_like, (w.matches, w.nodes, w.cells, w.entries))
+    _sweep(w, matches, nodes, cells, entries, kept)
+    swept = (
+        (w.matches, matches, MATCHES),
+        (w.nodes, nodes, NODES),
+        (w.cells, cells, CELLS),
+        (w.entries, entries, CELLS),
+    )
     for mine, found, size in swept:
         count = w.scalars[size]
         mine[:count] = found[:count]
     return np.flatnonzero(kept >= 0)
+
+
+def keys_of(w: World, instances: Array) -> Array:
+    """The numbers of the steps of these instances, as far as there is anything of them."""
+    steps = int(w.scalars[STEPS])
+    keys: Array = (instances[:, None] * steps + np.arange(steps)).ravel()
+    return keys[keys < len(w.local)]
+
+
+def lists_of(keys: Array) -> Array:
+    """The numbers of the lists of steps of instances."""
+    lists: Array = (SCRATCH + 2 * keys[:, None] + np.arange(2)).ravel()
+    return lists
 
 
 def forget(w: World, instances: Array) -> None:
@@ -155,11 +176,8 @@ def forget(w: World, instances: Array) -> None:
 
     What waits in buckets is then to be found anew: see ``machine.prepare_all``.
     """
-    steps = int(w.scalars[STEPS])
-    held = np.arange(steps)
-    keys = (instances[:, None] * steps + held).ravel()
-    keys = keys[keys < len(w.local)]
-    lists = (SCRATCH + 2 * keys[:, None] + np.arange(2)).ravel()
+    keys = keys_of(w, instances)
+    lists = lists_of(keys)
     w.lists[lists, HEAD] = NONE
     w.lists[lists, END] = NONE
     w.lists[lists, SIZE] = 0
@@ -176,7 +194,7 @@ def forget(w: World, instances: Array) -> None:
 
 
 #: Scalars that are state; the others are counts of what is stored, or of one call.
-_SCALARS = (world.TASK_COUNT, world.CLOCK_MS, world.ORDER, world.FIRED)
+STATE_SCALARS = (world.TASK_COUNT, world.CLOCK_MS, world.ORDER, world.FIRED)
 
 
 def _table(array: Array) -> pa.RecordBatch:
@@ -197,7 +215,7 @@ def pieces(w: World) -> dict[str, pa.RecordBatch]:
     started = np.flatnonzero(w.local[:, world.STARTED])
     used = (int(started[-1]) + 1) if len(started) else 0
     return {
-        "scalars": pa.record_batch({"value": pa.array(s[list(_SCALARS)])}),
+        "scalars": pa.record_batch({"value": pa.array(s[list(STATE_SCALARS)])}),
         "flags": _table(w.flags),
         "matches": _table(w.matches[: s[MATCHES]]),
         "nodes": _table(w.nodes[: s[NODES], : TIME + 1]),
@@ -216,7 +234,7 @@ def restored(empty: World, stored: Mapping[str, pa.RecordBatch]) -> World:
     """
     found = {name: _array(stored[name]) for name in stored if name in _TABLES}
     scalars = empty.scalars
-    scalars[list(_SCALARS)] = stored["scalars"].column("value").to_numpy()
+    scalars[list(STATE_SCALARS)] = stored["scalars"].column("value").to_numpy()
     lists = np.full((len(found["lists"]), world.LIST_COLUMNS), NONE, dtype=np.int64)
     lists[:, : SIZE + 1] = found["lists"]
     # Bounds that tell nothing: whatever is in the lists is looked at.
@@ -240,6 +258,8 @@ def restored(empty: World, stored: Mapping[str, pa.RecordBatch]) -> World:
         matches=_with_room(found["matches"], empty.matches),
         nodes=_with_room(nodes, empty.nodes),
         cells=_with_room(cells, empty.cells),
+        entries=np.zeros(len(cells) + len(empty.cells), dtype=np.int64),
+        ready=np.zeros(len(found["local"]), dtype=np.int64),
         buckets=np.zeros((room, world.BUCKET_COLUMNS), dtype=np.int64),
         hashes=np.full(2 * room, NONE, dtype=np.int64),
         tasks=_with_room(found["tasks"], empty.tasks),

@@ -29,6 +29,7 @@ from mesh.operators.patterns.world import (
     HOLDS,
     INITIALIZED,
     IS_SEQUENCE,
+    JOURNALS,
     KEY,
     KEY_OF_MATCH,
     KEY_OF_MATCH_END,
@@ -286,7 +287,10 @@ def make_ready(w: World, step: int, instance: int) -> None:
         if sort(w, new):
             prepare(w, step, instance, NEW)
         link_all(w, step, new)
-        append(w, list_of(w, step, instance, PENDING), new)
+        pending = list_of(w, step, instance, PENDING)
+        append(w, pending, new)
+        if w.scalars[JOURNALS] == 1:
+            w.ready[key] = w.entries[w.lists[pending, END]]
     if kind in (LOGICAL, ABSENT_LOGICAL):
         partner = w.plan[step, PARTNER]
         new = list_of(w, partner, instance, NEW)

@@ -43,7 +43,10 @@ FIRED, SKIPS, READERS, BUCKETS, MOST_ALIKE, IS_TIMED = range(17, 23)
 #: Whether a condition has just failed, and on what: see ``WHY``.  ``FAILURES``: how many are
 #: written down; ``LOST_CHUNK``: the number of the array of which nothing more is taken.
 FAILING, REASON, FAILURES, LOST_CHUNK = range(23, 27)
-SCALARS: Final = 27
+#: Whether the journal is kept, the number of its first entry, how many there are, how many have
+#: left; and, where it has no room, how much is needed of both.
+JOURNALS, SERIAL, ENTERED, LEFT, NEED_ENTERED, NEED_LEFT = range(27, 33)
+SCALARS: Final = 33
 
 # Columns of ``nodes``; ``TAIL`` and ``LENGTH`` are those of a chain, at its first node.
 EVENT, TIME, FORWARD, BACK, TAIL, LENGTH = range(6)
@@ -66,6 +69,10 @@ LIST_COLUMNS: Final = 5
 #: Lists that belong to no step.
 SCRATCH: Final = 1
 PENDING, NEW = 0, 1
+
+# Columns of ``entered``: the list that a match has come into, and the match.
+ENTERED_LIST, ENTERED_MATCH = range(2)
+ENTERED_COLUMNS: Final = 2
 
 # Columns of ``local``, one row for each step of each instance; ``DUE`` is when the step was last
 # scheduled for or, of a pair, when its event last came.
@@ -149,6 +156,12 @@ class World(NamedTuple):
     items: Array
     #: Events on which conditions failed.
     failed: Array
+    #: The journal (see ``entries``): by cell, the number of its entry; what has entered, by number,
+    #: and the numbers of what has left; by step and instance, the last entry that is ready.
+    entries: Array
+    entered: Array
+    left: Array
+    ready: Array
 
 
 #: Widths of rows that are the same in all worlds.
@@ -163,6 +176,7 @@ _WIDTHS: Final = {
     "local": LOCAL_COLUMNS,
     "tasks": TASK_COLUMNS,
     "failed": FAILED_COLUMNS,
+    "entered": ENTERED_COLUMNS,
 }
 #: Arrays that are another's memory as doubles.
 _FLOATING: Final = ("program_floats", "floats", "stack_floats")
@@ -214,6 +228,24 @@ def bound(w: World, of: int, match: int) -> None:
 
 
 @njit
+def enter(w: World, of: int, cell: int) -> None:
+    """Write down that what is in a cell has come into a list."""
+    at = w.scalars[ENTERED]
+    w.entries[cell] = w.scalars[SERIAL] + at
+    w.entered[at, ENTERED_LIST] = of
+    w.entered[at, ENTERED_MATCH] = w.cells[cell, HOLDS]
+    w.scalars[ENTERED] = at + 1
+
+
+@njit
+def leave(w: World, cell: int) -> None:
+    """Write down that what is in a cell has left its list."""
+    at = w.scalars[LEFT]
+    w.left[at] = w.entries[cell]
+    w.scalars[LEFT] = at + 1
+
+
+@njit
 def push(w: World, of: int, match: int) -> None:
     """Put ``match`` at the end of a list."""
     cell = new_cell(w, match)
@@ -226,6 +258,8 @@ def push(w: World, of: int, match: int) -> None:
         w.cells[cell, BEFORE] = w.lists[of, END]
     w.lists[of, END] = cell
     w.lists[of, SIZE] += 1
+    if w.scalars[JOURNALS] == 1 and of >= SCRATCH:
+        enter(w, of, cell)
     if w.scalars[WITHIN_MS] != NEVER:
         bound(w, of, match)
 
@@ -243,6 +277,8 @@ def remove(w: World, of: int, before: int, cell: int) -> None:
     if w.lists[of, END] == cell:
         w.lists[of, END] = before
     w.lists[of, SIZE] -= 1
+    if w.scalars[JOURNALS] == 1 and of >= SCRATCH:
+        leave(w, cell)
     free_cell(w, cell)
 
 
@@ -251,6 +287,11 @@ def clear(w: World, of: int) -> None:
     """Empty a list."""
     head = w.lists[of, HEAD]
     if head != NONE:
+        if w.scalars[JOURNALS] == 1 and of >= SCRATCH:
+            cell = head
+            while cell != NONE:
+                leave(w, cell)
+                cell = w.cells[cell, AFTER]
         w.cells[w.lists[of, END], AFTER] = w.scalars[FREE_CELL]
         w.scalars[FREE_CELL] = head
         w.lists[of, HEAD] = NONE
@@ -296,6 +337,10 @@ def sort(w: World, of: int) -> bool:
     cell = w.lists[of, HEAD]
     for place in range(size):
         w.cells[cell, HOLDS] = values[order[place]]
+        if w.scalars[JOURNALS] == 1:
+            # Entries of a list have rising numbers.
+            leave(w, cell)
+            enter(w, of, cell)
         cell = w.cells[cell, AFTER]
     return True
 

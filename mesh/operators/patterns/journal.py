@@ -1,0 +1,198 @@
+"""What waits in a pattern of single events, as entries: what comes and goes is written, no more.
+
+A match that waits at a step is an entry: its list, its time, and of each event that it has the
+number, the time and the attributes that are kept.  An entry never changes; a match that moves on
+leaves and enters anew.  Entries are numbered as they come into their lists, so that a list is its
+entries by number: up to the last that is ready they wait, the others do so from the next event on.
+
+The machine writes down what enters and leaves (``world.enter``, ``world.leave``) once ``enroll``
+has been called, which is when the first snapshot is taken: where nobody asks, nothing is written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.operators.patterns import world
+from mesh.operators.patterns.runs import NUMBER, Runs, named
+from mesh.operators.patterns.world import NONE, SCRATCH, World
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh.operators.base import Longs
+    from mesh.operators.patterns.events import EventStore
+    from mesh.operators.patterns.world import Array
+
+#: Steps of instances in one piece.
+_KEYS: Final = 4096
+#: Columns of ``local`` that patterns of single events use, each 0 or 1.
+_MARKS: Final = (world.ACTIVE, world.STARTED, world.INITIALIZED, world.RESETS)
+
+
+class Journal:
+    """The entries of one pattern; ``stream_of``: by step, the number of its stream."""
+
+    def __init__(self, stream_of: Longs, schemas: Sequence[pa.Schema]) -> None:
+        self._stream_of = stream_of
+        self._schemas = schemas
+        fields = [pa.field(name, pa.int64()) for name in (NUMBER, "list", "time", "dropped")]
+        for step, stream in enumerate(stream_of.tolist()):
+            fields += [pa.field(f"{step}#", pa.int64()), pa.field(f"{step}@", pa.int64())]
+            fields += [pa.field(f"{step}.{f.name}", f.type) for f in schemas[stream]]
+        self._schema = pa.schema(fields)
+        self._runs = Runs()
+
+    def absorb(self, w: World, events: EventStore) -> None:
+        """Take over what the machine has written down."""
+        scalars = w.scalars
+        count, gone = int(scalars[world.ENTERED]), w.left[: scalars[world.LEFT]]
+        first = int(scalars[world.SERIAL])
+        waits = np.ones(count, dtype=np.bool_)
+        waits[gone[gone >= first] - first] = False
+        self._runs.leave(gone[gone < first])
+        places = np.flatnonzero(waits)
+        self._runs.enter(self._rows(w, events, w.entered[places], first + places))
+        scalars[world.SERIAL] = first + count
+        scalars[[world.ENTERED, world.LEFT]] = 0
+
+    def _rows(self, w: World, events: EventStore, entered: Array, numbers: Longs) -> pa.RecordBatch:
+        steps = len(self._stream_of)
+        matches = w.matches[entered[:, world.ENTERED_MATCH]]
+        columns: list[Any] = [numbers, entered[:, world.ENTERED_LIST]]
+        columns += [matches[:, steps], matches[:, steps + 1]]
+        arrays: list[pa.Array[Any]] = [pa.array(np.ascontiguousarray(c)) for c in columns]
+        for step, stream in enumerate(self._stream_of.tolist()):
+            nodes = matches[:, step]
+            has = nodes != NONE
+            found = np.where(has, nodes, 0)
+            slots = np.where(has, w.nodes[found, world.EVENT], NONE)
+            numbers = np.full(len(slots), NONE, dtype=np.int64)
+            numbers[has] = events.number[slots[has]]
+            times = np.where(has, w.nodes[found, world.TIME], 0)
+            arrays += [pa.array(numbers), pa.array(times)]
+            names = self._schemas[stream].names
+            arrays += [events.column(stream, name, slots) for name in names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def snapshot(self, w: World) -> tuple[dict[str, pa.RecordBatch], dict[str, object]]:
+        """Pieces and scalars; all that was written down has been absorbed."""
+        self._runs.settle()
+        pieces = self._runs.pieces()
+        local = w.local[:, list(_MARKS)]
+        used = np.flatnonzero(local[:, 1])
+        steps = len(self._stream_of)
+        keys = (int(used[-1]) // steps + 1) * steps if len(used) else 0
+        names = []
+        for start in range(0, keys, _KEYS):
+            part = slice(start, min(start + _KEYS, keys))
+            bits = (local[part] << np.arange(len(_MARKS))).sum(axis=1).astype(np.int8)
+            rows = pa.record_batch(
+                {"marks": pa.array(bits), "ready": pa.array(w.ready[part].copy())}
+            )
+            # The same marks may stand in several places.
+            names.append(named(f"keys{start // _KEYS}", rows))
+            pieces[names[-1]] = rows
+        scalars: dict[str, object] = {
+            "runs": self._runs.names(),
+            "keys": names,
+            "serial": int(w.scalars[world.SERIAL]),
+            "flags": w.flags.tolist(),
+        }
+        return pieces, scalars
+
+    def restore(
+        self,
+        empty: World,
+        pieces: Mapping[str, pa.RecordBatch],
+        scalars: Mapping[str, Any],
+        events: EventStore,
+    ) -> World:
+        """The world of which ``snapshot`` gave these; ``events`` gets what its matches hold."""
+        self._runs.restore(scalars["runs"], pieces)
+        rows = self._runs.waiting(self._schema)
+        parts = [pieces[name] for name in scalars["keys"]]
+        marks = np.concatenate([np.empty(0, np.int8), *(p.column("marks") for p in parts)])
+        ready = np.concatenate([np.empty(0, np.int64), *(p.column("ready") for p in parts)])
+        lists = rows.column("list").to_numpy()
+        of, count = self._lists(rows, lists, ready)
+        order = np.argsort(of, kind="stable")
+        rows, of = rows.take(order), of[order]
+        w = self._with_matches(empty, rows, events)
+        local = np.zeros((len(marks), world.LOCAL_COLUMNS), dtype=np.int64)
+        local[:, list(_MARKS)] = (marks[:, None] >> np.arange(len(_MARKS))) & 1
+        local[:, [world.QUEUE, world.QUEUE_END]] = NONE
+        cells = np.zeros((len(of), world.CELL_COLUMNS), dtype=np.int64)
+        cells[:, world.HOLDS] = np.arange(len(of))
+        cells[:, [world.AFTER, world.BEFORE, world.BUCKET]] = NONE
+        follows = np.flatnonzero(of[1:] == of[:-1])
+        cells[follows, world.AFTER] = follows + 1
+        cells[follows + 1, world.BEFORE] = follows
+        held = np.full((count, world.LIST_COLUMNS), NONE, dtype=np.int64)
+        held[:, world.SIZE] = np.bincount(of, minlength=count) if len(of) else 0
+        # Bounds that tell nothing: whatever is in the lists is looked at.
+        held[:, world.LOW], held[:, world.HIGH] = -world.FAR, world.FAR
+        held[of[::-1], world.HEAD] = np.arange(len(of))[::-1]
+        held[of, world.END] = np.arange(len(of))
+        w.scalars[[world.CELLS, world.SERIAL, world.JOURNALS]] = len(of), scalars["serial"], 1
+        room = 1 << (len(cells) + len(empty.buckets)).bit_length()
+        numbers = rows.column(NUMBER).to_numpy()
+        return w._replace(
+            flags=np.array(scalars["flags"], dtype=np.int64),
+            cells=np.concatenate([cells, np.zeros_like(empty.cells)]),
+            entries=np.concatenate([numbers, np.zeros_like(empty.entries)]),
+            buckets=np.zeros((room, world.BUCKET_COLUMNS), dtype=np.int64),
+            hashes=np.full(2 * room, NONE, dtype=np.int64),
+            lists=held,
+            local=local,
+            ready=ready.copy(),
+        )
+
+    def _lists(self, rows: pa.RecordBatch, lists: Longs, ready: Longs) -> tuple[Longs, int]:
+        """The list that each entry is in, and the number of all lists."""
+        keys = (lists - SCRATCH) // 2
+        numbers = rows.column(NUMBER).to_numpy()
+        is_new = numbers > ready[keys] if len(keys) else np.empty(0, dtype=np.bool_)
+        which = np.where(is_new, world.NEW, world.PENDING)
+        return SCRATCH + 2 * keys + which, SCRATCH + 2 * len(ready)
+
+    def _with_matches(self, empty: World, rows: pa.RecordBatch, events: EventStore) -> World:
+        """A match for each of ``rows``, and a node for each of their events."""
+        steps = len(self._stream_of)
+        matches = np.full((rows.num_rows, steps + 2), NONE, dtype=np.int64)
+        matches[:, steps] = rows.column("time").to_numpy()
+        matches[:, steps + 1] = rows.column("dropped").to_numpy()
+        numbers = [rows.column(f"{step}#").to_numpy() for step in range(steps)]
+        together = np.concatenate([np.empty(0, np.int64), *numbers])
+        known, first, slots = np.unique(together, return_index=True, return_inverse=True)
+        has_none = int(len(known) > 0 and known[0] == NONE)
+        known, first = known[has_none:], first[has_none:]
+        nodes = np.zeros((len(known), world.NODE_COLUMNS), dtype=np.int64)
+        own = np.arange(len(known))
+        nodes[:, world.EVENT] = nodes[:, world.TAIL] = own
+        nodes[:, [world.FORWARD, world.BACK]] = NONE
+        nodes[:, world.LENGTH] = 1
+        streams = np.zeros(len(known), dtype=np.int64)
+        kept: list[list[pa.RecordBatch]] = [[] for _ in self._schemas]
+        places: list[list[Longs]] = [[] for _ in self._schemas]
+        for step, stream in enumerate(self._stream_of.tolist()):
+            if rows.num_rows:
+                matches[:, step] = slots[step * rows.num_rows :][: rows.num_rows] - has_none
+            mine = np.flatnonzero(first // max(rows.num_rows, 1) == step)
+            at = first[mine] - step * rows.num_rows
+            nodes[mine, world.TIME] = rows.column(f"{step}@").take(at).to_numpy()
+            streams[mine] = stream
+            names = self._schemas[stream].names
+            columns = [rows.column(f"{step}.{name}").take(at) for name in names]
+            kept[stream].append(pa.RecordBatch.from_arrays(columns, schema=self._schemas[stream]))
+            places[stream].append(mine)
+        events.add_again(known, streams, kept, places)
+        w = empty
+        w.scalars[[world.MATCHES, world.NODES]] = len(matches), len(nodes)
+        return w._replace(
+            matches=np.concatenate([matches, np.zeros_like(empty.matches)]),
+            nodes=np.concatenate([nodes, np.zeros_like(empty.nodes)]),
+        )

@@ -1,0 +1,135 @@
+"""Entries in the order in which they came, stored in runs that never change.
+
+A run is a record batch of entries with rising numbers; beside it stands which of them still wait.
+What has come since the last snapshot is a run of its own; runs that stand last are put together as
+soon as one is not much larger than the next, so that there are few of them and each entry is
+written a few times at most.  One of which less than half still waits is written anew, without the
+rest.
+
+Pieces are named by what is in them: whatever way led to a run, one with the same name is the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.operators.base import concat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh.operators.base import Bools, Longs
+
+#: The column of an entry's number.
+NUMBER: Final = "#"
+#: A run of so many entries is not put together with others.
+_FULL: Final = 8192
+#: One that is so many times the next stays by itself.
+_MUCH: Final = 2
+
+
+def named(name: str, rows: pa.RecordBatch) -> str:
+    """A name for a piece that says what is in it; ``rows`` are not a slice of others."""
+    digest = blake2b(rows.num_rows.to_bytes(8), digest_size=12)
+    for column in rows.columns:
+        for buffer in column.buffers():
+            digest.update(b"-" if buffer is None else buffer)
+    return f"{name}-{digest.hexdigest()}"
+
+
+@dataclass(slots=True)
+class _Run:
+    name: str
+    rows: pa.RecordBatch
+    numbers: Longs
+    waits: Bools
+
+    @property
+    def count(self) -> int:
+        """How many of its entries wait."""
+        return int(np.count_nonzero(self.waits))
+
+    def waiting(self) -> pa.RecordBatch:
+        """Those that wait, in memory of their own."""
+        return self.rows.take(np.flatnonzero(self.waits))
+
+
+def _run(rows: pa.RecordBatch) -> _Run:
+    numbers = rows.column(NUMBER).to_numpy()
+    return _Run(named("run", rows), rows, numbers, np.ones(rows.num_rows, dtype=np.bool_))
+
+
+class Runs:
+    """All entries that wait, and some that no longer do."""
+
+    def __init__(self) -> None:
+        self._runs: list[_Run] = []
+
+    def enter(self, rows: pa.RecordBatch) -> None:
+        """Entries with numbers beyond those that came before."""
+        if rows.num_rows:
+            self._runs.append(_run(rows))
+
+    def leave(self, numbers: Longs) -> None:
+        """Entries no longer wait; numbers that are in no run are passed over."""
+        if not self._runs or not len(numbers):
+            return
+        numbers = np.sort(numbers)
+        firsts = np.array([int(run.numbers[0]) for run in self._runs])
+        cuts = [*np.searchsorted(numbers, firsts).tolist(), len(numbers)]
+        for run, start, stop in zip(self._runs, cuts, cuts[1:], strict=False):
+            mine = numbers[start:stop]
+            if len(mine):
+                places = np.minimum(np.searchsorted(run.numbers, mine), len(run.numbers) - 1)
+                run.waits[places[run.numbers[places] == mine]] = False
+
+    def settle(self) -> None:
+        """Put runs together, and write those anew of which little waits."""
+        kept: list[_Run] = []
+        for run in self._runs:
+            count = run.count
+            if not count:
+                continue
+            if 2 * count < len(run.waits):
+                run = _run(run.waiting())
+            kept.append(run)
+        while len(kept) > 1:
+            last, before = len(kept[-1].waits), len(kept[-2].waits)
+            if before >= _FULL or before > _MUCH * last:
+                break
+            rows = concat([kept[-2].waiting(), kept[-1].waiting()])
+            kept[-2:] = [_run(rows)]
+        self._runs = kept
+
+    def pieces(self) -> dict[str, pa.RecordBatch]:
+        """A piece for each run, and one that says which entries of them wait."""
+        found = {run.name: run.rows for run in self._runs}
+        bits = np.packbits(np.concatenate([np.empty(0, np.bool_), *(r.waits for r in self._runs)]))
+        waits = pa.record_batch({"bits": pa.array(bits)})
+        return {**found, named("waits", waits): waits}
+
+    def names(self) -> list[str]:
+        """The names of the runs, in order."""
+        return [run.name for run in self._runs]
+
+    def restore(self, names: Sequence[str], pieces: Mapping[str, pa.RecordBatch]) -> None:
+        """Take over what ``pieces`` gave, by the names that ``names`` gave."""
+        (waits,) = (rows for name, rows in pieces.items() if name.startswith("waits-"))
+        bits = np.unpackbits(waits.column("bits").to_numpy()).astype(np.bool_)
+        self._runs = []
+        at = 0
+        for name in names:
+            rows = pieces[name]
+            own = bits[at : at + rows.num_rows].copy()
+            self._runs.append(_Run(name, rows, rows.column(NUMBER).to_numpy(), own))
+            at += rows.num_rows
+
+    def waiting(self, schema: pa.Schema) -> pa.RecordBatch:
+        """All entries that wait, by number."""
+        parts: list[Any] = [run.waiting() for run in self._runs]
+        return concat(parts) if parts else pa.RecordBatch.from_pylist([], schema)
