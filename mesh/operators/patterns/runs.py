@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: The column of an entry's number.
 NUMBER: Final = "#"
-#: A run of so many entries is not put together with others.
+#: A run has at most about so many entries, and one that has is not put together with others.
 _FULL: Final = 8192
 #: One that is so many times the next stays by itself.
 _MUCH: Final = 2
@@ -72,8 +72,9 @@ class Runs:
 
     def enter(self, rows: pa.RecordBatch) -> None:
         """Entries with numbers beyond those that came before."""
-        if rows.num_rows:
-            self._runs.append(_run(rows))
+        for start in range(0, rows.num_rows, _FULL):
+            places = np.arange(start, min(start + _FULL, rows.num_rows))
+            self._runs.append(_run(rows.take(places) if rows.num_rows > _FULL else rows))
 
     def leave(self, numbers: Longs) -> None:
         """Entries no longer wait; numbers that are in no run are passed over."""
