@@ -14,15 +14,10 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote
 
-import pyarrow as pa
 from nats.js.errors import NotFoundError, ObjectNotFoundError
-from pyarrow import fs
 
 from mesh.errors import MeshError
-from mesh.jetstream import objects
 from mesh.model import names
-from pyspark_nats.connection import Connection
-from pyspark_nats.connection_options import connection_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +69,7 @@ class JetStreamPieces:
 
     def __init__(self, js: JetStreamContext, reading: Mapping[str, str]) -> None:
         self._js = js
-        self._reading = connection_options(reading)
+        self._reading = reading
 
     async def put(self, name: str, data: bytes) -> None:
         """See ``Pieces.put``."""
@@ -86,7 +81,12 @@ class JetStreamPieces:
             await asyncio.to_thread(self._fetch, wanted)
 
     def _fetch(self, wanted: Mapping[str, Path]) -> None:
-        with Connection(self._reading) as connection:
+        # Only here: it brings Spark's Python along, which agents and managers should not wait for.
+        from mesh.jetstream import objects
+        from pyspark_nats.connection import Connection
+        from pyspark_nats.connection_options import connection_options
+
+        with Connection(connection_options(self._reading)) as connection:
             for name, path in wanted.items():
                 try:
                     path.write_bytes(objects.read(connection, names.STATE_BUCKET, name))
@@ -116,13 +116,16 @@ class DirectoryPieces:
     """Pieces as files below a directory that every worker and every manager reaches."""
 
     def __init__(self, where: str) -> None:
+        # Only here: most clusters never need it.
+        from pyarrow import ArrowException, fs
+
         try:
             self._files, self._root = (
                 fs.FileSystem.from_uri(where)
                 if "://" in where
                 else (fs.LocalFileSystem(), where.rstrip("/"))
             )
-        except (pa.ArrowException, OSError, ValueError) as error:
+        except (ArrowException, OSError, ValueError) as error:
             raise _unusable(where, error) from error
         self._where = where
 
@@ -157,7 +160,7 @@ class DirectoryPieces:
             await asyncio.to_thread(do, *arguments)
         except FileNotFoundError:
             raise
-        except (pa.ArrowException, OSError) as error:
+        except (ValueError, OSError) as error:
             raise _unusable(self._where, error) from error
 
     def _put(self, name: str, data: bytes) -> None:
