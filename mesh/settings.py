@@ -113,6 +113,9 @@ class StateSettings:
         "Store of snapshots and backups: 'jetstream', or a path or URI that all workers and "
         "managers reach.",
     )
+    backups_kept: int = setting(
+        10, "Backups kept of each app, older ones are deleted when one is made; 0 for all."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from mesh.clock import SystemClock
 from mesh.errors import MeshError, Position
 from mesh.manager.service import Leadership
 from mesh.model.app import AppSpec, Channel
+from mesh.model.backup import BackupRecord, Restored
 from mesh.model.events import SimulatedEvent
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.settings import ManagerSettings
@@ -86,6 +87,35 @@ class FakeEvents:
 
 
 @dataclass
+class FakeBackups:
+    """Backups of one app."""
+
+    kept: list[BackupRecord] = field(default_factory=list)
+    asked: dict[str, Any] = field(default_factory=dict)
+
+    async def make(self, app: str, *, by: str) -> BackupRecord:
+        if app != "Shop":
+            raise MeshError("MESH-A404", f'app "{app}" is not deployed')
+        made = BackupRecord(app, f"r{len(self.kept) + 1}", 0, by, 2, 3000)
+        self.kept.append(made)
+        return made
+
+    async def known(self, app: str) -> list[BackupRecord]:
+        return self.kept
+
+    async def delete(self, app: str, revision: str | None, *, by: str) -> int:
+        gone = [one for one in self.kept if revision in (None, one.revision)]
+        self.kept = [one for one in self.kept if one not in gone]
+        return len(gone)
+
+    async def restore(self, app: str, **asked: Any) -> Restored:
+        self.asked = asked
+        if asked["revision"] == "lost":
+            raise MeshError("MESH-A410", "what has come since is not there any more")
+        return Restored(asked["other"] or app, asked["revision"] or "r1", asked["replay"], 7, 2)
+
+
+@dataclass
 class FakeService:
     """Apps in a dict; a text that starts with '!' is refused at a position."""
 
@@ -94,6 +124,7 @@ class FakeService:
     runs: anyio.Event = field(default_factory=anyio.Event)
     waited_s: float | None = None
     events: FakeEvents = field(default_factory=FakeEvents)
+    backups: FakeBackups = field(default_factory=FakeBackups)
 
     async def deploy(self, text: str, *, by: str) -> Done:
         if text.startswith("!"):
@@ -491,3 +522,34 @@ def test_a_worker_is_told_what_it_may_have() -> None:
     assert ask(service, "POST", "/nodes/w9/drain").status_code == 404
     assert ask(service, "POST", "/nodes/w1/dance").status_code == 404
     assert service.by == [""]
+
+
+def test_an_app_is_backed_up_and_restored() -> None:
+    service = FakeService({"Shop": TEXT})
+    made = ask(service, "POST", "/siddhi-apps/Shop/backup")
+    assert made.status_code == 201
+    assert made.headers["Location"] == "/siddhi-apps/Shop/revisions/r1"
+    assert (made.json()["revision"], made.json()["bytes"]) == ("r1", 3000)
+    assert [b["revision"] for b in ask(service, "GET", "/siddhi-apps/Shop/revisions").json()] == [
+        "r1"
+    ]
+    done = ask(service, "POST", "/siddhi-apps/Shop/restore?revision=r1&as=Twin&replay=false")
+    assert done.json()["app"] == "Twin"
+    ask(service, "POST", "/siddhi-apps/Shop/restore?before=2026-11-21T20:30:00Z")
+    assert service.backups.asked["before_ms"] == 1795293000000
+    assert service.backups.asked["replay"] is True
+    assert ask(service, "DELETE", "/siddhi-apps/Shop/revisions/r1").json()["deleted"] == 1
+    assert ask(service, "DELETE", "/siddhi-apps/Shop/revisions").json()["deleted"] == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("Other/backup", 404),
+        ("Shop/restore?revision=lost", 410),
+        ("Shop/restore?before=noon", 400),
+        ("Shop/restore?replay=perhaps", 400),
+    ],
+)
+def test_what_can_not_be_backed_up_or_restored_says_so(path: str, status: int) -> None:
+    assert ask(FakeService({"Shop": TEXT}), "POST", f"/siddhi-apps/{path}").status_code == status

@@ -84,11 +84,12 @@ def node(name: str, seen_at_s: float, *options: str) -> Seen[NodeRecord]:
 
 
 def app(name: str, *groups: str) -> Seen[AppRecord]:
-    """``-A`` is being undeployed; a group is ``g*2``, with ``+label`` and ``!`` for a receiver.
+    """``-A`` is being undeployed, ``^A`` restored.
 
-    ``g*2~`` wants standbys.
+    A group is ``g*2``, with ``+label``, with ``!`` for a receiver and ``~`` for one with standbys.
     """
-    deleting, name = name.startswith("-"), name.removeprefix("-")
+    deleting, held = name.startswith("-"), "put back" if name.startswith("^") else ""
+    name = name.lstrip("-^")
     specs = []
     for text in groups:
         first, *labels = text.split("+")
@@ -107,7 +108,9 @@ def app(name: str, *groups: str) -> Seen[AppRecord]:
                 standby=int("~" in first),
             )
         )
-    record = AppRecord(AppSpec(name, "", (), tuple(specs)), f"{name}-1", 0, deleting=deleting)
+    record = AppRecord(
+        AppSpec(name, "", (), tuple(specs)), f"{name}-1", 0, deleting=deleting, held=held
+    )
     return Seen(record, 9, 0.0)
 
 

@@ -22,6 +22,10 @@ APP_STATES = {
         "now=1 workers=w1:1,w2:1 apps=-A:g*3+gpu:h*2 placed=A-h-1:w1@5,A-h-2:w2@5"
         " reports=A-h-1:w1@5:retrying"
     ),
+    "its state is being put back": (
+        "now=1 workers=w1:1,w2:1 apps=^A:g*3+gpu:h*2 placed=A-h-1:w1@5,A-h-2:w2@5"
+        " reports=A-h-1:w1@5:retrying"
+    ),
     "some instance has no place": (
         "now=1 workers=w1:1,w2:1 apps=A:g+gpu:h*2 placed=A-h-1:w1@5,A-h-2:w2@5"
         " reports=A-h-1:w1@5:retrying"

@@ -12,7 +12,7 @@
     GET    /health                      200; the only one without a user
 
 What tells of the cluster is in ``mesh.api.monitoring``, failed events and those sent for a test in
-``mesh.api.events``.  A refusal is ``{"code", "message"}`` with
+``mesh.api.events``, backups in ``mesh.api.backups``.  A refusal is ``{"code", "message"}`` with
 ``detail``, ``hint`` and ``position`` where there are any.
 """
 
@@ -28,6 +28,7 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from mesh.api.answers import Json, body, number, parameter, values_of
+from mesh.api.backups import BackupRoutes
 from mesh.api.events import EventRoutes
 from mesh.api.guard import Guard
 from mesh.api.monitoring import Monitoring
@@ -60,6 +61,7 @@ def make_app(service: Service, access: Access) -> Starlette:
         routes=[
             *Monitoring(service).routes(),
             *EventRoutes(service).routes(),
+            *BackupRoutes(service).routes(),
             Route("/siddhi-apps", routes.apps, methods=["GET"]),
             Route("/siddhi-apps", routes.deploy, methods=["POST"]),
             Route("/siddhi-apps", routes.update, methods=["PUT"]),

@@ -91,6 +91,47 @@ class Events(Protocol):
         ...
 
 
+class Backups(Protocol):
+    """Calls on backups; MESH-A404 for an app or a backup that is not there."""
+
+    async def make(self, app: str, *, by: str) -> Backup:
+        """Back an app up while it runs."""
+        ...
+
+    async def known(self, app: str) -> Sequence[Any]:
+        """The backups of an app, oldest first."""
+        ...
+
+    async def delete(self, app: str, revision: str | None, *, by: str) -> int:
+        """Delete one backup, or all with None; how many there were."""
+        ...
+
+    async def restore(
+        self,
+        app: str,
+        *,
+        revision: str | None,
+        before_ms: int | None,
+        other: str | None,
+        replay: bool,
+        by: str,
+    ) -> Any:
+        """Put a backup's state back.
+
+        MESH-A409 for a name that is taken, MESH-A410 when what has come since is not there.
+        """
+        ...
+
+
+class Backup(Protocol):
+    """A backup that was made."""
+
+    @property
+    def revision(self) -> str:
+        """Its name."""
+        ...
+
+
 class Service(Protocol):
     """Calls on the cluster, each good on any manager.
 
@@ -100,6 +141,11 @@ class Service(Protocol):
     @property
     def events(self) -> Events:
         """Calls on events."""
+        ...
+
+    @property
+    def backups(self) -> Backups:
+        """Calls on backups."""
         ...
 
     async def deploy(self, text: str, *, by: str) -> Deployed:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 #: What the server adds to a wait of ours before the client loses patience.
 _MARGIN_S = 15.0
 _REPLACE_S = 60.0
+#: A state may be large.
+_BACKUP_S = 600.0
 
 
 class Client:
@@ -116,6 +118,26 @@ class Client:
         """Take away all failed events, or those older than that."""
         which = {"all": "true"} if older_than_s is None else {"olderThan": f"{older_than_s:g}"}
         found = self._ask("DELETE", _failed(app), params=which, timeout=_REPLACE_S)
+        return cast("dict[str, Any]", found)
+
+    def backup(self, app: str) -> dict[str, Any]:
+        """Back an app up; the backup."""
+        found = self._ask("POST", _path(app, "/backup"), timeout=_BACKUP_S)
+        return cast("dict[str, Any]", found)
+
+    def backups(self, app: str) -> list[dict[str, Any]]:
+        """The backups of an app, oldest first."""
+        return cast("list[dict[str, Any]]", self._ask("GET", _path(app, "/revisions")))
+
+    def delete_backups(self, app: str, revision: str | None) -> dict[str, Any]:
+        """Delete one backup of an app, or all with None."""
+        which = "" if revision is None else f"/{quote(revision, safe='')}"
+        found = self._ask("DELETE", _path(app, f"/revisions{which}"), timeout=_REPLACE_S)
+        return cast("dict[str, Any]", found)
+
+    def restore(self, app: str, **which: str) -> dict[str, Any]:
+        """Put the state of a backup back; ``which`` are the parameters of the REST API."""
+        found = self._ask("POST", _path(app, "/restore"), params=which, timeout=_BACKUP_S)
         return cast("dict[str, Any]", found)
 
     def nodes(self) -> list[dict[str, Any]]:

@@ -8,7 +8,20 @@ import typer
 from typer.core import TyperGroup
 
 import mesh
-from mesh.cli import apps, cluster, debug, demo, dev, events, explain, failed, nodes, plans, texts
+from mesh.cli import (
+    apps,
+    backups,
+    cluster,
+    debug,
+    demo,
+    dev,
+    events,
+    explain,
+    failed,
+    nodes,
+    plans,
+    texts,
+)
 from mesh.cli.output import show_error
 from mesh.errors import MeshError
 
@@ -76,5 +89,6 @@ def _root(
     pass
 
 
-for part in (dev, demo, texts, plans, explain, apps, failed, events, cluster, debug, nodes):
+PARTS = (dev, demo, texts, plans, explain, apps, backups, failed, events, cluster, debug, nodes)
+for part in PARTS:
     part.add_to(app)

@@ -36,6 +36,8 @@ class AppState(StrEnum):
     RUNNING = "running"
     #: Some instance fails again and again.
     FAILING = "failing"
+    #: Nothing of it runs while its state is put back.
+    RESTORING = "restoring"
     #: It was undeployed and is being taken apart.
     UNDEPLOYING = "undeploying"
 
@@ -98,6 +100,14 @@ def app_status(found: Survey, app: AppRecord) -> AppStatus:
     name = app.spec.name
     if app.deleting:
         return AppStatus(name, AppState.UNDEPLOYING, "being taken apart", views)
+    if app.held:
+        return AppStatus(
+            name,
+            AppState.RESTORING,
+            app.held,
+            views,
+            "if nobody is at it any more, restore it once more with 'mesh restore'",
+        )
     unplaced = next((view for view in views if view.state == UNPLACED), None)
     if unplaced is not None:
         reason = f"{unplaced.instance}: {unplaced.reason}"

@@ -83,7 +83,8 @@ def _unwanted(found: Survey, lease_revision: int) -> Iterator[Action]:
     for name, assignment in found.assignments.items():
         if found.is_ours(assignment):
             continue
-        cause = f"app {assignment.app} no longer wants it"
+        held = found.held_apps.get(assignment.app)
+        cause = held or f"app {assignment.app} no longer wants it"
         if found.is_over(assignment):
             yield Discard(name, cause)
         elif not assignment.stop:
@@ -170,6 +171,7 @@ def _place(
             lease_revision=lease_revision,
             worker_incarnation=found.nodes[worker].incarnation,
             cause=cause,
+            skips=wanted.app.skips,
         ),
         cause,
     )

@@ -56,6 +56,8 @@ class Survey:
     held: Mapping[str, StandbyStatus]
     #: Instance to the worker that holds its state ready.
     standing_by: Mapping[str, str]
+    #: Apps of which nothing is to run, with why.
+    held_apps: Mapping[str, str]
 
     def is_over(self, assignment: Assignment) -> bool:
         """Whether nothing runs for ``assignment`` any more, or nobody would take what it writes.
@@ -120,6 +122,7 @@ def survey(snapshot: ClusterSnapshot, settings: Settings) -> Survey:
         standbys={s.value.instance: s.value for s in snapshot.standbys},
         held={h.value.instance: h.value for h in snapshot.held},
         standing_by=standing_by,
+        held_apps={a.value.spec.name: a.value.held for a in snapshot.apps if a.value.held},
     )
 
 
@@ -127,7 +130,7 @@ def _wanted(snapshot: ClusterSnapshot) -> dict[str, Wanted]:
     apps = sorted(snapshot.apps, key=lambda a: (a.value.deployed_at_ms, a.value.spec.name))
     found = {}
     for app in apps:
-        if app.value.deleting:
+        if app.value.deleting or app.value.held:
             continue
         for group in app.value.spec.groups:
             labels = frozenset(group.node)

@@ -18,6 +18,9 @@ from mesh.control.membership import presence
 from mesh.control.survey import survey
 from mesh.errors import MeshError
 from mesh.jetstream import channels, journal, kv
+from mesh.jetstream.connection import connector_options
+from mesh.jetstream.pieces import open_pieces
+from mesh.manager.backups import Backups
 from mesh.manager.events import Events, unreachable
 from mesh.model import codec, names
 from mesh.model.cluster import Admission, AppRecord, NodeOrder
@@ -117,6 +120,9 @@ class ManagerService:
         self._notes = notes
         self._name = name
         self.events = Events(self._js, self._spec, self._take, clock.wall_ms)
+        reading = connector_options(settings.nats)
+        pieces = open_pieces(self._js, settings.state.store, reading)
+        self.backups = Backups(client, view, pieces, settings, clock, self._take)
 
     async def deploy(self, text: str, *, by: str = "") -> Deployed:
         """Plan ``text``, make its channels and write it down as desired.

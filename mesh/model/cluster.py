@@ -101,6 +101,17 @@ class NodeOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class Skip:
+    """Messages of a channel that count for nothing: what was put out before an app was restored."""
+
+    js_stream: str
+    #: Those above this sequence,
+    after: int
+    #: up to this one, itself among them.
+    to: int
+
+
+@dataclass(frozen=True, slots=True)
 class AppRecord:
     """Desired state of one app."""
 
@@ -113,6 +124,10 @@ class AppRecord:
     deployed_by: str = ""
     #: Set by DELETE; the leader stops the instances, removes what it made, and then this key.
     deleting: bool = False
+    #: Nothing of it runs while this says why; "" for an app that runs.
+    held: str = ""
+    #: What its groups pass over in the channels between them.
+    skips: tuple[Skip, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +155,8 @@ class Assignment:
     next_worker: str | None = None
     #: Why the leader wrote this.
     cause: str = ""
+    #: The app's.
+    skips: tuple[Skip, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,9 @@ STATE_BUCKET: Final = "mesh_state"
 #: Key-value bucket with the manifests of those snapshots.
 SNAPSHOTS_BUCKET: Final = "mesh_snapshots"
 
+#: Key-value bucket with what is known of each backup; what it holds is beside the snapshots.
+BACKUPS_BUCKET: Final = "mesh_backups"
+
 #: JetStream stream of what was decided, and why.
 JOURNAL_STREAM: Final = "mesh_journal"
 
@@ -113,6 +116,11 @@ def standby_key(instance: str) -> str:
 def app_key(app: str) -> str:
     """Key in the apps bucket with an app's desired state; written by any manager."""
     return f"app.{app}"
+
+
+def backup_key(app: str, revision: str) -> str:
+    """Key in the backups bucket of one backup; written by any manager."""
+    return f"backup.{app}.{revision}"
 
 
 def status_key(instance: str) -> str:

@@ -18,7 +18,7 @@ import pyarrow.compute
 
 from mesh.spark import carrier_member, stateless
 from mesh.spark.carrier_work import FAILED, OUTCOME, WORK, Work
-from mesh.spark.host import HostTask
+from mesh.spark.host import HostTask, without_skipped
 from mesh.spark.wiring import js_stream_of
 from pyspark_nats import batches, outgoing
 from pyspark_nats.connection import shared
@@ -145,7 +145,8 @@ def _without(
     member: Member, part: Part, rows: Iterator[pa.RecordBatch], counts: _Counts
 ) -> Iterator[pa.RecordBatch]:
     """A group without state, its legs one after the other over the same rows."""
-    read = list(rows)
+    skips = member.wiring.skips(part.key)
+    read = [without_skipped(batch, "_sequence", skips) for batch in rows]
     counts.messages += sum(batch.num_rows for batch in read)
     for leg in _legs(member.wiring):
         if leg.input == part.key:

@@ -221,6 +221,7 @@ class HostRun:
             taken = self._partition.ahead.get(js_stream)
             if taken is not None:
                 part = part.filter(kernels.greater(part.column("sequence"), taken))
+            part = without_skipped(part, "sequence", self._wiring.skips(js_stream))
             part = part.filter(self._of_channel(part.column("subject"), group_input.channel))
             if part.num_rows:
                 yield from self._process_stream(part, group_input)
@@ -318,6 +319,17 @@ class HostRun:
     @property
     def _local(self) -> LocalState:
         return LocalState(Path(self._task.directory) / str(self._number))
+
+
+def without_skipped(
+    messages: pa.RecordBatch, column: str, skips: Iterable[tuple[int, int]]
+) -> pa.RecordBatch:
+    """``messages`` but for those whose sequence is in a stretch (after, to] that is skipped."""
+    for after, to in skips:
+        sequence = messages.column(column)
+        kept = kernels.or_(kernels.less_equal(sequence, after), kernels.greater(sequence, to))
+        messages = messages.filter(kept)
+    return messages
 
 
 @lru_cache(maxsize=64)

@@ -138,6 +138,9 @@ def _stateless(
                 .option("blockIndex", str(wiring.assignment.index - 1))
                 .option("blockCount", str(wiring.group.parallel))
             )
-        return reader.load()
+        rows = reader.load()
+        for after, to in wiring.skips(js_stream_of(group_input, 0)):
+            rows = rows.where((F.col("_sequence") <= after) | (F.col("_sequence") > to))
+        return rows
 
     return stateless.build(wiring, read)

@@ -73,6 +73,12 @@ class Wiring:
         """
         return f"{self.assignment.app_incarnation}-{self.group.name}-{part}"
 
+    def skips(self, js_stream: str) -> tuple[tuple[int, int], ...]:
+        """Stretches of an input, each as (after, to), whose messages count for nothing."""
+        return tuple(
+            (skip.after, skip.to) for skip in self.assignment.skips if skip.js_stream == js_stream
+        )
+
     def outputs(self, stream: str) -> tuple[Channel, ...]:
         """The channels that events inserted into ``stream`` go to, none for an internal stream."""
         return tuple(c for c in self.group.outputs if c.stream.name == stream)

@@ -1,0 +1,91 @@
+"""Backups through the REST API.
+
+POST   /siddhi-apps/{app}/backup     201, the backup; Location names it
+GET    /siddhi-apps/{app}/revisions  those of an app, oldest first, also when it is undeployed
+POST   /siddhi-apps/{app}/restore    ?revision= or ?before=TIME, else the newest; ?as=NAME;
+?replay=false
+DELETE /siddhi-apps/{app}/revisions  all; /revisions/{revision} one
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from starlette.routing import Route
+
+from mesh.api.answers import Json, parameter
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from mesh.api.service import Service
+
+
+class BackupRoutes:
+    """One method a route."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def routes(self) -> list[Route]:
+        """For the application."""
+        app = "/siddhi-apps/{app}"
+        return [
+            Route(f"{app}/backup", self.make, methods=["POST"]),
+            Route(f"{app}/restore", self.restore, methods=["POST"]),
+            Route(f"{app}/revisions", self.known, methods=["GET"]),
+            Route(f"{app}/revisions", self.delete, methods=["DELETE"]),
+            Route(f"{app}/revisions/{{revision}}", self.delete, methods=["DELETE"]),
+        ]
+
+    async def make(self, request: Request) -> Response:
+        """Back an app up."""
+        app = request.path_params["app"]
+        made = await self._service.backups.make(app, by=_user(request))
+        where = f"/siddhi-apps/{app}/revisions/{made.revision}"
+        return Json(made, HTTPStatus.CREATED, headers={"Location": where})
+
+    async def known(self, request: Request) -> Response:
+        """The backups of an app."""
+        return Json(await self._service.backups.known(request.path_params["app"]))
+
+    async def delete(self, request: Request) -> Response:
+        """Delete one backup, or all of an app."""
+        app, revision = request.path_params["app"], request.path_params.get("revision")
+        count = await self._service.backups.delete(app, revision, by=_user(request))
+        return Json({"app": app, "deleted": count})
+
+    async def restore(self, request: Request) -> Response:
+        """Put the state of a backup back."""
+        asked = request.query_params
+        replay = asked.get("replay", "true")
+        if replay not in ("true", "false"):
+            raise parameter("replay", replay, "true or false")
+        before = asked.get("before")
+        return Json(
+            await self._service.backups.restore(
+                request.path_params["app"],
+                revision=asked.get("revision"),
+                before_ms=None if before is None else _time_ms(before),
+                other=asked.get("as"),
+                replay=replay == "true",
+                by=_user(request),
+            )
+        )
+
+
+def _time_ms(text: str) -> int:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise parameter("before", text, "a time like 2026-11-21T20:30:00Z") from error
+    # Without a zone it is UTC, as revisions are.
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _user(request: Request) -> str:
+    user: str = request.scope.get("mesh.user", "")
+    return user

@@ -1,0 +1,152 @@
+"""What a restore does to an app's channels and snapshots, decided from the backup and the streams.
+
+The snapshots of a backup were read one after the other while the app ran, so a reader's may be
+behind or ahead of a writer's.  What makes them fit is the cut: where each stream was just after all
+of them had been read, with the position of each producer there.  Up to the cut the log stands: a
+reader takes from it what its snapshot hasn't, and a writer is told by a marker at the cut what it
+needs not put out again.  What the app itself put out behind the cut counts for nothing; the writers
+put it out anew, behind the end of the stream, and the readers pass over what lies between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from mesh.model.cluster import Skip
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh.model.app import AppSpec
+    from mesh.model.backup import Backup, BackupRecord
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """A JetStream stream as it is."""
+
+    #: Milliseconds since 1970.
+    created_ms: int
+    #: Sequence of the first message that is there; one more than the last where there is none.
+    first: int
+    last: int
+
+
+def choose(
+    records: Sequence[BackupRecord], revision: str | None, before_ms: int | None
+) -> BackupRecord | None:
+    """The backup of a revision, or the newest one made at or before a time, or the newest."""
+    found = [
+        record
+        for record in records
+        if revision in (None, record.revision) and (before_ms is None or record.at_ms <= before_ms)
+    ]
+    return max(found, key=lambda record: record.revision, default=None)
+
+
+def reached(manifest: str) -> dict[str, int]:
+    """How far a snapshot is: JetStream stream to the last sequence that it holds."""
+    values = orjson.loads(manifest)
+    ahead = values.get("ahead") or {}
+    return {s: max(sequence, ahead.get(s, 0)) for s, sequence, _ in values["position"]}
+
+
+def gaps(backup: Backup, states: Mapping[str, StreamState]) -> list[str]:
+    """Why what has come since can't be read again; none where it can.
+
+    Args:
+        backup: what is to be restored.
+        states: the streams of its channels that are there, by name.
+    """
+    found = []
+    made = {cut.js_stream: cut.created_ms for cut in backup.cuts}
+    for stream, created_ms in made.items():
+        state = states.get(stream)
+        if state is None:
+            found.append(f"{stream} is gone")
+        elif state.created_ms != created_ms:
+            found.append(f"{stream} was made anew since")
+    if found:
+        return found
+    for part in backup.parts:
+        for stream, sequence in reached(part.manifest).items():
+            state = states.get(stream)
+            if state is not None and state.first > sequence + 1:
+                found.append(f"{stream} has lost messages {sequence + 1} to {state.first - 1}")
+    return list(dict.fromkeys(found))
+
+
+def skips(backup: Backup, states: Mapping[str, StreamState]) -> tuple[Skip, ...]:
+    """What is to be passed over: in each channel that the app writes and reads, all after its cut.
+
+    Args:
+        backup: what is restored.
+        states: the streams, when nobody writes to them any more.
+    """
+    spec = backup.record.spec
+    between = _streams_written(spec) & _streams_read(spec)
+    made = [
+        Skip(cut.js_stream, cut.sequence, states[cut.js_stream].last)
+        for cut in backup.cuts
+        if cut.js_stream in between and states[cut.js_stream].last > cut.sequence
+    ]
+    return (*backup.record.skips, *made)
+
+
+def behind(backup: Backup, states: Mapping[str, StreamState]) -> int:
+    """How many messages of the channels will be read again."""
+    least: dict[str, int] = {}
+    for part in backup.parts:
+        for stream, sequence in reached(part.manifest).items():
+            least[stream] = min(sequence, least.get(stream, sequence))
+    passed = {skip.js_stream: skip.to - skip.after for skip in skips(backup, states)}
+    return sum(
+        max(0, states[stream].last - sequence - passed.get(stream, 0))
+        for stream, sequence in least.items()
+        if stream in states
+    )
+
+
+def manifest_at(
+    manifest: str,
+    lasts: Mapping[str, tuple[str, int]],
+    texts: Mapping[str, str] | None = None,
+) -> str:
+    """A snapshot's manifest, with its state as it is and its position elsewhere.
+
+    Args:
+        manifest: JSON.
+        lasts: JetStream stream to the one that is read in its place, and the last sequence of that
+            which counts as read.
+        texts: text of a group to its text in the app that gets the state.
+    """
+    values: dict[str, Any] = orjson.loads(manifest)
+    values["position"] = sorted(
+        # A stream that is gone is read from its beginning once it is there again.
+        [*lasts.get(stream, (stream, 0)), time_ms]
+        for stream, _, time_ms in values["position"]
+    )
+    values["ahead"] = {}
+    values["text"] = (texts or {}).get(values.get("text", ""), values.get("text", ""))
+    return orjson.dumps(values).decode()
+
+
+def _streams_written(spec: AppSpec) -> set[str]:
+    return {
+        channel.js_stream(partition)
+        for group in spec.groups
+        for channel in group.outputs
+        for partition in range(channel.partitions)
+    }
+
+
+def _streams_read(spec: AppSpec) -> set[str]:
+    return {
+        one.channel.js_stream(partition)
+        for group in spec.groups
+        for one in group.inputs
+        for partition in range(one.channel.partitions)
+    }

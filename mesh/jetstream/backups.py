@@ -1,0 +1,213 @@
+"""Backups in NATS and in the store of states: made, listed, read, put back, deleted.
+
+What a backup holds is below ``backups/{app}/{revision}/`` where pieces of snapshots are; what is
+known of it is a key of the bucket ``mesh_backups``, written last, so that there is no half of one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import orjson
+from nats.js import api
+from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
+
+from mesh.control.restoring import reached
+from mesh.errors import MeshError
+from mesh.jetstream import channels, cuts, kv
+from mesh.jetstream.pieces import PieceMissingError
+from mesh.model import codec, names
+from mesh.model.backup import Backup, BackupRecord, PartBackup, StreamCut
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nats.aio.client import Client
+    from nats.js.kv import KeyValue
+
+    from mesh.jetstream.pieces import Pieces
+    from mesh.model.cluster import AppRecord
+
+_WHOLE: Final = "backup.json"
+#: How often a snapshot is read again when a newer one has replaced it meanwhile.
+_TRIES: Final = 20
+
+
+async def ensure_bucket(client: Client, replicas: int) -> KeyValue:
+    """The bucket of what is known of backups; made if it isn't there."""
+    js = client.jetstream()
+    try:
+        return await js.key_value(names.BACKUPS_BUCKET)
+    except (BucketNotFoundError, NotFoundError):
+        config = api.KeyValueConfig(bucket=names.BACKUPS_BUCKET, replicas=replicas)
+        return await js.create_key_value(config)
+
+
+async def make(
+    client: Client, pieces: Pieces, record: AppRecord, at_ms: int, by: str
+) -> BackupRecord:
+    """Back an app up while it runs.
+
+    Raises:
+        MeshError: MESH-A409 when a snapshot is replaced again and again while it is read.
+    """
+    app = record.spec.name
+    revision = _revision(at_ms)
+    found: list[PartBackup] = []
+    size = 0
+    with tempfile.TemporaryDirectory(prefix="mesh-backup-") as directory:
+        for group, part in await _parts(client, record.incarnation):
+            made, size_of = await _copy_part(
+                client, pieces, record, group, part, f"{_prefix(app, revision)}{group}/{part}/",
+                Path(directory),
+            )  # fmt: skip
+            found.append(made)
+            size += size_of
+    # Behind the snapshots: all that they have read and put out is before the cut.
+    taken: list[StreamCut] = []
+    for js_stream, _ in channels.js_streams(record.spec):
+        cut = await cuts.cut(client, js_stream, record.incarnation)
+        if cut is not None:
+            taken.append(cut)
+    # Streams of others, which the app only reads.
+    others = {s for part in found for s in reached(part.manifest)} - {c.js_stream for c in taken}
+    for js_stream in sorted(others):
+        state = await cuts.state(client, js_stream)
+        if state is not None:
+            taken.append(StreamCut(js_stream, state.created_ms, state.last, {}))
+    backup = Backup(revision, record, tuple(found), tuple(taken))
+    await pieces.put(f"{_prefix(app, revision)}{_WHOLE}", codec.encode(backup))
+    known = BackupRecord(app, revision, at_ms, by, len(found), size)
+    js = client.jetstream()
+    key = names.backup_key(app, revision)
+    await kv.write(js, names.BACKUPS_BUCKET, key, codec.encode(known), revision=0)
+    return known
+
+
+async def known(client: Client, app: str) -> list[BackupRecord]:
+    """What is known of an app's backups, oldest first."""
+    bucket = await client.jetstream().key_value(names.BACKUPS_BUCKET)
+    subject = kv.subject(names.BACKUPS_BUCKET, names.backup_key(app, ">"))
+    info = await client.jetstream().stream_info(
+        f"KV_{names.BACKUPS_BUCKET}", subjects_filter=subject
+    )
+    found = []
+    for one in sorted(info.state.subjects or {}):
+        try:
+            entry = await bucket.get(one.removeprefix(f"$KV.{names.BACKUPS_BUCKET}."))
+        except KeyNotFoundError:
+            continue
+        found.append(codec.decode(BackupRecord, entry.value or b""))
+    return found
+
+
+async def read(pieces: Pieces, of: BackupRecord) -> Backup:
+    """The whole of a backup but for its pieces; MESH-S121 when it is not there."""
+    with tempfile.TemporaryDirectory(prefix="mesh-backup-") as directory:
+        path = Path(directory) / _WHOLE
+        name = f"{_prefix(of.app, of.revision)}{_WHOLE}"
+        try:
+            await pieces.fetch({name: path})
+        except PieceMissingError as error:
+            raise _incomplete(of, name) from error
+        return codec.decode(Backup, await asyncio.to_thread(path.read_bytes))
+
+
+async def put_back(
+    client: Client, pieces: Pieces, backup: Backup, incarnation: str, manifests: Sequence[str]
+) -> None:
+    """Store the snapshots of a backup as those of a new incarnation of an app.
+
+    Args:
+        client: the connection.
+        pieces: the store.
+        backup: what is put back.
+        incarnation: whose they will be; nothing of it runs yet.
+        manifests: of its parts, JSON.
+    """
+    bucket = await client.jetstream().key_value(names.SNAPSHOTS_BUCKET)
+    with tempfile.TemporaryDirectory(prefix="mesh-restore-") as directory:
+        for part, manifest in zip(backup.parts, manifests, strict=True):
+            stored: dict[str, str] = {}
+            for at, (piece, name) in enumerate(part.objects.items()):
+                path = Path(directory) / str(at)
+                try:
+                    await pieces.fetch({name: path})
+                except PieceMissingError as error:
+                    raise _incomplete(None, name) from error
+                stored[piece] = f"{incarnation}/{part.group}/{part.part}/0/{piece}"
+                await pieces.put(stored[piece], await asyncio.to_thread(path.read_bytes))
+            values = {"epoch": 0, "objects": stored, "manifest": orjson.loads(manifest)}
+            value = orjson.dumps(values)
+            await bucket.put(f"{incarnation}.{part.group}.{part.part}", value)
+
+
+async def delete(client: Client, pieces: Pieces, of: BackupRecord) -> None:
+    """Drop a backup."""
+    key = names.backup_key(of.app, of.revision)
+    await kv.put(client.jetstream(), names.BACKUPS_BUCKET, key, None)
+    await pieces.drop(_prefix(of.app, of.revision))
+
+
+async def _parts(client: Client, incarnation: str) -> list[tuple[str, str]]:
+    """(group, part) of each snapshot that an incarnation has."""
+    prefix = kv.subject(names.SNAPSHOTS_BUCKET, f"{incarnation}.")
+    info = await client.jetstream().stream_info(
+        f"KV_{names.SNAPSHOTS_BUCKET}", subjects_filter=f"{prefix}>"
+    )
+    found = (subject.removeprefix(prefix) for subject in info.state.subjects or {})
+    return sorted((group, part) for group, _, part in (key.rpartition(".") for key in found))
+
+
+async def _copy_part(
+    client: Client, pieces: Pieces, record: AppRecord, group: str, part: str, prefix: str,
+    directory: Path,
+) -> tuple[PartBackup, int]:  # fmt: skip
+    """Copy the newest snapshot of a part; its pieces' size as well."""
+    bucket = await client.jetstream().key_value(names.SNAPSHOTS_BUCKET)
+    for _ in range(_TRIES):
+        entry = await bucket.get(f"{record.incarnation}.{group}.{part}")
+        values = orjson.loads(entry.value or b"{}")
+        copies: dict[str, str] = {}
+        size = 0
+        try:
+            for at, (piece, stored) in enumerate(values["objects"].items()):
+                path = directory / "piece"
+                await pieces.fetch({stored: path})
+                data = await asyncio.to_thread(path.read_bytes)
+                copies[piece] = f"{prefix}{at}"
+                await pieces.put(copies[piece], data)
+                size += len(data)
+        except PieceMissingError:
+            # A newer snapshot has replaced this one.
+            continue
+        manifest = orjson.dumps(values["manifest"]).decode()
+        return PartBackup(group, part, manifest, copies), size
+    raise MeshError(
+        "MESH-A409",
+        f'snapshot of part {part} of group "{group}" is replaced faster than it can be copied',
+        hint="Raise worker.snapshot_interval_s, or try again when less is going on.",
+    )
+
+
+def _revision(at_ms: int) -> str:
+    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return f"{at:%Y%m%dT%H%M%S}-{at_ms % 1000:03d}"
+
+
+def _prefix(app: str, revision: str) -> str:
+    return f"backups/{app}/{revision}/"
+
+
+def _incomplete(of: BackupRecord | None, name: str) -> MeshError:
+    what = f"{of.revision} " if of is not None else ""
+    return MeshError(
+        "MESH-S121",
+        f"backup {what}is incomplete",
+        detail=f"Missing: {name}.",
+        hint="Is state.store what it was when the backup was made?",
+    )

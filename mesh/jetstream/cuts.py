@@ -1,0 +1,126 @@
+"""Where a JetStream stream is, with the markers of its producers, in one look; and new markers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Final
+
+import orjson
+from nats.errors import TimeoutError as NatsTimeoutError
+from nats.js.errors import NotFoundError
+
+from mesh.control.restoring import StreamState
+from mesh.model import names
+from mesh.model.backup import StreamCut
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+
+#: How long an answer may take.
+_ANSWER_S: Final = 5.0
+#: No writer of the mesh has an epoch as high.
+_NO_EPOCH: Final = 2**53
+
+
+async def state(client: Client, js_stream: str) -> StreamState | None:
+    """A stream as its leader knows it; None where there is none."""
+    try:
+        info = await client.jetstream().stream_info(js_stream)
+    except NotFoundError:
+        return None
+    assert info.created is not None, "the server tells when a stream was made"
+    created_ms = int(info.created.timestamp() * 1000)
+    return StreamState(created_ms, info.state.first_seq, info.state.last_seq)
+
+
+async def cut(client: Client, js_stream: str, incarnation: str) -> StreamCut | None:
+    """A stream's last sequence and the markers of an app's producers at it; None without a stream.
+
+    The server looks all markers up at once, as of one sequence.
+    """
+    known = await state(client, js_stream)
+    if known is None:
+        return None
+    sequence, found = known.last, dict[str, str]()
+    while True:
+        told = await _markers(client, js_stream)
+        if told is None:
+            break
+        # Another server than the leader may have answered, which is not as far yet.
+        if told[0] >= known.last:
+            sequence, found = told
+            break
+        await asyncio.sleep(0.05)
+    prefix = f"{incarnation}-"
+    own = {name.removeprefix(prefix): m for name, m in found.items() if name.startswith(prefix)}
+    return StreamCut(js_stream, known.created_ms, sequence, own)
+
+
+async def _markers(client: Client, js_stream: str) -> tuple[int, dict[str, str]] | None:
+    """Producer to the payload of its newest marker, as of a sequence; None where there is none.
+
+    Source:
+        github.com/nats-io/nats-architecture-and-design, ADR-31, "multi last".
+    """
+    prefix = f"{names.marker_subject(js_stream)}."
+    while True:
+        answers: asyncio.Queue[Msg] = asyncio.Queue()
+        inbox = client.new_inbox()
+        subscription = await client.subscribe(inbox, cb=answers.put)
+        try:
+            request = json.dumps({"multi_last": [f"{prefix}>"], "batch": 1024}).encode()
+            await client.publish(f"$JS.API.DIRECT.GET.{js_stream}", request, reply=inbox)
+            found: dict[str, str] = {}
+            pending = -1
+            while True:
+                try:
+                    async with asyncio.timeout(_ANSWER_S):
+                        message = await answers.get()
+                except TimeoutError as error:
+                    raise NatsTimeoutError from error
+                headers = message.headers or {}
+                status = headers.get("Status")
+                if status == "404":
+                    return None
+                if status is not None:
+                    pending = int(headers.get("Nats-Num-Pending", 0))
+                    sequence = int(headers["Nats-UpTo-Sequence"])
+                    break
+                subject = headers["Nats-Subject"]
+                found[subject.removeprefix(prefix)] = message.data.decode()
+            # A marker that was replaced between being looked up and being read is left out.
+            expected = await _count(client, js_stream, f"{prefix}>")
+            if pending == 0 and len(found) == expected:
+                return sequence, found
+        finally:
+            await subscription.unsubscribe()
+
+
+async def _count(client: Client, js_stream: str, subject: str) -> int:
+    info = await client.jetstream().stream_info(js_stream, subjects_filter=subject)
+    return len(info.state.subjects or {})
+
+
+async def end_producers(client: Client, js_stream: str, incarnation: str) -> None:
+    """Have the sink refuse whatever producers of this incarnation still try to write."""
+    told = await _markers(client, js_stream)
+    for producer, payload in (told[1] if told is not None else {}).items():
+        if producer.startswith(f"{incarnation}-"):
+            await _put(client, js_stream, producer, payload, _NO_EPOCH)
+
+
+async def begin_producers(client: Client, cut_: StreamCut, incarnation: str) -> None:
+    """Have the producers of a new incarnation go on behind where they were at a cut."""
+    for producer, payload in cut_.markers.items():
+        await _put(client, cut_.js_stream, f"{incarnation}-{producer}", payload, -1)
+
+
+async def _put(client: Client, js_stream: str, producer: str, payload: str, epoch: int) -> None:
+    values = {**orjson.loads(payload), "epoch": epoch}
+    await client.jetstream().publish(
+        f"{names.marker_subject(js_stream)}.{producer}",
+        orjson.dumps(values),
+        headers={"Nats-Rollup": "sub"},
+    )

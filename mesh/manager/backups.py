@@ -1,0 +1,350 @@
+"""Backing apps up and restoring them, for people who ask a manager to.
+
+A restore stops the app, makes it a new incarnation with the state of the backup, and lets it go on:
+it reads again what has come since, and puts out again what it has put out since.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from nats.errors import Error as NatsError
+
+from mesh.control import restoring
+from mesh.control.journal import Entry
+from mesh.errors import MeshError
+from mesh.jetstream import backups, channels, cuts, kv, snapshots
+from mesh.language.parser import parse
+from mesh.language.syntax import find
+from mesh.manager.events import unreachable
+from mesh.model import codec, names
+from mesh.model.backup import Restored
+from mesh.plan.build import plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from nats.aio.client import Client
+
+    from mesh.clock import Clock
+    from mesh.control.restoring import StreamState
+    from mesh.jetstream.pieces import Pieces
+    from mesh.jetstream.watch import ClusterView
+    from mesh.model.app import AppSpec
+    from mesh.model.backup import Backup, BackupRecord
+    from mesh.model.cluster import AppRecord
+    from mesh.settings import Settings
+
+#: How long the instances of an app may take to stop for a restore.
+STOP_S: Final = 60.0
+
+
+class Backups:
+    """The calls of ``mesh.api.service.Backups``."""
+
+    def __init__(
+        self,
+        client: Client,
+        view: ClusterView,
+        pieces: Pieces,
+        settings: Settings,
+        clock: Clock,
+        note: Callable[[Entry], None],
+    ) -> None:
+        self._client = client
+        self._view = view
+        self._pieces = pieces
+        self._settings = settings
+        self._clock = clock
+        self._note = note
+
+    async def make(self, app: str, *, by: str = "") -> BackupRecord:
+        """Back ``app`` up while it runs; older backups than are kept are deleted."""
+        record = self._record(app)
+        if record is None or record.deleting:
+            raise _not_deployed(app)
+        if record.held:
+            raise MeshError("MESH-A409", f'app "{app}" is being restored')
+        try:
+            await backups.ensure_bucket(self._client, self._settings.channels.replicas)
+            made = await backups.make(self._client, self._pieces, record, self._clock.wall_ms(), by)
+            kept = self._settings.state.backups_kept
+            for old in (await backups.known(self._client, app))[: -kept or None] if kept else ():
+                await backups.delete(self._client, self._pieces, old)
+        except kv.RevisionConflict as conflict:
+            raise MeshError("MESH-A409", f'app "{app}" is backed up by somebody else') from conflict
+        except (NatsError, TimeoutError, OSError) as error:
+            raise unreachable(error) from error
+        self._note(Entry(f"backed app {app} up as {made.revision}", by=_user(by), app=app))
+        return made
+
+    async def known(self, app: str) -> Sequence[BackupRecord]:
+        """The backups of ``app``, oldest first, also after it was undeployed."""
+        try:
+            await backups.ensure_bucket(self._client, self._settings.channels.replicas)
+            found = await backups.known(self._client, app)
+        except (NatsError, TimeoutError, OSError) as error:
+            raise unreachable(error) from error
+        if not found and self._record(app) is None:
+            raise _not_deployed(app)
+        return found
+
+    async def delete(self, app: str, revision: str | None, *, by: str = "") -> int:
+        """Delete one backup, or all with None; how many there were.  MESH-A404."""
+        found = await self.known(app)
+        chosen = [one for one in found if revision in (None, one.revision)]
+        if revision is not None and not chosen:
+            raise _no_backup(app, found)
+        try:
+            for one in chosen:
+                await backups.delete(self._client, self._pieces, one)
+        except (NatsError, TimeoutError, OSError) as error:
+            raise unreachable(error) from error
+        return len(chosen)
+
+    async def restore(
+        self,
+        app: str,
+        *,
+        revision: str | None = None,
+        before_ms: int | None = None,
+        other: str | None = None,
+        replay: bool = True,
+        by: str = "",
+    ) -> Restored:
+        """Put the state of a backup back.
+
+        Args:
+            app: whose backup.
+            revision: which; None for the newest.
+            before_ms: the newest made at or before this time, milliseconds since 1970.
+            other: the name of a new app that gets the state, with channels of its own; nothing is
+                replayed into it.
+            replay: whether ``app`` reads again what has come since the backup; else it goes on with
+                what comes next.
+            by: who asks.
+
+        Raises:
+            MeshError: MESH-A404 for a backup or an app that is not there, MESH-A409 for a name that
+                is taken, MESH-A410 when what has come since is not there any more.
+        """
+        found = await self.known(app)
+        chosen = restoring.choose(found, revision, before_ms)
+        if chosen is None:
+            raise _no_backup(app, found)
+        try:
+            backup = await backups.read(self._pieces, chosen)
+            if other is not None and other != app:
+                done = await self._into_other(backup, other, by)
+            else:
+                done = await self._in_place(backup, replay, by)
+        except kv.RevisionConflict as conflict:
+            raise MeshError(
+                "MESH-A409", f'app "{other or app}" was changed by somebody else meanwhile'
+            ) from conflict
+        except (NatsError, TimeoutError, OSError) as error:
+            raise unreachable(error) from error
+        text = f"restored app {done.app} from revision {done.revision}"
+        self._note(Entry(text, "" if replay else "nothing is replayed", _user(by), app=done.app))
+        return done
+
+    async def _into_other(self, backup: Backup, other: str, by: str) -> Restored:
+        if self._record(other) is not None:
+            raise MeshError(
+                "MESH-A409",
+                f'app "{other}" is there already',
+                hint="Choose another name, or undeploy it first.",
+            )
+        spec = renamed(backup.record.spec, other)
+        return await self._anew(backup, spec, by)
+
+    async def _in_place(self, backup: Backup, replay: bool, by: str) -> Restored:
+        app = backup.record.spec.name
+        before = self._record(app)
+        if before is not None and before.deleting:
+            raise MeshError("MESH-A409", f'app "{app}" is being undeployed')
+        if replay:
+            gaps = restoring.gaps(backup, await self._states(backup, backup.record.spec))
+            if gaps:
+                raise MeshError(
+                    "MESH-A410",
+                    f"what has come since revision {backup.revision} is not there any more",
+                    detail=f"{'; '.join(gaps[:5])}.",
+                    hint="With --no-replay (?replay=false) the state is put back, and the app goes "
+                    "on with what comes next.",
+                )
+        if before is None:
+            return await self._anew(backup, backup.record.spec, by)
+        told = f"it is restored from revision {backup.revision}"
+        await self._write(app, replace(before, held=told))
+        incarnation = secrets.token_hex(4)
+        try:
+            await self._wait_stopped(app)
+            await self._stage(backup, incarnation, replay)
+        except BaseException:
+            await self._write(app, before)
+            raise
+        # From here on the old incarnation can't go on: if this fails, the app stays held.
+        record, done = await self._commit(backup, before, incarnation, replay, by)
+        await self._write(app, record)
+        await snapshots.purge(self._client.jetstream(), self._pieces, before.incarnation)
+        return done
+
+    async def _stage(self, backup: Backup, incarnation: str, replay: bool) -> None:
+        """Store the backup's snapshots as those of the new incarnation."""
+        spec = backup.record.spec
+        await channels.ensure_channels(self._client, spec, self._settings.channels)
+        states = await self._states(backup, spec)
+        lasts = {js_stream: (js_stream, states[js_stream].last) for js_stream in states}
+        manifests = [
+            part.manifest if replay else restoring.manifest_at(part.manifest, lasts)
+            for part in backup.parts
+        ]
+        await backups.put_back(self._client, self._pieces, backup, incarnation, manifests)
+
+    async def _commit(
+        self, backup: Backup, before: AppRecord, incarnation: str, replay: bool, by: str
+    ) -> tuple[AppRecord, Restored]:
+        """End the producers of the old incarnation; the new one's record."""
+        spec = backup.record.spec
+        for js_stream, _ in channels.js_streams(spec):
+            await cuts.end_producers(self._client, js_stream, before.incarnation)
+        if replay:
+            for cut in backup.cuts:
+                await cuts.begin_producers(self._client, cut, incarnation)
+        states = await self._states(backup, spec)
+        record = replace(
+            backup.record,
+            incarnation=incarnation,
+            deployed_at_ms=before.deployed_at_ms,
+            deployed_by=by or before.deployed_by,
+            deleting=False,
+            held="",
+            skips=restoring.skips(backup, states) if replay else (),
+        )
+        behind = restoring.behind(backup, states) if replay else 0
+        return record, Restored(spec.name, backup.revision, replay, behind, len(backup.parts))
+
+    async def _anew(self, backup: Backup, spec: AppSpec, by: str) -> Restored:
+        """Deploy ``spec`` with the state of the backup and empty channels."""
+        await channels.ensure_channels(self._client, spec, self._settings.channels)
+        old = [stream for stream, _ in channels.js_streams(backup.record.spec)]
+        new = [stream for stream, _ in channels.js_streams(spec)]
+        states = await self._states(backup, spec)
+        lasts = {s: (s, states[s].last) for s in states}
+        lasts |= {a: (b, states[b].last) for a, b in zip(old, new, strict=True)}
+        texts = {
+            a.text: b.text for a, b in zip(backup.record.spec.groups, spec.groups, strict=True)
+        }
+        incarnation = secrets.token_hex(4)
+        manifests = [restoring.manifest_at(part.manifest, lasts, texts) for part in backup.parts]
+        await backups.put_back(self._client, self._pieces, backup, incarnation, manifests)
+        record = replace(
+            backup.record,
+            spec=spec,
+            incarnation=incarnation,
+            deployed_at_ms=self._clock.wall_ms(),
+            deployed_by=by,
+            deleting=False,
+            held="",
+            skips=(),
+        )
+        await self._write(spec.name, record)
+        return Restored(spec.name, backup.revision, False, 0, len(backup.parts))
+
+    async def _states(self, backup: Backup, spec: AppSpec) -> dict[str, StreamState]:
+        """The streams of an app's channels, and those of others that its backup reads."""
+        own = {stream for stream, _ in channels.js_streams(backup.record.spec)}
+        others = {cut.js_stream for cut in backup.cuts} - own
+        found = {}
+        for js_stream in [*(stream for stream, _ in channels.js_streams(spec)), *sorted(others)]:
+            state = await cuts.state(self._client, js_stream)
+            if state is not None:
+                found[js_stream] = state
+        return found
+
+    async def _wait_stopped(self, app: str) -> None:
+        deadline_s = self._clock.monotonic_s() + STOP_S
+        while any(a.value.app == app for a in self._view.snapshot().assignments):
+            version = self._view.version
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                raise MeshError(
+                    "MESH-A409",
+                    f'app "{app}" has not stopped within {STOP_S:g} s',
+                    hint="It goes on as it was.  Does a manager lead?  'mesh nodes' tells.",
+                )
+            await self._view.changed(version, left_s)
+
+    def _record(self, app: str) -> AppRecord | None:
+        found = self._view.snapshot().app(app)
+        return found.value if found is not None else None
+
+    async def _write(self, app: str, record: AppRecord) -> int:
+        key = names.app_key(app)
+        revision = await kv.write(
+            self._client.jetstream(),
+            names.APPS_BUCKET,
+            key,
+            codec.encode(record),
+            revision=self._view.revision(names.APPS_BUCKET, key),
+        )
+        self._view.took_write(names.APPS_BUCKET, key, record, revision)
+        return revision
+
+
+def renamed(spec: AppSpec, other: str) -> AppSpec:
+    """An app as it would be planned under another name; MESH-P102 for a name that can't be used.
+
+    Raises:
+        MeshError: MESH-A409 when it is planned otherwise today.
+    """
+    tree = parse(spec.text)
+    named = find(tree.annotations, "App:name")
+    annotations = tuple(
+        replace(one, elements=((None, other),)) if one is named else one for one in tree.annotations
+    )
+    partitions = max((c.partitions for c in spec.channels), default=1)
+    made = plan(replace(tree, annotations=annotations), partitions=max(1, partitions)).spec
+    if _shape(made) != _shape(spec):
+        raise MeshError(
+            "MESH-A409",
+            f'app "{spec.name}" would be planned otherwise today, and its state would not fit',
+            hint="Restore it under its own name.",
+        )
+    return made
+
+
+def _shape(spec: AppSpec) -> object:
+    """What snapshots rest on: the groups, their instances, and the channels."""
+    return (
+        [(c.stream.name, c.key_name, c.partitions) for c in spec.channels],
+        [
+            (
+                group.name,
+                group.parallel,
+                [(i.channel.stream.name, i.channel.key_name, i.strategy) for i in group.inputs],
+            )
+            for group in spec.groups
+        ],
+    )
+
+
+def _user(by: str) -> str:
+    return by and f"user {by}"
+
+
+def _not_deployed(app: str) -> MeshError:
+    return MeshError("MESH-A404", f'app "{app}" is not deployed')
+
+
+def _no_backup(app: str, known: Sequence[BackupRecord]) -> MeshError:
+    told = ", ".join(one.revision for one in known[-5:]) or "none"
+    return MeshError(
+        "MESH-A404",
+        f'app "{app}" has no such backup',
+        detail=f"The newest are: {told}.",
+        hint="'mesh backups' lists all of them.",
+    )
