@@ -50,6 +50,8 @@ class Cluster(Processes):
         self._environment = {
             "MESH_NATS_URL": self.servers.url,
             "MESH_CHANNELS_REPLICAS": str(servers),
+            # A query for each instance can't hold a hundred apps on one worker.
+            "MESH_SPARK_SHARED_QUERY": "true",
             **environment,
         }
 

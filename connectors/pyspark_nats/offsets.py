@@ -122,6 +122,11 @@ class Watch:
         """The server's clock as of the last look, by the stream that was asked first."""
         return min(info.time_ms for info in self._seen.values())
 
+    @property
+    def has_copies(self) -> bool:
+        """Whether a stream takes in what is published elsewhere: nobody tells of that."""
+        return any(info.is_copy for info in self._seen.values())
+
     def _given_at(self, start: Offset, look: Look, limits: Limits | None) -> Places:
         self._seen = dict(look.infos)
         if not self._is_due(look, limits):

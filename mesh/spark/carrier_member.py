@@ -74,6 +74,8 @@ class Part:
     subjects: dict[str, tuple[str, ...]]
     #: Where it begins; None for as far back as its streams go.
     start: Offsets | None
+    #: Whether a stream is not the mesh's: what it takes in may be published under other subjects.
+    is_foreign: bool
     #: Whether its state was restored.
     is_restored: bool = False
 
@@ -130,6 +132,7 @@ def member(
             form,
             _subjects(wiring, key),
             starts.get(key),
+            _is_foreign(wiring, key),
             key in restored,
         )
         for number, (key, options, form) in enumerate(made)
@@ -161,6 +164,12 @@ def _subjects(wiring: Wiring, key: str) -> dict[str, tuple[str, ...]]:
         for stream, group_input in wiring.input_streams(partition).items()
         if wiring.group.stateful or stream == key
     }
+
+
+def _is_foreign(wiring: Wiring, key: str) -> bool:
+    partition = int(key) if wiring.group.stateful else 0
+    inputs = wiring.input_streams(partition)
+    return any(inputs[stream].channel.foreign for stream in keys(wiring)[key])
 
 
 def _with_state(

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 #: A subscriber may hear of a message before the stream has stored it: how long to wait before each
 #: further look, seconds.  The last ones are for messages that are not for us.
 _DOUBT_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
+#: How often to look at streams that take in what nobody hears of, seconds.
+_POLL_S: Final = 0.25
 
 
 @dataclass(eq=False, slots=True)
@@ -218,11 +220,16 @@ class Plan:
         )
 
     def _due_s(self, place: _Place) -> float | None:
+        """When to look at a part although nothing is heard."""
         due_ms = wakeup_ms(place.part.options.wakeup_path)
-        if due_ms is None:
-            return None
-        # By the server's clock; a look that comes too early is followed by another one.
-        return time.monotonic() + max(1, due_ms - place.watch.clock_ms) / 1000
+        now_s = time.monotonic()
+        times = []
+        if due_ms is not None:
+            # By the server's clock; a look that comes too early is followed by another one.
+            times.append(now_s + max(1, due_ms - place.watch.clock_ms) / 1000)
+        if place.part.is_foreign or place.watch.has_copies:
+            times.append(now_s + _POLL_S)
+        return min(times, default=None)
 
     def _next_s(self, ends_s: float) -> float:
         """When there is something to look at, though nothing is heard."""
