@@ -191,7 +191,8 @@ class State:
     A piece that changed has another name, so a host stores only names that it has not stored, and
     drops those that are no longer listed.  Names are made of counts over the input, never over
     batches, or of what is in the piece: after a restart from an older state the same name stands
-    for the same content, however the input is cut then.  ``scalars`` holds small JSON values and is stored whole each time.
+    for the same content, however the input is cut then.  ``scalars`` holds small JSON values and is
+    stored whole each time.
     """
 
     pieces: Mapping[str, pa.RecordBatch] = field(default_factory=dict)
