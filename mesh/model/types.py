@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -78,7 +79,13 @@ class StreamSchema:
     @property
     def arrow(self) -> pa.Schema:
         """The Arrow schema of a batch of its events, all fields nullable."""
-        return arrow_schema(self.attributes)
+        return _arrow_schema(self.attributes)
+
+
+@lru_cache(maxsize=1024)
+def _arrow_schema(attributes: tuple[Attribute, ...]) -> pa.Schema:
+    """As ``arrow_schema``, made once: a stream's is asked for with each batch."""
+    return arrow_schema(attributes)
 
 
 def arrow_schema(attributes: Iterable[Attribute]) -> pa.Schema:

@@ -13,8 +13,7 @@ for the way from the cause through the queries, depth first, as the reference en
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -113,20 +112,53 @@ class Events:
 
     def with_rows(self, rows: pa.RecordBatch) -> Events:
         """The same events with other attributes."""
-        return replace(self, rows=rows)
+        return Events(
+            self.time_ms,
+            self.clock_ms,
+            self.order,
+            self.path,
+            self.chunk,
+            self.kind,
+            self.instance,
+            rows,
+        )
+
+    def with_path(self, path: Longs) -> Events:
+        """The same events, come on other ways."""
+        return Events(
+            self.time_ms,
+            self.clock_ms,
+            self.order,
+            path,
+            self.chunk,
+            self.kind,
+            self.instance,
+            self.rows,
+        )
 
 
-@lru_cache(maxsize=1024)
+#: By the identity of a schema, itself and a run of length 0.  To make one takes as long as some
+#: operators do, and so does it to hash a schema; as long as it is here, its identity is its own.
+_NO_EVENTS: dict[int, tuple[pa.Schema, Events]] = {}
+_NO_EVENTS_MAX = 4096
+
+
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    """A record batch of length 0; made once, for that takes as long as some operators do."""
-    return pa.RecordBatch.from_pylist([], schema)
+    """A record batch of length 0."""
+    return no_events(schema).rows
 
 
 def no_events(schema: pa.Schema) -> Events:
     """A run of length 0."""
-    none = np.empty(0, dtype=np.int64)
-    rows = no_rows(schema)
-    return Events(none, none, none, none, none, np.empty(0, dtype=np.int8), none, rows)
+    found = _NO_EVENTS.get(id(schema))
+    if found is None:
+        if len(_NO_EVENTS) >= _NO_EVENTS_MAX:
+            _NO_EVENTS.clear()
+        none = np.empty(0, dtype=np.int64)
+        rows = pa.RecordBatch.from_pylist([], schema)
+        events = Events(none, none, none, none, none, np.empty(0, dtype=np.int8), none, rows)
+        found = _NO_EVENTS[id(schema)] = schema, events
+    return found[1]
 
 
 def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

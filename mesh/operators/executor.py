@@ -198,7 +198,7 @@ class Executor:
         assert time_ms is not None, "events have times"
         clock_ms = np.full(rows.num_rows, now_ms, dtype=np.int64)
         index = np.arange(rows.num_rows)
-        first = np.zeros(rows.num_rows, dtype=np.int64)
+        first = np.zeros(rows.num_rows, dtype=np.int64) if rows.num_rows > 1 else index
         return self._advance([Ready(stream, index, first, time_ms, clock_ms, rows)], now_ms)
 
     def _advance(self, ready: Sequence[Ready], known_ms: int) -> list[OutputRun]:
@@ -259,7 +259,7 @@ class Executor:
         """Add what leaves to ``leaving``, in places behind what is there."""
         before = sum(len(one.place) for one in leaving)
         made = self._flow.run(entering, timeline)
-        leaving += [replace(one, place=one.place + before) for one in made]
+        leaving += [replace(one, place=one.place + before) for one in made] if before else made
 
     def _events_of(self, ready: Ready, number: Longs, clocks_ms: Longs) -> Events:
         count = len(ready.index)
@@ -385,6 +385,8 @@ def _causes(ready: Sequence[Ready]) -> tuple[Longs, list[Longs]]:
 
     What is sent at once is one cause: it moves time once.
     """
+    if not ready:
+        return np.empty(0, dtype=np.int64), []
     if len(ready) == 1 and ready[0].first is ready[0].index:
         return ready[0].clock_ms, [ready[0].index]
     total = sum(len(part_.index) for part_ in ready)

@@ -100,7 +100,7 @@ class BulkFlow:
         flowing: dict[str, list[Events]] = {}
         for channel, events in entering:
             root = np.full(len(events), self.roots[channel], dtype=np.int64)
-            flowing.setdefault(channel, []).append(replace(events, path=root))
+            flowing.setdefault(channel, []).append(events.with_path(root))
         leaving: list[tuple[str, Events]] = []
         for stage in self._stages:
             for channel, events in (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import Longs, State, concat
+from mesh.operators.base import Longs, State, concat, no_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -119,7 +119,7 @@ class Inputs:
         if stream not in self._held:
             schema = self._schemas[stream]
             none = np.empty(0, dtype=np.int64)
-            rows = pa.RecordBatch.from_pylist([], schema)
+            rows = no_rows(schema)
             self._held[stream] = _Held(schema, none, none, none, rows)
         return self._held[stream]
 

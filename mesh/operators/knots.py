@@ -8,7 +8,6 @@ query makes of it is handed on at once, depth first, as in ``flow.StepFlow``.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -93,13 +92,13 @@ def arriving(
 
 def through(paths: Paths, number: int, events: Events) -> Events:
     """Events that come to a node, on the way through it."""
-    return replace(events, path=paths.through(number, events.path))
+    return events.with_path(paths.through(number, events.path))
 
 
 def placed(made: Events, timer: int) -> Events:
     """Events with the path ``timer`` where a timer of the operator itself made them."""
     own = made.path == OWN_TIMER
-    return replace(made, path=np.where(own, timer, made.path)) if bool(own.any()) else made
+    return made.with_path(np.where(own, timer, made.path)) if bool(own.any()) else made
 
 
 class Knot:

@@ -6,7 +6,7 @@ the selector and the output rate; what then becomes of them is for ``nodes`` to 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from mesh.language.syntax import EventKind, RateKind
 from mesh.operators.aggregates import Leaving
-from mesh.operators.base import OWN_TIMER, RESET, State, Stateful, merge, part, prefixed
+from mesh.operators.base import OWN_TIMER, RESET, State, Stateful, merge, no_rows, part, prefixed
 from mesh.operators.expressions import Frame, columns_of, compile_filter
 from mesh.operators.failing import lost
 from mesh.operators.following import Following, can_follow, schema_needed
@@ -194,7 +194,7 @@ class Handlers:
 
 def _computed(step: StreamFunction, events: Events, failures: Failures) -> Events:
     if not len(events):
-        return events.with_rows(pa.RecordBatch.from_pylist([], step.schema))
+        return events.with_rows(no_rows(step.schema))
     made = step.process(events)
     failures.take(_failed(step.failures, len(events)), events)
     return made
@@ -209,7 +209,7 @@ def _failed(failures: dict[int, str], length: int) -> Frame:
 def placed(events: Events, timer_path: int) -> Events:
     """Events with the path of the query's timers where its own timers made them."""
     own = events.path == OWN_TIMER
-    return replace(events, path=np.where(own, timer_path, events.path)) if own.any() else events
+    return events.with_path(np.where(own, timer_path, events.path)) if own.any() else events
 
 
 def _selected(query: BoundQuery) -> Sequence[str | None]:

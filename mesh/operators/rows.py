@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import Longs, concat
+from mesh.operators.base import Longs, concat, no_rows
 from mesh.operators.native import njit, types
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class RowStore:
         """As ``take``, for a look at one column after the other."""
         names = list(self.schema.names if columns is None else columns)
         if not len(numbers):
-            return Places([pa.RecordBatch.from_pylist([], self.schema).select(names)], numbers)
+            return Places([no_rows(self.schema).select(names)], numbers)
         lasts = np.array(self._lasts)
         firsts = np.array([chunk.first for chunk in self._chunks])
         where = np.empty(len(numbers), dtype=np.int64)
@@ -200,7 +200,7 @@ class RowStore:
     def all(self) -> tuple[Longs, pa.RecordBatch]:
         """Every row that is kept, with its number."""
         if not self._chunks:
-            return np.empty(0, dtype=np.int64), pa.RecordBatch.from_pylist([], self.schema)
+            return np.empty(0, dtype=np.int64), no_rows(self.schema)
         numbers = np.concatenate([chunk.all_numbers for chunk in self._chunks])
         return numbers, concat([chunk.rows for chunk in self._chunks])
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from mesh.language.syntax import EventKind
 from mesh.operators.aggregators import Aggregators
-from mesh.operators.base import CURRENT, EXPIRED, RESET, State, part, prefixed
+from mesh.operators.base import CURRENT, EXPIRED, RESET, State, no_rows, part, prefixed
 from mesh.operators.expressions import Frame, columns_of, compile_expression, compile_filter
 from mesh.operators.failing import lost, stopped
 from mesh.operators.groups import Groups
@@ -123,7 +123,7 @@ class Selector:
         count = len(events)
         if not count:
             self.groups = np.empty(0, dtype=np.int64)
-            return events.with_rows(pa.RecordBatch.from_pylist([], self._schema))
+            return events.with_rows(no_rows(self._schema))
         groups: Longs | None = None
         if self._needs_groups:
             keys = [frame.column(column) for column in self._group_by]
@@ -196,7 +196,7 @@ class Selector:
         events = lines.events(at)
         count = len(at)
         if not count:
-            return events.with_rows(pa.RecordBatch.from_pylist([], self._schema))
+            return events.with_rows(no_rows(self._schema))
         frame = Frame.of_events(events)
         for name, vector in found:
             frame.add(AGGREGATES, name, vector.take(at))

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.model.types import AttributeType
-from mesh.operators.base import Events, concat
+from mesh.operators.base import Events, concat, no_rows
 from mesh.operators.expressions import Frame, compile_expression
 from mesh.operators.patterns.world import ATTRIBUTES_MOST, FAILED, NONE
 
@@ -207,7 +207,7 @@ class EventStore:
     def rows_of(self, stream: int) -> pa.RecordBatch:
         """All rows that are kept of a stream."""
         if not self._rows[stream]:
-            return pa.RecordBatch.from_pylist([], self._schemas[stream])
+            return no_rows(self._schemas[stream])
         together = concat(self._rows[stream])
         self._rows[stream] = [together]
         return together

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import Events, Longs, State, Timeline
+from mesh.operators.base import Events, Longs, State, Timeline, no_events
 from mesh.operators.rows import RowStore
 from mesh.operators.windows import machine as m
 
@@ -251,9 +251,7 @@ class KeyedWindow:
         )
 
     def _nothing(self) -> Events:
-        none = np.empty(0, dtype=np.int64)
-        rows = pa.RecordBatch.from_pylist([], self._schema)
-        return Events(none, none, none, none, none, none.astype(np.int8), none, rows)
+        return no_events(self._schema)
 
     @property
     def live(self) -> int:

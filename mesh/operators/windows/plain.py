@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import OWN_TIMER, Events, Longs, State, Timeline
+from mesh.operators.base import OWN_TIMER, Events, Longs, State, Timeline, no_events
 from mesh.operators.rows import RowStore
 from mesh.operators.windows import machine as m
 
@@ -184,9 +184,7 @@ class PlainWindow:
 
     def _made(self, lines: list[tuple[Any, ...]]) -> Events:
         if not lines:
-            none = np.empty(0, dtype=np.int64)
-            rows = pa.RecordBatch.from_pylist([], self._schema)
-            return Events(none, none, none, none, none, none.astype(np.int8), none, rows)
+            return no_events(self._schema)
         table = np.array(lines, dtype=np.int64)
         row, kind, time, order, clock, path, chunk, instance = (
             np.ascontiguousarray(table[:, k]) for k in range(8)

@@ -165,25 +165,34 @@ def _value(value: Any, attribute: Attribute, clock: Clock) -> Any:
     kind = attribute.type
     if kind is AttributeType.OBJECT:
         return _boxed(value)
-    match value:
-        case None:
-            return None
-        case {"$t": "null"}:
-            return None
-        case {"$t": str(given), "v": inner}:
-            if given != kind.value:
-                raise CaseError(f"a value of type {given} for {attribute.name}, which is {kind}")
-            value = float(inner) if isinstance(inner, str) and kind.is_numeric else inner
-        case {"$t0": _} | {"$now": _}:
-            value = clock.time(value)
-            value = str(value) if kind is AttributeType.STRING else value
-        case _:
-            pass
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        value = _written_out(value, attribute, clock)
+    if value is None:
+        return None
     if not _fits(value, kind):
         raise CaseError(f"{value!r} for {attribute.name}, which is {kind}")
     if kind in (AttributeType.FLOAT, AttributeType.DOUBLE):
         return float(value)
     return int(value) if kind in _INT_MAX else value
+
+
+def _written_out(value: dict[str, Any], attribute: Attribute, clock: Clock) -> Any:
+    """What an object of JSON stands for: a time, or a value with its type."""
+    kind = attribute.type
+    match value:
+        case {"$t": "null"}:
+            return None
+        case {"$t": str(given), "v": inner}:
+            if given != kind.value:
+                raise CaseError(f"a value of type {given} for {attribute.name}, which is {kind}")
+            return float(inner) if isinstance(inner, str) and kind.is_numeric else inner
+        case {"$t0": _} | {"$now": _}:
+            time_ms = clock.time(value)
+            return str(time_ms) if kind is AttributeType.STRING else time_ms
+        case _:
+            return value
 
 
 def _boxed(value: Any) -> Any:
