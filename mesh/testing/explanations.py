@@ -23,8 +23,8 @@ class Evidence:
     """What is known of a difference.
 
     ``said``: the engine's log and errors as one text; ``plays_back``: whether the case's time is
-    that of its events; ``has_nulls``, ``has_arrays``: whether its input has any; ``restarts``:
-    whether a step starts the app again.
+    that of its events; ``has_nulls``, ``has_arrays``: whether its input has any; ``has_ties``:
+    whether two of its events have one time; ``restarts``: whether a step starts the app again.
     """
 
     app: str
@@ -32,11 +32,13 @@ class Evidence:
     plays_back: bool
     has_nulls: bool
     has_arrays: bool
+    has_ties: bool
     restarts: bool
 
     @classmethod
     def of(cls, asked: Mapping[str, Any], answer: Mapping[str, Any]) -> Evidence:
         """The evidence of a case and the engine's whole answer to it."""
+        times = [step["ts"] for step in asked["inputs"] if step.get("ts") is not None]
         told: list[Any] = [*(answer.get("log") or ()), *(answer.get("errors") or ())]
         return cls(
             app=asked["app"],
@@ -44,6 +46,7 @@ class Evidence:
             plays_back=case(asked).mode is Mode.PLAYBACK,
             has_nulls="null" in json.dumps(asked["inputs"]),
             has_arrays=any(len(step.get("events") or ()) > 1 for step in asked["inputs"]),
+            has_ties=len(set(times)) < len(times),
             restarts=any("restart" in step for step in asked["inputs"]),
         )
 
@@ -168,6 +171,11 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         lambda e: e.has(r"@PrimaryKey", r"\bdelete D on D\.k == k and\b"),
     ),
     Explanation(
+        "under playback the engine lets a timer fire for one of the keys of a partition that are "
+        "due in one millisecond, and for the others when time moves again; here for all of them",
+        lambda e: e.plays_back and e.has_ties and e.has(r"partition with", _TIMED),
+    ),
+    Explanation(
         "the engine lets only the first key's batch of timeBatch go, ever; here each key's goes",
         lambda e: e.has(r"partition with", r"\btimeBatch\("),
     ),
@@ -175,7 +183,7 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         "the engine keeps a row that its primary key refused in the index, and fails on a null "
         "there; ours has the same rows by whatever way they are found",
         lambda e: (
-            e.has(r"@PrimaryKey", r"@Index")
+            (e.has(r"@PrimaryKey", r"@Index") and e.tells("dropping event", "primary key"))
             or (e.has_nulls and e.has(r"@(PrimaryKey|Index)") and e.tells("NullPointerException"))
         ),
     ),
