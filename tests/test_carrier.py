@@ -67,6 +67,9 @@ class Snapshots:
     def save(self, part: str, manifest: bytes, pieces: Mapping[str, Path]) -> None:
         self.kept[part] = manifest, {name: path.read_bytes() for name, path in pieces.items()}
 
+    def forget(self, part: str) -> None:
+        return
+
     def behind(self, consumed: Mapping[str, int]) -> int:
         return 0
 

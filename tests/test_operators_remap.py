@@ -78,10 +78,10 @@ class Group(Recorder):
         self.outputs = tuple(sorted(name for name in names if name[0] in "OPF"))
 
     def edit(self, text: str, *, keeps: bool = True) -> None:
-        before, outputs, state = self.app, self.outputs, stored(self.executor.snapshot())
+        before, state = self.app, stored(self.executor.snapshot())
         self.become(text)
         self.executor = Executor(self.app, self.outputs)
-        made = remap(state, before, self.app, outputs, self.outputs, keeps=keeps)
+        made = remap(state, before, self.app, keeps=keeps)
         self.executor.restore(stored(made))
 
     def of(self, stream: str) -> list[Any]:

@@ -14,12 +14,13 @@ from mesh.jetstream import journal, snapshots
 from mesh.model import names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from nats.aio.client import Client
     from nats.js import JetStreamContext
 
     from mesh.model.app import AppSpec
+    from mesh.model.cluster import Retired
     from mesh.settings import ChannelSettings
 
 #: Stream name is in use with another configuration.
@@ -82,6 +83,17 @@ async def _expect_foreign(js: JetStreamContext, spec: AppSpec) -> None:
                 ) from error
 
 
+async def ends(js: JetStreamContext, streams: Iterable[str]) -> dict[str, int]:
+    """The last sequences of JetStream streams, 0 for one that isn't there."""
+    found = {}
+    for name in streams:
+        try:
+            found[name] = (await js.stream_info(name)).state.last_seq
+        except NotFoundError:
+            found[name] = 0
+    return found
+
+
 async def _expect(js: JetStreamContext, spec: AppSpec) -> None:
     """Refuse an app whose streams are not all there, with the subjects that it uses."""
     missing = []
@@ -131,6 +143,16 @@ async def _create(client: Client, config: dict[str, Any]) -> None:
             detail=f"The server says: {error.get('description')}.",
             hint="Does another stream hold the subject mesh.>?",
         )
+
+
+async def delete_retired(js: JetStreamContext, spec: AppSpec, retired: Retired) -> None:
+    """Delete the streams that an app has no more, with all they hold, if they were made for it."""
+    if not spec.creates_channels:
+        return
+    for channel in retired.channels:
+        for partition in range(channel.partitions):
+            with contextlib.suppress(NotFoundError):
+                await js.delete_stream(channel.js_stream(partition))
 
 
 async def delete_channels(js: JetStreamContext, spec: AppSpec) -> None:

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: Before the names of pieces that no piece has.
+_FORGOTTEN = "\0"
 #: How long one call may take; it rides through a change of the stream's leader.
 CALL_S = 20.0
 #: How long one snapshot may take to be stored or fetched, whatever its size.
@@ -112,6 +114,12 @@ class JetStreamSnapshots:
             if name not in self._parts[part].objects
         }
         self._wait(self._save(part, manifest, tuple(pieces), contents), TRANSFER_S)
+
+    def forget(self, part: str) -> None:
+        """See ``SnapshotStore.forget``."""
+        known = self._parts[part]
+        # Their objects go when what takes their place is stored.
+        known.objects = {f"{_FORGOTTEN}{name}": one for name, one in known.objects.items()}
 
     def behind(self, consumed: Mapping[str, int]) -> int:
         """See ``SnapshotStore.behind``."""
@@ -215,12 +223,15 @@ async def ensure_buckets(js: JetStreamContext, replicas: int) -> None:
         await js.create_object_store(names.STATE_BUCKET, api.ObjectStoreConfig(replicas=replicas))
 
 
-async def purge(js: JetStreamContext, pieces: Pieces, incarnation: str) -> None:
-    """Drop all snapshots of one incarnation of an app."""
+async def purge(js: JetStreamContext, pieces: Pieces, incarnation: str, group: str = "") -> None:
+    """Drop all snapshots of one incarnation of an app, or of one of its groups."""
+    key, start = f"{incarnation}.", f"{incarnation}/"
+    if group:
+        key, start = f"{key}{group}.", f"{start}{group}/"
     await js.purge_stream(
-        f"KV_{names.SNAPSHOTS_BUCKET}", subject=f"$KV.{names.SNAPSHOTS_BUCKET}.{incarnation}.>"
+        f"KV_{names.SNAPSHOTS_BUCKET}", subject=f"$KV.{names.SNAPSHOTS_BUCKET}.{key}>"
     )
-    await pieces.drop(f"{incarnation}/")
+    await pieces.drop(start)
 
 
 def _taken_over(key: str) -> MeshError:

@@ -8,7 +8,8 @@ of another version compiles it anew.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from mesh.model import names
@@ -141,6 +142,13 @@ class GroupSpec:
     node: tuple[str, ...] = ()
     #: Workers that hold the state of each instance ready, to take it over: 0 or 1.
     standby: int = 0
+    #: The edit of the app since which it numbers what it puts out anew; 0 for the first text.
+    edit: int = 0
+    #: How often it was told to forget its state.
+    resets: int = 0
+    #: Last sequence, by JetStream stream, of what was there before it began to read the stream; of
+    #: others it reads all there is.
+    starts: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @property
     def instances(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from mesh.model.app import AppSpec
+from mesh.model.app import AppSpec, Channel
 
 
 class Role(StrEnum):
@@ -112,6 +112,17 @@ class Skip:
 
 
 @dataclass(frozen=True, slots=True)
+class Retired:
+    """Channels and groups that an edit took out of an app."""
+
+    channels: tuple[Channel, ...] = ()
+    #: execGroup names.
+    groups: tuple[str, ...] = ()
+    #: Set before the first of it is removed; from then on none of it can be had back.
+    removing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class AppRecord:
     """Desired state of one app."""
 
@@ -128,6 +139,10 @@ class AppRecord:
     held: str = ""
     #: What its groups pass over in the channels between them.
     skips: tuple[Skip, ...] = ()
+    #: How often its text was changed.
+    edits: int = 0
+    #: What earlier texts had and this one has not: the leader removes it when nothing uses it.
+    retired: Retired | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from mesh.operators.inputs import with_schema
 from mesh.plan.states import continued
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from mesh.plan.bound import BoundApp
     from mesh.plan.states import Keeper
@@ -32,8 +32,6 @@ def remap(
     state: State,
     before: BoundApp,
     after: BoundApp,
-    outputs_before: Collection[str],
-    outputs_after: Collection[str],
     *,
     keeps: bool = True,
 ) -> State:
@@ -43,11 +41,10 @@ def remap(
         state: a snapshot of an executor of ``before``.
         before: the group that made the state.
         after: the group that is to go on from it, its events divided as they were.
-        outputs_before: the streams that ``before`` gave out, as the executor was told.
-        outputs_after: those of ``after``.
         keeps: False where all is to begin anew, but for what has not been processed yet.
     """
-    old, new = Executor(before, outputs_before), Executor(after, outputs_after)
+    # What is given out makes no difference to where a state is.
+    old, new = Executor(before, ()), Executor(after, ())
     going = continued(before, after) if keeps else []
     kept = _kept(going)
     if keeps:

@@ -16,10 +16,18 @@ from typing import TYPE_CHECKING
 from mesh.errors import MeshError
 from mesh.plan.build import bind_group
 from mesh.plan.differences import reasons_to_restart
-from mesh.plan.states import StateChange, StateFate, dropped_states, first_states, state_changes
+from mesh.plan.states import (
+    StateChange,
+    StateFate,
+    dropped_keepers,
+    dropped_states,
+    first_states,
+    left_behind,
+    state_changes,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from mesh.model.app import AppSpec, Channel, GroupSpec
 
@@ -97,8 +105,13 @@ class Changes:
         return next(g.fate for g in self.groups if g.group == group)
 
 
-def changes(old: AppSpec, new: AppSpec) -> Changes:
+def changes(old: AppSpec, new: AppSpec, *, reset: Collection[str] = ()) -> Changes:
     """What becomes of ``old`` when ``new`` is deployed in its place.
+
+    Args:
+        old: as it is desired now.
+        new: what is to take its place.
+        reset: groups that are to forget their state, whatever changes.
 
     Raises:
         MeshError: MESH-U127 when they are two apps.
@@ -111,21 +124,32 @@ def changes(old: AppSpec, new: AppSpec) -> Changes:
             hint="Give them one name with @App:name.",
         )
     new = _with_recorders_of(old, new)
-    groups = [_group(old.group(group.name), group) for group in new.groups]
+    groups = [_group(old.group(group.name), group, group.name in reset) for group in new.groups]
     groups += [
         GroupChange(group.name, Fate.STOPPED, states=tuple(dropped_states(group)))
         for group in old.groups
         if new.group(group.name) is None
     ]
+    dropped = {
+        change.group: dropped_keepers(group, change.states)
+        for change in groups
+        if (group := old.group(change.group)) is not None
+    }
+    groups = [
+        replace(change, states=tuple(left_behind(group, change.states, dropped)))
+        if (group := new.group(change.group)) is not None
+        else change
+        for change in groups
+    ]
     return Changes(new.name, tuple(groups), tuple(_channels(old, new)))
 
 
-def merged(old: AppSpec, new: AppSpec) -> AppSpec:
+def merged(old: AppSpec, new: AppSpec, *, reset: Collection[str] = ()) -> AppSpec:
     """``new``, with the groups that go on as they stand in ``old``.
 
     Their queries keep the names under which their states are saved.
     """
-    found = changes(old, new)
+    found = changes(old, new, reset=reset)
     groups = []
     for group in _with_recorders_of(old, new).groups:
         was = old.group(group.name)
@@ -162,11 +186,14 @@ def _with_recorders_of(old: AppSpec, new: AppSpec) -> AppSpec:
     return replace(new, groups=tuple(settled(group) for group in new.groups))
 
 
-def _group(old: GroupSpec | None, new: GroupSpec) -> GroupChange:
+def _group(old: GroupSpec | None, new: GroupSpec, is_reset: bool) -> GroupChange:
     if old is None:
         return GroupChange(new.name, Fate.STARTED, states=tuple(first_states(new)))
     reasons = reasons_to_restart(old, new, bind_group(old), bind_group(new))
     states = tuple(state_changes(old, new))
+    if is_reset:
+        reasons += ("it is reset",)
+        states = tuple(_forgotten(states))
     others = []
     if old.parallel != new.parallel:
         others.append(f"parallelism {old.parallel} becomes {new.parallel}")
@@ -180,6 +207,14 @@ def _group(old: GroupSpec | None, new: GroupSpec) -> GroupChange:
         return GroupChange(new.name, Fate.SAME)
     fate = Fate.SCALED if old.parallel != new.parallel else Fate.MOVED
     return GroupChange(new.name, fate, tuple(others), states)
+
+
+def _forgotten(states: Iterable[StateChange]) -> Iterator[StateChange]:
+    """What becomes of states when the group forgets all of them."""
+    for state in states:
+        if state.fate in (StateFate.KEPT, StateFate.LOST):
+            state = replace(state, fate=StateFate.LOST, reason=state.reason or "it is reset")
+        yield state
 
 
 def _labels(labels: tuple[str, ...]) -> str:

@@ -40,9 +40,19 @@ def reasons_to_restart(
 
 
 def _shape(group: GroupSpec) -> GroupSpec:
-    """What counts of a group beside its text; inputs come by name, in any order."""
+    """What counts of a group beside its text and its past; inputs come by name, in any order."""
     inputs = tuple(sorted(group.inputs, key=lambda i: i.channel.subject()))
-    return replace(group, text="", parallel=1, node=(), standby=0, inputs=inputs)
+    return replace(
+        group,
+        text="",
+        parallel=1,
+        node=(),
+        standby=0,
+        inputs=inputs,
+        edit=0,
+        resets=0,
+        starts={},
+    )
 
 
 def _reasons(old: GroupSpec, new: GroupSpec, before: BoundApp, after: BoundApp) -> Iterator[str]:

@@ -18,7 +18,7 @@ from mesh.plan.bound import SourceKind
 from mesh.plan.build import bind_group
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from mesh.model.app import GroupSpec
     from mesh.plan.bound import BoundApp, BoundPartition, BoundQuery
@@ -123,6 +123,33 @@ def first_states(group: GroupSpec) -> Iterator[StateChange]:
     """The states of a group that is new."""
     for one in _keepers(bind_group(group)):
         yield StateChange(one.kind, one.name, StateFate.NEW)
+
+
+def left_behind(
+    new: GroupSpec, states: Sequence[StateChange], dropped: Mapping[str, Collection[Keeper]]
+) -> Iterator[StateChange]:
+    """``states`` of a group, where what moved to it from another leaves its state there.
+
+    Args:
+        new: the group.
+        states: of it, as ``state_changes`` or ``first_states`` has them.
+        dropped: by group, what it had and has no more.
+    """
+    keepers = {(one.kind, one.name): one for one in _keepers(bind_group(new))}
+    for state in states:
+        one = keepers.get((state.kind, state.name))
+        if state.fate is StateFate.NEW and one is not None:
+            for group, gone in dropped.items():
+                if any((was.content, was.place) == (one.content, one.place) for was in gone):
+                    reason = f"it comes from group {group}"
+                    state = replace(state, fate=StateFate.LOST, reason=reason)
+        yield state
+
+
+def dropped_keepers(group: GroupSpec, states: Iterable[StateChange]) -> list[Keeper]:
+    """What of a group of the earlier plan has no state any more, by what became of its states."""
+    gone = {(s.kind, s.name) for s in states if s.fate is StateFate.DROPPED}
+    return [one for one in _keepers(bind_group(group)) if (one.kind, one.name) in gone]
 
 
 def dropped_states(group: GroupSpec) -> Iterator[StateChange]:

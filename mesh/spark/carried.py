@@ -22,9 +22,9 @@ import orjson
 
 from mesh.logs import fields
 from mesh.model.cluster import InstanceState, InstanceStatus
-from mesh.spark import carrier_member
+from mesh.spark import carrier_member, editing
 from mesh.spark.carrier_work import ADMITTED, FAILED, REMOVED
-from mesh.spark.instance import FENCED, REPORT_S, Instance
+from mesh.spark.instance import FENCED, REPORT_S, Instance, start_offsets
 from mesh.spark.state import LocalState, Manifest, Position
 
 if TYPE_CHECKING:
@@ -217,14 +217,14 @@ class CarriedInstance:
         if old != self._directory:
             shutil.rmtree(old, ignore_errors=True)
         try:
-            starts = self._restore(run)
+            starts, restored = self._restore(run)
             member = carrier_member.member(
                 self.wiring,
                 generation,
                 run,
                 nats=self._options.nats,
                 starts=starts,
-                restored=frozenset(starts),
+                restored=restored,
             )
         # Whatever it is is reported and tried again.
         except Exception as failure:
@@ -310,22 +310,33 @@ class CarriedInstance:
         with self._lock:
             return self._stopping
 
-    def _restore(self, run: Path) -> dict[str, Offsets]:
-        """Where parts begin whose state, if they have one, is in ``run`` now."""
+    def _restore(self, run: Path) -> tuple[dict[str, Offsets], frozenset[str]]:
+        """Where parts begin, and those whose state is in ``run`` now."""
         if not self.wiring.group.stateful:
             data = self._store.restore(self.wiring.part(0), lambda name: run / name)
-            position = Manifest.from_bytes(data).reached.offsets if data is not None else {}
-            return {key: {key: position[key]} for key in self._keys if key in position}
-        starts = {}
+            reached = {}
+            if data is not None:
+                local = LocalState(run)
+                manifest = editing.adopted(self.wiring, 0, local, data, self._store)
+                reached = {0: manifest.reached}
+            position = start_offsets(self.wiring, reached)
+            begin = {key: {key: position[key]} for key in self._keys if key in position}
+            return begin, frozenset(begin)
+        starts, restored = {}, set()
+        begun = start_offsets(self.wiring, {})
         for key in self._keys:
             local = self._local(run, key)
             local.directory.mkdir(parents=True)
             data = self._store.restore(self.wiring.part(int(key)), local.piece_path)
             if data is not None:
-                manifest = Manifest.from_bytes(data)
+                manifest = editing.adopted(self.wiring, int(key), local, data, self._store)
                 local.put_restored(manifest)
                 starts[key] = manifest.reached.offsets
-        return starts
+                restored.add(key)
+            elif any(stream in begun for stream in self._keys[key]):
+                nowhere = {"sequence": 0, "time_ms": 0}
+                starts[key] = {stream: begun.get(stream, nowhere) for stream in self._keys[key]}
+        return starts, frozenset(restored)
 
     def _failed(self, reason: str) -> None:
         name, epoch = self.wiring.assignment.instance, self.wiring.assignment.epoch
@@ -405,7 +416,7 @@ class CarriedInstance:
     def _save(self, partition: int, local: LocalState, manifest: Manifest) -> None:
         self._store.save(
             self.wiring.part(partition),
-            replace(manifest, text=self.wiring.group.text).to_bytes(),
+            editing.signed(manifest, self.wiring.group).to_bytes(),
             {name: local.piece_path(name) for name in manifest.pieces},
         )
 

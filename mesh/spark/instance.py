@@ -12,14 +12,14 @@ import logging
 import shutil
 import statistics
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
 from mesh.logs import fields
 from mesh.model.cluster import InstanceState, InstanceStatus
-from mesh.spark import query
+from mesh.spark import editing, query
 from mesh.spark.state import LocalState, Manifest, Position
 
 if TYPE_CHECKING:
@@ -55,6 +55,10 @@ class SnapshotStore(Protocol):
 
     def save(self, part: str, manifest: bytes, pieces: Mapping[str, Path]) -> None:
         """Store a snapshot; MESH-S110 when a newer epoch has taken over."""
+        ...
+
+    def forget(self, part: str) -> None:
+        """Take no piece of ``part`` for stored any more: what they are called means other ones."""
         ...
 
     def behind(self, consumed: Mapping[str, int]) -> int:
@@ -171,7 +175,7 @@ class Instance:
             local.directory.mkdir(parents=True)
             data = self._store.restore(self.wiring.part(partition), local.piece_path)
             if data is not None:
-                manifest = Manifest.from_bytes(data)
+                manifest = editing.adopted(self.wiring, partition, local, data, self._store)
                 local.put_restored(manifest)
                 reached[partition] = manifest.reached
         return start_offsets(self.wiring, reached) or None, frozenset(reached)
@@ -241,7 +245,7 @@ class Instance:
             try:
                 self._store.save(
                     self.wiring.part(partition),
-                    replace(manifest, text=self.wiring.group.text).to_bytes(),
+                    editing.signed(manifest, self.wiring.group).to_bytes(),
                     {name: local.piece_path(name) for name in manifest.pieces},
                 )
             except FileNotFoundError:
@@ -288,7 +292,10 @@ def start_offsets(wiring: Wiring, reached: Mapping[int, Position]) -> dict[str, 
         for stream, offset in reached[partition].offsets.items():
             if stream not in offsets or offset["sequence"] < offsets[stream]["sequence"]:
                 offsets[stream] = offset
-    return {stream: offset for stream, offset in offsets.items() if stream not in unread}
+    streams = {s for partition in wiring.partitions for s in wiring.input_streams(partition)}
+    begun = {s: n for s, n in wiring.group.starts.items() if s in streams}
+    found = {stream: offset for stream, offset in offsets.items() if stream not in unread}
+    return {s: {"sequence": n, "time_ms": 0} for s, n in begun.items()} | found
 
 
 def _end_offsets(progress: Any) -> dict[str, dict[str, int]]:

@@ -70,6 +70,8 @@ class Manifest:
     #: Last sequence that the state holds of JetStream streams which it is further in than
     #: ``position``: it was restored beside partitions that are not as far in them.
     ahead: Mapping[str, int] = field(default_factory=dict)
+    #: How often the group that made it had been told to forget its state.
+    resets: int = 0
 
     @property
     def reached(self) -> Position:
@@ -89,6 +91,7 @@ class Manifest:
                 "pieces": self.pieces,
                 "text": self.text,
                 "ahead": self.ahead,
+                "resets": self.resets,
             },
             option=orjson.OPT_SERIALIZE_NUMPY,
         )
@@ -110,6 +113,7 @@ class Manifest:
             tuple(values["pieces"]),
             values.get("text", ""),
             values.get("ahead", {}),
+            values.get("resets", 0),
         )
 
 
@@ -127,15 +131,19 @@ class LocalState:
         ahead: Mapping[str, int] | None = None,
     ) -> None:
         """Write the pieces that aren't there yet, then the manifest; then drop what is old."""
+        self.put_pieces(state)
+        pieces = tuple(state.pieces)
+        manifest = Manifest(position, clocks, dict(state.scalars), pieces, ahead=ahead or {})
+        self.put_manifest(manifest)
+        self._drop_old()
+
+    def put_pieces(self, state: State) -> None:
+        """Write the pieces that aren't there yet."""
         self.directory.mkdir(parents=True, exist_ok=True)
         for name, batch in state.pieces.items():
             path = self.piece_path(name)
             if not path.exists():
                 _write_atomically(path, _ipc(batch))
-        pieces = tuple(state.pieces)
-        manifest = Manifest(position, clocks, dict(state.scalars), pieces, ahead=ahead or {})
-        self.put_manifest(manifest)
-        self._drop_old()
 
     def put_manifest(self, manifest: Manifest) -> None:
         """Write a manifest whose pieces are all there."""

@@ -120,6 +120,9 @@ class _NoSnapshots:
     def save(self, part: str, manifest: bytes, pieces: Mapping[str, Path]) -> None:
         return
 
+    def forget(self, part: str) -> None:
+        return
+
     def behind(self, consumed: Mapping[str, int]) -> int:
         return 0
 

@@ -69,9 +69,11 @@ class Wiring:
     def producer(self, part: str) -> str:
         """The name under which ``part`` of this group leaves its markers.
 
-        It outlives moves and restarts, and differs from that of an earlier app of the same name.
+        It outlives moves and restarts, and differs from that of an earlier app of the same name,
+        and of an earlier text whose rows were numbered otherwise.
         """
-        return f"{self.assignment.app_incarnation}-{self.group.name}-{part}"
+        since = f"~{self.group.edit}" if self.group.edit else ""
+        return f"{self.assignment.app_incarnation}-{self.group.name}{since}-{part}"
 
     def skips(self, js_stream: str) -> tuple[tuple[int, int], ...]:
         """Stretches of an input, each as (after, to), whose messages count for nothing."""

@@ -1,0 +1,88 @@
+"""The snapshot of an earlier text of a group, made one of the text that it has now.
+
+A snapshot names the text that made it.  Where an app has got another text since, its groups that
+changed have stopped where nothing was out of what they had not read (``mesh.control.forms``), so
+that the next text goes on from the last snapshot of the one before, by ``mesh.operators.remap``.
+It is done again at each start until the new text has stored a snapshot of its own.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from mesh.language.parser import parse
+from mesh.operators.executor import Executor
+from mesh.operators.remap import remap
+from mesh.plan.bind import bind
+from mesh.spark.state import LocalState, Manifest, Position
+
+if TYPE_CHECKING:
+    from mesh.model.app import GroupSpec
+    from mesh.operators.base import State
+    from mesh.spark.wiring import Wiring
+
+
+class Forgets(Protocol):
+    """What of a store of snapshots is needed here."""
+
+    def forget(self, part: str) -> None:
+        """Take no piece of ``part`` for stored any more."""
+        ...
+
+
+def signed(manifest: Manifest, group: GroupSpec) -> Manifest:
+    """``manifest`` as one of ``group``, to be stored."""
+    return replace(manifest, text=group.text, resets=group.resets)
+
+
+def adopted(
+    wiring: Wiring, partition: int, local: LocalState, data: bytes, store: Forgets
+) -> Manifest:
+    """The manifest of a snapshot from which the group goes on, whichever text made it.
+
+    Args:
+        wiring: of the instance that restores it.
+        partition: whose snapshot it is.
+        local: where its pieces are, and where those that it has afterwards will be.
+        data: the manifest as it was stored.
+        store: where it was.
+    """
+    manifest, group = Manifest.from_bytes(data), wiring.group
+    if manifest.text in ("", group.text) and manifest.resets == group.resets:
+        return manifest
+    store.forget(wiring.part(partition))
+    reached = manifest.reached.offsets
+    streams = wiring.input_streams(partition)
+    begun = {s: {"sequence": group.starts.get(s, 0), "time_ms": 0} for s in streams}
+    position = Position.of(begun | reached, streams)
+    if not group.stateful:
+        return signed(Manifest(position, {}, {}, ()), group)
+    state = _state(local, manifest, group)
+    names = {one.channel.stream.name for one in streams.values()}
+    clocks = {name: clock for name, clock in manifest.clocks.items() if name in names}
+    pieces = tuple(state.pieces)
+    _replace(local, state)
+    return signed(Manifest(position, clocks, dict(state.scalars), pieces), group)
+
+
+def _state(local: LocalState, manifest: Manifest, group: GroupSpec) -> State:
+    after = bind(parse(group.text))
+    if not manifest.scalars:
+        # The earlier text kept no state.
+        return Executor(after, ()).snapshot()
+    before = bind(parse(manifest.text)) if manifest.text else after
+    keeps = manifest.resets == group.resets
+    return remap(local.load(manifest), before, after, keeps=keeps)
+
+
+def _replace(local: LocalState, state: State) -> None:
+    """Have the pieces of ``state`` in ``local``, and nothing else.
+
+    A name may mean another piece than before; the old ones are mapped until they are written.
+    """
+    beside = LocalState(local.directory.with_name(f"{local.directory.name}-next"))
+    beside.put_pieces(state)
+    shutil.rmtree(local.directory, ignore_errors=True)
+    beside.directory.rename(local.directory)
