@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+from collections.abc import Mapping
 from enum import Enum
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -59,7 +60,7 @@ def _build(kind: Any, value: Any) -> Any:
     if origin is tuple:
         (item, _ellipsis) = typing.get_args(kind)
         return tuple(_build(item, v) for v in value)
-    if origin is dict:
+    if origin is Mapping:
         (_key, item) = typing.get_args(kind)
         return {k: _build(item, v) for k, v in value.items()}
     if dataclasses.is_dataclass(kind):
