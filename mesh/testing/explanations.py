@@ -83,6 +83,11 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         lambda e: e.has(r"\bsort\(") and e.fails_on(r"comparableVariable\d|another\w+"),
     ),
     Explanation(
+        "a sequence that begins and ends with steps that need no event: the engine puts a match "
+        "out once more, as it was before the event that it ends with; ours comes out once",
+        lambda e: e.has(r"from every e1=\w+(?:\[[^\]]*\])?\?, [^;>]*\? select"),
+    ),
+    Explanation(
         "an event without a session key fails in the engine; here such events have a session of "
         "their own",
         lambda e: e.has(r"\bsession\([^()]*,") and e.fails_on("key"),
