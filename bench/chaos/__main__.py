@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 _PLAYED: Final = "played {0.scenario}: {1}, {0.took_s:.0f} s"
 
 
-class InterruptedRunError(BaseException):
-    """A signal ends the run; no handler of a scenario's own is to catch it."""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play the scenarios; returns the exit status."""
     given = _parse(arguments)
@@ -50,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [one for one in chosen if one.name not in skipped]
     outcomes: list[Outcome] = []
     is_whole = False
-    before = {n: signal.signal(n, _interrupt) for n in (signal.SIGTERM, signal.SIGINT)}
+    # The loop ends what it waits for on SIGINT; an exception out of a handler would get lost in it.
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         for topology in Topology:
             mine = [one for one in chosen if one.topology is topology]
@@ -58,11 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 with Stage(topology) as stage:
                     _play_all(stage, mine, given.runs, console, outcomes)
         is_whole = True
-    except InterruptedRunError:
+    except KeyboardInterrupt:
         console.print("interrupted: this is what was played", style="red", markup=False)
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.signal(signal.SIGTERM, before)
     report.say(console, outcomes, skipped)
     if given.output == "json":
         print(json.dumps(report.document(outcomes, skipped), indent=1))
@@ -82,13 +78,7 @@ def _play_all(
             outcomes.append(outcome)
             word = "good" if outcome.is_good else "NOT GOOD"
             console.print(_PLAYED.format(outcome, word), style="dim", markup=False)
-
-
-def _interrupt(number: int, _: object) -> None:
-    # Nothing may disturb the cleaning up.
-    for other in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(other, signal.SIG_IGN)
-    raise InterruptedRunError(signal.Signals(number).name)
+            report.explain(console, outcome)
 
 
 def _why_not(scenario: Scenario) -> str:

@@ -74,15 +74,18 @@ def table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def say(console: Console, outcomes: Sequence[Outcome], skipped: dict[str, str]) -> None:
-    """Print the table, and what went wrong."""
+    """Print the table, and what was left out."""
     console.print(table(outcomes))
     for name, why in skipped.items():
         console.print(f"skipped {name}: {why}", style="yellow", markup=False)
-    for one in outcomes:
-        details = [f"failed: {one.error}"] if one.error else []
-        details += one.compared.told
-        details += (f"the story does not tell: {pattern}" for pattern in one.untold)
-        if one.untold:
-            details += one.story
-        for detail in details:
-            console.print(f"{one.scenario}: {detail}", style="red", markup=False)
+
+
+def explain(console: Console, outcome: Outcome) -> None:
+    """Say what is wrong with a run; nothing of a good one."""
+    details = [f"failed: {outcome.error}"] if outcome.error else []
+    details += outcome.compared.told
+    details += (f"the story does not tell: {pattern}" for pattern in outcome.untold)
+    if not outcome.is_good:
+        details += outcome.story
+    for detail in details:
+        console.print(f"{outcome.scenario}: {detail}", style="red", markup=False)

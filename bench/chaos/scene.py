@@ -363,11 +363,17 @@ async def play(stage: Stage, scenario: Scenario, run: int) -> Outcome:
             scene = Scene(stage, outside, name, text)
             try:
                 outcome = await _acted(scene, scenario, outcome)
+            except FAILURES as failure:
+                outcome = replace(outcome, error=f"{type(failure).__name__}: {failure}")
+                with contextlib.suppress(*FAILURES):
+                    story, _ = await scene.told(())
+                    outcome = replace(outcome, story=story)
             finally:
                 await scene.give_up()
                 await _cleared(stage, outside, name)
     except FAILURES as failure:
-        outcome = replace(outcome, error=f"{type(failure).__name__}: {failure}")
+        if not outcome.error:
+            outcome = replace(outcome, error=f"{type(failure).__name__}: {failure}")
     return replace(outcome, took_s=clock.monotonic_s() - started_s)
 
 
