@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 #: The last group keeps no state.
 TEXT = """@App:name('Pair')
 define stream Numbers (n long);
-@dist(execGroup='one') from Numbers select n, count() as seen insert into Middle;
+@dist(execGroup='one') from Numbers#window.length(100) select n, count() as seen insert into Middle;
 @dist(execGroup='two') from Middle select n, seen, sum(n) as total insert into Sums;
 @dist(execGroup='three') from Sums[n > 0] select n, seen, total insert into Totals;
 """
@@ -96,6 +96,10 @@ class Groups:
     async def start(self) -> None:
         for one in self.instances.values():
             one.start()
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Run a few batches."""
         await asyncio.wrap_future(self.runner.submit(self._settle))
 
     def _settle(self) -> None:
@@ -110,7 +114,7 @@ class Groups:
     async def stop(self) -> None:
         for one in self.instances.values():
             one.stop()
-        await asyncio.wrap_future(self.runner.submit(self._settle))
+        await self.settle()
         for one in self.instances.values():
             await asyncio.to_thread(one.join)
 

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING
 import orjson
 from nats.js.errors import KeyNotFoundError
 
-from mesh.errors import MeshError
-from mesh.jetstream.connection import UNREACHABLE
 from mesh.jetstream.pieces import PieceMissingError
 from mesh.logs import fields
 from mesh.model import names
@@ -107,7 +105,8 @@ class Mirror:
             try:
                 if await self.look():
                     self._tell()
-            except (*UNREACHABLE, MeshError) as error:
+            # Whatever it is, the next look may do better, and nothing rests on this one.
+            except Exception as error:
                 log.debug("standby could not look", extra=fields(error=error))
             await asyncio.sleep(self._period_s)
 

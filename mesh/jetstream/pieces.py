@@ -85,6 +85,7 @@ class JetStreamPieces:
         from mesh.jetstream import objects
         from pyspark_nats.connection import Connection
         from pyspark_nats.connection_options import connection_options
+        from pyspark_nats.errors import UnavailableError
 
         with Connection(connection_options(self._reading)) as connection:
             for name, path in wanted.items():
@@ -92,6 +93,8 @@ class JetStreamPieces:
                     path.write_bytes(objects.read(connection, names.STATE_BUCKET, name))
                 except ObjectNotFoundError as error:
                     raise PieceMissingError(name) from error
+                except UnavailableError as error:
+                    raise TimeoutError(str(error)) from error
 
     async def delete(self, name: str) -> None:
         """See ``Pieces.delete``."""
