@@ -83,6 +83,15 @@ from every e1=S[k == 'k1'] -> not Q[k == 'k2'] for 300 millisec select e1.i as x
 from every not Q[k == 'k3'] for 1 sec -> e1=S[i > 4] select e1.i as x insert into Oafter;
 from every not S[k == 'k2'] and e1=Q[i > 5] select e1.i as x insert into Owithout;
 """,
+    "single-events": """
+from every e1=S -> e2=S[k == e1.k and d > e1.d] within 3 sec
+  select e1.i as x, e2.i as y insert into Ochain;
+from every e1=S[i > 5] -> e2=Q[d > e1.d] -> e3=S[k == e1.k]
+  select e1.k as x, e2.i as y, e3.i as z insert into Olong;
+partition with (k of S, k of Q) begin
+  from every e1=S -> e2=Q[d > e1.d] -> e3=S select e1.k as x, e2.i as y, e3.d as z insert into Ocut;
+end;
+""",
     "sequences": """
 from every e1=S, e2=S[d > e1.d]+, e3=S[d < e2[last].d]
   select e1.i as x, e2[last].i as y, e3.i as z insert into Opeaks;
