@@ -132,6 +132,8 @@ class Stage:
             await view.start()
             stack.push_async_callback(view.stop)
             outside = Outside(self.processes, client, view, channels)
+            # Several sessions that start at once on a busy machine take their time.
+            outside.deadline_s = 240.0
             yield outside
 
     async def mended(self, outside: Outside) -> None:

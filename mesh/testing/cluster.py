@@ -64,6 +64,9 @@ class MeshCluster(Processes):
 class Outside:
     """One NATS connection of a test, looking at a mesh from outside."""
 
+    #: How long it waits for anything, seconds.
+    deadline_s = DEADLINE_S
+
     def __init__(
         self,
         processes: Processes,
@@ -80,8 +83,8 @@ class Outside:
 
     async def until(self, what: str, condition: Callable[[], Any]) -> Any:
         """What ``condition`` gives once it is true; looked at whenever a record changes."""
-        deadline_s = time.monotonic() + DEADLINE_S
-        while time.monotonic() < deadline_s:
+        end_s = time.monotonic() + self.deadline_s
+        while time.monotonic() < end_s:
             version = self.view.version
             found = condition()
             if inspect.isawaitable(found):
@@ -90,7 +93,7 @@ class Outside:
                 return found
             # What is counted elsewhere, in channels, changes without a record.
             await self.view.changed(version, 0.1)
-        raise AssertionError(f"{what}: not within {DEADLINE_S} s\n{self.processes.logs()}")
+        raise AssertionError(f"{what}: not within {self.deadline_s:g} s\n{self.processes.logs()}")
 
     async def until_ready(self, *workers: str) -> None:
         """Until the sessions of these workers are warm."""
@@ -103,7 +106,7 @@ class Outside:
 
     async def until_running(self, app: str) -> AppStatus:
         """Until all instances of ``app`` run where they are assigned."""
-        status = await self.service.wait_running(app, DEADLINE_S)
+        status = await self.service.wait_running(app, self.deadline_s)
         assert status.state is AppState.RUNNING, f"{status}\n{self.processes.logs()}"
         return status
 
