@@ -7,8 +7,11 @@ import contextlib
 import json
 import re
 import signal
+import subprocess
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
+
+import psutil
 
 from bench.chaos import app
 from bench.chaos.compare import Compared, compare
@@ -348,7 +351,15 @@ def unmatched(patterns: list[str], lines: tuple[str, ...]) -> tuple[str, ...]:
 
 
 #: What may go wrong in a run; anything else is a mistake of the suite's own.
-FAILURES: Final = (AssertionError, ScenarioError, MeshError, LookupError, *UNREACHABLE)
+FAILURES: Final = (
+    AssertionError,
+    ScenarioError,
+    MeshError,
+    LookupError,
+    psutil.Error,
+    subprocess.SubprocessError,
+    *UNREACHABLE,
+)
 
 
 async def play(stage: Stage, scenario: Scenario, run: int) -> Outcome:
