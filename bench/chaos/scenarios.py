@@ -128,7 +128,7 @@ SCENARIOS: Final = (
         "storm",
         "workers join and leave",
         workers.storm,
-        (r"withdrew <app>-\S+ from w1 .*drained", r"worker w3 is gone", r"w2 hands over"),
+        (r"withdrew <app>-\S+ from w1 .*drained", r"worker w3 is ready", r"worker w2 began"),
     ),
     Scenario(
         "moved-about",
