@@ -93,6 +93,9 @@ class WorkerSettings:
     stop_s: float = setting(
         30.0, "How long an instance may take to stop before its session is killed for it."
     )
+    settle_s: float = setting(
+        5.0, "How long of that it may take to finish its batch and to share its state."
+    )
     labels: str = setting("", "Labels for groups that ask for them, like 'gpu=true,zone=a'.")
     capacity: int = setting(0, "Most instances that the worker takes, 0 for any number.")
     takes_receivers: bool = setting(True, "Whether it takes groups with sources of their own.")

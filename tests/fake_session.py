@@ -35,7 +35,7 @@ def main() -> None:
                 running[assignment.instance] = assignment
                 say(status(assignment, InstanceState.STARTING))
                 say(status(assignment, InstanceState.RUNNING))
-            case StopInstance(instance, _) if instance in running:
+            case StopInstance(instance) if instance in running:
                 time.sleep(float(os.environ.get("FAKE_STOP_S", "0")))
                 say(status(running.pop(instance), InstanceState.STOPPED))
             case _:

@@ -175,6 +175,13 @@ class FakeService:
         self._text(app)
         return [{"text": f"deployed app {app}"}]
 
+    async def scale(self, app: str, group: str, parallel: int, *, by: str) -> dict[str, str]:
+        self._text(app)
+        if parallel > 8:
+            raise MeshError("MESH-A422", f'group "{group}" can\'t have {parallel} instances')
+        self.by.append(by)
+        return {"app": app, "state": "rescaling", "asked": f"{group} {parallel}"}
+
     async def order_node(self, node: str, admission: str, *, by: str) -> FakeNode:
         if node != "w1":
             raise MeshError("MESH-A404", f'worker "{node}" is not there')

@@ -29,7 +29,7 @@ from pyspark_nats.connection_options import connection_options
 from pyspark_nats.ears import Ears
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
     from mesh.clock import Clock
@@ -72,6 +72,9 @@ class Snapshots:
 
     def behind(self, consumed: Mapping[str, int]) -> int:
         return 0
+
+    def ends(self, streams: Collection[str]) -> dict[str, int]:
+        return dict.fromkeys(streams, 0)
 
 
 class Hand:
@@ -179,7 +182,7 @@ class Instances:
         self.stores = stores or {group.name: Snapshots() for group in self.spec.groups}
         self.states: dict[str, InstanceState] = {}
         self.statuses: dict[str, InstanceStatus] = {}
-        options = InstanceOptions("w", hand.nats, 1000, 0.0, 0.0)
+        options = InstanceOptions("w", hand.nats, 1000, 0.0, 0.0, 0.0)
         self.by_group = {}
         for group in self.spec.groups:
             assignment = Assignment(

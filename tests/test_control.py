@@ -14,9 +14,11 @@ from mesh.control import duties, election, membership, reconcile, standby
 from mesh.control.actions import (
     Discard,
     Dismiss,
+    DropForm,
     ForgetNode,
     Place,
     RemoveApp,
+    Shape,
     StandBy,
     Withdraw,
 )
@@ -28,11 +30,12 @@ from mesh.control.placement import Admits, Host, Need, Placement, place
 from mesh.control.snapshot import ClusterSnapshot, Seen
 from mesh.control.survey import survey
 from mesh.model import names
-from mesh.model.app import AppSpec, GroupKind, GroupSpec
+from mesh.model.app import AppSpec, Channel, GroupInput, GroupKind, GroupSpec, Strategy
 from mesh.model.cluster import (
     Admission,
     AppRecord,
     Assignment,
+    GroupForm,
     InstanceState,
     InstanceStatus,
     LeaseRecord,
@@ -42,6 +45,7 @@ from mesh.model.cluster import (
     Standby,
     StandbyStatus,
 )
+from mesh.model.types import StreamSchema
 from mesh.settings import ManagerSettings, Settings, WorkerSettings
 from tests import case_files
 
@@ -84,40 +88,64 @@ def node(name: str, seen_at_s: float, *options: str) -> Seen[NodeRecord]:
 
 
 def app(name: str, *groups: str) -> Seen[AppRecord]:
-    """``-A`` is being undeployed, ``^A`` restored.
-
-    A group is ``g*2``, with ``+label``, with ``!`` for a receiver and ``~`` for one with standbys.
-    """
+    """``-A`` is being undeployed, ``^A`` restored; groups as ``group`` reads them."""
     deleting, held = name.startswith("-"), "put back" if name.startswith("^") else ""
     name = name.lstrip("-^")
-    specs = []
-    for text in groups:
-        first, *labels = text.split("+")
-        group, _, parallel = first.rstrip("~!").partition("*")
-        specs.append(
-            GroupSpec(
-                name,
-                group,
-                int(parallel or 1),
-                "",
-                (),
-                (),
-                stateful=False,
-                kind=GroupKind.RECEIVER if first.endswith("!") else GroupKind.QUERIES,
-                node=tuple(labels),
-                standby=int("~" in first),
-            )
-        )
-    record = AppRecord(
-        AppSpec(name, "", (), tuple(specs)), f"{name}-1", 0, deleting=deleting, held=held
-    )
+    specs = tuple(group(name, text) for text in groups)
+    spec = AppSpec(name, "", (), specs)
+    record = AppRecord(spec, f"{name}-1", 0, deleting=deleting, held=held)
     return Seen(record, 9, 0.0)
 
 
+def group(app: str, text: str) -> GroupSpec:
+    """``g*2`` has two instances.
+
+    Behind that, ``+label``; ``!`` for a receiver, ``%`` for one that is divided by key, ``&`` for
+    one that takes a stream in turn, ``~`` for standbys; ``/2`` for what its text says.
+    """
+    first, *labels = text.split("+")
+    first, _, says = first.partition("/")
+    name, _, parallel = first.rstrip("!%&~").partition("*")
+    inputs: tuple[GroupInput, ...] = ()
+    schema = StreamSchema("S", ())
+    if "%" in first:
+        channel = Channel(app, schema, key=("k",), partitions=8)
+        inputs = (GroupInput(channel, Strategy.BY_KEY),)
+    elif "&" in first:
+        strategy = Strategy.ROUND_ROBIN if int(parallel or 1) > 1 else Strategy.ALL
+        inputs = (GroupInput(Channel(app, schema), strategy),)
+    return GroupSpec(
+        app,
+        name,
+        int(parallel or 1),
+        says,
+        inputs,
+        (),
+        stateful="%" in first,
+        kind=GroupKind.RECEIVER if "!" in first else GroupKind.QUERIES,
+        node=tuple(labels),
+        standby=int("~" in first),
+    )
+
+
+def form(app: str, text: str) -> Seen[GroupForm]:
+    """``g*2@3`` is the third form after the first; ``g*2@3^7`` begins behind sequence 7."""
+    spec, _, numbers = text.partition("@")
+    number, _, start = numbers.partition("^")
+    made = group(app, spec)
+    begins = {"S": int(start)} if start else {}
+    return Seen(GroupForm(app, made.name, f"{app}-1", made, int(number or 0), begins), 5, 0.0)
+
+
 def assignment(instance: str, where: str, seen_at_s: float = 0.0) -> Seen[Assignment]:
-    """``w1@5`` is placed, ``w1@5>w2`` withdrawn and on its way to w2, ``w1@5>`` only withdrawn."""
+    """``w1@5`` is placed, ``w1@5>w2`` withdrawn and on its way to w2, ``w1@5>`` only withdrawn.
+
+    ``w1@5#2`` is of form 2, and ``w1@5|7`` runs up to sequence 7.
+    """
     name, group, index = instance.rsplit("-", 2)
     placed, stop, target = where.partition(">")
+    placed, ends, until = placed.partition("|")
+    placed, _, number = placed.partition("#")
     worker, epoch = placed.split("@")
     made = Assignment(
         instance,
@@ -132,14 +160,21 @@ def assignment(instance: str, where: str, seen_at_s: float = 0.0) -> Seen[Assign
         stop=bool(stop),
         next_worker=target or None,
         cause="told so" if stop else "",
+        form=int(number or 0),
+        until=({"S": int(until)} if until else {}) if ends else None,
     )
     return Seen(made, 2, seen_at_s)
 
 
 def report(instance: str, worker: str, epoch: int, state: str) -> Seen[InstanceStatus]:
     name = instance.rsplit("-", 2)[0]
+    """``settled7``: stopped, and settled at sequence 7."""
     error = "boom" if state == "retrying" else None
-    made = InstanceStatus(instance, name, worker, epoch, InstanceState(state), 0, error)
+    state, settled, position = state.partition("settled")
+    known = InstanceState(state or "stopped")
+    made = InstanceStatus(instance, name, worker, epoch, known, 0, error, restarts=3 * bool(error))
+    if settled:
+        made = replace(made, settled=True, position={"S": int(position)})
     return Seen(made, 3, 0.0)
 
 
@@ -172,6 +207,20 @@ def snapshot(line: str) -> ClusterSnapshot:
     for instance, where, state in listed(given_words.get("reports", "")):
         worker, epoch = where.split("@")
         reports.append(report(instance, worker, int(epoch), state))
+    apps = tuple(app(name, *groups) for name, *groups in listed(given_words.get("apps", "")))
+    # Where nothing else is said, groups are what they should be.
+    forms = {
+        (spec.app, spec.name): Seen(
+            GroupForm(spec.app, spec.name, record.value.incarnation, spec, 0), 5, 0.0
+        )
+        for record in apps
+        for spec in record.value.spec.groups
+    }
+    for name, text in listed(given_words.get("forms", "")):
+        said = form(name, text)
+        forms[name, said.value.group] = said
+        if text == "none":
+            forms = {}
     return ClusterSnapshot(
         now_s=float(given_words["now"]),
         lease=lease,
@@ -179,7 +228,8 @@ def snapshot(line: str) -> ClusterSnapshot:
             node(name, float(seen), *rest)
             for name, seen, *rest in listed(given_words.get("workers", ""))
         ),
-        apps=tuple(app(name, *groups) for name, *groups in listed(given_words.get("apps", ""))),
+        apps=apps,
+        forms=tuple(forms.values()),
         assignments=tuple(
             assignment(instance, where, float(seen[0]) if seen else 0.0)
             for instance, where, *seen in listed(given_words.get("placed", ""))
@@ -250,11 +300,18 @@ def run_reconcile(line: str) -> str:
         match action:
             case Place(made, cause):
                 where = f"{made.instance} on {made.worker} epoch {made.epoch}"
+                where += f" up to {dict(made.until)}" if made.until is not None else ""
                 shown.append(f"place {where} fenced by {made.lease_revision}: {cause}")
             case Withdraw(made, cause):
                 target = f" for {made.next_worker}" if made.next_worker else ""
                 where = f"{made.instance} from {made.worker}{target} epoch {made.epoch}"
                 shown.append(f"withdraw {where}: {cause}")
+            case Shape(made_form, cause):
+                begins = f" behind {dict(made_form.start)}" if made_form.start else ""
+                which = f"{made_form.app}-{made_form.group}*{made_form.spec.parallel}{begins}"
+                shown.append(f"shape {which} as {made_form.number} from {made_form.epoch}: {cause}")
+            case DropForm(name, dropped, cause):
+                shown.append(f"drop form {name}-{dropped}: {cause}")
             case Discard(instance, cause):
                 shown.append(f"discard {instance}: {cause}")
             case StandBy(told, cause):
@@ -284,10 +341,13 @@ def run_duties(line: str) -> str:
         match duty:
             case duties.Start(made, _):
                 shown.append(f"start {made.instance} epoch {made.epoch}")
-            case duties.Stop(made):
-                shown.append(f"stop {made.instance} epoch {made.epoch}")
+            case duties.Stop(made, settle):
+                how = "" if settle else " at once"
+                shown.append(f"stop {made.instance} epoch {made.epoch}{how}")
             case duties.Tell(status):
-                shown.append(f"tell {status.instance} epoch {status.epoch} {status.state}")
+                settled = f", settled at {dict(status.position)}" if status.settled else ""
+                told = f"tell {status.instance} epoch {status.epoch} {status.state}{settled}"
+                shown.append(told)
     holding = {i: stands_by(i, *rest).value for i, *rest in listed(given_words.get("holding", ""))}
     for one in standby.duties(snapshot(line), "w1", me, holding, may_start=may_start):
         match one:
@@ -321,6 +381,7 @@ def run_status(line: str) -> str:
         ("reconcile", run_reconcile),
         ("moves", run_reconcile),
         ("standbys", run_reconcile),
+        ("forms", run_reconcile),
         ("duties", run_duties),
         ("status", run_status),
     ],

@@ -79,10 +79,11 @@ STALLED = """
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_invariants_hold_under_faults(seed: int) -> None:
-    total, failure = run.play_many(seed * 1000, hours=4, life_hours=2, bursts_per_hour=8)
+    total, failure = run.play_many(seed * 1000, hours=8, life_hours=2, bursts_per_hour=8)
     assert failure is None, f"{failure.violation}\n{run.shrink(failure).scenario}"
-    assert total.simulated_s == pytest.approx(4 * 3600, rel=0.1)
+    assert total.simulated_s == pytest.approx(8 * 3600, rel=0.1)
     assert total.counts["withdrawals"]
+    assert total.counts["forms"]
     assert total.counts["refused writes"]
 
 
@@ -116,6 +117,12 @@ def test_placing_before_the_old_copy_has_stopped_is_noticed_and_shrunk(
     assert shortest.violation is not None
     assert len(shortest.scenario.events) <= len(failure.scenario.events)
     assert run.play(read(str(shortest.scenario)), shortest.seed).scenario.workers
+
+
+def test_a_form_that_begins_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mesh.control.survey.left_to_run", lambda form, new, stops: {})
+    failure = _first_failure(range(1, 40))
+    assert re.search("have not settled|begins behind", failure.violation or ""), failure.violation
 
 
 def test_a_leader_that_is_not_fenced_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

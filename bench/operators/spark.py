@@ -118,7 +118,7 @@ def running(
     )
     directory = bench.directory / spec.name
     directory.mkdir()
-    query = spark_query.start(
+    query, _ = spark_query.start(
         spark,
         Wiring(group, assignment),
         directory,

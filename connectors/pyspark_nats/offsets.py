@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from pyspark_nats import jetstream, ranges
+from pyspark_nats import halting, jetstream, ranges
 from pyspark_nats.ranges import Backlog, admitted
 from pyspark_nats.source_options import AtTime, Place
 from pyspark_nats.waiting import Look, Waiter
@@ -35,6 +35,10 @@ def place(info: StreamInfo, sequence: int, time_ms: int) -> dict[str, int]:
 def earliest(info: StreamInfo) -> dict[str, int]:
     """The place before the first message that ``info``'s stream still has."""
     return place(info, max(0, info.first - 1), info.first_ms)
+
+
+#: How long an answer of a query that has halted takes, seconds; Spark asks again at once.
+_HALTED_S = 0.02
 
 
 class Watch:
@@ -106,6 +110,9 @@ class Watch:
                 for name, end in self._frozen.items()
             }
             return self._admitted(start, infos, ends, limits)
+        until = halting.wanted(self._options.halt_path)
+        if until is not None:
+            return self._halting(start, until, limits)
         look = self._waiter.look(start)
         # The first answer says that the query is up, so it does not wait.
         if self._has_answered and not self._is_due(look, limits):
@@ -149,6 +156,25 @@ class Watch:
                 "bytes_behind": round(behind * info.message_bytes),
             }
         return report
+
+    def _halting(self, start: Offset, until: Mapping[str, int], limits: Limits | None) -> Places:
+        """The next place on the way to ``until``; ``start`` when it is there, and tells so."""
+        infos = self._infos()
+        firsts = {name: first_of(start.get(name), place) for name, place in start.items()}
+        left = {
+            name: min(info.last, until[name])
+            for name, info in infos.items()
+            if until.get(name, 0) > firsts.get(name, 0)
+        }
+        if not left:
+            halting.tell(self._options.halt_path, until, start)
+            # Nothing follows but the end of the query.
+            time.sleep(_HALTED_S)
+        ends = {name: dict(place) for name, place in start.items()}
+        for name, end in self._ends(infos).items() if left else ():
+            if left.get(name, 0) > firsts.get(name, 0):
+                ends[name] = self._cut(infos[name], start.get(name), left[name], end)
+        return self._admitted(start, infos, ends, limits) if left else ends
 
     # --- looking
 

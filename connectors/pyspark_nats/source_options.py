@@ -23,7 +23,7 @@ NAMES: Final = (
     "maxTriggerDelay", "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition",
     "failOnDataLoss", "includeHeaders", "format", "schema", "metadata", "corrupt", "missing",
     "eventTimeHeader", "blockSize", "blockIndex", "blockCount", "rangeMarkers", "wakeupPath",
-    "idleWaitMs",
+    "haltPath", "idleWaitMs",
 )  # fmt: skip
 
 FORMATS: Final = ("raw", "json", "msgpack", "arrow", "auto")
@@ -116,6 +116,7 @@ class SourceOptions:
     block_count: int
     range_markers: bool
     wakeup_path: str
+    halt_path: str
     idle_wait_ms: int
 
     @property
@@ -165,6 +166,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         block_count=block_count,
         range_markers=read.flag("rangeMarkers", False),
         wakeup_path=read.text("wakeupPath"),
+        halt_path=read.text("haltPath"),
         idle_wait_ms=read.integer("idleWaitMs", 500, least=0),
     )
     _check_together(options)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark_nats import jetstream, ranges
+from pyspark_nats import halting, jetstream, ranges
 from pyspark_nats.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Waiter:
             try:
                 # A message may have come before the subscription.
                 now = self._looked(start)
-                while not is_due(now):
+                while not is_due(now) and not halting.is_asked(self._options.halt_path):
                     left_s = deadline_s - time.monotonic()
                     if left_s <= 0:
                         break
@@ -163,10 +163,21 @@ class Waiter:
         }
 
     def _heard(self, sids: set[int], wait_s: float) -> bool:
-        """Whether a message came within ``wait_s``; without subscriptions it waits a little."""
+        """Whether a message came within ``wait_s``; without subscriptions it waits a little.
+
+        A query that is to halt waits no longer.
+        """
         if sids:
             try:
-                return self._connection.wait_for_message(sids, wait_s)
+                if not self._options.halt_path:
+                    return self._connection.wait_for_message(sids, wait_s)
+                deadline_s = time.monotonic() + wait_s
+                while (left_s := deadline_s - time.monotonic()) > 0:
+                    if self._connection.wait_for_message(sids, min(left_s, _POLL_S)):
+                        return True
+                    if halting.is_asked(self._options.halt_path):
+                        break
+                return False
             except RefusedError:
                 # An account may read a stream without seeing what is published to it.
                 self._may_listen = False

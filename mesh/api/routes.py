@@ -7,6 +7,7 @@
     GET    /siddhi-apps/{app}/status    ?wait=running&timeout=30 answers when it runs, or in time
     GET    /siddhi-apps/{app}/story     what happened to it and why, also after it was undeployed
     GET    /siddhi-apps/{app}/errors    ?limit=100, the last events that could not be read
+    POST   /siddhi-apps/{app}/scale     ?group=g&parallel=4, the status; 422 where it can't be
     DELETE /siddhi-apps/{app}           200
     POST   /nodes/{node}/cordon         it gets nothing new; /uncordon ends that, /drain empties it
     GET    /health                      200; the only one without a user
@@ -68,6 +69,7 @@ def make_app(service: Service, access: Access) -> Starlette:
             Route("/siddhi-apps/{app}", routes.app, methods=["GET"]),
             Route("/siddhi-apps/{app}", routes.undeploy, methods=["DELETE"]),
             Route("/siddhi-apps/{app}/status", routes.status, methods=["GET"]),
+            Route("/siddhi-apps/{app}/scale", routes.scale, methods=["POST"]),
             Route("/siddhi-apps/{app}/story", routes.story, methods=["GET"]),
             Route("/siddhi-apps/{app}/errors", routes.errors, methods=["GET"]),
             Route("/nodes/{node}/{order}", routes.order_node, methods=["POST"]),
@@ -106,6 +108,16 @@ class Routes:
         )
         status = HTTPStatus.CREATED if done.is_new else HTTPStatus.OK
         return Json(done, status, headers={"Location": f"/siddhi-apps/{done.app}"})
+
+    async def scale(self, request: Request) -> Response:
+        """Have another number of instances of a group."""
+        given = request.query_params
+        parallel, group = given.get("parallel", ""), given.get("group", "")
+        if not (parallel.isascii() and parallel.isdigit() and len(parallel) < 6):
+            raise parameter("parallel", parallel, "a whole number")
+        by = request.scope.get("mesh.user", "")
+        name = request.path_params["app"]
+        return Json(_with_status(await self._service.scale(name, group, int(parallel), by=by)))
 
     async def undeploy(self, request: Request) -> Response:
         """Take an app away, with its channels and its state."""

@@ -163,6 +163,13 @@ class Service(Protocol):
         """
         ...
 
+    async def scale(self, app: str, group: str, parallel: int, *, by: str) -> Any:
+        """Have as many instances of a group; the app's status.
+
+        MESH-A404 for an unknown group, MESH-A422 where it can't have so many.
+        """
+        ...
+
     async def undeploy(self, app: str) -> None:
         """Mark ``app`` for removal."""
         ...

@@ -20,7 +20,7 @@ _PANEL = "Apps of a cluster"
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (deploy, undeploy, status):
+    for command in (deploy, scale, undeploy, status):
         app.command(rich_help_panel=_PANEL)(command)
     app.command("apps", rich_help_panel=_PANEL)(list_apps)
 
@@ -100,6 +100,44 @@ def describe_deploy(done: dict[str, Any]) -> str:
     if status.get("cure"):
         reason += f"\n  hint: {status['cure']}"
     return f'app "{name}" is deployed, but {status["state"]} after {seconds:.1f} s: {reason}{again}'
+
+
+@takes_cluster
+def scale(
+    app: AppArgument,
+    group: Annotated[str, typer.Argument(help="Name of the group.", metavar="GROUP")],
+    parallel: Annotated[int, typer.Argument(help="How many instances.", metavar="N", min=1)],
+    timeout: Annotated[
+        float, typer.Option(help="How long to wait until they run, seconds; 0 doesn't wait.")
+    ] = 60.0,
+    *,
+    at: Context,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Run a group of an app in more or fewer instances, and wait until they run.
+
+    What it knows goes along: nothing is lost, doubled or counted anew.  A group that keeps state
+    can be scaled where it is divided by key, up to the number of its partitions.
+
+    Example: `mesh scale Temperature averages 4`
+    """
+    started_s = time.monotonic()
+    with Client(at) as client:
+        found = client.scale(app, group, parallel)
+        if timeout > 0:
+            found = client.wait_running(app, timeout)
+    if output is Output.JSON:
+        show_json(found)
+    else:
+        seconds = time.monotonic() - started_s
+        reason = f": {found['reason']}" if found.get("reason") else ""
+        count = sum(i["group"] == group for i in found["instances"])
+        typer.echo(
+            f'app "{app}" is {found["state"]} after {seconds:.1f} s, '
+            f'group "{group}" has {count} instances{reason}'
+        )
+    if timeout > 0 and found["state"] != "running":
+        raise typer.Exit(1)
 
 
 @takes_cluster

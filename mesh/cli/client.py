@@ -69,6 +69,11 @@ class Client:
             ),
         )
 
+    def scale(self, app: str, group: str, parallel: int) -> dict[str, Any]:
+        """Have another number of instances of a group; the app's status."""
+        wanted = {"group": group, "parallel": str(parallel)}
+        return cast("dict[str, Any]", self._ask("POST", _path(app, "/scale"), params=wanted))
+
     def undeploy(self, app: str) -> dict[str, Any]:
         """Remove an app."""
         return cast("dict[str, Any]", self._ask("DELETE", _path(app)))

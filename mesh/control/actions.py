@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mesh.model.cluster import AppRecord, Assignment, Standby
+from mesh.model.cluster import AppRecord, Assignment, GroupForm, Standby
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,14 @@ class Withdraw:
     """Write an assignment that tells the worker to stop the instance and to say when it has."""
 
     assignment: Assignment
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Write what a group's instances are from now on; it replaces an older form."""
+
+    form: GroupForm
     cause: str
 
 
@@ -48,6 +56,15 @@ class Dismiss:
 
 
 @dataclass(frozen=True, slots=True)
+class DropForm:
+    """Delete the form of a group that nobody wants and nothing of which is assigned any more."""
+
+    app: str
+    group: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class ForgetNode:
     """Delete the record of a node that is gone."""
 
@@ -66,4 +83,4 @@ class RemoveApp:
     cause: str
 
 
-Action = Place | Withdraw | Discard | StandBy | Dismiss | ForgetNode | RemoveApp
+Action = Place | Withdraw | Shape | Discard | DropForm | StandBy | Dismiss | ForgetNode | RemoveApp

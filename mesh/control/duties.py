@@ -29,6 +29,8 @@ class Stop:
     """Have the session stop this."""
 
     assignment: Assignment
+    #: Whether it may take its time to end where the next owner can go on.
+    settle: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +72,26 @@ def decide(
     for name, assignment in running.items():
         told = mine.get(name)
         if told is None or told.stop:
-            yield Stop(assignment)
+            app = snapshot.app(assignment.app)
+            # What was placed elsewhere meanwhile must not go on, and what is undeployed need not.
+            is_wanted = app is not None and not app.value.deleting
+            yield Stop(assignment, settle=told is not None and is_wanted)
     statuses = {s.value.instance: s.value for s in snapshot.statuses}
     for name, told in mine.items():
         known = running.get(name)
         if told.stop:
             if known is None and name not in stopping and not _has_told(statuses.get(name), told):
-                yield Tell(_stopped(told, at_ms))
-        elif may_start and (known is None or known.epoch < told.epoch):
-            app = snapshot.app(told.app)
-            # The desired state comes by another watch, and may be a moment behind.
-            if app is not None and app.value.incarnation == told.app_incarnation:
-                group = app.value.spec.group(told.group)
-                assert group is not None, "the leader places groups of the app"
-                yield Start(told, group)
+                yield Tell(_stopped(told, statuses.get(name), at_ms))
+        elif (
+            may_start
+            and (known is None or known.epoch < told.epoch)
+            and not has_reached(statuses.get(name), told)
+            and not _is_past(statuses.get(name), told)
+        ):
+            # What it is an instance of is written before, but may be replaced or gone by now.
+            form = snapshot.form(told)
+            if form is not None:
+                yield Start(told, form.spec)
     # What an earlier session ran, and nobody wants any more, will not be reported by this one.
     for name, status in statuses.items():
         is_left = status.worker == me and status.state is not InstanceState.STOPPED
@@ -99,7 +107,30 @@ def _has_told(status: InstanceStatus | None, told: Assignment) -> bool:
     )
 
 
-def _stopped(told: Assignment, at_ms: int) -> InstanceStatus:
+def has_reached(status: InstanceStatus | None, told: Assignment) -> bool:
+    """Whether an instance that only runs up to a place has been there, and has said so."""
+    return (
+        told.until is not None
+        and status is not None
+        and status.epoch == told.epoch
+        and status.state is InstanceState.STOPPED
+        and status.settled
+    )
+
+
+def _is_past(status: InstanceStatus | None, told: Assignment) -> bool:
+    """Whether somebody has reported in a later epoch: the news of it are still on their way."""
+    return status is not None and status.epoch > told.epoch
+
+
+def _stopped(told: Assignment, last: InstanceStatus | None, at_ms: int) -> InstanceStatus:
+    """The answer to being told to stop, in its epoch: with where it settled, if it did."""
+    has_settled = (
+        last is not None
+        and last.state is InstanceState.STOPPED
+        and last.settled
+        and (last.worker, last.epoch) == (told.worker, told.placed_epoch)
+    )
     return InstanceStatus(
         instance=told.instance,
         app=told.app,
@@ -107,6 +138,8 @@ def _stopped(told: Assignment, at_ms: int) -> InstanceStatus:
         epoch=told.epoch,
         state=InstanceState.STOPPED,
         at_ms=at_ms,
+        settled=has_settled,
+        position=last.position if last is not None and has_settled else {},
     )
 
 

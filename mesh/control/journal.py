@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 from mesh.control.actions import (
     Discard,
     Dismiss,
+    DropForm,
     ForgetNode,
     Place,
     RemoveApp,
+    Shape,
     StandBy,
     Withdraw,
 )
@@ -58,6 +60,13 @@ def of_action(action: Action, lease_revision: int) -> Entry:
             target = f", to go to {made.next_worker}" if made.next_worker else ""
             text = f"withdrew {made.instance} from"
             return _of_assignment(made, text, target, cause, lease_revision)
+        case Shape(form, cause):
+            count = form.spec.parallel
+            text = f"gave group {form.group} {count} instance{'s' if count > 1 else ''}"
+            return Entry(text, cause, app=form.app, lease_revision=lease_revision)
+        case DropForm(app_name, group, cause):
+            text = f"deleted group {group}"
+            return Entry(text, cause, app=app_name, lease_revision=lease_revision)
         case Discard(instance, cause):
             app = instance.rsplit("-", 2)[0]
             text = f"deleted the assignment of {instance}"
@@ -113,8 +122,9 @@ def of_report(status: InstanceStatus) -> Entry:
         InstanceState.RETRYING: "will start again",
         InstanceState.STOPPED: "has stopped",
     }
+    settled = ", with its state shared" if status.settled else ""
     return Entry(
-        f"{verbs[status.state]} {status.instance} in epoch {status.epoch}",
+        f"{verbs[status.state]} {status.instance} in epoch {status.epoch}{settled}",
         status.error or "",
         app=status.app,
         instance=status.instance,

@@ -10,11 +10,13 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from mesh.control import standby
+from mesh.control.forms import told
 from mesh.model.cluster import InstanceState
 
 if TYPE_CHECKING:
     from mesh.control.standby import StandbyView
     from mesh.control.survey import Survey
+    from mesh.model.app import GroupSpec
     from mesh.model.cluster import AppRecord
 
 #: States of an instance beside those that a worker reports: it has no place;
@@ -38,6 +40,8 @@ class AppState(StrEnum):
     FAILING = "failing"
     #: Nothing of it runs while its state is put back.
     RESTORING = "restoring"
+    #: A group stops, to go on as more or fewer instances, or with another text.
+    RESCALING = "rescaling"
     #: It was undeployed and is being taken apart.
     UNDEPLOYING = "undeploying"
 
@@ -95,7 +99,7 @@ def app_status(found: Survey, app: AppRecord) -> AppStatus:
     views = tuple(
         _with_standby(_view(group.name, name, app, found), standing_by.get(name))
         for group in app.spec.groups
-        for name in group.instances
+        for name in found.forms[group.app, group.name].spec.instances
     )
     name = app.spec.name
     if app.deleting:
@@ -115,6 +119,9 @@ def app_status(found: Survey, app: AppRecord) -> AppStatus:
     failing = next((view for view in views if view.state == InstanceState.RETRYING), None)
     if failing is not None:
         return AppStatus(name, AppState.FAILING, f"{failing.instance}: {failing.error}", views)
+    changing = [_change(group, views, found) for group in app.spec.groups]
+    if any(changing):
+        return AppStatus(name, AppState.RESCALING, "; ".join(filter(None, changing)), views)
     coming = [view for view in views if view.state != InstanceState.RUNNING]
     if coming:
         reason = f"{', '.join(view.instance for view in coming)} not running yet"
@@ -134,6 +141,16 @@ def _with_standby(view: InstanceView, told: StandbyView | None) -> InstanceView:
         standby_bytes=told.bytes,
         standby_reason=told.reason,
     )
+
+
+def _change(desired: GroupSpec, views: tuple[InstanceView, ...], found: Survey) -> str:
+    """What a group is about to become, and what it waits for; empty for one that stays."""
+    old = found.forms[desired.app, desired.name].spec
+    if old == desired:
+        return ""
+    running = [v.instance for v in views if v.group == desired.name and v.worker is not None]
+    waits = f": {', '.join(running)} to stop" if running else ""
+    return f"{told(old, desired)}{waits}"
 
 
 def _view(group: str, instance: str, app: AppRecord, found: Survey) -> InstanceView:

@@ -14,17 +14,27 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mesh.control import standby
-from mesh.control.actions import Action, Discard, ForgetNode, Place, RemoveApp, Withdraw
+from mesh.control import forms, standby
+from mesh.control.actions import (
+    Action,
+    Discard,
+    DropForm,
+    ForgetNode,
+    Place,
+    RemoveApp,
+    Shape,
+    Withdraw,
+)
 from mesh.control.membership import Presence, presence
 from mesh.control.survey import survey
 from mesh.model.cluster import Assignment, InstanceState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from mesh.control.snapshot import ClusterSnapshot
     from mesh.control.survey import Survey, Wanted
+    from mesh.model.cluster import GroupForm
     from mesh.settings import Settings
 
 #: A node's record is kept this long after it is gone, for people who look.
@@ -43,6 +53,7 @@ def decide(snapshot: ClusterSnapshot, settings: Settings) -> list[Action]:
     assert snapshot.lease is not None, "only a leader decides"
     found = survey(snapshot, settings)
     actions: list[Action] = [*_unwanted(found, snapshot.lease.revision)]
+    actions += _forms(found, snapshot)
     actions += _moves(found, snapshot, settings)
     actions += standby.decide(found, snapshot.lease.revision)
     actions += (
@@ -50,6 +61,7 @@ def decide(snapshot: ClusterSnapshot, settings: Settings) -> list[Action]:
         for app in snapshot.apps
         if app.value.deleting
         and not any(a.app == app.value.spec.name for a in found.assignments.values())
+        and not any(form.value.app == app.value.spec.name for form in snapshot.forms)
     )
     kept_s = settings.worker.margin_s + FORGET_AFTER_S
     actions += (
@@ -91,6 +103,64 @@ def _unwanted(found: Survey, lease_revision: int) -> Iterator[Action]:
             yield _withdraw(assignment, None, lease_revision, cause)
 
 
+def _forms(found: Survey, snapshot: ClusterSnapshot) -> Iterator[Action]:
+    """What is written down before instances of it are placed, and deleted after the last."""
+    written = {(f.value.app, f.value.group): f.value for f in snapshot.forms}
+    for at in dict.fromkeys((w.form.app, w.form.group) for w in found.wanted.values()):
+        if written.get(at) != found.forms[at]:
+            yield Shape(found.forms[at], "deployed")
+    apps = {app.value.spec.name: app.value for app in snapshot.apps}
+    assigned = {(a.app, a.group) for a in found.assignments.values()}
+    for at, form in written.items():
+        app = apps.get(form.app)
+        # What is put back into an app that is restored knows nothing of what its groups became.
+        is_there = app is not None and not app.deleting and not app.held
+        is_wanted = app is not None and is_there and app.spec.group(form.group) is not None
+        if not is_wanted and at not in assigned:
+            yield DropForm(form.app, form.group, f"app {form.app} no longer wants it")
+
+
+def _changes(found: Survey, lease_revision: int) -> Iterator[Action]:
+    """Groups that are to have another form: they stop, and get it when all has.
+
+    What has to run once more in the old one comes as ``Place`` on where placement wants it.
+    """
+    for at, change in found.changes.items():
+        cause = forms.told(change.form.spec, change.becomes)
+        for assignment in change.live:
+            is_told = assignment.stop or not found.is_ours(assignment)
+            if not is_told and _is_to_stop(found, assignment):
+                yield _withdraw(assignment, None, lease_revision, cause)
+        if change.live:
+            continue
+        for name, until in change.left.items():
+            worker = found.placement.where.get(name)
+            if worker is not None:
+                wanted, before = found.wanted[name], found.assignments.get(name)
+                yield _place(found, wanted, worker, before, lease_revision, until)
+        if not change.left:
+            epochs = [a.epoch for a in found.assignments.values() if (a.app, a.group) == at]
+            epochs += [s.epoch for n, s in found.statuses.items() if n in change.stops]
+            epoch = max([change.form.epoch, *epochs]) + 1
+            shape = forms.next_form(change.form, change.becomes, change.stops, epoch, cause)
+            yield Shape(shape, cause)
+
+
+def _is_to_stop(found: Survey, assignment: Assignment) -> bool:
+    """Whether an instance of a form that is to be replaced is told to stop."""
+    if assignment.until is None:
+        return True
+    # It runs up to a place and stops by itself; but not where it can't.
+    status = found.statuses.get(assignment.instance)
+    fails = (
+        status is not None
+        and status.epoch == assignment.epoch
+        and status.state is InstanceState.RETRYING
+        and status.restarts > 1
+    )
+    return fails or found.nodes[assignment.worker].leaving
+
+
 def _moves(found: Survey, snapshot: ClusterSnapshot, settings: Settings) -> Iterator[Action]:
     """What is to be placed is placed, what is in the wrong place is withdrawn."""
     assert snapshot.lease is not None, "only a leader decides"
@@ -98,7 +168,16 @@ def _moves(found: Survey, snapshot: ClusterSnapshot, settings: Settings) -> Iter
     capacity = {host.name: host.capacity for host in found.hosts}
     busy = Counter(a.worker for a in found.assignments.values() if not found.is_over(a))
     free_moves = settings.manager.moves_at_once - _moving(found, snapshot)
+    for action in _changes(found, lease_revision):
+        if isinstance(action, Place):
+            worker = action.assignment.worker
+            if capacity[worker] and busy[worker] >= capacity[worker]:
+                continue
+            busy[worker] += 1
+        yield action
     for name, wanted in found.wanted.items():
+        if wanted.becomes is not None:
+            continue
         before = found.assignments.get(name)
         target = found.placement.where.get(name)
         if target is None:
@@ -109,7 +188,12 @@ def _moves(found: Survey, snapshot: ClusterSnapshot, settings: Settings) -> Iter
             if has_room:
                 busy[target] += 1
                 yield _place(found, wanted, target, before, lease_revision)
-        elif not before.stop and target != before.worker and found.is_ours(before):
+        elif (
+            not before.stop
+            and before.until is None
+            and target != before.worker
+            and found.is_ours(before)
+        ):
             node = found.nodes[before.worker]
             if node.leaving or (has_room and free_moves > 0):
                 free_moves -= 1
@@ -140,6 +224,7 @@ def _withdraw(before: Assignment, target: str | None, lease_revision: int, cause
     after = replace(
         before,
         stop=True,
+        placed_epoch=before.epoch,
         next_worker=target,
         epoch=max(lease_revision, before.epoch + 1),
         lease_revision=lease_revision,
@@ -149,21 +234,29 @@ def _withdraw(before: Assignment, target: str | None, lease_revision: int, cause
 
 
 def _place(
-    found: Survey, wanted: Wanted, worker: str, before: Assignment | None, lease_revision: int
+    found: Survey,
+    wanted: Wanted,
+    worker: str,
+    before: Assignment | None,
+    lease_revision: int,
+    until: Mapping[str, int] | None = None,
 ) -> Place:
     instance = wanted.need.instance
+    form = wanted.form
     # An epoch is above every earlier one, also of a placement that was deleted since: revisions of
     # the lease only grow, and what ran has reported.
-    epoch = max(lease_revision, before.epoch + 1 if before is not None else 0)
+    epoch = max(lease_revision, form.epoch, before.epoch + 1 if before is not None else 0)
     status = found.statuses.get(instance)
     if status is not None:
         epoch = max(epoch, status.epoch + 1)
-    cause = _why_placed(found, before, worker)
+    cause = _why_placed(found, form, before, worker)
+    if until is not None:
+        cause = "to go as far as the rest of its group" if until else "to share its state"
     return Place(
         Assignment(
             instance=instance,
             app=wanted.app.spec.name,
-            group=wanted.group.name,
+            group=form.group,
             index=wanted.index,
             app_incarnation=wanted.app.incarnation,
             worker=worker,
@@ -172,14 +265,17 @@ def _place(
             worker_incarnation=found.nodes[worker].incarnation,
             cause=cause,
             skips=wanted.app.skips,
+            form=form.number,
+            start=form.start,
+            until=until,
         ),
         cause,
     )
 
 
-def _why_placed(found: Survey, before: Assignment | None, worker: str) -> str:
-    if before is None or not found.is_ours(before):
-        return "deployed"
+def _why_placed(found: Survey, form: GroupForm, before: Assignment | None, worker: str) -> str:
+    if before is None or not found.is_ours(before) or before.form != form.number:
+        return form.cause or "deployed"
     node = found.nodes.get(before.worker)
     if node is None:
         return f"worker {before.worker} is gone{_ready(found, before.instance, worker)}"

@@ -17,6 +17,7 @@ from mesh.model import names
 from mesh.model.cluster import (
     AppRecord,
     Assignment,
+    GroupForm,
     InstanceStatus,
     LeaseRecord,
     NodeOrder,
@@ -31,6 +32,7 @@ _KINDS: Final[tuple[tuple[str, str, type[Any]], ...]] = (
     (names.CONTROL_BUCKET, "node.", NodeRecord),
     (names.CONTROL_BUCKET, "assignment.", Assignment),
     (names.CONTROL_BUCKET, "standby.", Standby),
+    (names.CONTROL_BUCKET, "form.", GroupForm),
     (names.APPS_BUCKET, "app.", AppRecord),
     (names.APPS_BUCKET, "node.", NodeOrder),
     (names.STATUS_BUCKET, "instance.", InstanceStatus),
@@ -78,6 +80,7 @@ class Records:
             nodes=self._all(NodeRecord),
             apps=self._all(AppRecord),
             assignments=self._all(Assignment),
+            forms=self._all(GroupForm),
             statuses=self._all(InstanceStatus),
             orders=self._all(NodeOrder),
             standbys=self._all(Standby),

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from mesh.model.cluster import (
     AppRecord,
     Assignment,
+    GroupForm,
     InstanceStatus,
     LeaseRecord,
     NodeOrder,
@@ -45,6 +46,7 @@ class ClusterSnapshot:
     orders: tuple[Seen[NodeOrder], ...] = ()
     standbys: tuple[Seen[Standby], ...] = ()
     held: tuple[Seen[StandbyStatus], ...] = ()
+    forms: tuple[Seen[GroupForm], ...] = ()
     #: The time to which ages of nodes are measured, where that is not ``now_s``: an observer that
     #: hears nobody, not even itself, is deaf, and must not take that for the others' silence.
     listened_s: float | None = None
@@ -57,6 +59,19 @@ class ClusterSnapshot:
     def app(self, name: str) -> Seen[AppRecord] | None:
         """The desired state of one app."""
         return next((a for a in self.apps if a.value.spec.name == name), None)
+
+    def form(self, assignment: Assignment) -> GroupForm | None:
+        """What ``assignment`` is an instance of; None while that isn't known here."""
+        return next(
+            (
+                f.value
+                for f in self.forms
+                if (f.value.app, f.value.group) == (assignment.app, assignment.group)
+                and f.value.app_incarnation == assignment.app_incarnation
+                and f.value.number == assignment.form
+            ),
+            None,
+        )
 
     def status(self, assignment: Assignment) -> InstanceStatus | None:
         """What the worker last said of an assignment; reports of other epochs don't count."""

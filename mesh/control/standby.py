@@ -41,7 +41,7 @@ def choose(found: Survey) -> tuple[dict[str, str], dict[str, Waiting]]:
     wanted = {
         name: item
         for name, item in found.wanted.items()
-        if item.group.standby and name in found.placement.where
+        if item.form.spec.standby and name in found.placement.where
     }
     chosen: dict[str, str] = {}
     for name, item in wanted.items():
@@ -85,9 +85,9 @@ def decide(found: Survey, lease_revision: int) -> Iterator[Action]:
         made = Standby(
             instance=name,
             app=item.app.spec.name,
-            group=item.group.name,
+            group=item.form.group,
             index=item.index,
-            parallel=item.group.parallel,
+            parallel=item.form.spec.parallel,
             app_incarnation=item.app.incarnation,
             worker=worker,
             worker_incarnation=found.nodes[worker].incarnation,
@@ -98,7 +98,7 @@ def decide(found: Survey, lease_revision: int) -> Iterator[Action]:
             yield StandBy(made, made.cause)
     for name in found.standbys:
         if name not in chosen:
-            is_wanted = name in found.wanted and found.wanted[name].group.standby
+            is_wanted = name in found.wanted and found.wanted[name].form.spec.standby
             yield Dismiss(name, "no worker can stand by" if is_wanted else "nobody wants it")
 
 
@@ -145,13 +145,20 @@ def duties(
             yield Release(name)
     for name, told in mine.items():
         known = holding.get(name)
-        app = snapshot.app(told.app)
-        # The desired state comes by another watch, and may be a moment behind.
-        if not may_start or app is None or app.value.incarnation != told.app_incarnation:
+        # What it is an instance of is written before, but may be replaced by now.
+        form = next(
+            (
+                f.value
+                for f in snapshot.forms
+                if (f.value.app, f.value.group) == (told.app, told.group)
+                and f.value.app_incarnation == told.app_incarnation
+            ),
+            None,
+        )
+        if not may_start or form is None:
             continue
-        group = app.value.spec.group(told.group)
-        if group is not None and (known is None or _substance(known) != _substance(told)):
-            yield Hold(told, group)
+        if known is None or _substance(known) != _substance(told):
+            yield Hold(told, form.spec)
 
 
 @dataclass(frozen=True, slots=True)

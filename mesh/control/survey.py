@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from mesh.control.forms import Stop, left_to_run
 from mesh.control.hosts import hosts, ready
 from mesh.control.placement import Admits, Need, Placement, Waiting, place
 from mesh.model.app import GroupKind
-from mesh.model.cluster import InstanceState, Role
+from mesh.model.cluster import GroupForm, InstanceState, Role
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,11 +33,28 @@ class Wanted:
     """An instance that should run."""
 
     app: AppRecord
-    group: GroupSpec
+    #: What it is an instance of.
+    form: GroupForm
     #: 1 to ``parallel``.
     index: int
     #: It as placement sees it.
     need: Need
+    #: What its group is to become; None where that is what it is.
+    becomes: GroupSpec | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A group that is to have another form."""
+
+    form: GroupForm
+    becomes: GroupSpec
+    #: Its instances that are not over.
+    live: tuple[Assignment, ...]
+    #: When none is: how each has ended, by name,
+    stops: Mapping[str, Stop]
+    #: and those that must run once more, and how far.
+    left: Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +64,15 @@ class Survey:
     hosts: tuple[Host, ...]
     #: Workers that are there, by name.
     nodes: Mapping[str, NodeRecord]
-    #: Apps in the order they were deployed, their instances in the order written.
+    #: Apps in the order they were deployed, their instances in the order written: those of the
+    #: forms that the groups have, also of groups that are about to have another one.
     wanted: Mapping[str, Wanted]
+    #: By app and group; of groups that are wanted.
+    forms: Mapping[tuple[str, str], GroupForm]
     assignments: Mapping[str, Assignment]
     statuses: Mapping[str, InstanceStatus]
+    #: Groups that are to have another form, by app and group.
+    changes: Mapping[tuple[str, str], Change]
     placement: Placement
     #: Who was told to stand by, by instance, and what they hold.
     standbys: Mapping[str, Standby]
@@ -63,20 +86,34 @@ class Survey:
         """Whether nothing runs for ``assignment`` any more, or nobody would take what it writes.
 
         Its worker is gone, or was started anew, or has said that it has stopped what it was told
-        to stop: in the epoch in which it was told, for an older report may be from before.
+        to stop, or to run only so far: in the epoch in which it was told, for an older report may
+        be from before.
         """
         node = self.nodes.get(assignment.worker)
         if node is None:
             return True
         if assignment.worker_incarnation not in ("", node.incarnation):
             return True
+        form = self.forms.get((assignment.app, assignment.group))
+        if form is not None and self.is_ours(assignment) and assignment.form < form.number:
+            # Another form takes a form's place when all of it is over.
+            return True
         status = self.statuses.get(assignment.instance)
         return (
-            assignment.stop
+            (assignment.stop or assignment.until is not None)
             and status is not None
             and status.state is InstanceState.STOPPED
             and status.epoch == assignment.epoch
         )
+
+    def settled_at(self, assignment: Assignment) -> Mapping[str, int] | None:
+        """Where ``assignment``, which is over, has settled; None where it has not."""
+        status = self.statuses.get(assignment.instance)
+        if status is None or status.state is not InstanceState.STOPPED or not status.settled:
+            return None
+        # Its worker may have ended before it could answer in the epoch in which it was told.
+        epochs = (assignment.epoch, assignment.placed_epoch)
+        return status.position if status.epoch in epochs else None
 
     def is_ours(self, assignment: Assignment) -> bool:
         """Whether ``assignment`` is of an app that is wanted, not of an earlier one of its name."""
@@ -89,26 +126,10 @@ def survey(snapshot: ClusterSnapshot, settings: Settings) -> Survey:
     found = hosts(snapshot, settings)
     there = {host.name for host in found}
     are_open = {host.name for host in found if host.admits is Admits.OPEN}
-    wanted = _wanted(snapshot)
+    forms = _forms(snapshot)
+    wanted = _wanted(snapshot, forms)
     assignments = {a.value.instance: a.value for a in snapshot.assignments}
-    current = {}
-    for name, assignment in assignments.items():
-        item = wanted.get(name)
-        if item is not None and item.app.incarnation == assignment.app_incarnation:
-            # What is on its way has a seat where it is going, not where it comes from.
-            if not assignment.stop:
-                current[name] = assignment.worker
-            elif assignment.next_worker in are_open:
-                current[name] = assignment.next_worker
-    # Placement itself says best why nothing can be placed where nobody is there.
-    enough = ready(found) >= settings.manager.min_workers or settings.manager.min_workers <= 1
-    # What ran already goes on with fewer workers; only what is new waits for enough of them.
-    needs = tuple(w.need for name, w in wanted.items() if enough or name in assignments)
-    standing_by = _standing_by(snapshot, wanted)
-    placement = place(needs, current, found, standing_by)
-    if not enough:
-        placement.waiting.update(_too_few(wanted, assignments, ready(found), settings))
-    return Survey(
+    known = Survey(
         hosts=found,
         nodes={
             n.value.id: n.value
@@ -116,28 +137,115 @@ def survey(snapshot: ClusterSnapshot, settings: Settings) -> Survey:
             if n.value.role is Role.WORKER and n.value.id in there
         },
         wanted=wanted,
+        forms=forms,
         assignments=assignments,
         statuses={s.value.instance: s.value for s in snapshot.statuses},
-        placement=placement,
+        changes={},
+        placement=Placement({}, {}, {}, {}),
         standbys={s.value.instance: s.value for s in snapshot.standbys},
         held={h.value.instance: h.value for h in snapshot.held},
-        standing_by=standing_by,
+        standing_by=_standing_by(snapshot, wanted),
         held_apps={a.value.spec.name: a.value.held for a in snapshot.apps if a.value.held},
+    )
+    changes = _changes(known)
+    current = {}
+    for name, assignment in assignments.items():
+        item = wanted.get(name)
+        if item is not None and item.app.incarnation == assignment.app_incarnation:
+            # What is on its way has a seat where it is going, not where it comes from.
+            if not assignment.stop:
+                # What has run as far as it was to has left its seat.
+                if assignment.until is None or not known.is_over(assignment):
+                    current[name] = assignment.worker
+            elif assignment.next_worker in are_open:
+                current[name] = assignment.next_worker
+    # Placement itself says best why nothing can be placed where nobody is there.
+    enough = ready(found) >= settings.manager.min_workers or settings.manager.min_workers <= 1
+    # What ran already goes on with fewer workers; only what is new waits for enough of them.
+    needs = tuple(
+        w.need
+        for name, w in wanted.items()
+        if (enough or name in assignments) and _needs_place(name, w, changes)
+    )
+    placement = place(needs, current, found, known.standing_by)
+    if not enough:
+        placement.waiting.update(_too_few(wanted, assignments, ready(found), settings))
+    return replace(known, changes=changes, placement=placement)
+
+
+def _changes(known: Survey) -> dict[tuple[str, str], Change]:
+    found = {}
+    for at in dict.fromkeys((w.form.app, w.form.group) for w in known.wanted.values() if w.becomes):
+        group = {n: w for n, w in known.wanted.items() if (w.form.app, w.form.group) == at}
+        instances = {name: known.assignments.get(name) for name in group}
+        form, becomes = known.forms[at], next(w.becomes for w in group.values())
+        assert becomes is not None, "a group that changes has something to become"
+        # Also what an app that had the name before has left behind.
+        live = tuple(
+            a
+            for a in instances.values()
+            if a is not None and not (known.is_ours(a) and known.is_over(a))
+        )
+        stops: dict[str, Stop] = {}
+        left: dict[str, Mapping[str, int]] = {}
+        if not live:
+            stops = {name: _stop(known, form, one) for name, one in instances.items()}
+            left = left_to_run(form, becomes, stops)
+        found[at] = Change(form, becomes, live, stops, left)
+    return found
+
+
+def _stop(known: Survey, form: GroupForm, assignment: Assignment | None) -> Stop:
+    """How an instance of ``form`` has ended."""
+    if assignment is None or assignment.form != form.number:
+        return Stop(None, has_run=False)
+    status = known.statuses.get(assignment.instance)
+    has_answered = status is not None and status.epoch == assignment.epoch
+    return Stop(
+        known.settled_at(assignment),
+        has_failed=assignment.until is not None and assignment.stop and has_answered,
     )
 
 
-def _wanted(snapshot: ClusterSnapshot) -> dict[str, Wanted]:
+def _needs_place(name: str, wanted: Wanted, changes: Mapping[tuple[str, str], Change]) -> bool:
+    """Whether an instance is to have a place: of a group that changes, what is still to run."""
+    change = changes.get((wanted.form.app, wanted.form.group))
+    if change is None:
+        return True
+    return name in change.left or any(a.instance == name and not a.stop for a in change.live)
+
+
+def _forms(snapshot: ClusterSnapshot) -> dict[tuple[str, str], GroupForm]:
+    """What the groups are that should be: as was written down, or as they are about to begin."""
+    written = {(f.value.app, f.value.group): f.value for f in snapshot.forms}
+    found = {}
+    for app in snapshot.apps:
+        for group in app.value.spec.groups:
+            at = group.app, group.name
+            form = written.get(at)
+            if form is None or form.app_incarnation != app.value.incarnation:
+                form = GroupForm(*at, app.value.incarnation, group, 0)
+            found[at] = form
+    return found
+
+
+def _wanted(
+    snapshot: ClusterSnapshot, forms: Mapping[tuple[str, str], GroupForm]
+) -> dict[str, Wanted]:
     apps = sorted(snapshot.apps, key=lambda a: (a.value.deployed_at_ms, a.value.spec.name))
     found = {}
     for app in apps:
         if app.value.deleting or app.value.held:
             continue
-        for group in app.value.spec.groups:
+        for desired in app.value.spec.groups:
+            form = forms[desired.app, desired.name]
+            group = form.spec
+            becomes = desired if group != desired else None
             labels = frozenset(group.node)
             is_receiver = group.kind is GroupKind.RECEIVER or bool(group.sources)
             for index, name in enumerate(group.instances, 1):
                 need = Need(name, group.app, group.name, labels, is_receiver)
-                found[name] = Wanted(app.value, group, index, need)
+                found[name] = Wanted(app.value, form, index, need, becomes)
     return found
 
 

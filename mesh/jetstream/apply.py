@@ -9,9 +9,11 @@ from mesh.control.actions import (
     Action,
     Discard,
     Dismiss,
+    DropForm,
     ForgetNode,
     Place,
     RemoveApp,
+    Shape,
     StandBy,
     Withdraw,
 )
@@ -59,6 +61,19 @@ async def apply(
                 "instance withdrawn",
                 extra=fields(instance=assignment.instance, worker=assignment.worker, cause=cause),
             )
+        case Shape(form, cause):
+            key = names.form_key(form.app, form.group)
+            revision = await kv.write_as_leader(js, key, codec.encode(form), lease_revision)
+            view.took_write(names.CONTROL_BUCKET, key, form, revision)
+            log.info(
+                "group has another form",
+                extra=fields(app=form.app, group=form.group, number=form.number, cause=cause),
+            )
+        case DropForm(app_name, group, cause):
+            key = names.form_key(app_name, group)
+            revision = await kv.write_as_leader(js, key, None, lease_revision)
+            view.took_write(names.CONTROL_BUCKET, key, None, revision)
+            log.info("form deleted", extra=fields(app=app_name, group=group, cause=cause))
         case Discard(instance, cause):
             key = names.assignment_key(instance)
             revision = await kv.write_as_leader(js, key, None, lease_revision)
@@ -87,9 +102,10 @@ async def apply(
         case RemoveApp(app, app_revision, cause):
             await channels.delete_channels(js, app.spec)
             await snapshots.purge(js, pieces, app.incarnation)
-            for group in app.spec.groups:
-                for instance in group.instances:
-                    key = names.status_key(instance)
+            # Also of instances that it had once, and has no more.
+            for status in view.snapshot().statuses:
+                if status.value.app == app.spec.name:
+                    key = names.status_key(status.value.instance)
                     revision = await kv.put(js, names.STATUS_BUCKET, key, None)
                     view.took_write(names.STATUS_BUCKET, key, None, revision)
             key = names.app_key(app.spec.name)

@@ -32,7 +32,7 @@ from mesh.jetstream.pieces import PieceMissingError
 from mesh.model import names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Collection, Coroutine, Mapping
     from pathlib import Path
 
     from nats.js import JetStreamContext
@@ -125,6 +125,10 @@ class JetStreamSnapshots:
         """See ``SnapshotStore.behind``."""
         return self._wait(self._behind(consumed))
 
+    def ends(self, streams: Collection[str]) -> dict[str, int]:
+        """See ``SnapshotStore.ends``."""
+        return self._wait(self._ends(streams))
+
     def _wait(self, coroutine: Coroutine[Any, Any, T], timeout_s: float = CALL_S) -> T:
         return asyncio.run_coroutine_threadsafe(
             asyncio.wait_for(coroutine, timeout_s), self._loop
@@ -202,11 +206,11 @@ class JetStreamSnapshots:
             return await manifests.update(key, value, entry.revision)
 
     async def _behind(self, consumed: Mapping[str, int]) -> int:
-        waiting = 0
-        for stream, sequence in consumed.items():
-            info = await self._js.stream_info(stream)
-            waiting += max(0, info.state.last_seq - sequence)
-        return waiting
+        ends = await self._ends(consumed)
+        return sum(max(0, ends[stream] - sequence) for stream, sequence in consumed.items())
+
+    async def _ends(self, streams: Collection[str]) -> dict[str, int]:
+        return {stream: (await self._js.stream_info(stream)).state.last_seq for stream in streams}
 
 
 async def ensure_buckets(js: JetStreamContext, replicas: int) -> None:

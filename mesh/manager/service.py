@@ -27,6 +27,7 @@ from mesh.model.cluster import Admission, AppRecord, NodeOrder
 from mesh.plan.build import plan
 from mesh.plan.changes import changes
 from mesh.plan.explain_changes import explain_changes
+from mesh.plan.scale import as_scaled, scaled
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -137,6 +138,7 @@ class ManagerService:
             await self._wait_gone(spec.name)
             known = None
         if known is not None:
+            spec = as_scaled(spec, known.value.scaled)
             before = known.value.spec
             if before.fingerprint == spec.fingerprint or changes(before, spec).is_same:
                 return Deployed(spec.name, is_new=False)
@@ -178,7 +180,7 @@ class ManagerService:
         spec = plan(text, partitions=self._settings.channels.partitions).spec
         known = self._find(spec.name)
         if known is not None and not known.value.deleting:
-            found = changes(known.value.spec, spec)
+            found = changes(known.value.spec, as_scaled(spec, known.value.scaled))
             if found.is_same:
                 return Deployed(spec.name, is_new=False)
             if not replace:
@@ -216,6 +218,42 @@ class ManagerService:
                 await self._view.changed(version, left_s)
             except (NatsError, TimeoutError, OSError) as error:
                 raise unreachable(error) from error
+
+    async def scale(self, app: str, group: str, parallel: int, *, by: str = "") -> AppStatus:
+        """Write down how many instances of a group are wanted; the leader sees to it.
+
+        Returns:
+            The app's status now; it is "rescaling" until the first of the new instances starts.
+
+        Raises:
+            MeshError: MESH-A404 where there is no such app or group, MESH-A422 where it can't have
+                so many, MESH-A409 while the app is being undeployed.
+        """
+        deadline_s = self._clock.monotonic_s() + ORDER_S
+        while True:
+            version = self._view.version
+            record = self._get(app).value
+            if record.deleting:
+                raise MeshError("MESH-A409", f'app "{app}" is still being undeployed')
+            wanted = replace(
+                record,
+                spec=scaled(record.spec, group, parallel),
+                scaled={**record.scaled, group: parallel},
+            )
+            if wanted == record:
+                return await self.status(app)
+            try:
+                await self._write(names.app_key(app), wanted)
+            except kv.RevisionConflict as conflict:
+                left_s = deadline_s - self._clock.monotonic_s()
+                if left_s <= 0:
+                    raise unreachable(conflict) from conflict
+                await self._view.changed(version, left_s)
+                continue
+            except (NatsError, TimeoutError, OSError) as error:
+                raise unreachable(error) from error
+            self._note(f"asked for {parallel} instances of group {group}", by, app=app)
+            return await self.status(app)
 
     async def apps(self) -> list[AppStatus]:
         """All apps with their states, by name."""

@@ -8,10 +8,11 @@ manager ``AppRecord`` and ``NodeOrder`` (guarded by the key's own revision), a w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from mesh.model.app import AppSpec, Channel
+from mesh.model.app import AppSpec, Channel, GroupSpec
 
 
 class Role(StrEnum):
@@ -143,6 +144,9 @@ class AppRecord:
     edits: int = 0
     #: What earlier texts had and this one has not: the leader removes it when nothing uses it.
     retired: Retired | None = None
+    #: How many instances were asked for since, by group; ``spec`` has them already, and a text that
+    #: is deployed later gets them.
+    scaled: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +176,42 @@ class Assignment:
     cause: str = ""
     #: The app's.
     skips: tuple[Skip, ...] = ()
+    #: The number of the ``GroupForm`` that it is an instance of.
+    form: int = 0
+    #: Last sequence that earlier forms of the group have done, by JetStream stream: it begins
+    #: behind that, or where its own snapshot is if that is further.
+    start: Mapping[str, int] = field(default_factory=dict)
+    #: The last sequence to take, by JetStream stream, before it settles and stops by itself, at
+    #: once where none is said; None for an instance that runs until it is stopped.
+    until: Mapping[str, int] | None = None
+    #: With ``stop``: the epoch in which it was placed.
+    placed_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupForm:
+    """What the assignments of a group are instances of; written by the leader.
+
+    Where it differs from what is desired, the group is about to change: what runs in this form is
+    stopped, and when all of it has, the form is replaced and instances of the next one are placed.
+    """
+
+    app: str
+    group: str
+    app_incarnation: str
+    spec: GroupSpec
+    #: Grows with each form of the group.
+    number: int
+    #: See ``Assignment.start``.
+    start: Mapping[str, int] = field(default_factory=dict)
+    #: No instance of it has a lower epoch: it is above all of earlier forms.
+    epoch: int = 0
+    #: Whether all before it had settled, so that what has not run yet has nothing to settle.
+    is_settled: bool = True
+    #: Whether all before it had done ``start`` and nothing more.
+    is_at_start: bool = True
+    #: Why the leader wrote this.
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +267,11 @@ class InstanceStatus:
     #: Messages that wait in the input channels.
     behind: int = 0
     batch_ms_p50: float | None = None
+    #: It stopped at the end of a batch, with a snapshot of that place, and nothing is out of what
+    #: is behind it.
+    settled: bool = False
+    #: Where that was: last sequence taken, by JetStream stream.
+    position: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

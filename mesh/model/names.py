@@ -113,6 +113,11 @@ def standby_key(instance: str) -> str:
     return f"standby.{instance}"
 
 
+def form_key(app: str, exec_group: str) -> str:
+    """Key in the control bucket with what a group's instances are; written by the leader only."""
+    return f"form.{app}.{exec_group}"
+
+
 def app_key(app: str) -> str:
     """Key in the apps bucket with an app's desired state; written by any manager."""
     return f"app.{app}"

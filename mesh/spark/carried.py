@@ -118,8 +118,11 @@ class CarriedInstance:
         self._carrier.board(self)
         self._carrier.pool.submit(self._enter)
 
-    def stop(self) -> None:
-        """Ask it to end at the border of a batch; a ``STOPPED`` report follows."""
+    def stop(self, *, settle: bool = False) -> None:
+        """Ask it to end at the border of a batch; a ``STOPPED`` report follows.
+
+        It never says that it has settled: what has to is run by a query of its own.
+        """
         with self._lock:
             self._stopping = True
             member, is_resting, apart = self._member, self._retry_at_s is not None, self._apart

@@ -19,11 +19,11 @@ import orjson
 
 from mesh.logs import fields
 from mesh.model.cluster import InstanceState, InstanceStatus
-from mesh.spark import editing, query
+from mesh.spark import editing, query, settling
 from mesh.spark.state import LocalState, Manifest, Position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 #: How often a running query is looked at, and how often one that starts is.
 LOOK_S = 0.25
 LOOK_STARTING_S = 0.03
+#: How often one that is to halt is.
+LOOK_HALTING_S = 0.02
 #: A status goes out at least this often.
 REPORT_S = 1.0
 #: What the sink's refusal of a stale writer has in its text, across Spark's wrapping.
@@ -65,6 +67,10 @@ class SnapshotStore(Protocol):
         """How many messages the JetStream streams hold above these sequences."""
         ...
 
+    def ends(self, streams: Collection[str]) -> dict[str, int]:
+        """The last sequence of each of these JetStream streams."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class InstanceOptions:
@@ -76,6 +82,8 @@ class InstanceOptions:
     batch_rows_max: int
     snapshot_interval_s: float
     retry_s: float
+    #: How long an instance that is stopped may take to settle.
+    settle_s: float
 
 
 class Instance:
@@ -99,6 +107,11 @@ class Instance:
         self._report = report
         self._clock = clock
         self._stopping = threading.Event()
+        #: Set when it is to stop without settling.
+        self._at_once = threading.Event()
+        #: Where it has settled.
+        self._settled: Mapping[str, int] | None = None
+        self._error: str | None = None
         self._restarts = 0
         self._messages_in = 0
         self._rows_out = 0
@@ -117,9 +130,17 @@ class Instance:
         """Begin; returns at once."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Ask it to end; a ``STOPPED`` report follows."""
+    def stop(self, *, settle: bool = False) -> None:
+        """Ask it to end; a ``STOPPED`` report follows, also where it has ended by itself.
+
+        Args:
+            settle: whether it may take a while to end where its next owner can go on.
+        """
+        if not settle:
+            self._at_once.set()
         self._stopping.set()
+        if not self._thread.is_alive():
+            self._say(InstanceState.STOPPED, self._error)
 
     def join(self) -> None:
         """Wait until it has ended."""
@@ -129,7 +150,7 @@ class Instance:
         name = self.wiring.assignment.instance
         epoch = self.wiring.assignment.epoch
         error: str | None = None
-        while not self._stopping.is_set():
+        while not self._stopping.is_set() and self._settled is None:
             self._say(InstanceState.STARTING, error)
             run = self._directory / f"{epoch}-{self._restarts}"
             try:
@@ -149,11 +170,12 @@ class Instance:
                 self._stopping.wait(self._options.retry_s)
             finally:
                 shutil.rmtree(run, ignore_errors=True)
+        self._error = error
         self._say(InstanceState.STOPPED, error)
 
     def _run_once(self, run: Path) -> None:
         offsets, restored = self._restore(run)
-        running = query.start(
+        running, halts = query.start(
             self._session,
             self.wiring,
             run,
@@ -163,7 +185,7 @@ class Instance:
             restored=restored,
         )
         try:
-            self._watch(running, run)
+            self._watch(running, run, halts)
         finally:
             running.stop()
 
@@ -180,14 +202,29 @@ class Instance:
                 reached[partition] = manifest.reached
         return start_offsets(self.wiring, reached) or None, frozenset(reached)
 
-    def _watch(self, running: StreamingQuery, run: Path) -> None:
+    def _watch(self, running: StreamingQuery, run: Path, halts: Sequence[Path]) -> None:
         is_up = False
+        until = self.wiring.assignment.until
+        halt = settling.Halt(halts, until) if until is not None else None
+        deadline_s = float("inf")
         seen_batch = None
         shared: Position | None = None
         reported_at_s = shared_at_s = self._clock.monotonic_s()
-        while not self._stopping.is_set():
+        while True:
+            now_s = self._clock.monotonic_s()
+            if self._stopping.is_set():
+                deadline_s = min(deadline_s, now_s + self._options.settle_s)
+                # What has not come up has nothing to settle.
+                if self._at_once.is_set() or not is_up or now_s >= deadline_s:
+                    return
+                halt = halt or settling.Halt(halts, {})
             # Raises what ended the query, if something did.
             look_s = LOOK_S if is_up else LOOK_STARTING_S
+            if halt is not None:
+                look_s = LOOK_HALTING_S
+                places = halt.places()
+                if places is not None and self._settle(halt, places, run):
+                    return
             if running.awaitTermination(look_s):  # type: ignore[arg-type]
                 return
             progress = running.lastProgress
@@ -202,7 +239,7 @@ class Instance:
                 self._say(InstanceState.RUNNING)
                 reported_at_s = now_s
             if now_s - shared_at_s >= self._options.snapshot_interval_s:
-                shared = self._share(progress, run, shared)
+                shared = self._share(_end_offsets(progress), run, shared)
                 shared_at_s = now_s
             if now_s - reported_at_s >= REPORT_S:
                 self._behind = self._store.behind(_consumed(progress))
@@ -223,9 +260,25 @@ class Instance:
             if duration is not None:
                 self._batch_ms = [*self._batch_ms[-99:], float(duration)]
 
-    def _share(self, progress: Any, run: Path, shared: Position | None) -> Position | None:
+    def _settle(self, halt: settling.Halt, places: settling.Places, run: Path) -> bool:
+        """Share what was reached; False when it can't be left at that."""
+        last = settling.last_positions(self.wiring, run, places)
+        if not settling.is_covered(self._options.nats, last):
+            # One that was killed had gone on; it can't have read more than there is.
+            halt.go_on(self._store.ends(places))
+            return False
+        if self._has_run(run) and self._share(places, run, None) is None:
+            return False
+        self._settled = {stream: place["sequence"] for stream, place in places.items()}
+        return True
+
+    def _has_run(self, run: Path) -> bool:
+        """Whether there is a state that was not restored as it is; a position alone is shared."""
+        local = (LocalState(run / str(p)) for p in self.wiring.partitions)
+        return not self.wiring.group.stateful or any(one.has_run() for one in local)
+
+    def _share(self, ends: settling.Places, run: Path, shared: Position | None) -> Position | None:
         """Store the snapshot of the last committed batch, unless it is stored already."""
-        ends = _end_offsets(progress)
         if not ends:
             return shared
         whole = Position.of(ends, ends)
@@ -269,6 +322,8 @@ class Instance:
                 errors=self._errors,
                 behind=self._behind,
                 batch_ms_p50=statistics.median(self._batch_ms) if self._batch_ms else None,
+                settled=self._settled is not None,
+                position=self._settled or {},
             )
         )
 
@@ -278,6 +333,8 @@ def start_offsets(wiring: Wiring, reached: Mapping[int, Position]) -> dict[str, 
 
     Of a stream that several of its partitions read, where the one is that is least far: each takes
     what it hasn't yet.
+
+    What earlier forms of the group have done isn't read again.
 
     Args:
         wiring: the instance's.
@@ -295,7 +352,13 @@ def start_offsets(wiring: Wiring, reached: Mapping[int, Position]) -> dict[str, 
     streams = {s for partition in wiring.partitions for s in wiring.input_streams(partition)}
     begun = {s: n for s, n in wiring.group.starts.items() if s in streams}
     found = {stream: offset for stream, offset in offsets.items() if stream not in unread}
-    return {s: {"sequence": n, "time_ms": 0} for s, n in begun.items()} | found
+    found = {s: {"sequence": n, "time_ms": 0} for s, n in begun.items()} | found
+    for stream, sequence in wiring.assignment.start.items():
+        if stream not in streams:
+            continue
+        if stream not in found or found[stream]["sequence"] < sequence:
+            found[stream] = {"sequence": sequence, "time_ms": 0}
+    return found
 
 
 def _end_offsets(progress: Any) -> dict[str, dict[str, int]]:

@@ -45,7 +45,7 @@ def start(
     batch_rows_max: int,
     offsets: Mapping[str, Mapping[str, int]] | None,
     restored: frozenset[int],
-) -> StreamingQuery:
+) -> tuple[StreamingQuery, tuple[Path, ...]]:
     """Start the query of an instance.
 
     Args:
@@ -56,16 +56,20 @@ def start(
         batch_rows_max: most messages a batch takes from one JetStream stream.
         offsets: where to begin, by JetStream stream; None for the beginning.
         restored: partitions whose state was restored.
+
+    Returns:
+        The query, and the ``haltPath`` of each of its sources.
     """
+    halts = _HaltPaths(directory)
     common = {
         **nats,
         "startingOffsets": orjson.dumps(offsets).decode() if offsets else "earliest",
         "eventTimeHeader": names.EVENT_TIME_HEADER,
     }
     if wiring.group.stateful:
-        rows = _stateful(session, wiring, directory, common, batch_rows_max, restored)
+        rows = _stateful(session, wiring, directory, common, batch_rows_max, restored, halts)
     else:
-        rows = _stateless(session, wiring, common, batch_rows_max)
+        rows = _stateless(session, wiring, common, batch_rows_max, halts)
     instance = wiring.assignment.instance
     # A sink written in Python is looked up in the calling thread's active session, and a thread of
     # ours has none: "nats" would not be found.
@@ -77,7 +81,7 @@ def start(
     counted = rows.observe(
         ROWS_OUT, F.count(F.lit(1)).alias(ROWS_OUT), F.count_if(is_error).alias(ERRORS)
     )
-    return (
+    running = (
         counted.writeStream.format("nats")
         .options(**nats)
         .option("epoch", str(wiring.assignment.epoch))
@@ -86,6 +90,20 @@ def start(
         .outputMode("append")
         .start()
     )
+    return running, tuple(halts.given)
+
+
+class _HaltPaths:
+    """Gives each source of a query a ``haltPath`` of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory / "halt"
+        self._directory.mkdir(parents=True)
+        self.given: list[Path] = []
+
+    def next(self) -> str:
+        self.given.append(self._directory / str(len(self.given)))
+        return str(self.given[-1])
 
 
 def _stateful(
@@ -95,6 +113,7 @@ def _stateful(
     common: Mapping[str, str],
     batch_rows_max: int,
     restored: frozenset[int],
+    halts: _HaltPaths,
 ) -> DataFrame:
     partitions = [list(wiring.input_streams(p)) for p in wiring.partitions]
     # The source's limit holds for all of its streams together.
@@ -109,13 +128,18 @@ def _stateful(
         .option("maxBytesPerTrigger", str(BATCH_BYTES))
         .option("rangeMarkers", "true")
         .option("wakeupPath", str(wakeup))
+        .option("haltPath", halts.next())
         .load()
     )
     return source.mapInArrow(HostTask(wiring, str(directory), restored), SINK_SCHEMA)
 
 
 def _stateless(
-    session: SparkSession, wiring: Wiring, common: Mapping[str, str], batch_rows_max: int
+    session: SparkSession,
+    wiring: Wiring,
+    common: Mapping[str, str],
+    batch_rows_max: int,
+    halts: _HaltPaths,
 ) -> DataFrame:
     def read(group_input: GroupInput) -> DataFrame:
         channel = group_input.channel
@@ -129,6 +153,7 @@ def _stateless(
             .option("subject", channel.subject())
             .option("format", "auto")
             .option("missing", "error")
+            .option("haltPath", halts.next())
             .option("metadata", ",".join(METADATA))
             .option("schema", schema)
         )

@@ -187,6 +187,10 @@ class LocalState:
         """Whether nothing has ever been saved here."""
         return next(self.directory.glob("*.manifest"), None) is None
 
+    def has_run(self) -> bool:
+        """Whether a batch has left a state here."""
+        return any(path != self._restored_path for path in self.directory.glob("*.manifest"))
+
     def piece_path(self, name: str) -> Path:
         """Where the piece called ``name`` is."""
         return self.directory / f"{quote(name, safe='')}.arrow"

@@ -20,7 +20,7 @@ from mesh.spark.carried import CarriedInstance
 from mesh.spark.wiring import Wiring
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -65,7 +65,7 @@ def warm(session: SparkSession, spec: AppSpec, nats: Mapping[str, str], director
                 batch_rows_max=1000,
                 offsets=None,
                 restored=frozenset(),
-            )
+            )[0]
         )
     # ``processAllAvailable`` would wait for a further, empty trigger.
     while not all(_has_run(one) for one in running):
@@ -125,6 +125,9 @@ class _NoSnapshots:
 
     def behind(self, consumed: Mapping[str, int]) -> int:
         return 0
+
+    def ends(self, streams: Collection[str]) -> dict[str, int]:
+        return dict.fromkeys(streams, 0)
 
 
 def _wirings(spec: AppSpec, epoch: int) -> Iterator[Wiring]:

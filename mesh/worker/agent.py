@@ -92,6 +92,10 @@ class Agent:
     #: When a heartbeat was last sent that the server took, seconds.
     _renewed_s: float = 0.0
     _revision: int = 0
+    #: Whether its term was over, and no heartbeat has been taken since.
+    _is_out: bool = False
+    #: Revision of the first heartbeat that was taken after that.
+    _rejoined: int = 0
     _beats: int = 0
     _beat_now: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -138,6 +142,8 @@ class Agent:
                 async with asyncio.timeout(min(left_s, ttl_s / 2) if left_s > 0 else ttl_s / 2):
                     await self._renew()
                 self._renewed_s = sent_s
+                if self._is_out:
+                    self._rejoined, self._is_out = self._revision, False
             except kv.RevisionConflict:
                 await self._after_conflict()
             except UNREACHABLE as error:
@@ -223,6 +229,12 @@ class Agent:
     def _is_member(self) -> bool:
         return self.clock.monotonic_s() - self._renewed_s < self.settings.worker.ttl_s
 
+    @property
+    def _has_caught_up(self) -> bool:
+        """Whether its view is as new as its return: what it had may have gone elsewhere before."""
+        heard = self.view.revision(names.CONTROL_BUCKET, self._key)
+        return not self._is_out and heard >= self._rejoined
+
     def _record(self) -> Seen[NodeRecord] | None:
         nodes = self.view.snapshot().nodes
         return next(
@@ -296,13 +308,13 @@ class Agent:
             self.incarnation,
             self._running,
             self._stopping,
-            may_start=self._ready and self._is_member,
+            may_start=self._ready and self._is_member and self._has_caught_up,
             at_ms=self.clock.wall_ms(),
         )
         for duty in list(wanted):
             match duty:
-                case duties.Stop(assignment):
-                    await self._stop(assignment)
+                case duties.Stop(assignment, settle):
+                    await self._stop(assignment, settle=settle)
                 case duties.Start(assignment, group):
                     self._running[assignment.instance] = assignment
                     await self.session.send(StartInstance(assignment, group))
@@ -321,11 +333,11 @@ class Agent:
                     del self._holding[instance]
                     await self.session.send(ReleaseState(instance))
 
-    async def _stop(self, assignment: Assignment) -> None:
+    async def _stop(self, assignment: Assignment, *, settle: bool = False) -> None:
         # Before the session can answer, or the answer would be forgotten.
         self._stopping[assignment.instance] = self.clock.monotonic_s()
         self._running.pop(assignment.instance, None)
-        await self.session.send(StopInstance(assignment.instance, assignment.epoch))
+        await self.session.send(StopInstance(assignment.instance, assignment.epoch, settle))
 
     async def _stop_all(self) -> None:
         for assignment in list(self._running.values()):
@@ -334,7 +346,9 @@ class Agent:
     async def _stop_if_over(self) -> None:
         """Stop everything when no heartbeat was taken for a term: it may be placed elsewhere."""
         ttl_s = self.settings.worker.ttl_s
-        if self.clock.monotonic_s() - self._renewed_s >= ttl_s and self._running:
+        is_over = self.clock.monotonic_s() - self._renewed_s >= ttl_s
+        self._is_out = self._is_out or is_over
+        if is_over and self._running:
             log.warning("term is over, instances stopped", extra=fields(worker=self.id))
             told = ", ".join(sorted(self._running))
             self._note(f"stops {told}", f"no heartbeat was taken for {ttl_s:g} s")
@@ -362,9 +376,14 @@ class Agent:
                 self._beat_now.set()
                 await self._reconcile()
             case Report(status):
+                await self._report(status)
+                known = self._running.get(status.instance)
+                if known is not None and duties.has_reached(status, known):
+                    del self._running[status.instance]
+                # Not before: what is told in its place would not say where it has settled.
                 if status.state is InstanceState.STOPPED:
                     self._stopping.pop(status.instance, None)
-                await self._report(status)
+                    await self._reconcile()
             case Held(holds):
                 await self._report_held(holds)
 

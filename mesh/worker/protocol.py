@@ -46,6 +46,8 @@ class StopInstance:
 
     instance: str
     epoch: int
+    #: Whether it may take a while to end where the next owner of what it has can go on.
+    settle: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,7 @@ class Session:
         self._instances: dict[str, Instance | CarriedInstance | Ticker] = {}
         self._options = options
         self._carrier = carrier
+        self._ending: set[asyncio.Task[None]] = set()
         #: What it stands by for, by instance.
         self._mirrors: dict[str, Mirror] = {}
         self._holds = 0
@@ -109,15 +110,18 @@ class Session:
                 self._hold(standby, group)
             case ReleaseState(instance):
                 await self._release(instance)
-            case StopInstance(instance, epoch):
-                await self._stop(instance, epoch)
+            case StopInstance(instance, epoch, settle):
+                # What settles takes a while, and others need not wait for it.
+                task = asyncio.create_task(self._stop(instance, epoch, settle=settle))
+                self._ending.add(task)
+                task.add_done_callback(self._ending.discard)
             case other:
                 log.error("session was sent a reply", extra=fields(reply=other))
 
     async def stop_all(self) -> None:
         """Stop every instance and wait for it."""
         for instance in self._instances.values():
-            instance.stop()
+            instance.stop(settle=True)
         for instance in list(self._instances.values()):
             await asyncio.to_thread(instance.join)
         self._instances.clear()
@@ -181,18 +185,21 @@ class Session:
         def report(status: InstanceStatus) -> None:
             self._replies.send(Report(status))
 
-        if self._carrier is not None:
+        # What is to settle at a place has a query of its own.
+        if self._carrier is not None and assignment.until is None:
             return CarriedInstance(
                 self._carrier, wiring, self._options, directory, store, report, SystemClock()
             )
         return Instance(self._spark, wiring, self._options, directory, store, report, SystemClock())
 
-    async def _stop(self, name: str, epoch: int) -> None:
+    async def _stop(self, name: str, epoch: int, *, settle: bool = False) -> None:
         running = self._instances.get(name)
         if running is None or running.wiring.assignment.epoch > epoch:
             return
-        running.stop()
+        running.stop(settle=settle)
         await asyncio.to_thread(running.join)
+        if self._instances.get(name) is not running:
+            return
         del self._instances[name]
         if near := self._near.pop(name, None):
             await asyncio.to_thread(shutil.rmtree, near, ignore_errors=True)
@@ -236,6 +243,7 @@ def instance_options(config: SessionConfig) -> InstanceOptions:
         batch_rows_max=settings.spark.trigger_rows_max,
         snapshot_interval_s=settings.worker.snapshot_interval_s,
         retry_s=settings.worker.retry_s,
+        settle_s=settings.worker.settle_s,
     )
 
 

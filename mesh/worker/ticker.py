@@ -107,9 +107,14 @@ class Ticker:
         """Begin; returns at once.  To be called in the event loop, as ``stop``."""
         self._task = asyncio.create_task(self._run(), name=self.wiring.assignment.instance)
 
-    def stop(self) -> None:
-        """Ask it to end; a ``STOPPED`` report follows."""
+    def stop(self, *, settle: bool = False) -> None:
+        """Ask it to end; a ``STOPPED`` report follows, also where it has ended by itself.
+
+        It always ends where the next one can go on: its marker says all there is to say.
+        """
         self._stopping.set()
+        if self._ended.is_set():
+            self._say(InstanceState.STOPPED)
 
     def join(self) -> None:
         """Wait until it has ended, in another thread than the loop's."""
@@ -227,6 +232,7 @@ class Ticker:
                 error=error,
                 restarts=self._restarts,
                 rows_out=self._ticks,
+                settled=state is InstanceState.STOPPED,
             )
         )
 

@@ -18,6 +18,7 @@ from pyspark_nats import (
     connection_options,
     fetch,
     frames,
+    halting,
     jetstream,
     offsets,
     planning,
@@ -276,6 +277,45 @@ def test_a_wakeup_moves_the_time_once_and_no_sequence(broker: Any, tmp_path: Pat
     # Its reader has not taken the wakeup away: that must not make batches without end.
     idle = watch(broker, wakeupPath=str(directory), idleWaitMs="50")
     assert idle.latest(place, None) == place
+
+
+def test_a_query_halts_where_it_is_told_and_tells_so(broker: Any, tmp_path: Path) -> None:
+    broker.create("S")
+    broker.publish("ev.S", *"abcdefgh")
+    path = tmp_path / "halt"
+    reading = watch(broker, haltPath=str(path))
+    first = reading.latest(reading.initial(), Limits(offsets_max=2))
+    assert first["S"]["sequence"] == 2
+    halting.ask(path, {"S": 5})
+    # Limits hold on the way, too.
+    second = reading.latest(first, Limits(offsets_max=2))
+    third = reading.latest(second, Limits(offsets_max=2))
+    assert (second["S"]["sequence"], third["S"]["sequence"]) == (4, 5)
+    assert halting.reached(path) is None
+    assert reading.latest(third, None) == third
+    assert halting.reached(path) == third
+    # It may be sent on, and is there again only when it is.
+    halting.ask(path, {"S": 6})
+    assert halting.reached(path) is None
+    last = reading.latest(third, None)
+    assert reading.latest(last, None) == last
+    assert halting.reached(path) == last
+    assert last["S"]["sequence"] == 6
+
+
+def test_a_query_that_waits_halts_soon(broker: Any, tmp_path: Path) -> None:
+    broker.create("S")
+    path = tmp_path / "halt"
+    reading = watch(broker, haltPath=str(path), idleWaitMs="30000")
+    start = reading.initial()
+    assert reading.latest(start, None) == start
+    asking = threading.Timer(0.2, halting.ask, [path])
+    began_s = time.monotonic()
+    asking.start()
+    assert reading.latest(start, None) == start
+    assert time.monotonic() - began_s < 10.0
+    assert reading.latest(start, None) == start
+    assert halting.reached(path) == start
 
 
 def test_a_cut_batch_has_the_time_of_its_last_message(broker: Any) -> None:

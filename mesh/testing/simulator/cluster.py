@@ -16,9 +16,10 @@ from mesh.model import names
 from mesh.model.cluster import Admission, AppRecord, NodeOrder
 from mesh.settings import Settings
 from mesh.testing.simulator import scenario as scenarios
+from mesh.testing.simulator.flows import Flows
 from mesh.testing.simulator.invariants import Invariants, Violation, most_placeable
 from mesh.testing.simulator.nodes import Manager, Node
-from mesh.testing.simulator.session import Session, Sinks
+from mesh.testing.simulator.session import Session
 from mesh.testing.simulator.store import Store
 from mesh.testing.simulator.workers import Worker
 from mesh.testing.simulator.world import Process, World, Write
@@ -60,7 +61,7 @@ class Cluster:
         self.settings = settings or Settings()
         self.world = World(Random(seed))
         self.store = Store(self.world)
-        self.sinks = Sinks()
+        self.flows = Flows(self.world)
         self.tally = Tally()
         self._skipped_s = 0.0
         self._trouble_s = 0.0
@@ -75,7 +76,7 @@ class Cluster:
                 self.store,
                 self.settings,
                 kind,
-                Session(self.world, self.sinks),
+                Session(self.world, self.flows),
             )
             for name, kind in scenario.workers
         }
@@ -83,7 +84,7 @@ class Cluster:
             worker.on_rejected = partial(self._start_later, worker)
         self.nodes: dict[str, Node] = {**self.managers, **self.workers}
         self.invariants = Invariants(
-            self.world, self.store, self.sinks, self.workers, self.settings
+            self.world, self.store, self.flows, self.workers, self.settings
         )
 
     @property
@@ -158,6 +159,10 @@ class Cluster:
             return f"{actions[0]} is to be done"
         if any(app.value.deleting for app in snapshot.apps):
             return "an app is being removed"
+        for change in found.changes.values():
+            # What is to run once more may have no place.
+            if not change.left or any(name in found.placement.where for name in change.left):
+                return f"group {change.form.group} is to have another form"
         for name, where in found.placement.where.items():
             assignment = found.assignments.get(name)
             running = self.workers[where].session.running.get(name)
@@ -186,7 +191,7 @@ class Cluster:
                     raise Violation(f"{active} stands by for {name}, which it runs")
                 if name not in self.workers[told.worker].holding:
                     return f"{told.worker} does not hold {name} yet"
-            elif item.group.standby and active is not None:
+            elif item.form.spec.standby and active is not None:
                 could = [
                     h.name
                     for h in found.hosts
@@ -240,6 +245,8 @@ class Cluster:
                 self._deploy(name, tuple(groups))
             case "undeploy", (name,):
                 self._undeploy(name)
+            case "reform", (name, *groups):
+                self._reform(name, tuple(groups))
             case (("cordon" | "drain" | "uncordon"), (name,)):
                 told = {"cordon": Admission.CORDONED, "drain": Admission.DRAINING}
                 order = NodeOrder(name, told.get(event.kind, Admission.OPEN))
@@ -260,7 +267,10 @@ class Cluster:
         until_s = self._trouble(name, lasts_s)
         self.nodes[name].process.paused_s = until_s
         if with_session and name in self.workers:
-            self.workers[name].session.paused_s = until_s
+            session = self.workers[name].session
+            if session.paused_s <= self.world.now_s:
+                session.paused_since_s = self.world.now_s
+            session.paused_s = until_s
 
     def _cut(self, name: str, way: str, lasts_s: float) -> None:
         until_s = self._trouble(name, lasts_s)
@@ -315,6 +325,16 @@ class Cluster:
         record = AppRecord(spec, f"{name}.{self._deployed}", self._deployed)
         self.store.write(Write(names.APPS_BUCKET, key, record, None, 0), "ada")
 
+    def _reform(self, name: str, groups: tuple[str, ...]) -> None:
+        """Ask for other numbers or texts of the groups that an app has."""
+        key = names.app_key(name)
+        known = self.store.get(names.APPS_BUCKET, key)
+        if known is not None and known.value is not None and not known.value.deleting:
+            spec = known.value.spec
+            changed = tuple(scenarios.reformed(group, groups) for group in spec.groups)
+            record = replace(known.value, spec=replace(spec, groups=changed))
+            self.store.write(Write(names.APPS_BUCKET, key, record, None, 0), "ada")
+
     def _undeploy(self, name: str) -> None:
         key = names.app_key(name)
         known = self.store.get(names.APPS_BUCKET, key)
@@ -333,6 +353,7 @@ class Cluster:
                 "withdrawals": found.withdrawn,
                 "starts": found.opened,
                 "standbys": found.stood_by,
+                "forms": found.reformed,
                 "writes": self.store.taken,
                 "refused writes": self.store.refused,
             }

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from mesh.control.placement import Host, Need
     from mesh.settings import Settings
-    from mesh.testing.simulator.session import Running, Sinks
+    from mesh.testing.simulator.flows import Flows, Running
     from mesh.testing.simulator.store import Store, Stored
     from mesh.testing.simulator.workers import Worker
     from mesh.testing.simulator.world import World
@@ -29,13 +29,13 @@ class Invariants:
         self,
         world: World,
         store: Store,
-        sinks: Sinks,
+        flows: Flows,
         workers: dict[str, Worker],
         settings: Settings,
     ) -> None:
         self._world = world
         self._store = store
-        self._sinks = sinks
+        self._flows = flows
         self._workers = workers
         self._settings = settings
         #: (app's incarnation, instance) to its highest epoch.
@@ -43,9 +43,10 @@ class Invariants:
         self._leased_s = 0.0
         #: Worker to until when something kept it from hearing or being heard.
         self.troubled_s: dict[str, float] = {}
-        self.placed = self.withdrawn = self.elected = self.opened = self.stood_by = 0
+        self.placed = self.withdrawn = self.elected = self.opened = 0
+        self.stood_by = self.reformed = 0
         store.on_stored = self._stored
-        sinks.on_open = self._opens
+        flows.on_open = self._opens
 
     def _stored(self, stored: Stored) -> None:
         if stored.key == names.LEASE_KEY:
@@ -55,6 +56,8 @@ class Invariants:
         elif stored.bucket == names.CONTROL_BUCKET and stored.key.startswith("standby."):
             self._by_leader(stored)
             self.stood_by += stored.value is not None
+        elif stored.key.startswith("form."):
+            self._form(stored)
         elif stored.bucket == names.APPS_BUCKET and stored.value is None:
             before = self._store.get(stored.bucket, stored.key)
             self._removal(before.value if before is not None else None)
@@ -87,6 +90,17 @@ class Invariants:
         holder = lease.value.holder if lease is not None and lease.value is not None else None
         self._must(holder == stored.by, f"{stored.by} wrote {stored.key}, and {holder} leads")
 
+    def _form(self, stored: Stored) -> None:
+        """A form takes another's place only when nothing is lost or doubled by that."""
+        before = self._store.get(stored.bucket, stored.key)
+        old, new = before.value if before is not None else None, stored.value
+        if old is None or new is None or old.app_incarnation != new.app_incarnation:
+            return
+        self.reformed += 1
+        is_troubled = any(map(self.is_troubled, self._workers))
+        wrong = self._flows.changes(old, new, is_troubled=is_troubled)
+        self._must(wrong is None, f"{new.app} form {new.number}: {wrong}")
+
     def _removal(self, record: AppRecord | None) -> None:
         """An app goes only when somebody asked for it, and nothing of it is assigned."""
         if not isinstance(record, AppRecord):
@@ -102,9 +116,9 @@ class Invariants:
     def _opens(self, running: Running) -> None:
         """One process writes in an epoch; while all can be heard, only one runs at all."""
         self.opened += 1
+        self._must(not self._flows.doubled, "; ".join(self._flows.doubled))
         assignment = running.assignment
-        at = assignment.app_incarnation, assignment.instance
-        epoch, by = self._sinks.opened.get(at, (0, ""))
+        epoch, by = self._flows.writer(running)
         self._must(
             epoch < assignment.epoch or by == running.by,
             f"{assignment.instance}: {by} and {running.by} write in epoch {epoch}",
@@ -116,18 +130,25 @@ class Invariants:
             room = len(own.session.running) <= own.kind.capacity
             self._must(room, f"{own.name} runs more than its capacity")
         for other in self._workers.values():
-            known = other.session.running.get(assignment.instance)
-            if other is own or known is None:
+            if other is own:
                 continue
-            if known.assignment.app_incarnation != assignment.app_incarnation:
+            self._must(
+                self.is_troubled(own.name)
+                or self.is_troubled(other.name)
+                or not any(_differ(one, running) for one in other.session.running.values()),
+                f"{assignment.instance} begins on {own.name} while {other.name} runs an older form",
+            )
+            known = next((r for r in other.session.running.values() if _share(r, running)), None)
+            if known is None:
                 continue
+            theirs = known.assignment.instance
             both = f"{assignment.instance} begins on {own.name} while {other.name}"
-            self._must(self.is_troubled(other.name), f"{both} runs it")
+            self._must(self.is_troubled(other.name), f"{both} runs {theirs}")
             # However cut off, it has told its session to stop by now; only one that does not run
             # can't have.
             is_stopped = other.process.paused_s + 1.0 > self._world.now_s
             if other.process.is_up and not is_stopped:
-                self._must(not other.runs(known.assignment), f"{both} means to go on")
+                self._must(not other.runs(known.assignment), f"{both} means {theirs} to go on")
 
     def is_troubled(self, worker: str) -> bool:
         """Whether something was wrong with a worker or its link a short time ago."""
@@ -138,6 +159,20 @@ class Invariants:
     def _must(self, holds: bool, otherwise: str) -> None:
         if not holds:
             raise Violation(otherwise)
+
+
+def _share(one: Running, other: Running) -> bool:
+    """Whether two instances own something in common."""
+    return _group(one) == _group(other) and bool({*one.parts} & {*other.parts})
+
+
+def _differ(one: Running, other: Running) -> bool:
+    """Whether two instances of one group are of different forms of it."""
+    return _group(one) == _group(other) and one.assignment.form != other.assignment.form
+
+
+def _group(running: Running) -> tuple[str, str]:
+    return running.assignment.app_incarnation, running.assignment.group
 
 
 def most_placeable(needs: Iterable[Need], hosts: Iterable[Host]) -> int:

@@ -12,9 +12,11 @@ from mesh.control import election, membership, reconcile
 from mesh.control.actions import (
     Discard,
     Dismiss,
+    DropForm,
     ForgetNode,
     Place,
     RemoveApp,
+    Shape,
     StandBy,
     Withdraw,
 )
@@ -203,6 +205,10 @@ class Manager(Node):
             case Place(made, _) | Withdraw(made, _):
                 key = names.assignment_key(made.instance)
                 yield Write(control, key, made, fence, WRITE_S)
+            case Shape(form, _):
+                yield Write(control, names.form_key(form.app, form.group), form, fence, WRITE_S)
+            case DropForm(app_name, group_name, _):
+                yield Write(control, names.form_key(app_name, group_name), None, fence, WRITE_S)
             case Discard(instance, _):
                 yield Write(control, names.assignment_key(instance), None, fence, WRITE_S)
             case StandBy(standby, _):

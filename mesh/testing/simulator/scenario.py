@@ -6,16 +6,20 @@
     at 61.5 pause w1 3.2
     at 63 cut m1 up 4
 
-An app's groups are ``name*parallel``, with ``~`` for one with standbys, ``!`` for a receiver and
-``+label`` for each label asked for.  Times are simulated seconds; what lasts says for how long.
+An app's groups are ``name*parallel``, with ``+label`` for each label asked for, ``!`` for a
+receiver, ``%`` for one that is divided by key and ``&`` for one that takes its stream in turn,
+``~`` for one with standbys; ``/2`` is what its text says.  ``reform`` has groups of an app be as it
+says.  Times are simulated seconds; what lasts says for how long.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from mesh.model.app import AppSpec, GroupKind, GroupSpec
+from mesh.model.app import AppSpec, Channel, GroupInput, GroupKind, GroupSpec, Strategy
+from mesh.model.types import StreamSchema
+from mesh.testing.simulator.flows import STREAM
 from mesh.testing.simulator.workers import WorkerKind
 
 if TYPE_CHECKING:
@@ -34,11 +38,14 @@ KINDS: Final = {
     "flaky": 3,
     "deploy": 3,
     "undeploy": 2,
+    "reform": 6,
     "cordon": 1,
     "drain": 1,
     "uncordon": 3,
 }
 LABELS: Final = ("gpu", "big")
+#: Of groups that are divided by key.
+PARTITIONS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +119,44 @@ def app_spec(name: str, groups: tuple[str, ...]) -> AppSpec:
 
 def _group(app: str, text: str) -> GroupSpec:
     first, *labels = text.split("+")
-    name, _, parallel = first.rstrip("~!").partition("*")
+    first, _, says = first.partition("/")
+    name, _, parallel = first.rstrip("!%&~").partition("*")
+    kind = GroupKind.RECEIVER if "!" in first else GroupKind.QUERIES
+    count = int(parallel or 1)
+    inputs: tuple[GroupInput, ...] = ()
+    schema = StreamSchema(STREAM, ())
+    if "%" in first:
+        channel = Channel(app, schema, key=("k",), partitions=PARTITIONS)
+        inputs = (GroupInput(channel, Strategy.BY_KEY),)
+    elif "&" in first:
+        strategy = Strategy.ROUND_ROBIN if count > 1 else Strategy.ALL
+        inputs = (GroupInput(Channel(app, schema), strategy),)
+    is_keyed = "%" in first
     return GroupSpec(
         app,
         name,
-        int(parallel or 1),
-        "",
+        count,
+        says,
+        inputs,
         (),
-        (),
-        stateful=False,
-        kind=GroupKind.RECEIVER if first.endswith("!") else GroupKind.QUERIES,
+        stateful=is_keyed,
+        kind=kind,
         node=tuple(labels),
         standby=int("~" in first),
     )
+
+
+def reformed(group: GroupSpec, texts: tuple[str, ...]) -> GroupSpec:
+    """A group as one of ``texts`` says, but for its labels and what it reads; or as it is."""
+    for text in texts:
+        new = _group(group.app, text)
+        if new.name == group.name and group.inputs:
+            is_keyed = group.inputs[0].strategy is Strategy.BY_KEY
+            mark = ("%" if is_keyed else "&") + ("~" if group.standby else "")
+            count = min(new.parallel, PARTITIONS) if is_keyed else new.parallel
+            same = f"{new.name}*{count}{mark}/{new.text}"
+            return replace(_group(group.app, same), node=group.node)
+    return group
 
 
 def _kind(options: dict[str, str]) -> WorkerKind:
@@ -158,8 +190,9 @@ def _draw_groups(random: Random) -> tuple[str, ...]:
     groups = []
     for name in "ghi"[: random.choice((1, 2, 2, 3))]:
         text = f"{name}*{random.choice((1, 1, 2, 3))}"
+        text += random.choice("!%%%&&& ").strip()
         text += "~" if random.random() < 0.3 else ""
-        text += "!" if random.random() < 0.15 else ""
+        text += f"/{random.choice('12')}" if "!" not in text else ""
         text += f"+{random.choice(LABELS)}" if random.random() < 0.2 else ""
         groups.append(text)
     return tuple(groups)
@@ -187,6 +220,8 @@ def _draw_event(
             arguments = (random.choice("ABCD"), *_draw_groups(random))
         case "undeploy":
             arguments = (random.choice("ABCD"),)
+        case "reform":
+            arguments = (random.choice("ABC"), *_draw_groups(random))
         case _:
             arguments = (worker,)
     return Event(at_s, kind, arguments)

@@ -1,64 +1,36 @@
-"""A worker's session, and the sinks that it writes to: what truly runs, whoever knows of it."""
+"""A worker's session: what truly runs, whoever knows of it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
+from mesh.testing.simulator.flows import STREAM, Running
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mesh.model.app import GroupSpec
+    from mesh.testing.simulator.flows import Flows
     from mesh.testing.simulator.workers import Worker
     from mesh.testing.simulator.world import World
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """An instance that a session runs."""
-
-    assignment: Assignment
-    group: GroupSpec
-    #: The process that runs it.
-    by: str
-
-
-@dataclass
-class Sinks:
-    """The markers in the channels: who has opened each instance's outputs last."""
-
-    #: (app's incarnation, instance) to its highest epoch, and who opened it.
-    opened: dict[tuple[str, str], tuple[int, str]] = field(default_factory=dict)
-    #: Called with what opens, before it does.
-    on_open: Callable[[Running], None] = lambda _: None
-
-    def open(self, running: Running) -> bool:
-        """Whether the sink lets this one write: it has seen no later epoch."""
-        assignment = running.assignment
-        at = assignment.app_incarnation, assignment.instance
-        highest, _ = self.opened.get(at, (0, ""))
-        if assignment.epoch < highest:
-            return False
-        self.on_open(running)
-        self.opened[at] = assignment.epoch, running.by
-        return True
 
 
 class Session:
     """One worker's session."""
 
-    def __init__(self, world: World, sinks: Sinks) -> None:
+    def __init__(self, world: World, flows: Flows) -> None:
         self._world = world
-        self._sinks = sinks
+        self._flows = flows
         self._worker: Worker | None = None
         #: Grows with each start and end.
         self._life = 0
         #: When it is done with what it was told: it does one thing after the other.
         self._free_s = 0.0
         self.is_warm = False
+        #: Until when it is stopped in its tracks, and since when.
         self.paused_s = 0.0
+        self.paused_since_s = 0.0
         self.running: dict[str, Running] = {}
 
     def start(self, worker: Worker) -> None:
@@ -72,6 +44,8 @@ class Session:
 
     def end(self) -> None:
         """End at once."""
+        for running in self.running.values():
+            self._flows.end(running)
         self._life += 1
         self.is_warm = False
         self.running.clear()
@@ -96,35 +70,65 @@ class Session:
 
         def begin() -> None:
             self.running[assignment.instance] = running
-            if self._sinks.open(running):
+            if self._flows.open(running, self._stopped_s):
                 self._say(assignment, InstanceState.RUNNING)
+                if assignment.until is not None:
+                    self._next(self._world.random.uniform(0.1, 5.0), reach)
             else:
                 del self.running[assignment.instance]
                 self._say(assignment, InstanceState.RETRYING)
 
+        def reach() -> None:
+            if self.running.get(assignment.instance) is running:
+                self._end(running, settles=True)
+
         self._next(self._world.random.uniform(0.05, 1.0), begin)
 
-    def stop(self, assignment: Assignment) -> None:
+    def stop(self, assignment: Assignment, *, settle: bool = False) -> None:
         """Stop this, if it runs in this epoch or an older one."""
 
         def finish() -> None:
             known = self.running.get(assignment.instance)
             if known is not None and known.assignment.epoch <= assignment.epoch:
-                del self.running[assignment.instance]
-            self._say(assignment, InstanceState.STOPPED)
+                # Now and then a batch takes too long to be waited for.
+                self._end(known, settles=settle and self._world.random.random() < 0.85)
+            else:
+                self._say(assignment, InstanceState.STOPPED)
 
         self._next(self._world.random.uniform(0.05, 1.0), finish)
+
+    def _end(self, running: Running, *, settles: bool) -> None:
+        assignment = running.assignment
+        del self.running[assignment.instance]
+        place = self._flows.settle(running) if settles else None
+        if place is None:
+            self._flows.end(running)
+        self._say(assignment, InstanceState.STOPPED, place)
+
+    def _stopped_s(self) -> float:
+        """When it was stopped in its tracks, as it still is; infinity when it isn't."""
+        is_paused = self.paused_s > self._world.now_s
+        return self.paused_since_s if is_paused else float("inf")
 
     def _become_warm(self) -> None:
         assert self._worker is not None
         self.is_warm = True
         self._worker.process.soon(self._world.now_s, self._worker.session_is_ready)
 
-    def _say(self, assignment: Assignment, state: InstanceState) -> None:
+    def _say(
+        self, assignment: Assignment, state: InstanceState, settled_at: int | None = None
+    ) -> None:
         worker = self._worker
         assert worker is not None
         status = InstanceStatus(
-            assignment.instance, assignment.app, worker.name, assignment.epoch, state, 0
+            assignment.instance,
+            assignment.app,
+            worker.name,
+            assignment.epoch,
+            state,
+            0,
+            settled=settled_at is not None,
+            position={STREAM: settled_at} if settled_at is not None else {},
         )
         worker.process.soon(self._world.now_s, lambda: worker.session_says(status))
 

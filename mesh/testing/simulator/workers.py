@@ -79,6 +79,7 @@ class Worker(Node):
         self._revision = 0
         self._beats = 0
         self._renewed_s = 0.0
+        self._is_out, self._rejoined = False, 0
         self.session.start(self)
         self.begin(self._claim())
 
@@ -99,6 +100,11 @@ class Worker(Node):
     @property
     def _is_member(self) -> bool:
         return self.now_s - self._renewed_s < self.settings.worker.ttl_s
+
+    @property
+    def _has_caught_up(self) -> bool:
+        heard = self.watch.records.revision(names.CONTROL_BUCKET, self._key)
+        return not self._is_out and heard >= self._rejoined
 
     @property
     def _knows_ended(self) -> bool:
@@ -162,6 +168,8 @@ class Worker(Node):
             elif answer != TIMEOUT:
                 self._revision = answer
                 self._renewed_s = sent_s
+                if self._is_out:
+                    self._rejoined, self._is_out = answer, False
             self._stop_if_over()
             left_s = self._renewed_s + ttl_s - self.now_s
             period_s = ttl_s / membership.BEATS_PER_TERM
@@ -170,6 +178,7 @@ class Worker(Node):
     def _stop_if_over(self) -> None:
         # What a clock shows at a time that was computed from it may be a little less.
         if self.now_s - self._renewed_s >= self.settings.worker.ttl_s - 1e-6:
+            self._is_out = True
             for assignment in list(self._told.running.values()):
                 self._stop(assignment)
 
@@ -209,23 +218,23 @@ class Worker(Node):
             self.incarnation,
             self._told.running,
             self._told.stopping,
-            may_start=self.ready and self._is_member,
+            may_start=self.ready and self._is_member and self._has_caught_up,
             at_ms=0,
         )
         for duty in list(found):
             match duty:
-                case duties.Stop(assignment):
-                    self._stop(assignment)
+                case duties.Stop(assignment, settle):
+                    self._stop(assignment, settle=settle)
                 case duties.Start(assignment, group):
                     self._told.running[assignment.instance] = assignment
                     self.session.run(assignment, group)
                 case duties.Tell(status):
                     yield from self._report(status)
 
-    def _stop(self, assignment: Assignment) -> None:
+    def _stop(self, assignment: Assignment, *, settle: bool = False) -> None:
         self._told.stopping.add(assignment.instance)
         self._told.running.pop(assignment.instance, None)
-        self.session.stop(assignment)
+        self.session.stop(assignment, settle=settle)
 
     def _report(self, status: InstanceStatus) -> Generator[Sleep | Write, Any, None]:
         known = self.watch.records.snapshot(self.now_s).statuses
@@ -244,8 +253,6 @@ class Worker(Node):
 
     def session_says(self, status: InstanceStatus) -> None:
         """The session reports."""
-        if status.state is InstanceState.STOPPED:
-            self._told.stopping.discard(status.instance)
         self.begin(self._report_and_look(status))
 
     def session_ended(self) -> None:
@@ -268,6 +275,11 @@ class Worker(Node):
 
     def _report_and_look(self, status: InstanceStatus) -> Work:
         yield from self._report(status)
+        known = self._told.running.get(status.instance)
+        if known is not None and duties.has_reached(status, known):
+            del self._told.running[status.instance]
+        if status.state is InstanceState.STOPPED:
+            self._told.stopping.discard(status.instance)
         # In the shell the report's own entry into the view wakes the loop that does duties.
         yield from self._do_duties()
 

@@ -1,0 +1,89 @@
+"""A group with more or fewer instances: the plan of an app as it was, but for that.
+
+What can be scaled without changing anything else: a group that is divided by key, up to the number
+of its partitions; and one without state, whose instances take what they read in turn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mesh.errors import MeshError
+from mesh.model.app import GroupKind, Strategy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mesh.model.app import AppSpec, GroupSpec
+
+
+def scaled(spec: AppSpec, group: str, parallel: int) -> AppSpec:
+    """``spec`` with ``parallel`` instances of ``group``.
+
+    Raises:
+        MeshError: MESH-A404 where there is no such group, MESH-A422 where it can't have so many.
+    """
+    found = spec.group(group)
+    if found is None:
+        raise MeshError(
+            "MESH-A404",
+            f'app "{spec.name}" has no group "{group}"',
+            detail=f"Groups are: {', '.join(g.name for g in spec.groups)}.",
+        )
+    reason = _reason_against(found, parallel)
+    if reason is not None:
+        detail, hint = reason
+        times = f"{parallel} instance{'' if parallel == 1 else 's'}"
+        raise MeshError(
+            "MESH-A422", f'group "{group}" can\'t have {times}', detail=detail, hint=hint
+        )
+    groups = tuple(_with_instances(g, parallel) if g is found else g for g in spec.groups)
+    return replace(spec, groups=groups)
+
+
+def as_scaled(spec: AppSpec, parallels: Mapping[str, int]) -> AppSpec:
+    """``spec`` with as many instances of its groups as was asked for, where it still can be."""
+    for group, parallel in parallels.items():
+        found = spec.group(group)
+        if found is not None and _reason_against(found, parallel) is None:
+            spec = scaled(spec, group, parallel)
+    return spec
+
+
+def _with_instances(group: GroupSpec, parallel: int) -> GroupSpec:
+    if _partitions(group):
+        return replace(group, parallel=parallel)
+    strategy = Strategy.ROUND_ROBIN if parallel > 1 else Strategy.ALL
+    inputs = tuple(replace(i, strategy=strategy) for i in group.inputs)
+    return replace(group, parallel=parallel, inputs=inputs)
+
+
+def _partitions(group: GroupSpec) -> int:
+    """How many virtual partitions a group is divided into; 0 for one that isn't."""
+    keyed = (i.channel for i in group.inputs if i.strategy is Strategy.BY_KEY)
+    return max((channel.partitions for channel in keyed), default=0)
+
+
+def _reason_against(group: GroupSpec, parallel: int) -> tuple[str, str] | None:
+    """Why a group can't have so many instances, and what would help; None where it can."""
+    if parallel < 1:
+        return "A group has at least one instance.", "'mesh undeploy' stops an app."
+    if parallel == group.parallel:
+        return None
+    partitions = _partitions(group)
+    if parallel > partitions > 0:
+        return (
+            f"It is divided into {partitions} partitions, and each has one instance.",
+            f"Deploy the app with @dist(partitions='{parallel}') for this group.",
+        )
+    if group.kind is GroupKind.PARTITIONER:
+        return "It keeps the order of the events with one key.", "Publish events with their key."
+    if group.kind is not GroupKind.QUERIES or group.sources:
+        return "What takes events in, or makes them, is not shared.", "Scale the groups behind it."
+    if group.stateful and not partitions:
+        return (
+            "It keeps state, which is not divided by key.",
+            "Put its queries into a partition, and say @dist(partitions=..) for the group.",
+        )
+    return None

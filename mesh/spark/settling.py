@@ -1,0 +1,111 @@
+"""How an instance ends so that whoever comes next goes on without a replay.
+
+It halts its sources, lets the batch under way be committed, and shares the state of exactly that
+place.  Settled means more than that: nothing that this instance, or one before it that was killed,
+has put out is of events behind the place.  Then the instances that follow may be others: more,
+fewer, or of another text.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mesh.operators.base import State, part
+from mesh.spark import stateless
+from mesh.spark.state import LocalState, Position
+from mesh.spark.wiring import POSITIONS_PER_MESSAGE
+from pyspark_nats import halting, markers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from mesh.model.app import Channel
+    from mesh.spark.wiring import Wiring
+
+#: ``{stream: {"sequence", "time_ms", ..}}``, as the source has it.
+Places = dict[str, dict[str, int]]
+
+
+class Halt:
+    """The sources of one query, on their way to one place."""
+
+    def __init__(self, paths: Sequence[Path], until: Mapping[str, int]) -> None:
+        """Ask all of them.
+
+        Args:
+            paths: the ``haltPath`` of each.
+            until: the last sequence to take, by stream; nothing more of the others.
+        """
+        self._paths = tuple(paths)
+        self.go_on(until)
+
+    def go_on(self, until: Mapping[str, int]) -> None:
+        """Have them go on up to another place."""
+        self._until = dict(until)
+        for path in self._paths:
+            halting.ask(path, self._until)
+
+    def places(self) -> Places | None:
+        """Where they are; None as long as they haven't all halted in the same place."""
+        found = [halting.reached(path) for path in self._paths]
+        reached: Places = {}
+        for places in found:
+            for stream, place in (places or {}).items():
+                if stream not in reached or place["sequence"] > reached[stream]["sequence"]:
+                    reached[stream] = place
+        if any(places is None for places in found):
+            return None
+        behind = any(
+            place["sequence"] < reached[stream]["sequence"]
+            for places in found
+            for stream, place in (places or {}).items()
+        )
+        if behind:
+            # Two queries of a group read one stream, each by itself.
+            self.go_on({stream: place["sequence"] for stream, place in reached.items()})
+            return None
+        return reached
+
+
+def last_positions(
+    wiring: Wiring, directory: Path, places: Mapping[str, Mapping[str, int]]
+) -> dict[tuple[str, str], int]:
+    """The highest position that each producer of an instance may have put out, at ``places``.
+
+    Args:
+        wiring: the instance's.
+        directory: of its states.
+        places: where it has halted.
+
+    Returns:
+        By JetStream stream and producer; of the channels, not of the error stream.
+    """
+    found: dict[tuple[str, str], int] = {}
+    if not wiring.group.stateful:
+        for one in stateless.numbered(wiring):
+            place = places[one.leg.input.channel.js_stream()]
+            last = (place["sequence"] + 1) * POSITIONS_PER_MESSAGE - 1
+            for stream in _js_streams(one.leg.output):
+                found[stream, one.producer(wiring)] = last
+        return found
+    for partition in wiring.partitions:
+        local = LocalState(directory / str(partition))
+        position = Position.of(places, wiring.input_streams(partition))
+        manifest = local.manifest(position) or local.restored(position)
+        scalars: Any = manifest.scalars if manifest is not None else {}
+        own: Any = part(State({}, scalars), "own").scalars
+        for channel in wiring.group.outputs:
+            for stream in _js_streams(channel):
+                found[stream, wiring.producer(str(partition))] = own.get("outputs", 0)
+    return found
+
+
+def is_covered(nats: Mapping[str, str], last: Mapping[tuple[str, str], int]) -> bool:
+    """Whether nothing is out behind these positions: what a killed instance had put out before."""
+    out = markers.positions(nats, list(last))
+    return all(out[pair].position <= position for pair, position in last.items())
+
+
+def _js_streams(channel: Channel) -> list[str]:
+    return [channel.js_stream(partition) for partition in range(channel.partitions)]
