@@ -34,6 +34,10 @@ APP_STATES = {
         "now=1 workers=w1:1,w2:1 apps=A:h*2 placed=A-h-1:w1@5,A-h-2:w2@5"
         " reports=A-h-1:w1@5:retrying"
     ),
+    "some group has another form than is desired": (
+        "now=1 workers=w1:1,w2:1 apps=A:h*4% forms=A:h*2% placed=A-h-1:w1@5,A-h-2:w2@6"
+        " reports=A-h-1:w1@5:running,A-h-2:w2@5:running"
+    ),
     "some instance has not reported `running` in its present epoch": (
         "now=1 workers=w1:1,w2:1 apps=A:h*2 placed=A-h-1:w1@5,A-h-2:w2@6"
         " reports=A-h-1:w1@5:running,A-h-2:w2@5:running"
