@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 
 #: Events that are taken as they come, however many instances they are of.
 _FEW = 64
+#: Room of the journal, at least: a batch seldom fills it.
+_JOURNAL = 1 << 16
 #: Rows of memory that are few.
 _LITTLE = 1 << 14
 
@@ -476,10 +478,13 @@ class ExactPattern:
         w = self._world
         w.scalars[[world.NEED_ENTERED, world.NEED_LEFT]] = 0
         if entered > len(w.entered):
-            room = np.zeros((2 * entered, world.ENTERED_COLUMNS), dtype=np.int64)
+            size = max(2 * entered, _JOURNAL)
+            room = np.zeros((size, world.ENTERED_COLUMNS), dtype=np.int64)
             self._world = self._world._replace(entered=room)
         if left > len(w.left):
-            self._world = self._world._replace(left=np.zeros(2 * left, dtype=np.int64))
+            self._world = self._world._replace(
+                left=np.zeros(max(2 * left, _JOURNAL), dtype=np.int64)
+            )
 
     def _absorb(self) -> None:
         assert self._journal is not None, "others write no journal"

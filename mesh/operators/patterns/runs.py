@@ -44,10 +44,18 @@ def named(name: str, rows: pa.RecordBatch) -> str:
 
 @dataclass(slots=True)
 class _Run:
-    name: str
     rows: pa.RecordBatch
     numbers: Longs
     waits: Bools
+    #: As ``named`` says; empty until somebody asks.
+    _name: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of its piece."""
+        if not self._name:
+            self._name = named("run", self.rows)
+        return self._name
 
     @property
     def count(self) -> int:
@@ -61,7 +69,7 @@ class _Run:
 
 def _run(rows: pa.RecordBatch) -> _Run:
     numbers = rows.column(NUMBER).to_numpy()
-    return _Run(named("run", rows), rows, numbers, np.ones(rows.num_rows, dtype=np.bool_))
+    return _Run(rows, numbers, np.ones(rows.num_rows, dtype=np.bool_))
 
 
 class Runs:
@@ -127,7 +135,7 @@ class Runs:
         for name in names:
             rows = pieces[name]
             own = bits[at : at + rows.num_rows].copy()
-            self._runs.append(_Run(name, rows, rows.column(NUMBER).to_numpy(), own))
+            self._runs.append(_Run(rows, rows.column(NUMBER).to_numpy(), own, name))
             at += rows.num_rows
 
     def waiting(self, schema: pa.Schema) -> pa.RecordBatch:
