@@ -136,7 +136,7 @@ class FakeService:
         self.by.append(by)
         return Done("Shop", known is None)
 
-    async def update(self, text: str, *, by: str, replace: bool) -> Done:
+    async def update(self, text: str, *, by: str, replace: bool, reset: Sequence[str] = ()) -> Done:
         is_new = "Shop" not in self.texts
         if not is_new and self.texts["Shop"] != text and not replace:
             raise MeshError("MESH-A409", 'app "Shop" is deployed already, with another plan')

@@ -18,6 +18,7 @@ from mesh.control.actions import (
     ForgetNode,
     Place,
     RemoveApp,
+    Retire,
     Shape,
     StandBy,
     Withdraw,
@@ -41,6 +42,7 @@ from mesh.model.cluster import (
     LeaseRecord,
     NodeOrder,
     NodeRecord,
+    Retired,
     Role,
     Standby,
     StandbyStatus,
@@ -88,12 +90,18 @@ def node(name: str, seen_at_s: float, *options: str) -> Seen[NodeRecord]:
 
 
 def app(name: str, *groups: str) -> Seen[AppRecord]:
-    """``-A`` is being undeployed, ``^A`` restored; groups as ``group`` reads them."""
+    """``-A`` is being undeployed, ``^A`` restored; groups as ``group`` reads them.
+
+    ``?g`` is one of an earlier text, ``??g`` one that is being removed.
+    """
     deleting, held = name.startswith("-"), "put back" if name.startswith("^") else ""
     name = name.lstrip("-^")
-    specs = tuple(group(name, text) for text in groups)
+    specs = tuple(group(name, text) for text in groups if not text.startswith("?"))
+    gone = [text for text in groups if text.startswith("?")]
+    removing = any(text.startswith("??") for text in gone)
+    retired = Retired((), tuple(text.lstrip("?") for text in gone), removing) if gone else None
     spec = AppSpec(name, "", (), specs)
-    record = AppRecord(spec, f"{name}-1", 0, deleting=deleting, held=held)
+    record = AppRecord(spec, f"{name}-1", 0, deleting=deleting, held=held, retired=retired)
     return Seen(record, 9, 0.0)
 
 
@@ -322,6 +330,10 @@ def run_reconcile(line: str) -> str:
                 shown.append(f"forget {role} {name}: {cause}")
             case RemoveApp(record, revision, cause):
                 shown.append(f"remove {record.spec.name} at {revision}: {cause}")
+            case Retire(record, revision, cause):
+                assert record.retired is not None
+                what = ", ".join(record.retired.groups)
+                shown.append(f"retire {what} of {record.spec.name} at {revision}: {cause}")
     return "\n".join(shown) or "nothing"
 
 

@@ -1,7 +1,8 @@
 """The REST API: requests to calls of the service, its answers and refusals to JSON.
 
     POST   /siddhi-apps                 201 and Location, 200 when it runs already, 400, 409
-    PUT    /siddhi-apps                 201, 200; 409 when it changed, without ?replace=true
+    PUT    /siddhi-apps                 201; 200, also for a running app that goes on with it; 409
+                                        when that loses what ?reset=GROUP or ?replace=true gives up
     GET    /siddhi-apps                 names and states; ?isActive=true names only
     GET    /siddhi-apps/{app}           {"content": text, "streams": {..}}
     GET    /siddhi-apps/{app}/status    ?wait=running&timeout=30 answers when it runs, or in time
@@ -51,6 +52,12 @@ WAIT_S_MAX: Final = 300.0
 ERRORS_MAX: Final = 10_000
 #: States of apps in the words of the system before this one; all others are "inactive".
 STATUSES: Final = {"running": "active", "starting": "waiting", "waiting": "waiting"}
+#: Why a running app can't have another text.
+EDITS: Final = {
+    "MESH-C120": HTTPStatus.CONFLICT,
+    "MESH-C121": HTTPStatus.CONFLICT,
+    "MESH-C122": HTTPStatus.BAD_REQUEST,
+}
 #: What a worker can be told, and what it admits then.
 ORDERS: Final = {"cordon": "cordoned", "uncordon": "open", "drain": "draining"}
 
@@ -104,7 +111,10 @@ class Routes:
         if replace not in ("true", "false"):
             raise parameter("replace", replace, "true or false")
         done = await self._service.update(
-            text, by=request.scope.get("mesh.user", ""), replace=replace == "true"
+            text,
+            by=request.scope.get("mesh.user", ""),
+            replace=replace == "true",
+            reset=request.query_params.getlist("reset"),
         )
         status = HTTPStatus.CREATED if done.is_new else HTTPStatus.OK
         return Json(done, status, headers={"Location": f"/siddhi-apps/{done.app}"})
@@ -216,6 +226,8 @@ def status_of(error: MeshError) -> int:
     kind, number = error.code[5:6], error.code[6:]
     if kind == "A" and number.startswith("4"):
         return int(number)
+    if error.code in EDITS:
+        return EDITS[error.code]
     if kind in ("L", "P") or error.code in ("MESH-N121", "MESH-N122"):
         return HTTPStatus.BAD_REQUEST
     return HTTPStatus.SERVICE_UNAVAILABLE if kind == "N" else HTTPStatus.INTERNAL_SERVER_ERROR

@@ -156,10 +156,11 @@ class Service(Protocol):
         """
         ...
 
-    async def update(self, text: str, *, by: str, replace: bool) -> Deployed:
+    async def update(self, text: str, *, by: str, replace: bool, reset: Sequence[str]) -> Deployed:
         """Put ``text`` in the place of what is deployed under its name; deploy it if nothing is.
 
-        MESH-A409 when that would change a running app and ``replace`` is not set.
+        MESH-C120 and MESH-C121 when a running app would lose what neither ``reset``, its groups
+        that forget their states, nor ``replace`` gives up.
         """
         ...
 

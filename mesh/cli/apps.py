@@ -13,6 +13,8 @@ from mesh.cli.output import Output, pointing_at, read_source, show_json, show_ta
 from mesh.cli.variables import VarOption, given_variables
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mesh.cli.context import Context
 
 _PANEL = "Apps of a cluster"
@@ -38,12 +40,24 @@ def deploy(
             help="Where another app has the name, remove it first, with its channels and states.",
         ),
     ] = False,
+    reset: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--reset",
+            metavar="GROUP",
+            help="In a running app, have this execution group forget its state; may be repeated.",
+        ),
+    ] = None,
     var: VarOption = None,
     *,
     at: Context,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Deploy an app and wait until all its instances run.
+
+    A running app of the same name goes on with the new text: groups that changed restart from where
+    they are, with the states of what stayed the same.  A change that would lose a state is refused
+    until `--reset` names the group.  `mesh diff` tells beforehand.
 
     Ends with exit code 1 when the app does not run in time; it stays deployed all the same.
 
@@ -59,7 +73,7 @@ def deploy(
         Client(at) as client,
         pointing_at(file, text, output),
     ):
-        done = deploy_and_wait(client, text, timeout, replace=replace)
+        done = deploy_and_wait(client, text, timeout, replace=replace, reset=reset or ())
     if output is Output.JSON:
         show_json(done)
     else:
@@ -69,14 +83,20 @@ def deploy(
 
 
 def deploy_and_wait(
-    client: Client, text: str, timeout_s: float, *, replace: bool = False
+    client: Client,
+    text: str,
+    timeout_s: float,
+    *,
+    replace: bool = False,
+    reset: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Deploy ``text``; says whether it runs, how long that took, and the status.
 
-    With ``replace`` in the place of another app of its name, which is removed.
+    A running app of its name is changed: with ``replace`` it is removed first, otherwise the groups
+    of ``reset`` forget their states.
     """
     started_s = time.monotonic()
-    done = client.replace(text) if replace else client.deploy(text)
+    done = client.update(text, replace=replace, reset=reset)
     answer: dict[str, Any] = {**done, "running": False, "status": None, "seconds": None}
     if timeout_s > 0:
         answer["status"] = client.wait_running(done["app"], timeout_s)
@@ -91,6 +111,8 @@ def describe_deploy(done: dict[str, Any]) -> str:
     again = "" if done.get("is_new", True) else " (the same text was deployed already)"
     if done.get("replaced"):
         again = " (in the place of another)"
+    if done.get("edited"):
+        again = f"\n{_describe_edit(done['changes'])}"
     if done["running"]:
         count = len(status["instances"])
         return f'app "{name}" runs after {seconds:.1f} s: {count} instances{again}'
@@ -100,6 +122,20 @@ def describe_deploy(done: dict[str, Any]) -> str:
     if status.get("cure"):
         reason += f"\n  hint: {status['cure']}"
     return f'app "{name}" is deployed, but {status["state"]} after {seconds:.1f} s: {reason}{again}'
+
+
+def _describe_edit(found: dict[str, Any]) -> str:
+    """What restarts, starts and stops and why, a line each."""
+    lines = []
+    for group in found["groups"]:
+        if group["change"] != "same":
+            reasons = f": {'; '.join(group['reasons'])}" if group["reasons"] else ""
+            lines.append(f"  group {group['name']} is {group['change']}{reasons}")
+            lines += [
+                f"    {state['kind']} {state['name']} is {state['change']}"
+                for state in group["states"]
+            ]
+    return "\n".join(lines)
 
 
 @takes_cluster

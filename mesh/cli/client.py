@@ -11,6 +11,8 @@ import httpx
 from mesh.errors import MeshError, Position
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mesh.cli.context import Context
 
 #: What the server adds to a wait of ours before the client loses patience.
@@ -53,8 +55,10 @@ class Client:
             self._ask("POST", "/siddhi-apps", content=text.encode(), headers=headers),
         )
 
-    def replace(self, text: str) -> dict[str, Any]:
-        """Deploy an app in the place of one of its name; the values have ``is_new``."""
+    def update(
+        self, text: str, *, replace: bool = False, reset: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        """Deploy an app, or change the one of its name; the values have ``is_new``, ``edited``."""
         headers = {"Content-Type": "text/plain; charset=utf-8"}
         return cast(
             "dict[str, Any]",
@@ -63,8 +67,8 @@ class Client:
                 "/siddhi-apps",
                 content=text.encode(),
                 headers=headers,
-                params={"replace": "true"},
-                # The old one is taken apart meanwhile.
+                params={"replace": "true" if replace else "false", "reset": list(reset)},
+                # The old one may be taken apart meanwhile.
                 timeout=_REPLACE_S,
             ),
         )

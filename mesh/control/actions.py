@@ -83,4 +83,25 @@ class RemoveApp:
     cause: str
 
 
-Action = Place | Withdraw | Shape | Discard | DropForm | StandBy | Dismiss | ForgetNode | RemoveApp
+@dataclass(frozen=True, slots=True)
+class Retire:
+    """Delete channels and snapshots that an app has no more, and say so in its desired state."""
+
+    app: AppRecord
+    #: Of the desired state: it must not have changed.
+    revision: int
+    cause: str
+
+
+Action = (
+    Place
+    | Withdraw
+    | Shape
+    | Discard
+    | DropForm
+    | StandBy
+    | Dismiss
+    | ForgetNode
+    | RemoveApp
+    | Retire
+)

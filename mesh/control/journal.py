@@ -16,6 +16,7 @@ from mesh.control.actions import (
     ForgetNode,
     Place,
     RemoveApp,
+    Retire,
     Shape,
     StandBy,
     Withdraw,
@@ -91,6 +92,13 @@ def of_action(action: Action, lease_revision: int) -> Entry:
         case RemoveApp(app_record, _, cause):
             name = app_record.spec.name
             text = f"removed app {name}, its channels and its state"
+            return Entry(text, cause, app=name, lease_revision=lease_revision)
+        case Retire(app_record, _, cause):
+            name, retired = app_record.spec.name, app_record.retired
+            streams = [channel.stream.name for channel in retired.channels] if retired else []
+            groups = list(retired.groups) if retired else []
+            what = [f"stream {name}" for name in streams] + [f"group {name}" for name in groups]
+            text = f"removed what was left of {', '.join(what)}"
             return Entry(text, cause, app=name, lease_revision=lease_revision)
 
 

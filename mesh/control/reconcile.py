@@ -26,6 +26,7 @@ from mesh.control.actions import (
     Withdraw,
 )
 from mesh.control.membership import Presence, presence
+from mesh.control.retiring import retirements
 from mesh.control.survey import survey
 from mesh.model.cluster import Assignment, InstanceState
 
@@ -63,6 +64,7 @@ def decide(snapshot: ClusterSnapshot, settings: Settings) -> list[Action]:
         and not any(a.app == app.value.spec.name for a in found.assignments.values())
         and not any(form.value.app == app.value.spec.name for form in snapshot.forms)
     )
+    actions += retirements(found, snapshot)
     kept_s = settings.worker.margin_s + FORGET_AFTER_S
     actions += (
         ForgetNode(node.value.role, node.value.id, "gone for long")

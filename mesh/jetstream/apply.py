@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mesh.control.actions import (
@@ -13,6 +14,7 @@ from mesh.control.actions import (
     ForgetNode,
     Place,
     RemoveApp,
+    Retire,
     Shape,
     StandBy,
     Withdraw,
@@ -23,9 +25,11 @@ from mesh.model import codec, names
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
+    from nats.js import JetStreamContext
 
     from mesh.jetstream.pieces import Pieces
     from mesh.jetstream.watch import ClusterView
+    from mesh.model.cluster import AppRecord
 
 log = logging.getLogger(__name__)
 
@@ -99,8 +103,13 @@ async def apply(
             revision = await kv.write_as_leader(js, key, None, lease_revision)
             view.took_write(names.CONTROL_BUCKET, key, None, revision)
             log.info("node forgotten", extra=fields(role=role, node=node, cause=cause))
+        case Retire(app, app_revision, cause):
+            await _retire(app, app_revision, js, pieces, view)
+            log.info("app has nothing left of earlier texts", extra=fields(app=app.spec.name))
         case RemoveApp(app, app_revision, cause):
             await channels.delete_channels(js, app.spec)
+            if app.retired is not None:
+                await channels.delete_retired(js, app.spec, app.retired)
             await snapshots.purge(js, pieces, app.incarnation)
             # Also of instances that it had once, and has no more.
             for status in view.snapshot().statuses:
@@ -112,3 +121,30 @@ async def apply(
             revision = await kv.write(js, names.APPS_BUCKET, key, None, revision=app_revision)
             view.took_write(names.APPS_BUCKET, key, None, revision)
             log.info("app removed", extra=fields(app=app.spec.name, cause=cause))
+
+
+async def _retire(
+    app: AppRecord, revision: int, js: JetStreamContext, pieces: Pieces, view: ClusterView
+) -> None:
+    """Say that it is being removed, so that nobody has it back meanwhile; remove it; say so."""
+    retired, key = app.retired, names.app_key(app.spec.name)
+    assert retired is not None, "there is something to remove"
+
+    async def write(record: AppRecord, after: int) -> int:
+        made = await kv.write(js, names.APPS_BUCKET, key, codec.encode(record), revision=after)
+        view.took_write(names.APPS_BUCKET, key, record, made)
+        return made
+
+    if not retired.removing:
+        marked = replace(app, retired=replace(retired, removing=True))
+        revision = await write(marked, revision)
+    for group in retired.groups:
+        await snapshots.purge(js, pieces, app.incarnation, group)
+        start = f"{names.group_name(app.spec.name, group)}-"
+        for status in view.snapshot().statuses:
+            instance = status.value.instance
+            if instance.startswith(start) and instance.removeprefix(start).isdigit():
+                at = await kv.put(js, names.STATUS_BUCKET, names.status_key(instance), None)
+                view.took_write(names.STATUS_BUCKET, names.status_key(instance), None, at)
+    await channels.delete_retired(js, app.spec, retired)
+    await write(replace(app, retired=None), revision)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nats.errors import Error as NatsError
 
@@ -26,10 +26,13 @@ from mesh.model import codec, names
 from mesh.model.cluster import Admission, AppRecord, NodeOrder
 from mesh.plan.build import plan
 from mesh.plan.changes import changes
-from mesh.plan.explain_changes import explain_changes
+from mesh.plan.edits import edited, still_retired
+from mesh.plan.explain_changes import changes_to_values, explain_changes
 from mesh.plan.scale import as_scaled, scaled
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from nats.aio.client import Client
 
     from mesh.clock import Clock
@@ -37,7 +40,6 @@ if TYPE_CHECKING:
     from mesh.jetstream.journal import Journal
     from mesh.jetstream.watch import ClusterView
     from mesh.model.app import AppSpec
-    from mesh.plan.changes import Changes
     from mesh.settings import Settings
 
 #: How long a deploy waits for an app of the same name to be taken apart.
@@ -55,6 +57,10 @@ class Deployed:
     is_new: bool
     #: Whether another one was removed for it.
     replaced: bool = False
+    #: Whether it goes on with another plan.
+    edited: bool = False
+    #: What that changes, as ``mesh diff --output json`` has it.
+    changes: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +151,7 @@ class ManagerService:
             raise MeshError(
                 "MESH-A409",
                 f'app "{spec.name}" is deployed already, with another text',
-                hint="'mesh deploy --replace' removes it first, with its channels and states; "
-                "'mesh diff' compares two texts.",
+                hint="'mesh deploy' (PUT) changes it while it runs; 'mesh diff' tells how.",
             )
         record = AppRecord(spec, secrets.token_hex(4), self._clock.wall_ms(), by)
         # Of what was just looked at: somebody else's deploy may come while channels are made.
@@ -167,34 +172,105 @@ class ManagerService:
         self._note(f"deployed app {spec.name}, {instances} instances", by, app=spec.name)
         return Deployed(spec.name, is_new=True)
 
-    async def update(self, text: str, *, by: str = "", replace: bool = False) -> Deployed:
+    async def update(
+        self, text: str, *, by: str = "", replace: bool = False, reset: Collection[str] = ()
+    ) -> Deployed:
         """Put ``text`` in the place of what is deployed under its name; deploy it if nothing is.
 
-        A text that only looks different is no change.  With ``replace`` one that is takes the old
-        one's place from nothing: channels and states of the old one are removed first.
+        A text that only looks different is no change.  Of one that is another, groups that changed
+        restart from where they are.  With ``replace`` it takes the old one's place from nothing:
+        channels and states of that are removed first.
+
+        Args:
+            text: SiddhiQL.
+            by: the user.
+            replace: whether the app may be taken apart.
+            reset: the groups that forget their states, without ``replace``.
 
         Raises:
-            MeshError: as ``deploy``; MESH-A409 for a change without ``replace``, with what it
-                would restart.
+            MeshError: as ``deploy`` for a new app; MESH-C120 for a change that loses state of a
+                group that ``reset`` doesn't name, MESH-C121 for one that can't be made while the
+                app runs, MESH-C122 for a group that isn't there; MESH-A409 when somebody else
+                changed the app at the same time.
         """
         spec = plan(text, partitions=self._settings.channels.partitions).spec
         known = self._find(spec.name)
         if known is not None and not known.value.deleting:
-            found = changes(known.value.spec, as_scaled(spec, known.value.scaled))
-            if found.is_same:
+            same = changes(known.value.spec, as_scaled(spec, known.value.scaled)).is_same
+            if same and not reset:
                 return Deployed(spec.name, is_new=False)
             if not replace:
-                raise MeshError(
-                    "MESH-A409",
-                    f'app "{spec.name}" is deployed already, with another plan',
-                    detail=_told(found),
-                    hint="With replace (--replace, ?replace=true) it is undeployed, with its "
-                    "channels and states, and deployed anew.",
-                )
+                return await self._edit(spec, by, reset)
             await self.undeploy(spec.name)
             await self._wait_gone(spec.name)
         done = await self.deploy(text, by=by)
         return Deployed(done.app, is_new=known is None and done.is_new, replaced=known is not None)
+
+    async def _edit(self, spec: AppSpec, by: str, reset: Collection[str]) -> Deployed:
+        """Have a running app go on with another plan."""
+        name = spec.name
+        known = await self._unbusy(name)
+        before = known.value
+        if before.held:
+            raise MeshError(
+                "MESH-A409",
+                f'app "{name}" is being restored',
+                hint="Deploy it again when it runs.",
+            )
+        spec = as_scaled(spec, before.scaled)
+        made = edited(before.spec, spec, before.edits + 1, reset)
+        try:
+            joined = {stream for streams in made.joins.values() for stream in streams}
+            ends = await channels.ends(self._js, joined)
+            # Channels come first: what is placed reads and writes them.
+            await channels.ensure_channels(self._client, spec, self._settings.channels)
+            record = replace(
+                before,
+                spec=made.begun(ends),
+                edits=before.edits + 1,
+                retired=still_retired(before.retired, made.retired, spec),
+            )
+            # Guarded by what the edit was made for, not by what has been heard of meanwhile.
+            key = names.app_key(name)
+            data = codec.encode(record)
+            revision = await kv.write(
+                self._js, names.APPS_BUCKET, key, data, revision=known.revision
+            )
+            self._view.took_write(names.APPS_BUCKET, key, record, revision)
+        except kv.RevisionConflict as conflict:
+            raise MeshError(
+                "MESH-A409",
+                f'app "{name}" was changed by somebody else just now',
+                hint="Look at it with 'mesh status', then deploy again if need be.",
+            ) from conflict
+        except (NatsError, TimeoutError, OSError) as error:
+            raise unreachable(error) from error
+        told = explain_changes(made.found).splitlines()[0].partition(": ")[2]
+        why = "; ".join(
+            f"{group.group}: {', '.join(group.reasons)}"
+            for group in made.found.groups
+            if group.reasons
+        )
+        self._note(f"changed app {name}: {told}", by, app=name, cause=why)
+        return Deployed(name, is_new=False, edited=True, changes=changes_to_values(made.found))
+
+    async def _unbusy(self, app: str) -> Seen[AppRecord]:
+        """The app, when nothing is just being removed of it."""
+        deadline_s = self._clock.monotonic_s() + UNDEPLOY_S
+        while (known := self._get(app)).value.retired is not None:
+            version = self._view.version
+            assert known.value.retired is not None
+            if not known.value.retired.removing:
+                break
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                raise MeshError(
+                    "MESH-A409",
+                    f'what an earlier text of app "{app}" had is still being removed',
+                    hint="Deploy it again in a moment.",
+                )
+            await self._view.changed(version, left_s)
+        return known
 
     async def leadership(self) -> Leadership:
         """Who leads."""
@@ -359,8 +435,10 @@ class ManagerService:
             self._get(app)
         return entries
 
-    def _note(self, text: str, by: str = "", *, app: str = "", worker: str = "") -> None:
-        self._take(Entry(text, by=by and f"user {by}", app=app, worker=worker))
+    def _note(
+        self, text: str, by: str = "", *, app: str = "", worker: str = "", cause: str = ""
+    ) -> None:
+        self._take(Entry(text, cause, by=by and f"user {by}", app=app, worker=worker))
 
     def _take(self, entry: Entry) -> None:
         if self._notes is not None:
@@ -417,10 +495,3 @@ class ManagerService:
                 )
             if self._find(app) is not None:
                 await self._view.changed(version, left_s)
-
-
-def _told(found: Changes) -> str:
-    """Changes in a sentence or two."""
-    first = explain_changes(found).splitlines()[0].partition(": ")[2]
-    lost = f" State would be lost in: {', '.join(found.to_reset)}." if found.to_reset else ""
-    return f"In its place, {first}.{lost}"

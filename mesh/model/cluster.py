@@ -180,10 +180,10 @@ class Assignment:
     form: int = 0
     #: Last sequence that earlier forms of the group have done, by JetStream stream: it begins
     #: behind that, or where its own snapshot is if that is further.
-    start: Mapping[str, int] = field(default_factory=dict)
+    start: Mapping[str, int] = field(default_factory=dict, hash=False)
     #: The last sequence to take, by JetStream stream, before it settles and stops by itself, at
     #: once where none is said; None for an instance that runs until it is stopped.
-    until: Mapping[str, int] | None = None
+    until: Mapping[str, int] | None = field(default=None, hash=False)
     #: With ``stop``: the epoch in which it was placed.
     placed_epoch: int = 0
 

@@ -6,6 +6,7 @@ The decisions are the real ones of ``mesh.control``; what stands around them her
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mesh.control import election, membership, reconcile
@@ -16,6 +17,7 @@ from mesh.control.actions import (
     ForgetNode,
     Place,
     RemoveApp,
+    Retire,
     Shape,
     StandBy,
     Withdraw,
@@ -217,6 +219,10 @@ class Manager(Node):
                 yield Write(control, names.standby_key(instance), None, fence, WRITE_S)
             case ForgetNode(role, node, _):
                 yield Write(control, names.node_key(role, node), None, fence, WRITE_S)
+            case Retire(app, revision, _):
+                key = names.app_key(app.spec.name)
+                done = replace(app, retired=None)
+                yield Write(names.APPS_BUCKET, key, done, (key, revision), WRITE_S)
             case RemoveApp(app, revision, _):
                 for group in app.spec.groups:
                     for instance in group.instances:

@@ -1,0 +1,41 @@
+"""When what an earlier text of an app had can be removed.
+
+An edit leaves channels and groups behind.  They go when nothing runs any more that knows them: all
+groups of the app have the form that is desired now, and none is there that isn't desired.  Until
+then another edit may have them back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mesh.control.actions import Retire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mesh.control.snapshot import ClusterSnapshot
+    from mesh.control.survey import Survey
+    from mesh.model.cluster import AppRecord
+
+
+def retirements(found: Survey, snapshot: ClusterSnapshot) -> Iterator[Retire]:
+    """What is to be removed now."""
+    for app in snapshot.apps:
+        retired = app.value.retired
+        if app.value.deleting or app.value.held or retired is None:
+            continue
+        # What has begun is brought to its end, whatever is there meanwhile.
+        if retired.removing or _is_settled(found, snapshot, app.value):
+            yield Retire(app.value, app.revision, "the app has another text")
+
+
+def _is_settled(found: Survey, snapshot: ClusterSnapshot, app: AppRecord) -> bool:
+    """Whether all that is there of an app is what is desired."""
+    name = app.spec.name
+    desired = {group.name: group for group in app.spec.groups}
+    if any(found.forms[name, group].spec != spec for group, spec in desired.items()):
+        return False
+    there = [a.group for a in found.assignments.values() if a.app == name]
+    there += [form.value.group for form in snapshot.forms if form.value.app == name]
+    return all(group in desired for group in there)
