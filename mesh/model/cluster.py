@@ -146,7 +146,7 @@ class AppRecord:
     retired: Retired | None = None
     #: How many instances were asked for since, by group; ``spec`` has them already, and a text that
     #: is deployed later gets them.
-    scaled: Mapping[str, int] = field(default_factory=dict)
+    scaled: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class GroupForm:
     #: Grows with each form of the group.
     number: int
     #: See ``Assignment.start``.
-    start: Mapping[str, int] = field(default_factory=dict)
+    start: Mapping[str, int] = field(default_factory=dict, hash=False)
     #: No instance of it has a lower epoch: it is above all of earlier forms.
     epoch: int = 0
     #: Whether all before it had settled, so that what has not run yet has nothing to settle.
@@ -271,7 +271,7 @@ class InstanceStatus:
     #: is behind it.
     settled: bool = False
     #: Where that was: last sequence taken, by JetStream stream.
-    position: Mapping[str, int] = field(default_factory=dict)
+    position: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
