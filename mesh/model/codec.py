@@ -60,7 +60,7 @@ def _build(kind: Any, value: Any) -> Any:
     if origin is tuple:
         (item, _ellipsis) = typing.get_args(kind)
         return tuple(_build(item, v) for v in value)
-    if origin is Mapping:
+    if origin in (dict, Mapping):
         (_key, item) = typing.get_args(kind)
         return {k: _build(item, v) for k, v in value.items()}
     if dataclasses.is_dataclass(kind):
