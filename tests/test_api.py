@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
+    from mesh.model.begin import Begin
+
 TEXT = "@App:name('Shop') define stream Orders (item string, count int);"
 TEXT_PLAIN = {"Content-Type": "text/plain"}
 
@@ -124,9 +126,11 @@ class FakeService:
     runs: anyio.Event = field(default_factory=anyio.Event)
     waited_s: float | None = None
     events: FakeEvents = field(default_factory=FakeEvents)
+    begins: list[str] = field(default_factory=list)
     backups: FakeBackups = field(default_factory=FakeBackups)
 
-    async def deploy(self, text: str, *, by: str) -> Done:
+    async def deploy(self, text: str, *, by: str, begin: Begin) -> Done:
+        self.begins.append(str(begin))
         if text.startswith("!"):
             raise MeshError("MESH-L100", "no app", hint="Write one.", position=Position(1, 1, 1))
         known = self.texts.get("Shop")
@@ -136,7 +140,10 @@ class FakeService:
         self.by.append(by)
         return Done("Shop", known is None)
 
-    async def update(self, text: str, *, by: str, replace: bool, reset: Sequence[str] = ()) -> Done:
+    async def update(
+        self, text: str, *, by: str, replace: bool, reset: Sequence[str] = (), begin: Begin
+    ) -> Done:
+        self.begins.append(str(begin))
         is_new = "Shop" not in self.texts
         if not is_new and self.texts["Shop"] != text and not replace:
             raise MeshError("MESH-A409", 'app "Shop" is deployed already, with another plan')
@@ -282,6 +289,36 @@ def test_failed_events_are_listed() -> None:
     listed = ask(service, "GET", "/error-handler/Shop?limit=2&before=4")
     assert listed.json() == [{"id": 2}, {"id": 3}]
     assert ask(service, "GET", "/error-handler/Shop/3").json() == {"id": 3}
+
+
+@pytest.mark.parametrize(
+    ("given", "begin"),
+    [
+        (None, "earliest"),
+        ("latest", "latest"),
+        ("17", "sequence 17"),
+        ("2026-11-21T20:00:00Z", "2026-11-21T20:00:00+00:00"),
+        ("2026-11-21T21:00:00.5+01:00", "2026-11-21T20:00:00.500000+00:00"),
+        ("0", 400),
+        ("yesterday", 400),
+        ("2026-11-21T20:00:00", 400),
+    ],
+)
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_an_app_begins_where_it_is_told_to(
+    method: str, given: str | None, begin: str | int
+) -> None:
+    service = FakeService()
+    parameters = {} if given is None else {"from": given}
+    answer = ask(
+        service, method, "/siddhi-apps", content=TEXT, headers=TEXT_PLAIN, params=parameters
+    )
+    if isinstance(begin, int):
+        assert answer.status_code == begin
+        assert service.begins == []
+    else:
+        assert answer.status_code == 201
+        assert service.begins == [begin]
 
 
 def test_an_app_is_deployed_read_and_removed() -> None:

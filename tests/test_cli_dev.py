@@ -52,14 +52,15 @@ class Dev:
         assert words in said
         return said
 
-    def mesh(self, *arguments: str, input: str = "") -> str:
-        """The output of another command, run elsewhere, that has to end well."""
+    def mesh(self, *arguments: str, input: str = "", fails: bool = False) -> str:
+        """The output of another command, run elsewhere, that has to end well, or has not to."""
         said = subprocess.run(
             [sys.executable, "-m", "mesh.cli", *arguments],
             cwd=self.directory, env=self.environment, input=input, capture_output=True,
             text=True, timeout=DEADLINE_S,
         )  # fmt: skip
-        assert said.returncode == 0, said.stderr + said.stdout
+        assert (said.returncode == 1) == fails, said.stderr + said.stdout
+        assert said.returncode in (0, 1), said.stderr + said.stdout
         return said.stdout
 
     def descendants(self) -> list[psutil.Process]:
@@ -123,6 +124,11 @@ def test_other_commands_find_it_and_an_app_goes_through_until_ctrl_c(dev: Dev) -
 
     done = json.loads(dev.mesh("deploy", str(path), "--timeout", "100", "-o", "json"))
     assert done["running"]
+    # Of several files one that is at fault keeps none of the others.
+    more = ["missing.siddhi", str(path), "--timeout", "100", "-o", "json"]
+    missing, again = json.loads(dev.mesh("deploy", *more, fails=True))
+    assert missing["error"]["code"] == "MESH-U120"
+    assert again["running"]
     assert [a["state"] for a in json.loads(dev.mesh("apps", "-o", "json"))] == ["running"]
 
     rows = "item,count\nnut,5\nbolt,50\nnail,500\n"

@@ -124,6 +124,7 @@ def test_a_manager_follows_its_folder(nats_server: NatsServer, tmp_path: Path) -
             await until(manager, lambda: service.record("A") is None)
             # One at fault keeps nothing else from being deployed, and its story says what it is.
             assert [app.app for app in await service.apps()] == ["B"]
+            await manager.journal.stored()
             for app, code in (("Wrong", "MESH-A106"), ("Bad", "MESH-L1")):
                 (told,) = [e for e in await service.story(app) if "did not follow" in e.text]
                 assert code in told.cause

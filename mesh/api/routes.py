@@ -1,6 +1,7 @@
 """The REST API: requests to calls of the service, its answers and refusals to JSON.
 
-    POST   /siddhi-apps                 201 and Location, 200 when it runs already, 400, 409
+    POST   /siddhi-apps                 201 and Location, 200 when it runs already, 400, 409;
+                                        ?from=earliest, latest, a sequence or a time
     PUT    /siddhi-apps                 201; 200, also for a running app that goes on with it; 409
                                         when that loses what ?reset=GROUP or ?replace=true gives up
     GET    /siddhi-apps                 names and states; ?isActive=true names only
@@ -36,6 +37,7 @@ from mesh.api.guard import Guard
 from mesh.api.monitoring import Monitoring
 from mesh.errors import MeshError
 from mesh.logs import fields
+from mesh.model.begin import parse_begin
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -100,7 +102,8 @@ class Routes:
     async def deploy(self, request: Request) -> Response:
         """Deploy the text of the body."""
         text = await _text(request)
-        done = await self._service.deploy(text, by=request.scope.get("mesh.user", ""))
+        begin = parse_begin(request.query_params.get("from", "earliest"))
+        done = await self._service.deploy(text, by=request.scope.get("mesh.user", ""), begin=begin)
         status = HTTPStatus.CREATED if done.is_new else HTTPStatus.OK
         return Json(done, status, headers={"Location": f"/siddhi-apps/{done.app}"})
 
@@ -115,6 +118,7 @@ class Routes:
             by=request.scope.get("mesh.user", ""),
             replace=replace == "true",
             reset=request.query_params.getlist("reset"),
+            begin=parse_begin(request.query_params.get("from", "earliest")),
         )
         status = HTTPStatus.CREATED if done.is_new else HTTPStatus.OK
         return Json(done, status, headers={"Location": f"/siddhi-apps/{done.app}"})

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh.model.app import AppSpec
+    from mesh.model.begin import Begin
     from mesh.model.events import SimulatedEvent
 
 
@@ -148,7 +149,7 @@ class Service(Protocol):
         """Calls on backups."""
         ...
 
-    async def deploy(self, text: str, *, by: str) -> Deployed:
+    async def deploy(self, text: str, *, by: str, begin: Begin) -> Deployed:
         """Plan ``text`` and write it down as desired.
 
         MESH-A409 when another text of the same name is deployed, MESH-L* and MESH-P* for faults
@@ -156,7 +157,9 @@ class Service(Protocol):
         """
         ...
 
-    async def update(self, text: str, *, by: str, replace: bool, reset: Sequence[str]) -> Deployed:
+    async def update(
+        self, text: str, *, by: str, replace: bool, reset: Sequence[str], begin: Begin
+    ) -> Deployed:
         """Put ``text`` in the place of what is deployed under its name; deploy it if nothing is.
 
         MESH-C120 and MESH-C121 when a running app would lose what neither ``reset``, its groups

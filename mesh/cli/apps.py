@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mesh.cli.client import Client
-from mesh.cli.options import AppArgument, FileArgument, OutputOption, takes_cluster
-from mesh.cli.output import Output, pointing_at, read_source, show_json, show_table
+from mesh.cli.options import AppArgument, FilesArgument, OutputOption, takes_cluster
+from mesh.cli.output import (
+    Output,
+    read_source,
+    refusal,
+    show_error,
+    show_json,
+    show_table,
+    shown_path,
+)
 from mesh.cli.variables import VarOption, given_variables
+from mesh.errors import MeshError, all_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,10 +38,19 @@ def add_to(app: typer.Typer) -> None:
 
 @takes_cluster
 def deploy(
-    file: FileArgument,
+    files: FilesArgument,
     timeout: Annotated[
         float, typer.Option(help="How long to wait until it runs, seconds; 0 doesn't wait.")
     ] = 60.0,
+    begin: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="PLACE",
+            help="Where a new app begins in what is there already: earliest, latest, a sequence, or"
+            " a time like 2026-11-21T20:00:00Z.",
+        ),
+    ] = "earliest",
     replace: Annotated[
         bool,
         typer.Option(
@@ -53,32 +71,42 @@ def deploy(
     at: Context,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Deploy an app and wait until all its instances run.
+    """Deploy apps, and wait until all their instances run.
 
     A running app of the same name goes on with the new text: groups that changed restart from where
     they are, with the states of what stayed the same.  A change that would lose a state is refused
     until `--reset` names the group.  `mesh diff` tells beforehand.
 
-    Ends with exit code 1 when the app does not run in time; it stays deployed all the same.
+    Of several files each is deployed whatever becomes of the others. Ends with exit code 1 when an
+    app is refused, or does not run in time; it stays deployed all the same.
 
     Example: `mesh deploy examples/temperature.siddhi`
     """
     from mesh.language.substitution import substitute, variables_for
 
-    source = read_source(file)
-    variables = variables_for(source, given_variables(var))
-    with pointing_at(file, source, output):
-        text = str(substitute(source, variables))
-    with (
-        Client(at) as client,
-        pointing_at(file, text, output),
-    ):
-        done = deploy_and_wait(client, text, timeout, replace=replace, reset=reset or ())
+    given = given_variables(var)
+    done: list[dict[str, Any]] = []
+    with Client(at) as client:
+        for file in files:
+            text = ""
+            try:
+                text = read_source(file)
+                text = substitute(text, variables_for(text, given))
+                one = deploy_and_wait(
+                    client, text, timeout, replace=replace, reset=reset or (), begin=begin
+                )
+            except MeshError as error:
+                one = refusal(file, error)
+                if output is not Output.JSON:
+                    for fault in all_errors(error):
+                        show_error(fault, text, shown_path(file))
+            else:
+                if output is not Output.JSON:
+                    typer.echo(describe_deploy(one))
+            done.append(one)
     if output is Output.JSON:
-        show_json(done)
-    else:
-        typer.echo(describe_deploy(done))
-    if timeout > 0 and not done["running"]:
+        show_json(done[0] if len(files) == 1 else done)
+    if any("error" in one or (timeout > 0 and not one["running"]) for one in done):
         raise typer.Exit(1)
 
 
@@ -89,14 +117,15 @@ def deploy_and_wait(
     *,
     replace: bool = False,
     reset: Sequence[str] = (),
+    begin: str = "earliest",
 ) -> dict[str, Any]:
     """Deploy ``text``; says whether it runs, how long that took, and the status.
 
     A running app of its name is changed: with ``replace`` it is removed first, otherwise the groups
-    of ``reset`` forget their states.
+    of ``reset`` forget their states.  A new one reads from ``begin``.
     """
     started_s = time.monotonic()
-    done = client.update(text, replace=replace, reset=reset)
+    done = client.update(text, replace=replace, reset=reset, begin=begin)
     answer: dict[str, Any] = {**done, "running": False, "status": None, "seconds": None}
     if timeout_s > 0:
         answer["status"] = client.wait_running(done["app"], timeout_s)

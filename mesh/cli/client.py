@@ -56,7 +56,7 @@ class Client:
         )
 
     def update(
-        self, text: str, *, replace: bool = False, reset: Sequence[str] = ()
+        self, text: str, *, replace: bool = False, reset: Sequence[str] = (), begin: str = ""
     ) -> dict[str, Any]:
         """Deploy an app, or change the one of its name; the values have ``is_new``, ``edited``."""
         headers = {"Content-Type": "text/plain; charset=utf-8"}
@@ -67,7 +67,11 @@ class Client:
                 "/siddhi-apps",
                 content=text.encode(),
                 headers=headers,
-                params={"replace": "true" if replace else "false", "reset": list(reset)},
+                params={
+                    "replace": "true" if replace else "false",
+                    "reset": list(reset),
+                    **({"from": begin} if begin else {}),
+                },
                 # The old one may be taken apart meanwhile.
                 timeout=_REPLACE_S,
             ),

@@ -70,6 +70,10 @@ ConfigOption = Annotated[
 FileArgument = Annotated[
     Path, typer.Argument(help="SiddhiQL text, '-' for standard input.", metavar="FILE")
 ]
+FilesArgument = Annotated[
+    list[Path],
+    typer.Argument(help="SiddhiQL texts, '-' for standard input.", metavar="FILE..."),
+]
 AppArgument = Annotated[str, typer.Argument(help="Name of the app.", metavar="APP")]
 
 #: Parameters of a command that say where the cluster is, in the order of ``--help``.

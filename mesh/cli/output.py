@@ -74,14 +74,18 @@ def pointing_at(path: Path, text: str, output: Output = Output.TEXT) -> Iterator
     try:
         yield
     except MeshError as error:
-        errors = all_errors(error)
         if output is Output.JSON:
-            values = [one.to_dict() for one in errors]
-            show_json({"file": shown_path(path), "error": values[0], "errors": values})
+            show_json(refusal(path, error))
         else:
-            for one in errors:
+            for one in all_errors(error):
                 show_error(one, text, shown_path(path))
         raise typer.Exit(1) from error
+
+
+def refusal(path: Path, error: MeshError) -> dict[str, Any]:
+    """The errors of a file as JSON values."""
+    values = [one.to_dict() for one in all_errors(error)]
+    return {"file": shown_path(path), "error": values[0], "errors": values}
 
 
 def show_error(error: MeshError, text: str | None = None, source: str = "app.siddhi") -> None:

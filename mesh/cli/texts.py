@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 # typer reads the annotations when the command line is built.
-from mesh.cli.options import OutputOption  # noqa: TC001
+from mesh.cli.options import FilesArgument, OutputOption  # noqa: TC001
 from mesh.cli.output import Output, read_source, show_error, show_json, shown_path
 from mesh.cli.variables import VarOption, given_variables
 from mesh.errors import MeshError, all_errors
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
     from mesh.cli.checking import Checked
 
-FilesArgument = Annotated[
-    list[Path],
-    typer.Argument(help="SiddhiQL texts, '-' for standard input.", metavar="FILE..."),
-]
 DeployableOption = Annotated[
     bool,
     typer.Option(

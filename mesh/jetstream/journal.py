@@ -88,6 +88,10 @@ class Journal:
         self._all_stored.clear()
         self._noted.set()
 
+    async def stored(self) -> None:
+        """Wait until all that was noted is stored."""
+        await self._all_stored.wait()
+
     def start(self) -> None:
         """Begin to store."""
         self._task = asyncio.create_task(self._store())
@@ -97,7 +101,7 @@ class Journal:
         """Store what is left, for a moment, and end."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_S):
-                await self._all_stored.wait()
+                await self.stored()
         if self._task is not None:
             await end([self._task])
 

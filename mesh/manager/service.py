@@ -17,16 +17,17 @@ from mesh.control.lifecycle import AppState, AppStatus, app_status
 from mesh.control.membership import presence
 from mesh.control.survey import survey
 from mesh.errors import MeshError
-from mesh.jetstream import channels, journal, kv
+from mesh.jetstream import beginnings, channels, journal, kv
 from mesh.jetstream.connection import connector_options
 from mesh.jetstream.pieces import open_pieces
 from mesh.manager.backups import Backups
 from mesh.manager.events import Events, unreachable
 from mesh.model import codec, names
+from mesh.model.begin import EARLIEST
 from mesh.model.cluster import Admission, AppRecord, NodeOrder
 from mesh.plan.build import plan
 from mesh.plan.changes import changes
-from mesh.plan.edits import edited, still_retired
+from mesh.plan.edits import begun, edited, still_retired
 from mesh.plan.explain_changes import changes_to_values, explain_changes
 from mesh.plan.scale import as_scaled, scaled
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.journal import Journal
     from mesh.jetstream.watch import ClusterView
     from mesh.model.app import AppSpec
+    from mesh.model.begin import Begin
     from mesh.settings import Settings
 
 #: How long a deploy waits for an app of the same name to be taken apart.
@@ -131,7 +133,7 @@ class ManagerService:
         pieces = open_pieces(self._js, settings.state.store, reading)
         self.backups = Backups(client, view, pieces, settings, clock, self._take)
 
-    async def deploy(self, text: str, *, by: str = "") -> Deployed:
+    async def deploy(self, text: str, *, by: str = "", begin: Begin = EARLIEST) -> Deployed:
         """Plan ``text``, make its channels and write it down as desired.
 
         Raises:
@@ -153,12 +155,13 @@ class ManagerService:
                 f'app "{spec.name}" is deployed already, with another text',
                 hint="'mesh deploy' (PUT) changes it while it runs; 'mesh diff' tells how.",
             )
-        record = AppRecord(spec, secrets.token_hex(4), self._clock.wall_ms(), by)
         # Of what was just looked at: somebody else's deploy may come while channels are made.
         seen = self._view.revision(names.APPS_BUCKET, names.app_key(spec.name))
         try:
             # Channels come first: who has deployed may publish at once.
             await channels.ensure_channels(self._client, spec, self._settings.channels)
+            passed = await beginnings.passed(self._client, spec.given_streams, begin)
+            record = AppRecord(begun(spec, passed), secrets.token_hex(4), self._clock.wall_ms(), by)
             await self._write(names.app_key(spec.name), record, seen)
         except kv.RevisionConflict as conflict:
             raise MeshError(
@@ -169,11 +172,18 @@ class ManagerService:
         except (NatsError, TimeoutError, OSError) as error:
             raise unreachable(error) from error
         instances = sum(group.parallel for group in spec.groups)
-        self._note(f"deployed app {spec.name}, {instances} instances", by, app=spec.name)
+        reads = "" if begin == EARLIEST else f", to read from {begin}"
+        self._note(f"deployed app {spec.name}, {instances} instances{reads}", by, app=spec.name)
         return Deployed(spec.name, is_new=True)
 
     async def update(
-        self, text: str, *, by: str = "", replace: bool = False, reset: Collection[str] = ()
+        self,
+        text: str,
+        *,
+        by: str = "",
+        replace: bool = False,
+        reset: Collection[str] = (),
+        begin: Begin = EARLIEST,
     ) -> Deployed:
         """Put ``text`` in the place of what is deployed under its name; deploy it if nothing is.
 
@@ -186,6 +196,7 @@ class ManagerService:
             by: the user.
             replace: whether the app may be taken apart.
             reset: the groups that forget their states, without ``replace``.
+            begin: where an app that is deployed anew begins to read what is there already.
 
         Raises:
             MeshError: as ``deploy`` for a new app; MESH-C120 for a change that loses state of a
@@ -200,10 +211,17 @@ class ManagerService:
             if same and not reset:
                 return Deployed(spec.name, is_new=False)
             if not replace:
+                if begin != EARLIEST:
+                    raise MeshError(
+                        "MESH-A409",
+                        f'app "{spec.name}" runs, and goes on from where it is',
+                        hint="A place to begin is for an app that is deployed anew; --replace "
+                        "removes the old one first.",
+                    )
                 return await self._edit(spec, by, reset)
             await self.undeploy(spec.name)
             await self._wait_gone(spec.name)
-        done = await self.deploy(text, by=by)
+        done = await self.deploy(text, by=by, begin=begin)
         return Deployed(done.app, is_new=known is None and done.is_new, replaced=known is not None)
 
     async def _edit(self, spec: AppSpec, by: str, reset: Collection[str]) -> Deployed:

@@ -174,6 +174,13 @@ class AppSpec:
         """The group with execGroup name ``name``."""
         return next((g for g in self.groups if g.name == name), None)
 
+    @property
+    def given_streams(self) -> tuple[str, ...]:
+        """The JetStream streams that groups read and none fills: what comes from outside."""
+        filled = {c.id for g in self.groups for c in g.outputs}
+        read = (i.channel for g in self.groups for i in g.inputs if i.channel.id not in filled)
+        return tuple(dict.fromkeys(c.js_stream(p) for c in read for p in range(c.partitions)))
+
     def whole_channel(self, stream: str) -> Channel | None:
         """The channel that holds every event of ``stream``; None for one that is not on the wire.
 

@@ -54,6 +54,17 @@ class Edit:
         return replace(self.spec, groups=tuple(groups))
 
 
+def begun(spec: AppSpec, passed: Mapping[str, int]) -> AppSpec:
+    """``spec`` as an app that begins behind ``passed``, last sequences of JetStream streams."""
+
+    def starts(group: GroupSpec) -> dict[str, int]:
+        channels = (i.channel for i in group.inputs)
+        streams = [c.js_stream(p) for c in channels for p in range(c.partitions)]
+        return {stream: passed[stream] for stream in streams if stream in passed}
+
+    return replace(spec, groups=tuple(replace(g, starts=starts(g)) for g in spec.groups))
+
+
 def edited(old: AppSpec, new: AppSpec, number: int, reset: Collection[str] = ()) -> Edit:
     """What becomes of ``old`` when ``new`` takes its place while it runs.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh.errors import MeshError
+from mesh.model.begin import parse_begin
 from tests.e2e.test_groups import rows
 
 if TYPE_CHECKING:
@@ -69,6 +70,12 @@ def test_streams_of_others_are_read_once_and_left_as_they_are(play: Callable[...
 
         await view.service.undeploy("Foreign")
         await view.until("Foreign is gone", lambda: view.view.snapshot().app("Foreign") is None)
+        later = """@App:name('Later') @source(type='nats', stream='PRICES')
+        define stream Prices (p double); from Prices select p * 2 as d insert into Doubled;"""
+        await view.service.update(later, begin=parse_begin("2"))
+        assert [r["d"] for r in await rows(view, "Later", "Doubled", 2)] == [4.0, 8.0]
+        await view.service.undeploy("Later")
+        await view.until("Later is gone", lambda: view.view.snapshot().app("Later") is None)
         for stream, count in (("ORDERS", len(ORDERS) + 2), ("PRICES", 3)):
             assert (await view.js.stream_info(stream)).state.messages == count
             await view.js.delete_stream(stream)

@@ -1,0 +1,55 @@
+"""Resolving where an app begins to read: a place in words to a sequence of each stream."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import orjson
+from nats.js.errors import NotFoundError
+
+from mesh.model.begin import BeginKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from nats.aio.client import Client
+
+    from mesh.model.begin import Begin
+
+_TIMEOUT_S = 5.0
+
+
+async def passed(client: Client, streams: Iterable[str], begin: Begin) -> dict[str, int]:
+    """The last sequence of each JetStream stream that isn't read; a stream read whole has none.
+
+    A place before what the stream still holds is its first message, one behind its end its end.
+    """
+    found = {}
+    for stream in streams:
+        try:
+            state = (await client.jetstream().stream_info(stream)).state
+        except NotFoundError:
+            continue
+        match begin.kind:
+            case BeginKind.EARLIEST:
+                continue
+            case BeginKind.LATEST:
+                place = state.last_seq
+            case BeginKind.SEQUENCE:
+                place = begin.sequence - 1
+            case BeginKind.TIME:
+                place = await _before(client, stream, begin.time_ms, state.last_seq)
+        found[stream] = min(max(place, state.first_seq - 1), state.last_seq)
+    return {stream: place for stream, place in found.items() if place > 0}
+
+
+async def _before(client: Client, stream: str, time_ms: int, last: int) -> int:
+    """The sequence in front of the first message that is not older than ``time_ms``."""
+    moment = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    wanted = {"start_time": moment.replace("+00:00", "Z"), "next_by_subj": ">"}
+    reply = await client.request(
+        f"$JS.API.STREAM.MSG.GET.{stream}", orjson.dumps(wanted), timeout=_TIMEOUT_S
+    )
+    answer = orjson.loads(reply.data)
+    return int(answer["message"]["seq"]) - 1 if "message" in answer else last

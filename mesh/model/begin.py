@@ -1,0 +1,66 @@
+"""Where an app begins to read what is there already: ``earliest``, ``latest``, a place, a time."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from mesh.errors import MeshError
+
+
+class BeginKind(StrEnum):
+    """How a beginning is said."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    SEQUENCE = "sequence"
+    TIME = "time"
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """A beginning, the same for each stream that comes from outside."""
+
+    kind: BeginKind
+    #: The first sequence to read, from 1 up.
+    sequence: int = 0
+    #: The time of the first message to read, by the broker's clock; milliseconds since 1970.
+    time_ms: int = 0
+
+    def __str__(self) -> str:
+        match self.kind:
+            case BeginKind.SEQUENCE:
+                return f"sequence {self.sequence}"
+            case BeginKind.TIME:
+                return datetime.fromtimestamp(self.time_ms / 1000, UTC).isoformat()
+            case _:
+                return self.kind.value
+
+
+EARLIEST = Begin(BeginKind.EARLIEST)
+
+
+def parse_begin(text: str) -> Begin:
+    """``earliest``, ``latest``, a sequence, or a time in ISO 8601 with its zone.
+
+    Raises:
+        MeshError: MESH-A400 for anything else.
+    """
+    if text in (BeginKind.EARLIEST, BeginKind.LATEST):
+        return Begin(BeginKind(text))
+    if re.fullmatch(r"[0-9]{1,18}", text) and int(text) > 0:
+        return Begin(BeginKind.SEQUENCE, sequence=int(text))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise MeshError(
+            "MESH-A400",
+            f'"{text}" is no place to begin',
+            detail="It is earliest, latest, the first sequence to read, or a time with its zone.",
+            hint="A time is written like 2026-11-21T20:00:00Z.",
+        )
+    return Begin(BeginKind.TIME, time_ms=round(moment.timestamp() * 1000))
