@@ -15,7 +15,8 @@ from mesh.api import users
 from mesh.api.permissions import ALL, Permission, needed, read_permissions
 from mesh.control.lifecycle import AppState, AppStatus, InstanceView
 from mesh.errors import MeshError
-from mesh.manager.service import Leadership, NodeView
+from mesh.manager.nodes import NodeView
+from mesh.manager.service import Leadership
 from mesh.plan.build import plan
 from mesh.settings import ManagerSettings
 from tests.test_api import OPEN, TEXT, TEXT_PLAIN, FakeService, served

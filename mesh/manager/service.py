@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from nats.errors import Error as NatsError
 
-from mesh.control.hosts import hosts
 from mesh.control.journal import Entry, story
 from mesh.control.lifecycle import AppState, AppStatus, app_status
-from mesh.control.membership import presence
 from mesh.control.survey import survey
 from mesh.errors import MeshError
 from mesh.jetstream import beginnings, channels, journal, kv
@@ -22,6 +20,7 @@ from mesh.jetstream.connection import connector_options
 from mesh.jetstream.pieces import open_pieces
 from mesh.manager.backups import Backups
 from mesh.manager.events import Events, unreachable
+from mesh.manager.nodes import NodeView, node_views
 from mesh.model import codec, names
 from mesh.model.begin import EARLIEST
 from mesh.model.cluster import Admission, AppRecord, NodeOrder
@@ -32,7 +31,7 @@ from mesh.plan.explain_changes import changes_to_values, explain_changes
 from mesh.plan.scale import as_scaled, scaled
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from nats.aio.client import Client
 
@@ -63,35 +62,6 @@ class Deployed:
     edited: bool = False
     #: What that changes, as ``mesh diff --output json`` has it.
     changes: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NodeView:
-    """A node as people are told of it."""
-
-    id: str
-    role: str
-    presence: str
-    leads: bool
-    ready: bool
-    address: str
-    pid: int
-    instances: int
-    cpu_percent: float
-    memory_bytes: int
-    process_cpu_percent: float = 0.0
-    memory_percent: float = 0.0
-    load_1m: float = 0.0
-    #: Of a worker: whether it takes more, and why not.
-    admits: str = ""
-    why: str = ""
-    #: Most instances, 0 for any number.
-    capacity: int = 0
-    labels: tuple[str, ...] = ()
-    takes_receivers: bool = True
-    takes_queries: bool = True
-    #: How long ago its last heartbeat came, seconds.
-    heard_ago_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,20 +268,13 @@ class ManagerService:
 
     async def undeploy(self, app: str) -> None:
         """Mark ``app`` for removal; the leader stops it and deletes its channels and state."""
-        deadline_s = self._clock.monotonic_s() + UNDEPLOY_S
-        while not (record := self._get(app)).value.deleting:
-            version = self._view.version
-            try:
-                await self._write(names.app_key(app), replace(record.value, deleting=True))
-                self._note(f"asked for app {app} to be undeployed", app=app)
-            except kv.RevisionConflict as conflict:
-                # Another manager wrote it, and this one's view is behind: look again.
-                left_s = deadline_s - self._clock.monotonic_s()
-                if left_s <= 0:
-                    raise unreachable(conflict) from conflict
-                await self._view.changed(version, left_s)
-            except (NatsError, TimeoutError, OSError) as error:
-                raise unreachable(error) from error
+
+        def removed() -> AppRecord | None:
+            known = self._get(app).value
+            return None if known.deleting else replace(known, deleting=True)
+
+        if await self._change(names.app_key(app), removed, UNDEPLOY_S):
+            self._note(f"asked for app {app} to be undeployed", app=app)
 
     async def scale(self, app: str, group: str, parallel: int, *, by: str = "") -> AppStatus:
         """Write down how many instances of a group are wanted; the leader sees to it.
@@ -323,31 +286,18 @@ class ManagerService:
             MeshError: MESH-A404 where there is no such app or group, MESH-A422 where it can't have
                 so many, MESH-A409 while the app is being undeployed.
         """
-        deadline_s = self._clock.monotonic_s() + ORDER_S
-        while True:
-            version = self._view.version
+
+        def wanted() -> AppRecord | None:
             record = self._get(app).value
             if record.deleting:
                 raise MeshError("MESH-A409", f'app "{app}" is still being undeployed')
-            wanted = replace(
-                record,
-                spec=scaled(record.spec, group, parallel),
-                scaled={**record.scaled, group: parallel},
-            )
-            if wanted == record:
-                return await self.status(app)
-            try:
-                await self._write(names.app_key(app), wanted)
-            except kv.RevisionConflict as conflict:
-                left_s = deadline_s - self._clock.monotonic_s()
-                if left_s <= 0:
-                    raise unreachable(conflict) from conflict
-                await self._view.changed(version, left_s)
-                continue
-            except (NatsError, TimeoutError, OSError) as error:
-                raise unreachable(error) from error
+            spec = scaled(record.spec, group, parallel)
+            made = replace(record, spec=spec, scaled={**record.scaled, group: parallel})
+            return None if made == record else made
+
+        if await self._change(names.app_key(app), wanted, ORDER_S):
             self._note(f"asked for {parallel} instances of group {group}", by, app=app)
-            return await self.status(app)
+        return await self.status(app)
 
     async def apps(self) -> list[AppStatus]:
         """All apps with their states, by name."""
@@ -383,37 +333,7 @@ class ManagerService:
 
     async def nodes(self) -> list[NodeView]:
         """Managers and workers, by role and name."""
-        snapshot = self._view.snapshot()
-        worker = self._settings.worker
-        holder = snapshot.lease.value.holder if snapshot.lease and snapshot.lease.value else None
-        seen = sorted(snapshot.nodes, key=lambda n: (n.value.role, n.value.id))
-        workers = {host.name: host for host in hosts(snapshot, self._settings)}
-        return [
-            NodeView(
-                id=node.value.id,
-                role=node.value.role.value,
-                presence=presence(node, snapshot.ages_s, worker.ttl_s, worker.margin_s).value,
-                leads=node.value.role == "manager" and node.value.id == holder,
-                ready=node.value.ready,
-                address=node.value.address,
-                pid=node.value.pid,
-                instances=sum(a.value.worker == node.value.id for a in snapshot.assignments),
-                cpu_percent=node.value.metrics.cpu_percent,
-                memory_bytes=node.value.metrics.memory_bytes,
-                process_cpu_percent=node.value.metrics.process_cpu_percent,
-                memory_percent=node.value.metrics.memory_percent,
-                load_1m=node.value.metrics.load_1m,
-                admits=host.admits.value if host is not None else "",
-                why=host.why if host is not None else "",
-                capacity=node.value.capacity,
-                labels=node.value.labels,
-                takes_receivers=node.value.takes_receivers,
-                takes_queries=node.value.takes_queries,
-                heard_ago_s=round(snapshot.now_s - node.seen_at_s, 3),
-            )
-            for node in seen
-            for host in [workers.get(node.value.id) if node.value.role == "worker" else None]
-        ]
+        return node_views(self._view.snapshot(), self._settings)
 
     async def order_node(self, node: str, admission: str, *, by: str = "") -> NodeView:
         """Write down what worker ``node`` may have: ``open``, ``cordoned`` or ``draining``.
@@ -425,23 +345,14 @@ class ManagerService:
             MeshError: MESH-A404 when there is no such worker.
         """
         wanted = Admission(admission)
-        deadline_s = self._clock.monotonic_s() + ORDER_S
-        while True:
-            version = self._view.version
-            view = await self._worker(node)
-            order = NodeOrder(node, wanted, by, self._clock.wall_ms())
-            try:
-                await self._write(names.order_key(node), order)
-            except kv.RevisionConflict as conflict:
-                left_s = deadline_s - self._clock.monotonic_s()
-                if left_s <= 0:
-                    raise unreachable(conflict) from conflict
-                await self._view.changed(version, left_s)
-                continue
-            except (NatsError, TimeoutError, OSError) as error:
-                raise unreachable(error) from error
+
+        def order() -> NodeOrder:
+            self._worker(node)
+            return NodeOrder(node, wanted, by, self._clock.wall_ms())
+
+        if await self._change(names.order_key(node), order, ORDER_S):
             self._note(f"made worker {node} {wanted.value}", by, worker=node)
-            return await self._worker(view.id)
+        return self._worker(node)
 
     async def story(self, app: str) -> list[Entry]:
         """What happened to ``app``, in order, also after it was undeployed; MESH-A404."""
@@ -462,8 +373,9 @@ class ManagerService:
         if self._notes is not None:
             self._notes.note(entry)
 
-    async def _worker(self, name: str) -> NodeView:
-        nodes = [node for node in await self.nodes() if node.role == "worker"]
+    def _worker(self, name: str) -> NodeView:
+        everybody = node_views(self._view.snapshot(), self._settings)
+        nodes = [node for node in everybody if node.role == "worker"]
         found = next((node for node in nodes if node.id == name), None)
         if found is None:
             raise MeshError(
@@ -489,6 +401,36 @@ class ManagerService:
                 detail=f"Deployed are: {', '.join(known) or 'none'}.",
             )
         return found
+
+    async def _change(
+        self, key: str, make: Callable[[], AppRecord | NodeOrder | None], within_s: float
+    ) -> bool:
+        """Write what ``make`` makes of the view, and anew where somebody else was quicker.
+
+        Returns:
+            False when it makes nothing: there is nothing to change.
+
+        Raises:
+            MeshError: MESH-A503 when NATS does not answer, or others write for ``within_s``; what
+                ``make`` raises.
+        """
+        deadline_s = self._clock.monotonic_s() + within_s
+        while True:
+            version = self._view.version
+            record = make()
+            if record is None:
+                return False
+            try:
+                await self._write(key, record)
+            except kv.RevisionConflict as conflict:
+                left_s = deadline_s - self._clock.monotonic_s()
+                if left_s <= 0:
+                    raise unreachable(conflict) from conflict
+                await self._view.changed(version, left_s)
+                continue
+            except (NatsError, TimeoutError, OSError) as error:
+                raise unreachable(error) from error
+            return True
 
     async def _write(
         self, key: str, record: AppRecord | NodeOrder, seen: int | None = None

@@ -1,0 +1,77 @@
+"""Nodes as people are told of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mesh.control.hosts import hosts
+from mesh.control.membership import presence
+from mesh.model.cluster import Role
+
+if TYPE_CHECKING:
+    from mesh.control.snapshot import ClusterSnapshot
+    from mesh.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node as people are told of it."""
+
+    id: str
+    role: str
+    presence: str
+    leads: bool
+    ready: bool
+    address: str
+    pid: int
+    instances: int
+    cpu_percent: float
+    memory_bytes: int
+    process_cpu_percent: float = 0.0
+    memory_percent: float = 0.0
+    load_1m: float = 0.0
+    #: Of a worker: whether it takes more, and why not.
+    admits: str = ""
+    why: str = ""
+    #: Most instances, 0 for any number.
+    capacity: int = 0
+    labels: tuple[str, ...] = ()
+    takes_receivers: bool = True
+    takes_queries: bool = True
+    #: How long ago its last heartbeat came, seconds.
+    heard_ago_s: float = 0.0
+
+
+def node_views(snapshot: ClusterSnapshot, settings: Settings) -> list[NodeView]:
+    """Managers and workers, by role and name."""
+    worker = settings.worker
+    holder = snapshot.lease.value.holder if snapshot.lease and snapshot.lease.value else None
+    seen = sorted(snapshot.nodes, key=lambda n: (n.value.role, n.value.id))
+    workers = {host.name: host for host in hosts(snapshot, settings)}
+    return [
+        NodeView(
+            id=node.value.id,
+            role=node.value.role.value,
+            presence=presence(node, snapshot.ages_s, worker.ttl_s, worker.margin_s).value,
+            leads=node.value.role is Role.MANAGER and node.value.id == holder,
+            ready=node.value.ready,
+            address=node.value.address,
+            pid=node.value.pid,
+            instances=sum(a.value.worker == node.value.id for a in snapshot.assignments),
+            cpu_percent=node.value.metrics.cpu_percent,
+            memory_bytes=node.value.metrics.memory_bytes,
+            process_cpu_percent=node.value.metrics.process_cpu_percent,
+            memory_percent=node.value.metrics.memory_percent,
+            load_1m=node.value.metrics.load_1m,
+            admits=host.admits.value if host is not None else "",
+            why=host.why if host is not None else "",
+            capacity=node.value.capacity,
+            labels=node.value.labels,
+            takes_receivers=node.value.takes_receivers,
+            takes_queries=node.value.takes_queries,
+            heard_ago_s=round(snapshot.now_s - node.seen_at_s, 3),
+        )
+        for node in seen
+        for host in [workers.get(node.value.id) if node.value.role is Role.WORKER else None]
+    ]
