@@ -12,7 +12,7 @@ from mesh.clock import SystemClock
 from mesh.control.lifecycle import AppState, AppStatus
 from mesh.jetstream import server
 from mesh.manager.service import ManagerService
-from mesh.settings import ChannelSettings, Settings
+from mesh.settings import ChannelSettings, NatsSettings, Settings
 from mesh.testing.processes import Processes
 
 if TYPE_CHECKING:
@@ -78,7 +78,11 @@ class Outside:
         self.client = client
         self.js = client.jetstream()
         self.view = view
-        settings = Settings(channels=channels or ChannelSettings())
+        assert client.connected_url is not None, "a test looks at a mesh that it is connected to"
+        settings = Settings(
+            nats=NatsSettings(url=client.connected_url.geturl()),
+            channels=channels or ChannelSettings(),
+        )
         self.service = ManagerService(client, view, settings, SystemClock())
 
     async def until(self, what: str, condition: Callable[[], Any]) -> Any:
