@@ -114,7 +114,7 @@ async def all_is_there(view: View, name: str, total: int) -> None:
     assert [row["t"] for row in sums] == [sum(range(max(0, n - 2), n + 1)) for n in range(total)]
 
 
-@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("is_killed", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_one_group_of_three_is_changed_under_load(
     play: Callable[..., None], is_killed: bool
 ) -> None:
@@ -166,6 +166,7 @@ def test_one_group_of_three_is_changed_under_load(
     play(scene)
 
 
+@pytest.mark.long
 def test_a_change_is_undone_and_a_group_is_reset(play: Callable[..., None]) -> None:
     app = APP.format(name="Undone")
 

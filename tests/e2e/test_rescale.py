@@ -99,12 +99,17 @@ CALM = (("count", 4), ("copy", 3), ("count", 1), ("copy", 2))
 
 
 @pytest.mark.parametrize(
-    ("steps", "is_killed"), [(CALM, False), (CALM[:2], True)], ids=["calm", "killed"]
+    ("steps", "is_killed"),
+    [
+        pytest.param(CALM[:2], False, id="calm"),
+        pytest.param(CALM, False, id="calm and back", marks=pytest.mark.long),
+        pytest.param(CALM[:2], True, id="killed", marks=pytest.mark.long),
+    ],
 )
 def test_a_group_is_scaled_under_load(
     play: Callable[..., None], steps: tuple[tuple[str, int], ...], is_killed: bool
 ) -> None:
-    name = f"Scaled{int(is_killed)}"
+    name = f"Scaled{len(steps)}{int(is_killed)}"
     app = f"""@App:name('{name}')
     define stream Feed (k string, n long);
     @dist(execGroup='count', parallel='2')
