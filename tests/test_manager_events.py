@@ -100,6 +100,9 @@ def test_failed_events_are_discarded_one_by_one_by_age_and_all(play: Play) -> No
         events = service.events
         ids = [await fail(js, data=str(n)) for n in range(5)]
         entries = await events.failed("A", 5)
+        events._now_ms = lambda: 0
+        assert await events.discard_older("A", 60) == 0
+        assert await events.failed("A", 5) == entries
         assert (await events.discard("A", [ids[1], 999])).ids == (ids[1],)
         del entries[1]
         # As old as the last but one, by the clock of who looks: what came before it goes.

@@ -141,6 +141,9 @@ async def discard_older(js: JetStreamContext, app: str, before_ms: int) -> int:
             high = middle
         else:
             low = at["id"] + 1
+    if low <= max(1, state.first_seq):
+        # The server takes sequence 1 for no bound at all, and would purge everything.
+        return 0
     await js.purge_stream(stream, subject=names.error_subject(app), seq=low)
     return had - await count(js, app)
 
