@@ -28,24 +28,12 @@ async def rescaled(scene: Scene) -> None:
 
 async def rescaled_killed(scene: Scene) -> None:
     """A worker dies while its instances are divided anew."""
-    scene.hit()
-    for group in ("sums", "flat"):
-        await _scale(scene, group, 4)
-    await scene.kill(scene.holder)
-    await scene.instances("sums", 4)
-    await scene.instances("flat", 4)
-    await scene.flow(150)
+    await _killed_while_scaled(scene, 4, scene.holder)
 
 
 async def rescaled_led(scene: Scene) -> None:
     """The leader dies while instances are divided anew: the next one goes on in the middle."""
-    scene.hit()
-    for group in ("sums", "flat"):
-        await _scale(scene, group, 1)
-    await scene.kill(scene.leader)
-    await scene.instances("sums", 1)
-    await scene.instances("flat", 1)
-    await scene.flow(150)
+    await _killed_while_scaled(scene, 1, scene.leader)
 
 
 async def edited(scene: Scene) -> None:
@@ -64,6 +52,16 @@ async def edited_killed(scene: Scene) -> None:
     await scene.kill(worker)
     await scene.outside.until_running(scene.name)
     await scene.counted_in("Sevens", 20)
+
+
+async def _killed_while_scaled(scene: Scene, parallel: int, victim: str) -> None:
+    scene.hit()
+    for group in ("sums", "flat"):
+        await _scale(scene, group, parallel)
+    await scene.kill(victim)
+    await scene.instances("sums", parallel)
+    await scene.instances("flat", parallel)
+    await scene.flow(150)
 
 
 async def _scale(scene: Scene, group: str, parallel: int) -> None:
