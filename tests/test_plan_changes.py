@@ -12,6 +12,7 @@ from mesh.cli.commands import app
 from mesh.errors import MeshError
 from mesh.plan.build import plan
 from mesh.plan.changes import Fate, changes, merged
+from mesh.plan.edits import obstacles
 from mesh.plan.explain_changes import changes_to_values, explain_changes
 from tests import case_files
 
@@ -41,7 +42,7 @@ def changed(text: str) -> str:
     assert changes(after, specs[1]).is_same
     for group in after.groups:
         assert found.fate(group.name) is not Fate.SAME or group == specs[0].group(group.name)
-    return explain_changes(found)
+    return explain_changes(found, tuple(obstacles(*specs, found)))
 
 
 @pytest.mark.parametrize("path", sorted(CASES.glob("*.txt")), ids=lambda path: path.stem)
@@ -82,6 +83,20 @@ def test_programs_get_values(files: tuple[str, str]) -> None:
     assert values["channels"][0] == {
         "stream": "V", "key": [], "computed": "", "change": "added", "reason": None,
     }  # fmt: skip
+
+
+def test_what_no_running_app_can_become_is_told(files: tuple[str, str], tmp_path: Path) -> None:
+    keyed = tmp_path / "keyed.siddhi"
+    keyed.write_text(
+        "@App:name('A') define stream S (a int); @dist(execGroup='g', parallel='2')"
+        " partition with (a of S) begin from S#window.length(2) select a, count() as n"
+        " insert into T; end;"
+    )
+    told = CliRunner().invoke(app, ["diff", files[0], str(keyed)])
+    assert told.exit_code == 1
+    assert "can't be changed like that while it runs (MESH-C121)\n  group g: " in told.stdout
+    values = CliRunner().invoke(app, ["diff", files[0], str(keyed), "--output", "json"])
+    assert json.loads(values.stdout)["obstacles"][0].startswith("group g: ")
 
 
 def test_what_is_no_app_ends_with_two(files: tuple[str, str], tmp_path: Path) -> None:

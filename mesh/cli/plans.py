@@ -80,27 +80,30 @@ def diff(
 ) -> None:
     """Say which groups would restart if NEW were deployed in the place of OLD, and why.
 
-    Of each group that restarts it says which states can be kept. Exit code 0 when nothing would
+    Of each group that restarts it says which states can be kept, and it tells what would keep
+    `mesh deploy` from changing the app while it runs. Exit code 0 when nothing would
     restart, 1 when something would, 2 when one of the two is no app.
 
     Example: `mesh diff app.siddhi app-2.siddhi`
     """
     from mesh.plan.changes import changes
+    from mesh.plan.edits import obstacles
     from mesh.plan.explain_changes import changes_to_values, explain_changes
 
     given = given_variables(var)
     try:
-        specs = [_planned(file, given, output) for file in (old, new)]
-        found = changes(*specs)
+        before, after = (_planned(file, given, output) for file in (old, new))
+        found = changes(before, after)
     except MeshError as error:
         show_error(error)
         raise typer.Exit(2) from error
     except typer.Exit as error:
         raise typer.Exit(2) from error
+    in_the_way = tuple(obstacles(before, after, found))
     if output is Output.JSON:
-        show_json(changes_to_values(found))
+        show_json(changes_to_values(found, in_the_way))
     else:
-        sys.stdout.write(explain_changes(found) + "\n")
+        sys.stdout.write(explain_changes(found, in_the_way) + "\n")
     if not found.is_same:
         raise typer.Exit(1)
 

@@ -87,7 +87,7 @@ def edited(old: AppSpec, new: AppSpec, number: int, reset: Collection[str] = ())
             f'app "{new.name}" has no group "{unknown[0]}" to reset',
             detail=f"Its groups are: {', '.join(sorted(groups))}.",
         )
-    reasons = list(_in_the_way(old, new, found))
+    reasons = list(obstacles(old, new, found))
     if reasons:
         raise MeshError(
             "MESH-C121",
@@ -167,8 +167,14 @@ def _js_streams(one: GroupInput) -> list[str]:
     return [one.channel.js_stream(p) for p in range(one.channel.partitions)]
 
 
-def _in_the_way(old: AppSpec, new: AppSpec, found: Changes) -> Iterator[str]:
-    """What stands between an app that runs and another text, in fragments."""
+def obstacles(old: AppSpec, new: AppSpec, found: Changes) -> Iterator[str]:
+    """Why ``old`` can't become ``new`` while it runs, in fragments: what MESH-C121 tells.
+
+    Args:
+        old: as it is desired now.
+        new: what is to take its place.
+        found: what ``changes`` says of the two.
+    """
     for group in new.groups:
         was = old.group(group.name)
         reason = None if was is None else division_changed(was, group)

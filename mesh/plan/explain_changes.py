@@ -8,7 +8,7 @@ from mesh.plan.changes import ChannelFate, Fate
 from mesh.plan.states import StateFate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from mesh.plan.changes import Changes, ChannelChange, GroupChange
     from mesh.plan.states import StateChange
@@ -34,8 +34,13 @@ _CHANNELS: Final = {
 }
 
 
-def explain_changes(found: Changes) -> str:
-    """The changes as text of several lines."""
+def explain_changes(found: Changes, obstacles: Sequence[str] = ()) -> str:
+    """The changes as text of several lines.
+
+    Args:
+        found: what becomes of the app.
+        obstacles: why it can't be changed like that while it runs, in fragments.
+    """
     if found.is_same:
         return f"app {found.app}: nothing restarts"
     counts = [(fate, sum(g.fate is fate for g in found.groups)) for fate in Fate]
@@ -49,6 +54,9 @@ def explain_changes(found: Changes) -> str:
         lines += [f"  {_channel_line(change)}" for change in found.channels]
     if found.to_reset:
         lines += ["", f"state is lost in: {', '.join(found.to_reset)}"]
+    if obstacles:
+        lines += ["", "can't be changed like that while it runs (MESH-C121)"]
+        lines += [f"  {obstacle}" for obstacle in obstacles]
     return "\n".join(lines)
 
 
@@ -78,7 +86,7 @@ def _channel_line(change: ChannelChange) -> str:
     return f"{channel.stream.name}{by} {_CHANNELS[change.fate]}{reason}"
 
 
-def changes_to_values(found: Changes) -> dict[str, Any]:
+def changes_to_values(found: Changes, obstacles: Sequence[str] = ()) -> dict[str, Any]:
     """The same as JSON values."""
     return {
         "app": found.app,
@@ -112,4 +120,5 @@ def changes_to_values(found: Changes) -> dict[str, Any]:
             for change in found.channels
         ],
         "reset": list(found.to_reset),
+        "obstacles": list(obstacles),
     }
