@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,254 +22,32 @@ from mesh.control.actions import (
     StandBy,
     Withdraw,
 )
-from mesh.control.hosts import hosts as hosts_of
 from mesh.control.journal import Entry, story
-from mesh.control.lifecycle import AppState, app_status
+from mesh.control.lifecycle import app_status
 from mesh.control.membership import Presence, presence
-from mesh.control.placement import Admits, Host, Need, Placement, place
+from mesh.control.placement import place
 from mesh.control.snapshot import ClusterSnapshot, Seen
 from mesh.control.survey import survey
-from mesh.model import names
-from mesh.model.app import AppSpec, Channel, GroupInput, GroupKind, GroupSpec, Strategy
 from mesh.model.cluster import (
-    Admission,
-    AppRecord,
-    Assignment,
-    GroupForm,
-    InstanceState,
-    InstanceStatus,
     LeaseRecord,
-    NodeOrder,
-    NodeRecord,
-    Retired,
-    Role,
-    Standby,
-    StandbyStatus,
 )
-from mesh.model.types import StreamSchema
-from mesh.settings import ManagerSettings, Settings, WorkerSettings
 from tests import case_files
+from tests.cluster_lines import (
+    MARGIN_S,
+    SETTINGS,
+    TTL_S,
+    app,
+    assignment,
+    hosts,
+    listed,
+    need,
+    node,
+    snapshot,
+    stands_by,
+    words,
+)
 
 CASES = Path(__file__).parent / "cases" / "control"
-#: The terms that the times in the cases are written for.
-SETTINGS = Settings(
-    manager=ManagerSettings(lease_ttl_s=2.0), worker=WorkerSettings(ttl_s=2.0, margin_s=0.5)
-)
-TTL_S, MARGIN_S = SETTINGS.worker.ttl_s, SETTINGS.worker.margin_s
-
-
-def words(line: str) -> dict[str, str]:
-    """``now=1 apps=A:g*2`` as a mapping; what has no ``=`` is the command and is left out."""
-    return dict(word.split("=", 1) for word in line.split() if "=" in word)
-
-
-def listed(text: str) -> list[list[str]]:
-    """``a:b,c:d`` as lists."""
-    return [item.split(":") for item in text.split(",") if item]
-
-
-def node(name: str, seen_at_s: float, *options: str) -> Seen[NodeRecord]:
-    """A worker; options are ``starting``, ``leaving``, ``anew``, ``cap2``, ``+label`` and so on."""
-    labels = tuple(o[1:] for o in options if o.startswith("+"))
-    record = NodeRecord(
-        id=name,
-        role=Role.WORKER,
-        incarnation=f"{name}-{2 if 'anew' in options else 1}",
-        address="",
-        beat=1,
-        ready="starting" not in options and "stuck" not in options,
-        starting_s=99.0 if "stuck" in options else 0.0,
-        leaving="leaving" in options,
-        labels=labels,
-        capacity=next((int(o[3:]) for o in options if o.startswith("cap")), 0),
-        takes_receivers="queries" not in options,
-        takes_queries="receivers" not in options,
-    )
-    return Seen(record, 1, seen_at_s)
-
-
-def app(name: str, *groups: str) -> Seen[AppRecord]:
-    """``-A`` is being undeployed, ``^A`` restored; groups as ``group`` reads them.
-
-    ``?g`` is one of an earlier text, ``??g`` one that is being removed.
-    """
-    deleting, held = name.startswith("-"), "put back" if name.startswith("^") else ""
-    name = name.lstrip("-^")
-    specs = tuple(group(name, text) for text in groups if not text.startswith("?"))
-    gone = [text for text in groups if text.startswith("?")]
-    removing = any(text.startswith("??") for text in gone)
-    retired = Retired((), tuple(text.lstrip("?") for text in gone), removing) if gone else None
-    spec = AppSpec(name, "", (), specs)
-    record = AppRecord(spec, f"{name}-1", 0, deleting=deleting, held=held, retired=retired)
-    return Seen(record, 9, 0.0)
-
-
-def group(app: str, text: str) -> GroupSpec:
-    """``g*2`` has two instances.
-
-    Behind that, ``+label``; ``!`` for a receiver, ``%`` for one that is divided by key, ``&`` for
-    one that takes a stream in turn, ``~`` for standbys; ``/2`` for what its text says.
-    """
-    first, *labels = text.split("+")
-    first, _, says = first.partition("/")
-    name, _, parallel = first.rstrip("!%&~").partition("*")
-    inputs: tuple[GroupInput, ...] = ()
-    schema = StreamSchema("S", ())
-    if "%" in first:
-        channel = Channel(app, schema, key=("k",), partitions=8)
-        inputs = (GroupInput(channel, Strategy.BY_KEY),)
-    elif "&" in first:
-        strategy = Strategy.ROUND_ROBIN if int(parallel or 1) > 1 else Strategy.ALL
-        inputs = (GroupInput(Channel(app, schema), strategy),)
-    return GroupSpec(
-        app,
-        name,
-        int(parallel or 1),
-        says,
-        inputs,
-        (),
-        stateful="%" in first,
-        kind=GroupKind.RECEIVER if "!" in first else GroupKind.QUERIES,
-        node=tuple(labels),
-        standby=int("~" in first),
-    )
-
-
-def form(app: str, text: str) -> Seen[GroupForm]:
-    """``g*2@3`` is the third form after the first; ``g*2@3^7`` begins behind sequence 7."""
-    spec, _, numbers = text.partition("@")
-    number, _, start = numbers.partition("^")
-    made = group(app, spec)
-    begins = {"S": int(start)} if start else {}
-    return Seen(GroupForm(app, made.name, f"{app}-1", made, int(number or 0), begins), 5, 0.0)
-
-
-def assignment(instance: str, where: str, seen_at_s: float = 0.0) -> Seen[Assignment]:
-    """``w1@5`` is placed, ``w1@5>w2`` withdrawn and on its way to w2, ``w1@5>`` only withdrawn.
-
-    ``w1@5#2`` is of form 2, and ``w1@5|7`` runs up to sequence 7.
-    """
-    name, group, index = instance.rsplit("-", 2)
-    placed, stop, target = where.partition(">")
-    placed, ends, until = placed.partition("|")
-    placed, _, number = placed.partition("#")
-    worker, epoch = placed.split("@")
-    made = Assignment(
-        instance,
-        name,
-        group,
-        int(index),
-        f"{name}-1",
-        worker,
-        int(epoch),
-        int(epoch),
-        worker_incarnation=f"{worker}-1",
-        stop=bool(stop),
-        next_worker=target or None,
-        cause="told so" if stop else "",
-        form=int(number or 0),
-        until=({"S": int(until)} if until else {}) if ends else None,
-    )
-    return Seen(made, 2, seen_at_s)
-
-
-def report(instance: str, worker: str, epoch: int, state: str) -> Seen[InstanceStatus]:
-    name = instance.rsplit("-", 2)[0]
-    """``settled7``: stopped, and settled at sequence 7."""
-    error = "boom" if state == "retrying" else None
-    state, settled, position = state.partition("settled")
-    known = InstanceState(state or "stopped")
-    made = InstanceStatus(instance, name, worker, epoch, known, 0, error, restarts=3 * bool(error))
-    if settled:
-        made = replace(made, settled=True, position={"S": int(position)})
-    return Seen(made, 3, 0.0)
-
-
-def stands_by(instance: str, worker: str, *options: str) -> Seen[Standby]:
-    """``A-g-1:w2``; ``before`` for a process that has ended since."""
-    name, group, index = instance.rsplit("-", 2)
-    process = f"{worker}-{0 if 'before' in options else 1}"
-    return Seen(
-        Standby(instance, name, group, int(index), 1, f"{name}-1", worker, process, 5), 2, 0.0
-    )
-
-
-def holds(instance: str, worker: str, snapshots: str, size: str) -> Seen[StandbyStatus]:
-    name = instance.rsplit("-", 2)[0]
-    return Seen(StandbyStatus(instance, name, worker, 0, int(snapshots), int(size)), 2, 0.0)
-
-
-def order(name: str, admission: str) -> Seen[NodeOrder]:
-    return Seen(NodeOrder(name, Admission(admission), "ada"), 4, 0.0)
-
-
-def snapshot(line: str) -> ClusterSnapshot:
-    """The cluster that a script's lines tell of."""
-    given_words = words(line)
-    lease: Seen[LeaseRecord | None] | None = None
-    if "lease" in given_words:
-        holder, revision = given_words["lease"].split("@")
-        lease = Seen(LeaseRecord(holder, 1), int(revision), 0.0)
-    reports = []
-    for instance, where, state in listed(given_words.get("reports", "")):
-        worker, epoch = where.split("@")
-        reports.append(report(instance, worker, int(epoch), state))
-    apps = tuple(app(name, *groups) for name, *groups in listed(given_words.get("apps", "")))
-    # Where nothing else is said, groups are what they should be.
-    forms = {
-        (spec.app, spec.name): Seen(
-            GroupForm(spec.app, spec.name, record.value.incarnation, spec, 0), 5, 0.0
-        )
-        for record in apps
-        for spec in record.value.spec.groups
-    }
-    for name, text in listed(given_words.get("forms", "")):
-        said = form(name, text)
-        forms[name, said.value.group] = said
-        if text == "none":
-            forms = {}
-    return ClusterSnapshot(
-        now_s=float(given_words["now"]),
-        lease=lease,
-        nodes=tuple(
-            node(name, float(seen), *rest)
-            for name, seen, *rest in listed(given_words.get("workers", ""))
-        ),
-        apps=apps,
-        forms=tuple(forms.values()),
-        assignments=tuple(
-            assignment(instance, where, float(seen[0]) if seen else 0.0)
-            for instance, where, *seen in listed(given_words.get("placed", ""))
-        ),
-        statuses=tuple(reports),
-        orders=tuple(order(*one) for one in listed(given_words.get("orders", ""))),
-        standbys=tuple(stands_by(*one) for one in listed(given_words.get("standbys", ""))),
-        held=tuple(holds(*one) for one in listed(given_words.get("held", ""))),
-    )
-
-
-def hosts(text: str) -> list[Host]:
-    """``w1:cap2:+gpu:closed,w2`` as hosts."""
-    return [
-        Host(
-            name,
-            next((Admits(o) for o in options if o in ("closed", "emptying")), Admits.OPEN),
-            next((int(o[3:]) for o in options if o.startswith("cap")), 0),
-            frozenset(o[1:] for o in options if o.startswith("+")),
-            "queries" not in options,
-            "receivers" not in options,
-            "is shut" if {"closed", "emptying"} & set(options) else "",
-        )
-        for name, *options in listed(text)
-    ]
-
-
-def need(text: str) -> Need:
-    """``a-g-1+gpu`` asks for a label, ``a-g-1!`` is a receiver's."""
-    first, *labels = text.split("+")
-    instance = first.removesuffix("!")
-    name, group, _ = instance.rsplit("-", 2)
-    return Need(instance, name, group, frozenset(labels), first.endswith("!"))
 
 
 def run_election(line: str) -> str:
@@ -424,142 +201,6 @@ def test_who_holds_the_lease_is_never_told_to_stand_by_past_its_end(
         assert now_s < decision.until_s < seen_at_s + 2.0
 
 
-WORKERS = ("w1", "w2", "w3", "w4")
-NEEDS = tuple(need(names.instance_name("A", group, i)) for group in "gh" for i in range(1, 5))
-LABELS = ("gpu", "big")
-
-
-@dataclass(frozen=True)
-class Case:
-    needs: tuple[Need, ...]
-    current: dict[str, str]
-    hosts: list[Host]
-
-    def place(self) -> Placement:
-        return place(self.needs, self.current, self.hosts)
-
-    @property
-    def open(self) -> list[str]:
-        return [host.name for host in self.hosts if host.admits is Admits.OPEN]
-
-
-@st.composite
-def plain(draw: st.DrawFn) -> Case:
-    """Workers that take anything and any number, some of them gone or closed."""
-    needs = NEEDS[: draw(st.integers(0, len(NEEDS)))]
-    current = {n.instance: draw(st.sampled_from(WORKERS)) for n in needs if draw(st.booleans())}
-    found = [
-        Host(name, draw(st.sampled_from((Admits.OPEN, Admits.OPEN, Admits.CLOSED))))
-        for name in sorted(draw(st.sets(st.sampled_from(WORKERS))))
-    ]
-    return Case(needs, current, found)
-
-
-@st.composite
-def choosy(draw: st.DrawFn) -> Case:
-    """Workers with labels and capacities, needs that ask for labels."""
-    needs = tuple(
-        replace(one, labels=draw(st.frozensets(st.sampled_from(LABELS), max_size=1)))
-        for one in NEEDS[: draw(st.integers(0, len(NEEDS)))]
-    )
-    current = {n.instance: draw(st.sampled_from(WORKERS)) for n in needs if draw(st.booleans())}
-    found = [
-        Host(
-            name,
-            draw(st.sampled_from((Admits.OPEN, Admits.OPEN, Admits.CLOSED, Admits.EMPTYING))),
-            capacity=draw(st.integers(0, 3)),
-            labels=draw(st.frozensets(st.sampled_from(LABELS))),
-        )
-        for name in sorted(draw(st.sets(st.sampled_from(WORKERS))))
-    ]
-    return Case(needs, current, found)
-
-
-def most_placeable(case: Case, kept: set[str]) -> int:
-    """How many of the needs that aren't ``kept`` fit on open workers at most, by trying all ways.
-
-    Seat by seat (Kuhn), which has nothing in common with how placement goes about it.
-    """
-    needs = [n for n in case.needs if n.instance not in kept]
-    seats = [
-        (host, number)
-        for host in case.hosts
-        if host.admits is Admits.OPEN
-        for number in range(host.capacity or len(case.needs))
-    ]
-    taken: dict[int, Need] = {}
-
-    def sit(one: Need, tried: set[int]) -> bool:
-        for at, (host, _) in enumerate(seats):
-            if at in tried or not one.fits(host):
-                continue
-            tried.add(at)
-            if at not in taken or sit(taken[at], tried):
-                taken[at] = one
-                return True
-        return False
-
-    return sum(sit(one, set()) for one in needs)
-
-
-@given(plain())
-def test_everything_is_placed_and_nothing_on_who_is_gone(case: Case) -> None:
-    where = case.place().where
-    assert set(where.values()) <= {host.name for host in case.hosts}
-    if case.open:
-        assert set(where) == {n.instance for n in case.needs}
-
-
-@given(plain())
-def test_counts_of_open_workers_differ_by_one_at_most(case: Case) -> None:
-    counts = Counter(case.place().where.values())
-    loads = [counts[worker] for worker in case.open]
-    assert not loads or max(loads) - min(loads) <= 1
-
-
-@given(plain() | choosy())
-def test_placing_again_moves_nothing(case: Case) -> None:
-    where = case.place().where
-    assert place(case.needs, where, case.hosts).where == where
-
-
-@given(plain())
-def test_only_what_exceeds_an_even_share_is_moved_off_a_worker_that_is_there(case: Case) -> None:
-    where = case.place().where
-    there = {host.name for host in case.hosts}
-    moved = Counter(w for i, w in case.current.items() if w in there and where[i] != w)
-    had, kept = Counter(case.current.values()), Counter(where.values())
-    for worker, count in moved.items():
-        assert worker in case.open
-        assert count == had[worker] - kept[worker]
-
-
-@given(choosy())
-def test_labels_and_capacities_are_kept_to(case: Case) -> None:
-    found = case.place()
-    by_name = {host.name: host for host in case.hosts}
-    for one in case.needs:
-        if one.instance in found.where:
-            assert one.fits(by_name[found.where[one.instance]])
-    settled = Counter(w for i, w in found.where.items() if i not in found.stuck)
-    for host in case.hosts:
-        assert not host.capacity or settled[host.name] <= host.capacity
-
-
-@given(choosy())
-def test_what_fits_somewhere_is_placed_and_what_is_not_says_why(case: Case) -> None:
-    found = case.place()
-    closed = {h.name for h in case.hosts if h.admits is Admits.CLOSED}
-    kept = {i for i, worker in found.where.items() if worker in closed}
-    # Who stays on a closed worker takes no seat of an open one.
-    placed = len(found.where) - len(kept) - len(found.stuck)
-    assert placed == most_placeable(case, kept)
-    assert {n.instance for n in case.needs} == found.where.keys() | found.waiting.keys()
-    for waiting in (*found.waiting.values(), *found.stuck.values()):
-        assert waiting.reason
-        assert waiting.cure
-
-
 @given(
     ages_s=st.lists(st.floats(0, 5), min_size=1, max_size=4),
     epochs=st.lists(st.integers(1, 100), min_size=0, max_size=4),
@@ -633,59 +274,6 @@ def test_a_story_has_what_the_cluster_did_beside_the_app() -> None:
     found = [f"{entry.at_ms} {entry.text}" for entry in story(told, "A")]
     assert found == ["2 deployed app A", "5 placed A-g-1 on w1", "7 stops A-g-1", "8 leads"]
     assert story(told, "C") == []
-
-
-DOCUMENT = Path(__file__).parent.parent / "docs" / "control-plane.md"
-
-#: What the document says of a worker, as options of ``node``, an order, and its age.
-SAID_OF_A_WORKER = {
-    "it was told to end, and waits for its instances to go": ("leaving", "", 0.0),
-    "an operator drains it": ("", "draining", 0.0),
-    "its session has not been ready for `manager.hold_s`": ("stuck", "", 0.0),
-    "it is suspect": ("", "", 2.2),
-    "an operator has cordoned it": ("", "cordoned", 0.0),
-    "its session is not ready": ("starting", "", 0.0),
-    "none of these": ("", "", 0.0),
-}
-
-
-def table(heading: str, columns: int = 2) -> list[list[str]]:
-    """The rows of the first table below a heading of the document."""
-    below = DOCUMENT.read_text().partition(f"\n## {heading}\n")[2]
-    lines = below[below.index("|") :].split("\n\n")[0].splitlines()[2:]
-    return [[cell.strip() for cell in line.split("|")[1 : columns + 1]] for line in lines]
-
-
-def test_what_a_worker_admits_is_as_documented() -> None:
-    rows = table("What a worker admits")
-    assert [said for said, _ in rows] == list(SAID_OF_A_WORKER)
-    for number, (_, admits) in enumerate(rows):
-        # The first row that holds counts, whatever else holds.
-        for other, _ in rows[number:]:
-            said = [SAID_OF_A_WORKER[rows[number][0]], SAID_OF_A_WORKER[other]]
-            options = [option for option, _, _ in said if option]
-            told = next((admission for _, admission, _ in said if admission), "open")
-            age_s = max(age for _, _, age in said)
-            view = ClusterSnapshot(
-                now_s=10.0,
-                nodes=(node("w1", 10.0 - age_s, *options),),
-                orders=(order("w1", told),),
-            )
-            (host,) = hosts_of(view, SETTINGS)
-            assert host.admits == admits, (rows[number], other)
-
-
-def test_presence_is_as_documented() -> None:
-    ends = [TTL_S, TTL_S + MARGIN_S, 100.0]
-    rows = table("Membership")
-    assert [row[1] for row in rows] == [grade.value for grade in Presence]
-    for end_s, (_, grade) in zip(ends, rows, strict=True):
-        assert presence(node("w1", 0.0), end_s - 0.01, TTL_S, MARGIN_S) == grade
-
-
-def test_an_apps_states_are_as_documented() -> None:
-    rows = table("An app's state")
-    assert {state.split(",")[0] for _, state in rows} == {state.value for state in AppState}
 
 
 def test_what_a_gone_worker_had_moves_even_below_the_least_number_of_workers() -> None:

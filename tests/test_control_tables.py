@@ -11,7 +11,7 @@ from mesh.control.lifecycle import AppState, app_status
 from mesh.control.membership import Presence, presence
 from mesh.control.placement import Admits
 from mesh.control.survey import survey
-from tests.test_control import MARGIN_S, SETTINGS, TTL_S, node, snapshot
+from tests.cluster_lines import MARGIN_S, SETTINGS, TTL_S, node, snapshot
 
 DOCUMENT = (Path(__file__).parent.parent / "docs" / "control-plane.md").read_text()
 
