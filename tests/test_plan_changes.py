@@ -32,17 +32,17 @@ def changed(text: str) -> str:
     whole = text.startswith("app\n")
     old, new = text.removeprefix("app\n").split("\n=>\n")
     try:
-        specs = [plan(one if whole else f"@App:name('A') {one}").spec for one in (old, new)]
-        found = changes(*specs)
+        before, after = (plan(one if whole else f"@App:name('A') {one}").spec for one in (old, new))
+        found = changes(before, after)
     except MeshError as error:
         return error.render()
-    assert changes(specs[0], specs[0]).is_same
+    assert changes(before, before).is_same
     assert json.loads(json.dumps(changes_to_values(found)))["same"] == found.is_same
-    after = merged(*specs)
-    assert changes(after, specs[1]).is_same
-    for group in after.groups:
-        assert found.fate(group.name) is not Fate.SAME or group == specs[0].group(group.name)
-    return explain_changes(found, tuple(obstacles(*specs, found)))
+    together = merged(before, after)
+    assert changes(together, after).is_same
+    for group in together.groups:
+        assert found.fate(group.name) is not Fate.SAME or group == before.group(group.name)
+    return explain_changes(found, tuple(obstacles(before, after, found)))
 
 
 @pytest.mark.parametrize("path", sorted(CASES.glob("*.txt")), ids=lambda path: path.stem)
