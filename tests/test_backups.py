@@ -13,8 +13,9 @@ import pytest
 from mesh.clock import SystemClock
 from mesh.control import restoring
 from mesh.control.restoring import StreamState
+from mesh.control.snapshot import Seen
 from mesh.errors import MeshError
-from mesh.jetstream import cuts
+from mesh.jetstream import backups, cuts
 from mesh.jetstream.channels import delete_channels, ensure_buckets
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.pieces import Pieces, open_pieces
@@ -24,7 +25,7 @@ from mesh.manager.backups import renamed
 from mesh.manager.service import ManagerService
 from mesh.model import names
 from mesh.model.backup import Backup, BackupRecord, PartBackup, StreamCut
-from mesh.model.cluster import AppRecord, Skip
+from mesh.model.cluster import AppRecord, GroupForm, Skip
 from mesh.plan.build import plan
 from mesh.settings import ChannelSettings, NatsSettings, Settings, StateSettings
 
@@ -245,6 +246,75 @@ def test_a_backup_outlives_its_app(nats_server: NatsServer, tmp_path: Path, stor
             assert (found["position"], data) == ([[IN, 0, 5]], b"one at 3")
 
     asyncio.run(scene())
+
+
+def test_a_restore_takes_back_what_an_edit_has_added(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        async with mesh(nats_server, tmp_path, "jetstream") as have:
+            await until_backed_up(have)
+            had = have.record.spec
+            more = "@dist(execGroup='three') from Outs select a insert into More;"
+            done = await have.service.update(f"{TEXT}{more}")
+            assert done.edited
+            assert have.record.spec.group("three") is not None
+            await have.service.backups.restore("Pair")
+            assert have.record.spec == had
+            retired = have.record.retired
+            assert retired is not None
+            assert [channel.stream.name for channel in retired.channels] == ["More"]
+            assert (retired.groups, retired.removing) == (("three",), False)
+
+    asyncio.run(scene())
+
+
+def test_no_backup_is_made_of_an_app_that_is_changing(
+    nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mesh.manager.backups.STOP_S", 0.0)
+
+    async def scene() -> None:
+        async with mesh(nats_server, tmp_path, "jetstream") as have:
+            await have.service.deploy(TEXT)
+            record = have.record
+            group = record.spec.groups[0]
+            old = GroupForm("Pair", group.name, record.incarnation, replace(group, parallel=2), 0)
+            key = names.form_key("Pair", group.name)
+            have.view.took_write(names.CONTROL_BUCKET, key, old, 1)
+            with pytest.raises(MeshError, match="is changing"):
+                await have.service.backups.make("Pair")
+            have.view.took_write(names.CONTROL_BUCKET, key, replace(old, spec=group), 2)
+            assert (await have.service.backups.make("Pair")).app == "Pair"
+
+    asyncio.run(scene())
+
+
+def test_nothing_is_left_of_a_backup_of_an_app_that_changed_meanwhile(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        async with mesh(nats_server, tmp_path, "jetstream") as have:
+            made = await until_backed_up(have)
+            with pytest.raises(MeshError, match="was changed while"):
+                await backups.make(
+                    have.client, have.pieces, have.record, made.at_ms + 1, "", lambda: False
+                )
+            assert await have.service.backups.known("Pair") == [made]
+
+    asyncio.run(scene())
+
+
+def test_a_group_that_was_scaled_begins_where_its_form_does() -> None:
+    spec = plan(TEXT).spec
+    record = AppRecord(
+        replace(spec, groups=(replace(spec.groups[0], starts={IN: 1, MID: 2}),)), "i", 0
+    )
+    form = GroupForm("Pair", "one", "i", record.spec.groups[0], 1, start={IN: 9})
+    other = replace(form, app_incarnation="earlier", start={IN: 99})
+    seen = [Seen(one, 1, 0.0) for one in (form, other)]
+    (group,) = restoring.as_it_stands(record, seen).spec.groups
+    assert group.starts == {IN: 9, MID: 2}
 
 
 def test_so_many_are_kept_and_each_can_be_deleted(nats_server: NatsServer, tmp_path: Path) -> None:

@@ -10,18 +10,20 @@ put it out anew, behind the end of the stream, and the readers pass over what li
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from mesh.model.cluster import Skip
+from mesh.model.cluster import Retired, Skip
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from mesh.control.snapshot import Seen
     from mesh.model.app import AppSpec
     from mesh.model.backup import Backup, BackupRecord
+    from mesh.model.cluster import AppRecord, GroupForm
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,42 @@ def choose(
         if revision in (None, record.revision) and (before_ms is None or record.at_ms <= before_ms)
     ]
     return max(found, key=lambda record: record.revision, default=None)
+
+
+def as_it_stands(record: AppRecord, written: Iterable[Seen[GroupForm]]) -> AppRecord:
+    """An app's record as one that begins where its groups' forms do.
+
+    A group that was scaled begins behind what its earlier forms have done; a restored app knows
+    nothing of those.
+
+    Args:
+        record: what is desired, and runs like that.
+        written: forms of all apps.
+    """
+    starts = {
+        form.value.group: form.value.start
+        for form in written
+        if (form.value.app, form.value.app_incarnation) == (record.spec.name, record.incarnation)
+    }
+    groups = (
+        replace(group, starts={**group.starts, **starts.get(group.name, {})})
+        for group in record.spec.groups
+    )
+    return replace(record, spec=replace(record.spec, groups=tuple(groups)))
+
+
+def added(before: AppSpec, restored: AppSpec) -> Retired:
+    """What an app has that it had not when it was backed up.
+
+    Args:
+        before: the app before it is restored.
+        restored: what becomes of it.
+    """
+    there = {channel.js_stream() for channel in restored.channels}
+    return Retired(
+        tuple(channel for channel in before.channels if channel.js_stream() not in there),
+        tuple(group.name for group in before.groups if restored.group(group.name) is None),
+    )
 
 
 def reached(manifest: str) -> dict[str, int]:

@@ -24,7 +24,7 @@ from mesh.model import codec, names
 from mesh.model.backup import Backup, BackupRecord, PartBackup, StreamCut
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from nats.aio.client import Client
     from nats.js.kv import KeyValue
@@ -48,12 +48,18 @@ async def ensure_bucket(client: Client, replicas: int) -> KeyValue:
 
 
 async def make(
-    client: Client, pieces: Pieces, record: AppRecord, at_ms: int, by: str
+    client: Client,
+    pieces: Pieces,
+    record: AppRecord,
+    at_ms: int,
+    by: str,
+    is_unchanged: Callable[[], bool],
 ) -> BackupRecord:
     """Back an app up while it runs.
 
     Raises:
-        MeshError: MESH-A409 when a snapshot is replaced again and again while it is read.
+        MeshError: MESH-A409 when a snapshot is replaced again and again while it is read, or the
+            app is not what it was any more when all of them have been.
     """
     app = record.spec.name
     revision = _revision(at_ms)
@@ -79,6 +85,13 @@ async def make(
         state = await cuts.state(client, js_stream)
         if state is not None:
             taken.append(StreamCut(js_stream, state.created_ms, state.last, {}))
+    if not is_unchanged():
+        await pieces.drop(_prefix(app, revision))
+        raise MeshError(
+            "MESH-A409",
+            f'app "{app}" was changed while it was backed up',
+            hint="Back it up again.",
+        )
     backup = Backup(revision, record, tuple(found), tuple(taken))
     await pieces.put(f"{_prefix(app, revision)}{_WHOLE}", codec.encode(backup))
     known = BackupRecord(app, revision, at_ms, by, len(found), size)

@@ -14,14 +14,17 @@ from nats.errors import Error as NatsError
 
 from mesh.control import restoring
 from mesh.control.journal import Entry
+from mesh.control.survey import survey
 from mesh.errors import MeshError
 from mesh.jetstream import backups, channels, cuts, kv, snapshots
 from mesh.language.parser import parse
 from mesh.language.syntax import find
 from mesh.manager.events import unreachable
+from mesh.manager.waiting import until
 from mesh.model import codec, names
 from mesh.model.backup import Restored
 from mesh.plan.build import plan
+from mesh.plan.edits import still_retired
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
     from mesh.clock import Clock
     from mesh.control.restoring import StreamState
+    from mesh.control.snapshot import Seen
     from mesh.jetstream.pieces import Pieces
     from mesh.jetstream.watch import ClusterView
     from mesh.model.app import AppSpec
@@ -62,14 +66,18 @@ class Backups:
 
     async def make(self, app: str, *, by: str = "") -> BackupRecord:
         """Back ``app`` up while it runs; older backups than are kept are deleted."""
-        record = self._record(app)
-        if record is None or record.deleting:
-            raise _not_deployed(app)
-        if record.held:
-            raise MeshError("MESH-A409", f'app "{app}" is being restored')
+        known = await self._settled(app)
+
+        def is_unchanged() -> bool:
+            now = self._view.snapshot().app(app)
+            return now is not None and now.revision == known.revision
+
+        record = restoring.as_it_stands(known.value, self._view.snapshot().forms)
         try:
             await backups.ensure_bucket(self._client, self._settings.channels.replicas)
-            made = await backups.make(self._client, self._pieces, record, self._clock.wall_ms(), by)
+            made = await backups.make(
+                self._client, self._pieces, record, self._clock.wall_ms(), by, is_unchanged
+            )
             kept = self._settings.state.backups_kept
             for old in (await backups.known(self._client, app))[: -kept or None] if kept else ():
                 await backups.delete(self._client, self._pieces, old)
@@ -162,6 +170,7 @@ class Backups:
 
     async def _in_place(self, backup: Backup, replay: bool, by: str) -> Restored:
         app = backup.record.spec.name
+        await self._wait_removed(app)
         before = self._record(app)
         if before is not None and before.deleting:
             raise MeshError("MESH-A409", f'app "{app}" is being undeployed')
@@ -223,6 +232,8 @@ class Backups:
             deleting=False,
             held="",
             skips=restoring.skips(backup, states) if replay else (),
+            # What an edit since has added.
+            retired=still_retired(before.retired, restoring.added(before.spec, spec), spec),
         )
         behind = restoring.behind(backup, states) if replay else 0
         return record, Restored(spec.name, backup.revision, replay, behind, len(backup.parts))
@@ -250,6 +261,7 @@ class Backups:
             deleting=False,
             held="",
             skips=(),
+            retired=None,
         )
         await self._write(spec.name, record)
         return Restored(spec.name, backup.revision, False, 0, len(backup.parts))
@@ -266,17 +278,51 @@ class Backups:
         return found
 
     async def _wait_stopped(self, app: str) -> None:
-        deadline_s = self._clock.monotonic_s() + STOP_S
-        while any(a.value.app == app for a in self._view.snapshot().assignments):
-            version = self._view.version
-            left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0:
-                raise MeshError(
-                    "MESH-A409",
-                    f'app "{app}" has not stopped within {STOP_S:g} s',
-                    hint="It goes on as it was.  Does a manager lead?  'mesh nodes' tells.",
-                )
-            await self._view.changed(version, left_s)
+        def has_stopped() -> bool:
+            return all(a.value.app != app for a in self._view.snapshot().assignments)
+
+        if not await until(self._view, self._clock, STOP_S, has_stopped):
+            raise MeshError(
+                "MESH-A409",
+                f'app "{app}" has not stopped within {STOP_S:g} s',
+                hint="It goes on as it was.  Does a manager lead?  'mesh nodes' tells.",
+            )
+
+    async def _wait_removed(self, app: str) -> None:
+        """Wait until nothing is just being removed that an edit took out of the app."""
+
+        def is_free() -> bool:
+            record = self._record(app)
+            return record is None or record.retired is None or not record.retired.removing
+
+        if not await until(self._view, self._clock, STOP_S, is_free):
+            raise MeshError(
+                "MESH-A409",
+                f'what an earlier text of app "{app}" had is still being removed',
+                hint="Restore it in a moment.",
+            )
+
+    async def _settled(self, app: str) -> Seen[AppRecord]:
+        """The app, when none of its groups is just changing; MESH-A404, MESH-A409."""
+
+        def is_settled() -> bool:
+            found = survey(self._view.snapshot(), self._settings)
+            return all(name != app for name, _ in found.changes)
+
+        if not await until(self._view, self._clock, STOP_S, is_settled):
+            raise MeshError(
+                "MESH-A409",
+                f'app "{app}" is changing',
+                detail="The states of a group fit together before it is scaled or edited and "
+                "after, not on the way.",
+                hint="'mesh status' tells what it waits for.  Try again when it runs.",
+            )
+        found = self._view.snapshot().app(app)
+        if found is None or found.value.deleting:
+            raise _not_deployed(app)
+        if found.value.held:
+            raise MeshError("MESH-A409", f'app "{app}" is being restored')
+        return found
 
     def _record(self, app: str) -> AppRecord | None:
         found = self._view.snapshot().app(app)

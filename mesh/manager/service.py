@@ -21,6 +21,7 @@ from mesh.jetstream.pieces import open_pieces
 from mesh.manager.backups import Backups
 from mesh.manager.events import Events, unreachable
 from mesh.manager.nodes import NodeView, node_views
+from mesh.manager.waiting import until
 from mesh.model import codec, names
 from mesh.model.begin import EARLIEST
 from mesh.model.cluster import Admission, AppRecord, NodeOrder
@@ -244,21 +245,18 @@ class ManagerService:
 
     async def _unbusy(self, app: str) -> Seen[AppRecord]:
         """The app, when nothing is just being removed of it."""
-        deadline_s = self._clock.monotonic_s() + UNDEPLOY_S
-        while (known := self._get(app)).value.retired is not None:
-            version = self._view.version
-            assert known.value.retired is not None
-            if not known.value.retired.removing:
-                break
-            left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0:
-                raise MeshError(
-                    "MESH-A409",
-                    f'what an earlier text of app "{app}" had is still being removed',
-                    hint="Deploy it again in a moment.",
-                )
-            await self._view.changed(version, left_s)
-        return known
+
+        def is_free() -> bool:
+            retired = self._get(app).value.retired
+            return retired is None or not retired.removing
+
+        if not await until(self._view, self._clock, UNDEPLOY_S, is_free):
+            raise MeshError(
+                "MESH-A409",
+                f'what an earlier text of app "{app}" had is still being removed',
+                hint="Deploy it again in a moment.",
+            )
+        return self._get(app)
 
     async def leadership(self) -> Leadership:
         """Who leads."""
@@ -317,19 +315,16 @@ class ManagerService:
 
     async def status(self, app: str) -> AppStatus:
         """The app's state, its reason and its instances; MESH-A404."""
-        record = self._get(app).value
-        return app_status(survey(self._view.snapshot(), self._settings), record)
+        return self._status(app)
 
     async def wait_running(self, app: str, timeout_s: float) -> AppStatus:
         """The status as soon as the app runs, or after ``timeout_s``."""
-        deadline_s = self._clock.monotonic_s() + timeout_s
-        while True:
-            version = self._view.version
-            status = await self.status(app)
-            left_s = deadline_s - self._clock.monotonic_s()
-            if status.state is AppState.RUNNING or left_s <= 0:
-                return status
-            await self._view.changed(version, left_s)
+
+        def is_running() -> bool:
+            return self._status(app).state is AppState.RUNNING
+
+        await until(self._view, self._clock, timeout_s, is_running)
+        return self._status(app)
 
     async def nodes(self) -> list[NodeView]:
         """Managers and workers, by role and name."""
@@ -384,6 +379,10 @@ class ManagerService:
                 detail=f"Workers are: {', '.join(node.id for node in nodes) or 'none'}.",
             )
         return found
+
+    def _status(self, app: str) -> AppStatus:
+        record = self._get(app).value
+        return app_status(survey(self._view.snapshot(), self._settings), record)
 
     def _spec(self, app: str) -> AppSpec:
         return self._get(app).value.spec
@@ -443,15 +442,9 @@ class ManagerService:
         self._view.took_write(names.APPS_BUCKET, key, record, taken)
 
     async def _wait_gone(self, app: str) -> None:
-        deadline_s = self._clock.monotonic_s() + UNDEPLOY_S
-        while self._find(app) is not None:
-            version = self._view.version
-            left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0:
-                raise MeshError(
-                    "MESH-A409",
-                    f'app "{app}" is still being undeployed',
-                    hint="Deploy it again in a moment.",
-                )
-            if self._find(app) is not None:
-                await self._view.changed(version, left_s)
+        if not await until(self._view, self._clock, UNDEPLOY_S, lambda: self._find(app) is None):
+            raise MeshError(
+                "MESH-A409",
+                f'app "{app}" is still being undeployed',
+                hint="Deploy it again in a moment.",
+            )
