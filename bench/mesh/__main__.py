@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bench.connector.harness import Figure
 
 #: In the order in which they are run.
-MEASUREMENTS: Final = ("idle", "deciding", "failover")
+MEASUREMENTS: Final = ("idle", "deciding", "scaling", "failover")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

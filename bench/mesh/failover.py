@@ -15,10 +15,6 @@ from bench.connector.harness import Figure
 from bench.mesh import harness
 from mesh.control.membership import Presence
 from mesh.model.cluster import Admission
-from pyspark_nats import fetch, jetstream
-from pyspark_nats.connection import Connection
-from pyspark_nats.connection_options import connection_options
-from pyspark_nats.ranges import Blocks, StreamRange
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -128,7 +124,6 @@ async def measure(servers: int) -> list[Figure]:
             await flow.until(flow.published - 1)
         lost = doubled = 0
         for flow in flows:
-            # What is stored counts: a subscriber also hears batches that the server then refuses.
             numbers = await asyncio.to_thread(_stored, view.cluster.servers.url, flow.app)
             lost += flow.published - len(set(numbers))
             doubled += len(numbers) - len(set(numbers))
@@ -186,14 +181,8 @@ async def _are_ready(view: View) -> bool:
 
 def _stored(url: str, app: str) -> list[int]:
     """The numbers of the events whose outputs are stored."""
-    stream, subjects = f"mesh-{app}-Seen", (f"mesh.{app}.Seen",)
-    numbers: list[int] = []
-    with Connection(connection_options({"servers": url})) as connection:
-        info = connection.riding("asking", lambda: jetstream.stream_infos(connection, [stream]))
-        wanted = StreamRange(stream, 0, info[stream].last, 0, 0, subjects=subjects)
-        for part in fetch.read_range(connection, wanted, Blocks(), is_loss_error=False):
-            numbers += [json.loads(data)["id"] for data in part.data.to_pylist()]
-    return numbers
+    parts = harness.stored(url, f"mesh-{app}-Seen", f"mesh.{app}.Seen")
+    return [json.loads(data)["id"] for part in parts for data in part.data.to_pylist()]
 
 
 async def _kill(view: View, worker: str) -> Callable[[], None]:

@@ -21,13 +21,18 @@ from mesh.operators import ahead
 from mesh.settings import ChannelSettings, NatsSettings
 from mesh.testing.cluster import Outside
 from mesh.testing.processes import Processes
+from pyspark_nats import fetch, jetstream
+from pyspark_nats.connection import Connection
+from pyspark_nats.connection_options import connection_options
+from pyspark_nats.ranges import Blocks, StreamRange
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 
     from nats.aio.client import Client
 
     from mesh.model.app import AppSpec
+    from pyspark_nats.messages import Messages
 
 #: A group with state and one without, each with its own input.
 APP = """
@@ -140,6 +145,17 @@ async def deploy(view: View, names: Iterable[str], text: str = APP, at_once: int
     for name in wanted:
         await view.until_running(name)
     return time.perf_counter() - started_s
+
+
+def stored(url: str, js_stream: str, subject: str) -> Iterator[Messages]:
+    """All messages on a subject of a JetStream stream, as the server has stored them.
+
+    A subscriber also hears what is staged in a batch and then refused; this is what counts.
+    """
+    with Connection(connection_options({"servers": url})) as connection:
+        info = connection.riding("asking", lambda: jetstream.stream_infos(connection, [js_stream]))
+        wanted = StreamRange(js_stream, 0, info[js_stream].last, 0, 0, subjects=(subject,))
+        yield from fetch.read_range(connection, wanted, Blocks(), is_loss_error=False)
 
 
 def channel(spec: AppSpec, stream: str) -> tuple[str, str]:

@@ -6,10 +6,13 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
-from bench.mesh import deciding, failover, harness
+from bench.mesh import deciding, failover, harness, scaling
 from bench.mesh.__main__ import main
+from mesh.model.partition import partitions
 from mesh.plan.build import plan
 from pyspark_nats.connection import Connection
 from pyspark_nats.connection_options import connection_options
@@ -31,6 +34,30 @@ def test_apps_have_the_groups_that_the_figures_name(text: str, stateful: list[bo
     spec = plan(text.format(name="App")).spec
     assert [group.stateful for group in spec.groups] == stateful
     assert all(group.parallel == 1 for group in spec.groups)
+
+
+def test_the_scaled_app_counts_by_key_in_a_group_of_its_own() -> None:
+    spec = plan(scaling.APP.format(name="App")).spec
+    assert [(g.name, g.parallel) for g in spec.groups if g.stateful] == [("counts", 2)]
+
+
+def test_a_pause_is_that_of_the_partition_that_stands_still_the_longest() -> None:
+    keys = np.repeat(np.arange(1000), 11)
+    times_ms = np.tile(np.arange(0, 1100, 100), 1000)
+    assert scaling.pause_s(keys, times_ms, 0, 1000) == pytest.approx(0.1)
+    # The keys of one partition, 7 among them, are silent from 300 to 800.
+    home = partitions([pa.array(keys)], 8)
+    is_silent = (home == home[7 * 11]) & (times_ms > 300) & (times_ms < 800)
+    assert scaling.pause_s(keys[~is_silent], times_ms[~is_silent], 0, 1000) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("counts", "wrong"),
+    [([1, 1, 2, 2, 3, 3], 0), ([1, 1, 2, 3, 4, 4], 2), ([1, 1, 2, 2, 1, 3], 1)],
+)
+def test_counts_that_are_lost_or_begin_anew_are_seen(counts: list[int], wrong: int) -> None:
+    keys = np.array([7, 8, 7, 8, 7, 8])
+    assert scaling.discontinuities(keys, np.array(counts)) == wrong
 
 
 def test_the_channel_of_a_stream_is_found() -> None:
