@@ -76,7 +76,7 @@ class ManagerSettings:
         2, "How many instances may be on the move to even out the load or to empty a worker."
     )
     hold_s: float = setting(
-        20.0, "How long instances wait for their worker's session before they are placed elsewhere."
+        20.0, "How long instances whose Spark session ended wait for the next one on their worker."
     )
 
 

@@ -7,7 +7,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Collection
+    from collections.abc import Collection, Coroutine
 
 
 async def end(tasks: Collection[asyncio.Task[Any]]) -> None:
@@ -27,21 +27,29 @@ async def end(tasks: Collection[asyncio.Task[Any]]) -> None:
             task.exception()
 
 
-async def until_signal(work: Awaitable[Any]) -> None:
-    """Wait for ``work`` or a signal to end, whichever comes first; ``work`` is cancelled then.
+async def signalled(task: asyncio.Future[Any]) -> None:
+    """Wait for ``task`` or a signal to end, whichever comes first; ``task`` goes on then.
 
     Raises:
-        BaseException: what ``work`` raised, when it ended first.
+        BaseException: what ``task`` raised, when it ended first.
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    task = asyncio.ensure_future(work)
     waiter = asyncio.create_task(stop.wait())
     await asyncio.wait((task, waiter), return_when=asyncio.FIRST_COMPLETED)
     waiter.cancel()
     if task.done():
         task.result()
-        return
+
+
+async def until_signal(work: Coroutine[Any, Any, None]) -> None:
+    """Do ``work`` until it ends or a signal comes; it is cancelled then.
+
+    Raises:
+        BaseException: what ``work`` raised, when it ended first.
+    """
+    task = asyncio.create_task(work)
+    await signalled(task)
     await end([task])

@@ -43,7 +43,7 @@ def listed(text: str) -> list[list[str]]:
 
 
 def node(name: str, seen_at_s: float, *options: str) -> Seen[NodeRecord]:
-    """A worker; options are ``starting``, ``leaving``, ``anew``, ``cap2``, ``+label`` and so on."""
+    """A worker; options are ``starting``, ``cold``, ``anew``, ``cap2``, ``+label`` and so on."""
     labels = tuple(o[1:] for o in options if o.startswith("+"))
     record = NodeRecord(
         id=name,
@@ -51,7 +51,8 @@ def node(name: str, seen_at_s: float, *options: str) -> Seen[NodeRecord]:
         incarnation=f"{name}-{2 if 'anew' in options else 1}",
         address="",
         beat=1,
-        ready="starting" not in options and "stuck" not in options,
+        ready=not {"starting", "stuck", "cold"} & set(options),
+        cold="cold" in options,
         starting_s=99.0 if "stuck" in options else 0.0,
         leaving="leaving" in options,
         labels=labels,

@@ -373,8 +373,9 @@ def test_a_drained_worker_is_emptied_and_takes_its_share_again_later(cluster: Cl
 def test_a_worker_started_again_within_its_term_gets_its_own_instances_back(
     cluster: Cluster,
 ) -> None:
-    for name in ("w1", "w2"):
-        cluster.worker(name)
+    # Nobody else has room for them.
+    for name, room in (("w1", "2"), ("w2", "1")):
+        cluster.worker(name, MESH_WORKER_CAPACITY=room)
     cluster.manager("m1")
 
     async def scene(eye: Eye) -> None:
@@ -382,7 +383,7 @@ def test_a_worker_started_again_within_its_term_gets_its_own_instances_back(
         before, epochs = eye.placed(), eye.epochs()
         cluster.signal("w1", signal.SIGKILL)
         cluster.processes["w1"].wait()
-        cluster.worker("w1")
+        cluster.worker("w1", MESH_WORKER_CAPACITY="2")
 
         def is_back() -> bool:
             return all(eye.epochs()[i] > epochs[i] for i, w in before.items() if w == "w1")
@@ -407,6 +408,12 @@ def test_workers_restarted_one_after_the_other_keep_the_app_placed(cluster: Clus
             await asyncio.to_thread(cluster.processes[name].wait, 15)
             # It has handed everything over before it ended, without waiting for its term.
             assert name not in eye.placed().values()
+            story = await eye.service.story("Two")
+            told = [(e.by, e.text.split(" Two")[0], e.cause) for e in story]
+            assert (f"worker {name}", "hands over and ends", "it was told to end") in told
+            moves = [text for _, text, cause in told if cause == f"worker {name} is ending"]
+            assert moves, told
+            assert set(moves) == {"withdrew"}
             cluster.worker(name)
             await eye.until("back", partial(eye.has_some, name))
         assert (await eye.service.wait_running("Two", 10)).state is AppState.RUNNING

@@ -53,6 +53,7 @@ ADMISSIONS = {
         "now=2.2 workers=w1:0:leaving:stuck orders=w1:draining"
     ),
     "an operator drains it": "now=2.2 workers=w1:0:stuck orders=w1:draining",
+    "its process has not had a session yet": "now=2.2 workers=w1:0:cold orders=w1:cordoned",
     "its session has not been ready for `manager.hold_s`": (
         "now=2.2 workers=w1:0:stuck orders=w1:cordoned"
     ),

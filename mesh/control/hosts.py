@@ -62,6 +62,8 @@ def _admits(
         return Admits.EMPTYING, "is ending"
     if admission is Admission.DRAINING:
         return Admits.EMPTYING, f"is drained{_by(order)}"
+    if not record.ready and record.cold:
+        return Admits.EMPTYING, "is starting its session"
     if not record.ready and record.starting_s >= hold_s:
         return Admits.EMPTYING, f"has not started its session in {hold_s:g} s"
     if grade is Presence.SUSPECT:

@@ -15,7 +15,7 @@ import socket
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mesh import machine
 from mesh.clock import SystemClock
@@ -34,14 +34,14 @@ from mesh.model.cluster import LeaseRecord, NodeRecord, Role
 from mesh.signals import end, until_signal
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Callable, Coroutine
 
     from nats.aio.client import Client
 
     from mesh.clock import Clock
     from mesh.settings import Settings
 
-    Serve = Callable[[ManagerService, Callable[[str], None]], Awaitable[None]]
+    Serve = Callable[[ManagerService, Callable[[str], None]], Coroutine[Any, Any, None]]
 
 log = logging.getLogger(__name__)
 

@@ -64,6 +64,9 @@ class NodeRecord:
     metrics: NodeMetrics = field(default_factory=NodeMetrics)
     #: How long its session has been starting, seconds by its own clock; 0 when it is ready.
     starting_s: float = 0.0
+    #: Set until its process has had a warm session: what an earlier process ran is lost to it, and
+    #: isn't kept waiting for a start that takes longer than another place.
+    cold: bool = False
     #: Set when it was told to end: it waits a while for its instances to be moved away.
     leaving: bool = False
     #: ``key=value`` each, for groups that ask for them.

@@ -39,7 +39,7 @@ from mesh.model.cluster import (
     Standby,
     StandbyStatus,
 )
-from mesh.signals import end, until_signal
+from mesh.signals import end, signalled
 from mesh.worker.child import SessionProcess
 from mesh.worker.protocol import (
     Held,
@@ -84,6 +84,8 @@ class Agent:
     #: What the session was told to hold for others, by instance.
     _holding: dict[str, Standby] = field(default_factory=dict)
     _ready: bool = False
+    #: Whether a session of this process has been ready.
+    _was_ready: bool = False
     #: Since when the session is not ready, seconds.
     _unready_s: float = 0.0
     #: Set when this worker is to end.
@@ -254,6 +256,7 @@ class Agent:
             ready=self._ready,
             metrics=self._load.measure(self.clock.monotonic_s(), self.session.pid),
             starting_s=0.0 if self._ready else self.clock.monotonic_s() - self._unready_s,
+            cold=not self._was_ready,
             leaving=self._leaving,
             labels=membership.labels(worker.labels),
             capacity=worker.capacity,
@@ -371,7 +374,7 @@ class Agent:
                     "session ready",
                     extra=fields(worker=self.id, spark=spark_version, started_in_s=started_in_s),
                 )
-                self._ready = True
+                self._ready = self._was_ready = True
                 self._note("is ready", f"its session started in {started_in_s:g} s")
                 self._beat_now.set()
                 await self._reconcile()
@@ -470,4 +473,5 @@ async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
 async def run(settings: Settings) -> None:
     """Be a worker until SIGTERM or SIGINT; its instances are handed over then."""
     async with running(settings) as task:
-        await until_signal(task)
+        # Its loops go on: they beat, and stop what is moved away.
+        await signalled(task)

@@ -70,7 +70,7 @@ class Worker(Node):
         """Claim the name, and then begin to beat and to work."""
         super().start()
         self.incarnation = f"{self.name}.{self.process.life}"
-        self.ready = False
+        self.ready = self._was_ready = False
         self.leaving = False
         self._told.running.clear()
         self._told.stopping.clear()
@@ -147,6 +147,7 @@ class Worker(Node):
                 self._beats,
                 ready=self.ready,
                 starting_s=0.0 if self.ready else self.now_s - self._unready_s,
+                cold=not self._was_ready,
                 leaving=self.leaving,
                 capacity=self.kind.capacity,
                 labels=self.kind.labels,
@@ -248,7 +249,7 @@ class Worker(Node):
 
     def session_is_ready(self) -> None:
         """The session is warm."""
-        self.ready = True
+        self.ready = self._was_ready = True
         self.begin(self._do_duties())
 
     def session_says(self, status: InstanceStatus) -> None:
