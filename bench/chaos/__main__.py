@@ -10,6 +10,7 @@ import asyncio
 import json
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for topology in Topology:
             mine = [one for one in chosen if one.topology is topology]
             if mine:
-                with Stage(topology) as stage:
+                with Stage(topology, given.logs) as stage:
                     _play_all(stage, mine, given.runs, console, outcomes)
         is_whole = True
     except KeyboardInterrupt:
@@ -92,6 +93,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.chaos", description=__doc__)
     parser.add_argument("--only", default="", help="comma list of scenarios, see --list")
     parser.add_argument("--runs", type=int, default=1, help="how often each is played")
+    parser.add_argument("--logs", type=Path, help="folder to keep what the processes say in")
     parser.add_argument("--output", choices=("table", "json"), default="table")
     parser.add_argument("--list", action="store_true", help="name the scenarios and end")
     return parser.parse_args(arguments)

@@ -7,13 +7,11 @@ by key, ``<other>`` for the one that has not, ``<leader>`` and ``<follower>`` fo
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bench.chaos.faults import forms, managers, servers, workers
 from bench.chaos.stage import Topology
-from mesh.manager.service import ManagerService
 from mesh.testing.links import When
 
 if TYPE_CHECKING:
@@ -35,6 +33,8 @@ class Scenario:
     play: Callable[[Scene], Awaitable[None]]
     #: Regular expressions that lines of the app's story match, in this order.
     story: tuple[str, ...] = ()
+    #: The same of what goes on beside that, with no order between the two.
+    beside: tuple[str, ...] = ()
     topology: Topology = Topology.ONE
     #: Whether it deploys the app itself.
     deploys: bool = False
@@ -49,8 +49,6 @@ class Scenario:
         return "".join(word.title() for word in self.name.split("-"))
 
 
-#: Whether a changed app takes the place of what runs, group by group.
-_CAN_EDIT: Final = "reset" in inspect.signature(ManagerService.update).parameters
 _AWAY: Final = (r"lost its connection to NATS", r"is connected to NATS again")
 _HOLDER_AWAY: Final = tuple(f"worker <holder> {told}" for told in _AWAY)
 _TOOK_OVER: Final = (r"manager <follower> leads",)
@@ -60,6 +58,22 @@ _DRAINED: Final = (
     r"worker <holder> has stopped <app>-sums-1",
     r"manager <follower> placed <app>-sums-1 on <other>",
 )
+_CHANGED: Final = (
+    r"changed app <app>",
+    r"gave group whole 1 instance.*group whole changes",
+    r"runs <app>-whole-1",
+)
+
+
+def _scaled(group: str, before: int, after: int) -> tuple[str, ...]:
+    """What is told of a group that has another number of instances."""
+    return (
+        rf"asked for {after} instances? of group {group}",
+        rf"withdrew <app>-{group}-1 .*group {group} goes from {before} to {after}",
+        rf"gave group {group} {after} instance",
+        rf"runs <app>-{group}-1",
+    )
+
 
 SCENARIOS: Final = (
     *(
@@ -81,7 +95,11 @@ SCENARIOS: Final = (
         "worker-restarted",
         "worker killed and started again at once",
         workers.worker_restarted,
-        (r"worker <holder> began", r"placed <app>-sums-1 on", r"runs <app>-sums-1"),
+        (
+            r"placed <app>-sums-1 on <other> .*worker <holder> (is gone|was started anew)",
+            r"runs <app>-sums-1",
+        ),
+        (r"worker <holder> began",),
     ),
     Scenario(
         "worker-replaced",
@@ -206,36 +224,40 @@ SCENARIOS: Final = (
         (r"deployed app <app>", r"placed <app>-sums-1", r"runs <app>-sums-1"),
         deploys=True,
     ),
-    *(
-        Scenario(
-            name,
-            fault,
-            playing,
-            (r"placed <app>-sums-1 on", r"has stopped <app>-sums-1", r"placed <app>-sums-1 on"),
-            missing="" if hasattr(ManagerService, "scale") else "groups can't be scaled yet",
-        )
-        for name, fault, playing in (
-            ("rescaled", "groups of 2 instances scaled to 4, then to 1", forms.rescaled),
-            (
-                "rescaled-worker-killed",
-                "worker killed while groups are scaled",
-                forms.rescaled_killed,
-            ),
-            ("rescaled-leader-killed", "leader killed while groups are scaled", forms.rescaled_led),
-        )
+    Scenario(
+        "rescaled",
+        "groups of 2 instances scaled to 4, then to 1",
+        forms.rescaled,
+        (*_scaled("sums", 2, 4), *_scaled("sums", 4, 1)),
+        (*_scaled("flat", 2, 4), *_scaled("flat", 4, 1)),
     ),
-    *(
-        Scenario(
-            name,
-            fault,
-            playing,
-            (r"placed <app>-whole-1 on", r"placed <app>-whole-1 on", r"runs <app>-whole-1"),
-            missing="" if _CAN_EDIT else "apps can't be changed in place yet",
-        )
-        for name, fault, playing in (
-            ("edited", "a query added to a group with state", forms.edited),
-            ("edited-worker-killed", "worker killed while a group is changed", forms.edited_killed),
-        )
+    Scenario(
+        "rescaled-worker-killed",
+        "worker killed while groups are scaled",
+        forms.rescaled_killed,
+        _scaled("sums", 2, 4),
+        # What it had and nobody scaled.
+        (r"asked for 4 instances of group flat", r"worker <holder> is gone"),
+    ),
+    Scenario(
+        "rescaled-leader-killed",
+        "leader killed while groups are scaled",
+        forms.rescaled_led,
+        # What the leader noted in its last moments died with it.
+        (
+            r"asked for 1 instance of group sums",
+            r"group sums goes from 2 to 1",
+            r"runs <app>-sums-1",
+        ),
+        (r"asked for 1 instance of group flat", *_TOOK_OVER),
+    ),
+    Scenario("edited", "a query added to a group with state", forms.edited, _CHANGED),
+    Scenario(
+        "edited-worker-killed",
+        "worker killed while a group is changed",
+        forms.edited_killed,
+        _CHANGED,
+        (r"changed app <app>", r"worker \w+ is gone"),
     ),
     Scenario("server-restarted", "NATS server restarted", servers.server_restarted, _AWAY),
     Scenario("server-killed", "NATS server killed", servers.server_killed, _AWAY),

@@ -270,14 +270,14 @@ class Scene:
             recovery_s = max(0.0, (last_ms - self._fault[0]) / 1000)
         return compare(found, expected, app.UNORDERED), recovery_s
 
-    async def told(self, wanted: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The story, and of ``wanted``, patterns in order, those that it doesn't tell."""
+    async def told(self, *wanted: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The story, and of ``wanted``, each patterns in order, what it doesn't tell."""
         deadline_s = self._clock.monotonic_s() + STORY_S
-        patterns = [self._filled(pattern) for pattern in wanted]
+        strands = [[self._filled(pattern) for pattern in strand] for strand in wanted]
         while True:
             entries = await self.outside.service.story(self.name)
             lines = tuple(f"{e.by} {e.text}: {e.cause}" for e in entries)
-            untold = unmatched(patterns, lines)
+            untold = tuple(p for strand in strands for p in unmatched(strand, lines))
             if not untold or self._clock.monotonic_s() > deadline_s:
                 return lines, untold
             await self.outside.view.changed(self.outside.view.version, 0.3)
@@ -377,7 +377,7 @@ async def play(stage: Stage, scenario: Scenario, run: int) -> Outcome:
             except FAILURES as failure:
                 outcome = replace(outcome, error=f"{type(failure).__name__}: {failure}")
                 with contextlib.suppress(*FAILURES):
-                    story, _ = await scene.told(())
+                    story, _ = await scene.told()
                     outcome = replace(outcome, story=story)
             finally:
                 await scene.give_up()
@@ -395,7 +395,7 @@ async def _acted(scene: Scene, scenario: Scenario, outcome: Outcome) -> Outcome:
     await scenario.play(scene)
     await scene.end()
     compared, recovery_s = await scene.compared()
-    story, untold = await scene.told(scenario.story)
+    story, untold = await scene.told(scenario.story, scenario.beside)
     return replace(
         outcome,
         compared=compared,

@@ -45,8 +45,15 @@ class Topology(StrEnum):
 class Stage:
     """Two managers and two workers, each with a link of its own to each server."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, logs: Path | None = None) -> None:
+        """A stage that stands once it is entered.
+
+        Args:
+            topology: of the servers.
+            logs: where what the processes said is kept, None for nowhere.
+        """
         self.topology = topology
+        self._logs = logs
         self.directory = Path(tempfile.mkdtemp(prefix="mesh-chaos-"))
         self.replicas = 1 if topology is Topology.ONE else 3
         self._stack = ExitStack()
@@ -71,6 +78,11 @@ class Stage:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+        if self._logs is not None:
+            for log in [*self.directory.glob("*.log"), *self.directory.glob("nats/*/*.log")]:
+                kept = self._logs / self.topology / log.relative_to(self.directory)
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(log, kept)
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def start(self, *names: str) -> None:

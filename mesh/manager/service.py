@@ -132,7 +132,8 @@ class ManagerService:
             # Channels come first: who has deployed may publish at once.
             await channels.ensure_channels(self._client, spec, self._settings.channels)
             passed = await beginnings.passed(self._client, spec.given_streams, begin)
-            record = AppRecord(begun(spec, passed), secrets.token_hex(4), self._clock.wall_ms(), by)
+            at_ms = self._clock.wall_ms()
+            record = AppRecord(begun(spec, passed), secrets.token_hex(4), at_ms, by)
             await self._write(names.app_key(spec.name), record, seen)
         except kv.RevisionConflict as conflict:
             raise MeshError(
@@ -144,7 +145,8 @@ class ManagerService:
             raise unreachable(error) from error
         instances = sum(group.parallel for group in spec.groups)
         reads = "" if begin == EARLIEST else f", to read from {begin}"
-        self._note(f"deployed app {spec.name}, {instances} instances{reads}", by, app=spec.name)
+        told = f"deployed app {spec.name}, {instances} instances{reads}"
+        self._note(told, at_ms, by, app=spec.name)
         return Deployed(spec.name, is_new=True)
 
     async def update(
@@ -222,6 +224,7 @@ class ManagerService:
             # Guarded by what the edit was made for, not by what has been heard of meanwhile.
             key = names.app_key(name)
             data = codec.encode(record)
+            at_ms = self._clock.wall_ms()
             revision = await kv.write(
                 self._js, names.APPS_BUCKET, key, data, revision=known.revision
             )
@@ -240,7 +243,7 @@ class ManagerService:
             for group in made.found.groups
             if group.reasons
         )
-        self._note(f"changed app {name}: {told}", by, app=name, cause=why)
+        self._note(f"changed app {name}: {told}", at_ms, by, app=name, cause=why)
         return Deployed(name, is_new=False, edited=True, changes=changes_to_values(made.found))
 
     async def _unbusy(self, app: str) -> Seen[AppRecord]:
@@ -271,8 +274,8 @@ class ManagerService:
             known = self._get(app).value
             return None if known.deleting else replace(known, deleting=True)
 
-        if await self._change(names.app_key(app), removed, UNDEPLOY_S):
-            self._note(f"asked for app {app} to be undeployed", app=app)
+        if at_ms := await self._change(names.app_key(app), removed, UNDEPLOY_S):
+            self._note(f"asked for app {app} to be undeployed", at_ms, app=app)
 
     async def scale(self, app: str, group: str, parallel: int, *, by: str = "") -> AppStatus:
         """Write down how many instances of a group are wanted; the leader sees to it.
@@ -293,8 +296,9 @@ class ManagerService:
             made = replace(record, spec=spec, scaled={**record.scaled, group: parallel})
             return None if made == record else made
 
-        if await self._change(names.app_key(app), wanted, ORDER_S):
-            self._note(f"asked for {parallel} instances of group {group}", by, app=app)
+        if at_ms := await self._change(names.app_key(app), wanted, ORDER_S):
+            count = f"{parallel} instance{'s' if parallel > 1 else ''}"
+            self._note(f"asked for {count} of group {group}", at_ms, by, app=app)
         return await self.status(app)
 
     async def apps(self) -> list[AppStatus]:
@@ -345,8 +349,8 @@ class ManagerService:
             self._worker(node)
             return NodeOrder(node, wanted, by, self._clock.wall_ms())
 
-        if await self._change(names.order_key(node), order, ORDER_S):
-            self._note(f"made worker {node} {wanted.value}", by, worker=node)
+        if at_ms := await self._change(names.order_key(node), order, ORDER_S):
+            self._note(f"made worker {node} {wanted.value}", at_ms, by, worker=node)
         return self._worker(node)
 
     async def story(self, app: str) -> list[Entry]:
@@ -360,9 +364,18 @@ class ManagerService:
         return entries
 
     def _note(
-        self, text: str, by: str = "", *, app: str = "", worker: str = "", cause: str = ""
+        self,
+        text: str,
+        at_ms: int,
+        by: str = "",
+        *,
+        app: str = "",
+        worker: str = "",
+        cause: str = "",
     ) -> None:
-        self._take(Entry(text, cause, by=by and f"user {by}", app=app, worker=worker))
+        """Take down what was written at ``at_ms``: what follows from it may be noted before."""
+        by = by and f"user {by}"
+        self._take(Entry(text, cause, by=by, at_ms=at_ms, app=app, worker=worker))
 
     def _take(self, entry: Entry) -> None:
         if self._notes is not None:
@@ -403,11 +416,11 @@ class ManagerService:
 
     async def _change(
         self, key: str, make: Callable[[], AppRecord | NodeOrder | None], within_s: float
-    ) -> bool:
+    ) -> int | None:
         """Write what ``make`` makes of the view, and anew where somebody else was quicker.
 
         Returns:
-            False when it makes nothing: there is nothing to change.
+            When it was written, milliseconds since 1970; None where there is nothing to change.
 
         Raises:
             MeshError: MESH-A503 when NATS does not answer, or others write for ``within_s``; what
@@ -418,7 +431,8 @@ class ManagerService:
             version = self._view.version
             record = make()
             if record is None:
-                return False
+                return None
+            at_ms = self._clock.wall_ms()
             try:
                 await self._write(key, record)
             except kv.RevisionConflict as conflict:
@@ -429,7 +443,7 @@ class ManagerService:
                 continue
             except (NatsError, TimeoutError, OSError) as error:
                 raise unreachable(error) from error
-            return True
+            return at_ms
 
     async def _write(
         self, key: str, record: AppRecord | NodeOrder, seen: int | None = None

@@ -100,11 +100,15 @@ class Outside:
         raise AssertionError(f"{what}: not within {self.deadline_s:g} s\n{self.processes.logs()}")
 
     async def until_ready(self, *workers: str) -> None:
-        """Until the sessions of these workers are warm."""
+        """Until the sessions of these workers are warm, of the processes that have the names."""
 
         def ready() -> bool:
-            nodes = {n.value.id: n.value for n in self.view.snapshot().nodes}
-            return all(name in nodes and nodes[name].ready for name in workers)
+            # A record outlives its process.
+            pids = {n.value.id: n.value.pid for n in self.view.snapshot().nodes if n.value.ready}
+            alive = filter(self.processes.is_alive, workers)
+            return {name: pids.get(name) for name in workers} == {
+                name: self.processes.pid(name) for name in alive
+            }
 
         await self.until(f"workers {workers} ready", ready)
 

@@ -131,7 +131,9 @@ class Processes:
 
     def wait(self, name: str) -> int:
         """Wait until a process ends by itself, or by a ``killer``; its exit status."""
-        return self._running.pop(name).wait(END_S)
+        status = self._running[name].wait(END_S)
+        del self._running[name]
+        return status
 
     def stop(self) -> None:
         """End everything in order, and kill what is left."""

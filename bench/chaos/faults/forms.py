@@ -8,8 +8,7 @@ from bench.chaos.faults.requests import call
 from bench.chaos.scene import ScenarioError
 
 if TYPE_CHECKING:
-    from bench.chaos.faults.requests import call
-from bench.chaos.scene import Scene
+    from bench.chaos.scene import Scene
 
 #: One query more for the group with a window and a pattern.
 QUERY: Final = "@dist(execGroup='whole') from S[a % 7 == 0] select k, a insert into Sevens;\n"

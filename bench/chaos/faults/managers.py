@@ -12,8 +12,7 @@ from mesh.testing.links import When
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from bench.chaos.faults.requests import ask
-from bench.chaos.scene import Scene
+    from bench.chaos.scene import Scene
 
 
 async def leader_paused(scene: Scene) -> None:
