@@ -7,7 +7,6 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from nats.js.errors import ObjectNotFoundError
 
 from mesh.errors import MeshError
 from mesh.jetstream import objects, snapshots
@@ -18,6 +17,8 @@ from pyspark_nats.connection import Connection
 from pyspark_nats.connection_options import connection_options
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mesh.jetstream.server import NatsServer
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
@@ -26,7 +27,7 @@ pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
 CONTENTS = {"large": os.urandom(1000) * 700, "empty": b"", "small/with some signs?": b"x"}
 
 
-def test_what_was_put_is_read(nats_server: NatsServer) -> None:
+def test_what_was_put_is_copied(nats_server: NatsServer, tmp_path: Path) -> None:
     async def scene() -> None:
         client = await connect(NatsSettings(url=nats_server.url), "test")
         js = client.jetstream()
@@ -38,25 +39,50 @@ def test_what_was_put_is_read(nats_server: NatsServer) -> None:
             await store.put(name, content)
         await store.put("gone", b"x")
         await store.delete("gone")
-        await asyncio.to_thread(read)
+        await asyncio.to_thread(copy)
         await js.purge_stream(f"OBJ_{names.STATE_BUCKET}", subject=f"$O.{names.STATE_BUCKET}.C.>")
-        await asyncio.to_thread(read_damaged)
+        await asyncio.to_thread(copy_damaged)
         await close(client)
 
-    def read() -> None:
+    def copy() -> None:
+        paths = {name: tmp_path / str(number) for number, name in enumerate(CONTENTS)}
         with Connection(connection_options({"servers": nats_server.url})) as connection:
-            for name, content in CONTENTS.items():
-                assert objects.read(connection, names.STATE_BUCKET, name) == content
+            objects.copy(connection, names.STATE_BUCKET, paths)
             for name in ("gone", "never there"):
-                with pytest.raises(ObjectNotFoundError):
-                    objects.read(connection, names.STATE_BUCKET, name)
+                wanted = {**paths, name: tmp_path / "missing"}
+                with pytest.raises(objects.ObjectMissingError, match=name):
+                    objects.copy(connection, names.STATE_BUCKET, wanted)
+        assert {name: path.read_bytes() for name, path in paths.items()} == CONTENTS
 
-    def read_damaged() -> None:
+    def copy_damaged() -> None:
         options = connection_options({"servers": nats_server.url})
         with (
             Connection(options) as connection,
             pytest.raises(MeshError, match="is not what was stored"),
         ):
-            objects.read(connection, names.STATE_BUCKET, "large")
+            objects.copy(connection, names.STATE_BUCKET, {"large": tmp_path / "damaged"})
 
     asyncio.run(scene())
+
+
+def test_what_is_above_a_limit_is_copied_as_well(
+    nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Several descriptions, several runs of objects, and one that is read through a range.
+    for limit, value in (("_LOOKS", 2), ("_ASKED_BYTES", 1000), ("_LARGE_BYTES", 3000)):
+        monkeypatch.setattr(objects, limit, value)
+    contents = {f"piece {size}": os.urandom(size) for size in (400, 500, 600, 2000, 5000, 1)}
+
+    async def store() -> None:
+        client = await connect(NatsSettings(url=nats_server.url), "test")
+        await snapshots.ensure_buckets(client.jetstream(), replicas=1)
+        bucket = await client.jetstream().object_store(names.STATE_BUCKET)
+        for name, content in contents.items():
+            await bucket.put(name, content)
+        await close(client)
+
+    asyncio.run(store())
+    paths = {name: tmp_path / name for name in contents}
+    with Connection(connection_options({"servers": nats_server.url})) as connection:
+        objects.copy(connection, names.STATE_BUCKET, paths)
+    assert {name: path.read_bytes() for name, path in paths.items()} == contents

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,11 +14,15 @@ from pyspark_nats.connection import DisconnectedError
 from pyspark_nats.errors import RefusedError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark_nats.connection import Connection
     from pyspark_nats.messages import Messages
 
 #: What one request may bring; the server waits for nobody, so this is also what may be in flight.
 _REQUEST_BYTES = 8 << 20
+#: What a message may bring besides its payload: subjects and headers.
+_HEAD_BYTES = 1 << 10
 #: Parsing starts when so much is there, or nothing more is under way.
 _PARSE_BYTES = 1 << 20
 _SILENCE_S = 2.5
@@ -124,3 +129,63 @@ def _check_status(header: bytes) -> None:
     if code == 503:
         raise NobodyAnswersError("no responders: nobody serves the stream, or direct get is off")
     raise RefusedError(f"the server refused to read: {code} {text}")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The messages of one subject, from the first that the stream holds."""
+
+    subject: str
+    #: How many there are.
+    count: int
+    #: Of their payloads together, at most.
+    size: int
+
+
+def read_runs(connection: Connection, stream: str, wanted: Sequence[Run]) -> list[list[bytes]]:
+    """The payloads of each of ``wanted``, which are few and large; all are asked for at once.
+
+    A replica answers, and one that lags gives fewer messages than there are: the caller counts.
+
+    Raises:
+        DisconnectedError: as any step under ``Connection.riding``; NobodyAnswersError also for a
+            stream without ``allow_direct``.
+    """
+    inboxes = connection.new_inboxes(len(wanted))
+    connection.send(
+        b"".join(
+            frames.publish(
+                connection.api(f"DIRECT.GET.{stream}"),
+                json.dumps(
+                    {
+                        "seq": 1,
+                        "next_by_subj": one.subject,
+                        "batch": one.count,
+                        "max_bytes": one.size + one.count * _HEAD_BYTES,
+                    }
+                ).encode(),
+                reply=inbox,
+            )
+            for one, (_, inbox) in zip(wanted, inboxes, strict=True)
+        )
+    )
+    found: list[list[bytes]] = [[] for _ in wanted]
+    first_sid = inboxes[0][0]
+    left = len(wanted)
+    deadline_s = time.monotonic() + _SILENCE_S
+    while left:
+        frame = connection.next_frame()
+        if frame is None:
+            connection.receive(deadline_s)
+            deadline_s = time.monotonic() + _SILENCE_S
+            continue
+        sid, _, header, data = frame
+        if not first_sid <= sid < first_sid + len(wanted):
+            continue
+        if frames.status(header) is None:
+            found[sid - first_sid].append(data)
+            continue
+        _check_status(header)
+        left -= 1
+    connection.unsubscribe(*(sid for sid, _ in inboxes))
+    return found

@@ -1,8 +1,9 @@
 """Reading objects of an object store at the speed of the wire.
 
 nats-py takes half a second for an object of 8 MB, whatever it does meanwhile: a state of 100 MB
-would keep an instance from coming back for many seconds.  Here the chunks are read as the source
-reads a channel, from the first of them on; the server would look for that through the whole store.
+would keep an instance from coming back for many seconds.  Here the descriptions of all objects are
+asked for at once, then the chunks of several objects at a time, while those that have come are
+checked and stored by other threads.
 
 Source:
     github.com/nats-io/nats-architecture-and-design, ADR-20: subjects, metadata, digest.
@@ -12,64 +13,154 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-from nats.js.errors import ObjectNotFoundError
 
 from mesh.errors import MeshError
-from pyspark_nats import fetch, jetstream
+from pyspark_nats import direct_get, fetch, jetstream
 from pyspark_nats.ranges import Blocks, StreamRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
+    from pathlib import Path
 
     from pyspark_nats.connection import Connection
 
 _DIGEST: Final = "SHA-256="
+#: Descriptions that are asked for at once.
+_LOOKS: Final = 256
+#: Bytes that are asked for at once.  A server drops who has 64 MB waiting.
+_ASKED_BYTES: Final = 8 << 20
+#: Above this an object is read through a consumer, which gives no more than is taken.
+_LARGE_BYTES: Final = 24 << 20
+#: Threads that check and write; they do it without Python's lock.
+_WRITERS: Final = 2
 
 
-def read(connection: Connection, bucket: str, name: str) -> bytes:
-    """The content of an object.
+class ObjectMissingError(Exception):
+    """There is no object of this name, or it was deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An object as its description says."""
+
+    name: str
+    #: That the chunks are on.
+    subject: str
+    size: int
+    chunks: int
+    digest: bytes
+    #: Sequence of the description; all chunks lie before it.
+    sequence: int
+
+
+def copy(connection: Connection, bucket: str, wanted: Mapping[str, Path]) -> None:
+    """Copy objects, by name, to local files.
 
     Raises:
-        ObjectNotFoundError: it isn't there, or was deleted.
-        MeshError: MESH-S103 when it is not what was stored.
+        ObjectMissingError: of one.
+        MeshError: MESH-S103 when one is not what was stored.
         ConnectorError: NATS stayed away.
     """
     stream = f"OBJ_{bucket}"
-    encoded = base64.urlsafe_b64encode(name.encode()).decode()
+    writing: list[Future[None]] = []
+    with ThreadPoolExecutor(_WRITERS) as pool:
+        for some in _together(_described(connection, bucket, tuple(wanted))):
+            # What was read before is stored meanwhile, and not more than that is held.
+            for chunks, one in zip(_read(connection, stream, some), some, strict=True):
+                writing.append(pool.submit(_store, one, chunks, wanted[one.name]))
+            while len(writing) > 2 * len(some):
+                writing.pop(0).result()
+        for last in writing:
+            last.result()
+
+
+def _described(connection: Connection, bucket: str, names: Sequence[str]) -> Iterator[Stored]:
+    stream = f"OBJ_{bucket}"
+    for at in range(0, len(names), _LOOKS):
+        some = names[at : at + _LOOKS]
+        subjects = [
+            f"$O.{bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}" for name in some
+        ]
+
+        def look(subjects: list[str] = subjects) -> list[jetstream.Stored | None]:
+            return jetstream.last_messages(connection, [(stream, one) for one in subjects])
+
+        found = connection.riding("looking for objects", look)
+        for name, stored in zip(some, found, strict=True):
+            meta: dict[str, Any] = orjson.loads(stored.data) if stored is not None else {}
+            if stored is None or meta.get("deleted"):
+                raise ObjectMissingError(name)
+            digest = base64.urlsafe_b64decode(str(meta["digest"]).removeprefix(_DIGEST))
+            subject = f"$O.{bucket}.C.{meta['nuid']}"
+            yield Stored(name, subject, meta["size"], meta["chunks"], digest, stored.sequence)
+
+
+def _together(objects: Iterable[Stored]) -> Iterator[list[Stored]]:
+    """The objects in runs that are read at once."""
+    some: list[Stored] = []
+    for one in objects:
+        if some and sum(o.size for o in some) + one.size > _ASKED_BYTES:
+            yield some
+            some = []
+        some.append(one)
+    if some:
+        yield some
+
+
+def _read(connection: Connection, stream: str, objects: Sequence[Stored]) -> list[list[bytes]]:
+    """The chunks of each object."""
+    runs = {
+        one.name: direct_get.Run(one.subject, one.chunks, one.size)
+        for one in objects
+        if 0 < one.size <= _LARGE_BYTES
+    }
+
+    def read() -> list[list[bytes]]:
+        return direct_get.read_runs(connection, stream, list(runs.values()))
+
+    read_now = connection.riding("reading objects", read) if runs else []
+    found = dict(zip(runs, read_now, strict=True))
+    # A replica that lags has given less than there is; the leader knows better.
+    return [
+        chunks
+        if len(chunks := found.get(one.name, [])) == one.chunks
+        else list(_by_range(connection, stream, one))
+        for one in objects
+    ]
+
+
+def _by_range(connection: Connection, stream: str, one: Stored) -> Iterator[bytes]:
+    """The chunks of an object, as the source reads a channel: from the first of them on."""
 
     def look() -> jetstream.Stored | None:
-        wanted = [(stream, f"$O.{bucket}.M.{encoded}")]
-        return jetstream.last_messages(connection, wanted)[0]
+        return jetstream.next_message(connection, stream, 1, one.subject)
 
-    stored = connection.riding("looking for an object", look)
-    meta: dict[str, Any] = orjson.loads(stored.data) if stored is not None else {}
-    if stored is None or meta.get("deleted"):
-        raise ObjectNotFoundError
-    subject = f"$O.{bucket}.C.{meta['nuid']}"
-    data = b"".join(_chunks(connection, stream, subject, stored.sequence)) if meta["size"] else b""
-    digest = base64.urlsafe_b64decode(str(meta["digest"]).removeprefix(_DIGEST))
-    if len(data) != meta["size"] or hashlib.sha256(data).digest() != digest:
-        raise MeshError(
-            "MESH-S103",
-            f'piece "{name}" of a snapshot is not what was stored',
-            detail=f"{len(data)} bytes came, and {meta['size']} were stored.",
-        )
-    return data
-
-
-def _chunks(connection: Connection, stream: str, subject: str, last: int) -> Iterator[bytes]:
-    """The chunks on ``subject``, all of which lie before sequence ``last``."""
-
-    def look() -> jetstream.Stored | None:
-        return jetstream.next_message(connection, stream, 1, subject)
-
-    first = connection.riding("looking for the first chunk", look)
+    first = connection.riding("looking for the first chunk", look) if one.size else None
     if first is None:
         return
-    wanted = StreamRange(stream, first.sequence - 1, last, 0, 0, subjects=(subject,))
+    wanted = StreamRange(stream, first.sequence - 1, one.sequence, 0, 0, subjects=(one.subject,))
     for messages in fetch.read_range(connection, wanted, Blocks(), is_loss_error=False):
         for chunk in messages.data:
             yield chunk.as_py()
+
+
+def _store(one: Stored, chunks: Sequence[bytes], path: Path) -> None:
+    """Check an object and write it down."""
+    digest = hashlib.sha256()
+    with path.open("wb") as file:
+        for chunk in chunks:
+            digest.update(chunk)
+            file.write(chunk)
+    size = sum(map(len, chunks))
+    if size != one.size or digest.digest() != one.digest:
+        raise MeshError(
+            "MESH-S103",
+            f'piece "{one.name}" of a snapshot is not what was stored',
+            detail=f"{size} bytes came, and {one.size} were stored.",
+        )

@@ -88,13 +88,12 @@ class JetStreamPieces:
         from pyspark_nats.errors import UnavailableError
 
         with Connection(connection_options(self._reading)) as connection:
-            for name, path in wanted.items():
-                try:
-                    path.write_bytes(objects.read(connection, names.STATE_BUCKET, name))
-                except ObjectNotFoundError as error:
-                    raise PieceMissingError(name) from error
-                except UnavailableError as error:
-                    raise TimeoutError(str(error)) from error
+            try:
+                objects.copy(connection, names.STATE_BUCKET, wanted)
+            except objects.ObjectMissingError as error:
+                raise PieceMissingError(str(error)) from error
+            except UnavailableError as error:
+                raise TimeoutError(str(error)) from error
 
     async def delete(self, name: str) -> None:
         """See ``Pieces.delete``."""

@@ -13,6 +13,7 @@ has its name is always the same; another run that replays a batch may cut its pi
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,9 +27,11 @@ from nats.js.errors import (
     NotFoundError,
 )
 
+from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.jetstream.mirror import file_name
 from mesh.jetstream.pieces import PieceMissingError
+from mesh.logs import fields
 from mesh.model import names
 
 if TYPE_CHECKING:
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
     from nats.js.kv import KeyValue
 
     from mesh.jetstream.pieces import Pieces
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -97,13 +102,28 @@ class JetStreamSnapshots:
         self._prefix = f"{incarnation}/{group}"
         self._key = f"{incarnation}.{group}"
         self._epoch = epoch
+        self._clock = SystemClock()
         self._parts: dict[str, _Part] = {}
 
     def restore(self, part: str, piece_path: Callable[[str], Path]) -> bytes | None:
         """See ``SnapshotStore.restore``."""
+        started_s = self._clock.monotonic_s()
         manifest = self._wait(self._claim(part))
-        stored = self._parts[part].objects
-        self._wait(self._fetch({s: piece_path(p) for p, s in stored.items()}), TRANSFER_S)
+        wanted = {s: piece_path(p) for p, s in self._parts[part].objects.items()}
+        if wanted:
+            fetched = self._wait(self._fetch(wanted), TRANSFER_S)
+            size = sum(path.stat().st_size for path in wanted.values())
+            took_s = round(self._clock.monotonic_s() - started_s, 3)
+            log.info(
+                "state fetched",
+                extra=fields(
+                    snapshot=f"{self._key}.{part}",
+                    pieces=len(wanted),
+                    of_them_near=len(wanted) - fetched,
+                    bytes=size,
+                    took_s=took_s,
+                ),
+            )
         return manifest
 
     def save(self, part: str, manifest: bytes, pieces: Mapping[str, Path]) -> None:
@@ -156,14 +176,18 @@ class JetStreamSnapshots:
                 continue
             return orjson.dumps(values["manifest"])
 
-    async def _fetch(self, wanted: Mapping[str, Path]) -> None:
-        """Have the stored pieces at these places; what a standby holds is only moved there."""
+    async def _fetch(self, wanted: Mapping[str, Path]) -> int:
+        """Have the stored pieces at these places; what a standby holds is only moved there.
+
+        Returns how many were fetched from where all are.
+        """
         if self._near is not None:
             wanted = await asyncio.to_thread(_take, self._near, wanted)
         try:
             await self._pieces.fetch(wanted)
         except PieceMissingError as missing:
             raise _incomplete(self._key, str(missing)) from missing
+        return len(wanted)
 
     async def _save(
         self, part: str, manifest: bytes, pieces: tuple[str, ...], contents: Mapping[str, bytes]
