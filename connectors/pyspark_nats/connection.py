@@ -84,6 +84,8 @@ class Connection:
         self._open: Link | None = None
         self._sids = 1
         self._info: dict[str, Any] = {}
+        #: Servers in a row that were not there.
+        self._missed = 0
         #: How often it was made: subscriptions do not outlive it.
         self.made = 0
 
@@ -158,13 +160,19 @@ class Connection:
         refused: RefusedError | None = None
         for _ in range(len(self._pool)):
             try:
-                self._open = Link(self._pool.current, self._options, self._learn)
+                # Each is given all the time it needs when the others were not there either.
+                is_hurried = self._missed < len(self._pool) - 1
+                server = self._pool.current
+                self._open = Link(server, self._options, self._learn, is_hurried=is_hurried)
             except RefusedError as error:
                 refused = refused or error
             except (DisconnectedError, OSError):
+                self._missed += 1
                 if refused is None:
                     raise
             else:
+                self._missed = 0
+                self._pool.reached()
                 self._sids = 1
                 self.made += 1
                 return

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 #: How long a handshake may take.
 _HANDSHAKE_S: Final = 5.0
+#: How long a server may say nothing while there are others: one whose machine is lost refuses
+#: nobody, and each new connection would wait for it.
+_HURRY_S: Final = 1.0
 #: How long a server may take nothing of what we send, or stop in the middle of a message.
 _STALL_S: Final = 10.0
 #: What is taken in at a time while much is wanted; also room for what comes beyond that.
@@ -35,7 +38,12 @@ class Link:
     """A connection to ``server``, from its handshake to its end."""
 
     def __init__(
-        self, server: Server, options: ConnectionOptions, on_info: Callable[[dict[str, Any]], None]
+        self,
+        server: Server,
+        options: ConnectionOptions,
+        on_info: Callable[[dict[str, Any]], None],
+        *,
+        is_hurried: bool = False,
     ) -> None:
         """Connect.
 
@@ -43,6 +51,7 @@ class Link:
             server: which one.
             options: who we are, and how we connect.
             on_info: told whenever the server describes itself and its cluster.
+            is_hurried: whether another server is tried rather than waited for this one.
 
         Raises:
             RefusedError: the server, or its certificate, or we ourselves are not what the other
@@ -64,22 +73,25 @@ class Link:
         self.inbox = f"{options.inbox_prefix}.{os.urandom(11).hex()}"
         #: Why the server closed the connection or denied a subject, as it said last.
         self.last_error = ""
-        self._transport = Transport(server.address, is_learned=server.is_learned)
+        # Servers that another one told of may not be reachable from here at all.
+        first_s = _HURRY_S if is_hurried or server.is_learned else _HANDSHAKE_S
+        self._transport = Transport(server.address, timeout_s=first_s)
         try:
-            self._shake_hands(options)
+            self._shake_hands(options, _HURRY_S if is_hurried else _HANDSHAKE_S)
         except BaseException:
             self.close()
             raise
 
     # --- life
 
-    def _shake_hands(self, options: ConnectionOptions) -> None:
-        deadline_s = time.monotonic() + min(_HANDSHAKE_S, options.timeout_s)
+    def _shake_hands(self, options: ConnectionOptions, first_s: float) -> None:
+        now_s = time.monotonic()
+        deadline_s = now_s + min(_HANDSHAKE_S, options.timeout_s)
         with_tls = options.tls.is_first
         try:
             if with_tls:
                 self._start_tls(options, deadline_s)
-            self._greet(deadline_s)
+            self._greet(deadline_s if with_tls else min(now_s + first_s, deadline_s))
             if not with_tls and handshake.wants_tls(self.server, self.info, options.tls):
                 with_tls = True
                 self._start_tls(options, deadline_s)

@@ -71,13 +71,20 @@ def _of_url(user: str | None, password: str | None) -> Credentials:
     return Credentials(unquote(user or ""), unquote(password or ""))
 
 
+#: Which of the servers that were given this process, or the one it was forked from, reached last.
+_reached: dict[tuple[Server, ...], Server] = {}
+
+
 class Pool:
-    """The servers in the order in which they are tried, and the one that it is the turn of."""
+    """The servers in the order in which they are tried, and the one that it is the turn of.
+
+    It begins with the one that was reached last: the first may be lost, and say nothing for long.
+    """
 
     def __init__(self, given: Sequence[Server]) -> None:
         self._given = tuple(given)
         self._learned: tuple[Server, ...] = ()
-        self.current = given[0]
+        self.current = _reached.get(self._given, given[0])
 
     def __len__(self) -> int:
         return len(self.servers)
@@ -86,6 +93,11 @@ class Pool:
     def servers(self) -> tuple[Server, ...]:
         """The given ones first."""
         return (*self._given, *self._learned)
+
+    def reached(self) -> None:
+        """The current one is there: the next pool of these begins with it."""
+        if self.current in self._given:
+            _reached[self._given] = self.current
 
     def advance(self) -> None:
         """It is the next one's turn."""

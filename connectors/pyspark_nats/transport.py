@@ -16,8 +16,6 @@ _RECEIVE_BYTES = 1 << 20
 _SEND_BYTES = 1 << 20
 #: A SYN that is lost is sent again after a second.
 _CONNECT_TIMEOUT_S = 3.0
-#: Servers that another one told of may not be reachable from here, and should not hold us up.
-_CONNECT_LEARNED_TIMEOUT_S = 1.0
 
 
 class DisconnectedError(Exception):
@@ -27,9 +25,9 @@ class DisconnectedError(Exception):
 class Transport:
     """A connected socket."""
 
-    def __init__(self, address: tuple[str, int], *, is_learned: bool = False) -> None:
+    def __init__(self, address: tuple[str, int], *, timeout_s: float = _CONNECT_TIMEOUT_S) -> None:
         """Connect; OSError when nobody answers."""
-        timeout_s = _CONNECT_LEARNED_TIMEOUT_S if is_learned else _CONNECT_TIMEOUT_S
+        timeout_s = min(timeout_s, _CONNECT_TIMEOUT_S)
         sock = socket.create_connection(address, timeout=timeout_s)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)

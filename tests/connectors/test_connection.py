@@ -108,6 +108,24 @@ def cluster(tmp_path: Path) -> Iterator[list[NatsServer]]:
             one.stop()
 
 
+def test_a_server_that_says_nothing_is_left_for_another_and_not_tried_first_again(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What waits for its handshake fails; what hurries doesn't.
+    monkeypatch.setattr(link, "_HANDSHAKE_S", 60.0)
+    monkeypatch.setattr(link, "_HURRY_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"127.0.0.1:{silent.getsockname()[1]},{nats_server.url}"
+        for _ in range(2):
+            with connect(url) as connection:
+                assert echo(connection) == 10
+                assert connection.made == 1
+        silent.setblocking(False)
+        silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+
+
 def test_the_other_servers_of_a_cluster_are_learned(
     cluster: list[NatsServer], eventually: Callable[..., None]
 ) -> None:
