@@ -50,8 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # The loop ends what it waits for on SIGINT; an exception out of a handler would get lost in it.
     before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
-        for topology in Topology:
-            mine = [one for one in chosen if one.topology is topology]
+        for topology, mine in _stages(chosen):
             if mine:
                 with Stage(topology, given.logs) as stage:
                     _play_all(stage, mine, given.runs, console, outcomes)
@@ -64,6 +63,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.output == "json":
         print(json.dumps(report.document(outcomes, skipped), indent=1))
     return int(not is_whole or not outcomes or not all(one.is_good for one in outcomes))
+
+
+def _stages(chosen: Sequence[Scenario]) -> list[tuple[Topology, list[Scenario]]]:
+    """Which are played where: what needs three servers takes those that are apart, if any are."""
+    played = {where: [one for one in chosen if one.topology is where] for where in Topology}
+    if played[Topology.APART]:
+        played[Topology.APART][:0] = played[Topology.THREE]
+        played[Topology.THREE] = []
+    return list(played.items())
 
 
 def _play_all(

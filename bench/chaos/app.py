@@ -25,7 +25,7 @@ START_MS: Final = 1_700_000_000_000
 
 #: Each stream's rows begin with a key or a constant, and the number of the event that made them.
 _TEXT = """@App:name('{name}')
-define stream S (k string, a int, v double);
+{source}define stream S (k string, a int, v double);
 @dist(execGroup='flat', parallel='2'{front})
 from S[a % 3 != 0] select k, a, v * 2.0 as w insert into Flat;
 @dist(execGroup='sums', parallel='2', partitions='4'{back})
@@ -50,11 +50,19 @@ def text(name: str, *, in_sides: bool = False) -> str:
 
     Args:
         name: of the app.
-        in_sides: whether the first group is for workers with the label ``side=a`` alone, and those
-            that keep state for workers with ``side=b``.
+        in_sides: whether events come from a JetStream stream of somebody else, ``feed(name)``, by
+            way of a receiver, and those groups that keep state are for workers with the label
+            ``side=b``, the other one for those with ``side=a``.
     """
-    front, back = (", node='side=a'", ", node='side=b'") if in_sides else ("", "")
-    return _TEXT.format(name=name, front=front, back=back)
+    if not in_sides:
+        return _TEXT.format(name=name, source="", front="", back="")
+    source = f"@source(type='nats', stream='{feed(name)}')\n"
+    return _TEXT.format(name=name, source=source, front=", node='side=a'", back=", node='side=b'")
+
+
+def feed(name: str) -> str:
+    """The JetStream stream, and its subject, that an app with a receiver reads."""
+    return f"{name}-feed"
 
 
 @lru_cache(maxsize=1)

@@ -38,7 +38,8 @@ class Scenario:
     topology: Topology = Topology.ONE
     #: Whether it deploys the app itself.
     deploys: bool = False
-    #: Whether w1 is the only one to run the first group, and w2 to run those behind it.
+    #: Whether w1 is the only one to run the receiver and what keeps no state, and w2 to run those
+    #: groups that do.
     in_sides: bool = False
     #: Why it can't be played yet; empty when it can.
     missing: str = ""
@@ -160,24 +161,26 @@ SCENARIOS: Final = (
         ),
     ),
     Scenario(
-        "front-lost-front-first",
-        "front and back lost, front started first",
-        workers.front_lost("w1", "w2"),
+        "receiver-lost-receiver-first",
+        "receiver and readers lost, receiver started first",
+        workers.lost_and_started("w1", "w2"),
         (r"worker w1 began", r"worker w2 began", r"runs <app>-sums-1"),
+        (r"worker w1 began", r"runs <app>-receiver-S-1"),
         in_sides=True,
     ),
     Scenario(
-        "front-lost-back-first",
-        "front and back lost, back started first",
-        workers.front_lost("w2", "w1"),
-        (r"worker w2 began", r"worker w1 began", r"runs <app>-flat-1"),
+        "receiver-lost-readers-first",
+        "receiver and readers lost, readers started first",
+        workers.lost_and_started("w2", "w1"),
+        (r"worker w2 began", r"worker w1 began", r"runs <app>-receiver-S-1"),
+        (r"worker w2 began", r"runs <app>-sums-1"),
         in_sides=True,
     ),
     Scenario(
-        "front-lost",
-        "front lost alone",
-        workers.front_lost("w1"),
-        (r"worker w1 began", r"runs <app>-flat-1"),
+        "receiver-lost",
+        "receiver lost alone",
+        workers.lost_and_started("w1"),
+        (r"worker w1 began", r"runs <app>-receiver-S-1"),
         in_sides=True,
     ),
     Scenario("leader-paused", "leader paused past its lease", managers.leader_paused, _DRAINED),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import psutil
+from nats.js.errors import NotFoundError
 
 from bench.chaos import app
 from bench.chaos.compare import Compared, compare
@@ -76,6 +77,8 @@ class Scene:
     outside: Outside
     name: str
     text: str
+    #: The subject that events are published to.
+    subject: str = ""
     #: Where the first instance of the group by key runs when the load begins, and where it doesn't.
     holder: str = ""
     other: str = ""
@@ -329,7 +332,7 @@ class Scene:
             names.EVENT_TIME_HEADER: str(time_ms),
             "Nats-Msg-Id": f"{self.name}-{self.published}",
         }
-        subject, data = names.subject(self.name, app.INPUT), json.dumps(row).encode()
+        subject, data = self.subject, json.dumps(row).encode()
         while True:
             try:
                 await publish(subject, data, headers=headers, timeout=2)
@@ -371,8 +374,14 @@ async def play(stage: Stage, scenario: Scenario, run: int) -> Outcome:
     outcome = Outcome(scenario.name, scenario.fault)
     try:
         async with stage.look() as outside:
-            scene = Scene(stage, outside, name, text)
+            scene = Scene(stage, outside, name, text, names.subject(name, app.INPUT))
             try:
+                if scenario.in_sides:
+                    scene.subject = app.feed(name)
+                    await stage.mended(outside)
+                    await outside.js.add_stream(
+                        name=scene.subject, subjects=[scene.subject], num_replicas=stage.replicas
+                    )
                 outcome = await _acted(scene, scenario, outcome)
             except FAILURES as failure:
                 outcome = replace(outcome, error=f"{type(failure).__name__}: {failure}")
@@ -415,3 +424,5 @@ async def _cleared(stage: Stage, outside: Outside, name: str) -> None:
     if outside.view.snapshot().app(name) is not None:
         await outside.service.undeploy(name)
         await outside.until(f"{name} is gone", lambda: outside.view.snapshot().app(name) is None)
+    with contextlib.suppress(NotFoundError):
+        await outside.js.delete_stream(app.feed(name))

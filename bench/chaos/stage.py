@@ -29,6 +29,8 @@ MANAGERS: Final = ("m1", "m2")
 WORKERS: Final = ("w1", "w2")
 #: Labels that tell the two workers apart, for scenarios that say where a group runs.
 SIDES: Final = {"w1": "side=a", "w2": "side=b"}
+#: The only worker that takes receivers.
+FRONT: Final = "w1"
 #: Past a worker's term and its margin, and past a leader's lease: 1.5, 0.5 and 1.5 s by default.
 PAST_TERMS_S: Final = 6.0
 
@@ -108,6 +110,7 @@ class Stage:
                 "MESH_WORKER_ID": name,
                 "MESH_WORKER_STATE_DIR": str(self.directory / "state" / name),
                 "MESH_WORKER_LABELS": SIDES.get(name, ""),
+                "MESH_WORKER_TAKES_RECEIVERS": str(name == FRONT).lower(),
                 "MESH_SPARK_DRIVER_MEMORY": "768m",
             }
         return common | own

@@ -149,8 +149,8 @@ async def moved_about(scene: Scene) -> None:
     await scene.flow(100)
 
 
-def front_lost(*starts: str) -> Callable[[Scene], Awaitable[None]]:
-    """The workers of both sides are killed, and started in this order."""
+def lost_and_started(*starts: str) -> Callable[[Scene], Awaitable[None]]:
+    """Workers are killed at once, and started one after the other when all are gone."""
 
     async def play(scene: Scene) -> None:
         await scene.kill(*starts)
