@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 #: After this long without a message it is asked whether the consumer is still there, seconds.
 SILENCE_S: Final = 2.0
+#: One that is not there for so long then is made anew: the server of three that has it may be lost.
+ANSWER_S: Final = 1.5
 _BUCKETS: Final = (names.CONTROL_BUCKET, names.APPS_BUCKET, names.STATUS_BUCKET)
 
 
@@ -126,7 +128,8 @@ class ClusterView:
                         message = await messages.get()
                 except TimeoutError:
                     # Silence may be a consumer that a restarted server has forgotten.
-                    await subscription.consumer_info()
+                    async with asyncio.timeout(ANSWER_S):
+                        await subscription.consumer_info()
                     continue
                 self._receive(bucket, message)
                 if message.metadata.num_pending == 0:

@@ -81,6 +81,8 @@ class Agent:
     _running: dict[str, Assignment] = field(default_factory=dict)
     #: What the session was told to stop, and has not said that it has: since when, seconds.
     _stopping: dict[str, float] = field(default_factory=dict)
+    #: What the journal was last told of each instance.
+    _noted: dict[str, tuple[int, InstanceState]] = field(default_factory=dict)
     #: What the session was told to hold for others, by instance.
     _holding: dict[str, Standby] = field(default_factory=dict)
     _ready: bool = False
@@ -405,7 +407,11 @@ class Agent:
         )
         if newest is not None and newest.epoch > status.epoch:
             return
-        if newest is None or (newest.epoch, newest.state) != (status.epoch, status.state):
+        told = status.epoch, status.state
+        is_known = newest is not None and (newest.epoch, newest.state) == told
+        # What is known here comes behind what is written, and two may be about to say the same.
+        if not is_known and self._noted.get(status.instance) != told:
+            self._noted[status.instance] = told
             self.journal.note(of_report(status))
         try:
             data = codec.encode(status)
