@@ -19,7 +19,7 @@ help:
 	@echo 'make lint    the same without the tests'
 	@echo 'make bench-connector   how fast the Spark connector is; CHECK=1 to fail on a missed target, ONLY=reading,writing'
 	@echo 'make bench-language    how fast SiddhiQL is read, bound and laid out; CHECK=1 to fail on a missed target'
-	@echo 'make bench-mesh        what idle apps cost, how soon apps are deployed, scaled and taken over; CHECK=1, ONLY=idle,deciding,scaling,failover; ARGS=--servers=3'
+	@echo 'make bench-mesh        what idle apps cost, how soon apps are deployed, scaled and taken over; CHECK=1, ONLY=idle,deciding,scaling,busy,failover; ARGS=--servers=3'
 	@echo 'make bench-operators   how fast the operators are beside the engine; ORACLE=PROGRAM drives it, CHECK=1, ONLY=pattern'
 	@echo 'make chaos   faults under load: every output row beside those of a calm run; ONLY=worker-cut,leader-cut RUNS=3'
 	@echo 'make conf    write conf/mesh.yaml anew from the settings in the code'

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bench.connector.harness import Figure
 
 #: In the order in which they are run.
-MEASUREMENTS: Final = ("idle", "deciding", "scaling", "failover")
+MEASUREMENTS: Final = ("idle", "deciding", "scaling", "busy", "failover")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

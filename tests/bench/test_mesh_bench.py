@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bench.mesh import deciding, failover, harness, scaling
+from bench.mesh import busy, deciding, failover, harness, scaling
 from bench.mesh.__main__ import main
+from mesh.control.journal import Entry
 from mesh.model.partition import partitions
 from mesh.plan.build import plan
 from pyspark_nats.connection import Connection
@@ -68,6 +69,17 @@ def test_the_channel_of_a_stream_is_found() -> None:
 def test_a_measurement_that_there_is_not_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--only", "idle,nothing"]) == 2
     assert "no such measurement: nothing" in capsys.readouterr().err
+
+
+def test_alarms_are_told_from_what_else_the_journal_holds() -> None:
+    entries = [
+        Entry("leads", by="manager m1", at_ms=1),
+        Entry("is ready", "its session started in 3 s", by="worker w1", at_ms=2),
+        Entry("stops A-g-1", "no heartbeat was taken for 1.5 s", by="worker w1", at_ms=3),
+        Entry("placed A-g-1 on w2 in epoch 7", "worker w1 is gone", by="manager m1", at_ms=4),
+        Entry("no longer leads", by="manager m1", at_ms=5),
+    ]
+    assert [at_ms for at_ms, _ in busy._alarms(entries)] == [3, 4, 5]
 
 
 @pytest.mark.nats
