@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 
 from bench.connector import report
+from bench.mesh import written
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,10 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(f"failed: {failure}", style="red", markup=False)
     took_s = time.monotonic() - started_s
     if not given.only:
-        console.print(
-            f"kept in {_keep(report.document(figures, failures, took_s), given.servers)}",
-            markup=False,
-        )
+        kept = _keep(report.document(figures, failures, took_s), given.servers)
+        console.print(f"kept in {kept}, and in docs/operations.md", markup=False)
+        written.rewrite()
     console.print(f"took {took_s:.0f} s", markup=False)
     if failures:
         return 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bench.mesh import busy, deciding, failover, harness, scaling
+from bench.connector.harness import Figure
+from bench.mesh import busy, deciding, failover, harness, scaling, written
 from bench.mesh.__main__ import main
 from mesh.control.journal import Entry
 from mesh.model.partition import partitions
@@ -19,6 +21,8 @@ from pyspark_nats.connection import Connection
 from pyspark_nats.connection_options import connection_options
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mesh.jetstream.server import NatsServer
 
 
@@ -80,6 +84,42 @@ def test_alarms_are_told_from_what_else_the_journal_holds() -> None:
         Entry("no longer leads", by="manager m1", at_ms=5),
     ]
     assert [at_ms for at_ms, _ in busy._alarms(entries)] == [3, 4, 5]
+
+
+def test_the_table_in_the_docs_is_of_the_newest_results(tmp_path: Path) -> None:
+    copy = tmp_path / "operations.md"
+    copy.write_text(written.DOCUMENT.read_text())
+    written.rewrite(copy)
+    assert copy.read_text() == written.DOCUMENT.read_text()
+
+
+def test_results_become_a_table(tmp_path: Path) -> None:
+    def keep(name: str, time: str, value: float) -> None:
+        figures = [
+            Figure("kill, median", value, "s", 3.0, at_least=False),
+            Figure("the same, slowest of 10", value + 2, "s", 5.0, at_least=False),
+            Figure("load", 20_000, "events/s", 19_000),
+        ]
+        told = [dataclasses.asdict(one) | {"is_met": one.is_met} for one in figures]
+        (tmp_path / name).write_text(json.dumps({"time": time, "figures": told}))
+
+    keep("mesh-2026-11-20-aa.json", "2026-11-20", 9.0)
+    keep("mesh-2026-11-21-bb.json", "2026-11-21", 2.5)
+    keep("mesh-3-servers-2026-11-21-bb.json", "2026-11-21", 4.0)
+    document = tmp_path / "docs.md"
+    document.write_text(f"before\n{written.BEGIN}old\n{written.END}behind\n")
+    written.rewrite(document, tmp_path)
+    one, three = "mesh-2026-11-21-bb.json", "mesh-3-servers-2026-11-21-bb.json"
+    assert document.read_text() == (
+        f"before\n{written.BEGIN}"
+        "| | one NATS server | three of them | at most |\n"
+        "| --- | --- | --- | --- |\n"
+        "| kill, median | 2.5 s | 4 s (missed) | 3 s |\n"
+        "| kill, slowest of 10 | 4.5 s | 6 s (missed) | 5 s |\n"
+        "| load | 20,000 events/s | 20,000 events/s | at least 19,000 events/s |\n"
+        f"\nFrom [{one}](../bench/results/{one}) and [{three}](../bench/results/{three}).\n"
+        f"{written.END}behind\n"
+    )
 
 
 @pytest.mark.nats
