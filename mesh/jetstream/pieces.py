@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: The value of ``state.store`` that means JetStream.
 JETSTREAM: Final = "jetstream"
+#: Pieces of a directory that are fetched at once: behind an S3 each takes its time.
+_FETCHES: Final = 16
 
 
 class PieceMissingError(Exception):
@@ -137,11 +139,20 @@ class DirectoryPieces:
 
     async def fetch(self, wanted: Mapping[str, Path]) -> None:
         """See ``Pieces.fetch``."""
-        for name, path in wanted.items():
-            try:
-                await self._call(self._fetch, name, path)
-            except FileNotFoundError as error:
-                raise PieceMissingError(name) from error
+        gate = asyncio.Semaphore(_FETCHES)
+
+        async def fetch(name: str, path: Path) -> None:
+            async with gate:
+                try:
+                    await self._call(self._fetch, name, path)
+                except FileNotFoundError as error:
+                    raise PieceMissingError(name) from error
+
+        tasks = [fetch(name, path) for name, path in wanted.items()]
+        # All of them have ended then: whoever clears up behind a failure clears up all.
+        for failure in await asyncio.gather(*tasks, return_exceptions=True):
+            if failure is not None:
+                raise failure
 
     async def delete(self, name: str) -> None:
         """See ``Pieces.delete``."""
