@@ -12,7 +12,7 @@ from mesh.clock import SystemClock
 from mesh.jetstream.snapshots import JetStreamSnapshots
 from mesh.model.cluster import Assignment
 from mesh.spark.carried import CarriedInstance
-from mesh.spark.instance import InstanceOptions
+from mesh.spark.given import Given, InstanceOptions
 from mesh.spark.wiring import Wiring
 from pyspark_nats.connection import _local as connections
 from tests.test_backups import Mesh, mesh
@@ -58,21 +58,23 @@ class Groups:
         self.instances = {
             group.name: CarriedInstance(
                 by,  # type: ignore[arg-type]
-                Wiring(
-                    group,
-                    Assignment(
-                        group.instances[0], "Pair", group.name, 1, record.incarnation, "w",
-                        epoch, 0, skips=record.skips,
+                Given(
+                    Wiring(
+                        group,
+                        Assignment(
+                            group.instances[0], "Pair", group.name, 1, record.incarnation, "w",
+                            epoch, 0, skips=record.skips,
+                        ),
                     ),
+                    InstanceOptions("w", by.nats, 1000, 0.0, 0.0, 0.0),
+                    by.directory / f"{group.name}-{epoch}",
+                    JetStreamSnapshots(
+                        have.client.jetstream(), loop, have.pieces,
+                        incarnation=record.incarnation, group=group.name, epoch=epoch,
+                    ),
+                    lambda status: None,
+                    SystemClock(),
                 ),
-                InstanceOptions("w", by.nats, 1000, 0.0, 0.0, 0.0),
-                by.directory / f"{group.name}-{epoch}",
-                JetStreamSnapshots(
-                    have.client.jetstream(), loop, have.pieces,
-                    incarnation=record.incarnation, group=group.name, epoch=epoch,
-                ),
-                lambda status: None,
-                SystemClock(),
             )
             for group in record.spec.groups
         }  # fmt: skip

@@ -21,7 +21,7 @@ from mesh.spark.carried import CarriedInstance
 from mesh.spark.carrier_plan import Plan
 from mesh.spark.carrier_task import outcomes
 from mesh.spark.carrier_work import ADMITTED, FAILED, REMOVED, WORK
-from mesh.spark.instance import InstanceOptions
+from mesh.spark.given import Given, InstanceOptions
 from mesh.spark.wiring import Wiring
 from pyspark_nats.connection import Connection
 from pyspark_nats.connection import _local as connections
@@ -55,6 +55,8 @@ class Snapshots:
 
     def __init__(self) -> None:
         self.kept: dict[str, tuple[bytes, dict[str, bytes]]] = {}
+        #: The last sequence of every stream.
+        self.last = 0
 
     def restore(self, part: str, piece_path: Callable[[str], Path]) -> bytes | None:
         if part not in self.kept:
@@ -74,7 +76,7 @@ class Snapshots:
         return 0
 
     def ends(self, streams: Collection[str]) -> dict[str, int]:
-        return dict.fromkeys(streams, 0)
+        return dict.fromkeys(streams, self.last)
 
 
 class Hand:
@@ -106,14 +108,15 @@ class Hand:
         carrier_member.write(self.members, member)
 
     def leave(self, member: Member) -> None:
-        carrier_member.send_out(self.members, member)
+        if (self.members / member.file_name).exists():
+            carrier_member.send_out(self.members, member)
 
     def step(self, wait_s: float = 5.0) -> list[tuple[str, str]]:
         """Run the next batch; kind and instance of each outcome."""
         self.pool.submit(int).result()
         self.batch += 1
         told = []
-        for made in outcomes(str(self.members), self.batch, self.plan.next(wait_s)):
+        for made in outcomes(self.members, self.batch, self.plan.next(wait_s)):
             row = SimpleNamespace(**made.to_pylist()[0])
             told.append((row.kind, row.instance.split("-")[1]))
             name = carrier_member.file_name(row.instance, row.generation)
@@ -177,16 +180,26 @@ class Instances:
         name: str,
         stores: dict[str, Snapshots] | None = None,
         clock: Clock | None = None,
+        epoch: int = 1,
+        until: Mapping[str, int] | None = None,
     ) -> None:
         self.spec = plan(APP.format(name=name)).spec
         self.stores = stores or {group.name: Snapshots() for group in self.spec.groups}
         self.states: dict[str, InstanceState] = {}
         self.statuses: dict[str, InstanceStatus] = {}
-        options = InstanceOptions("w", hand.nats, 1000, 0.0, 0.0, 0.0)
+        options = InstanceOptions("w", hand.nats, 1000, 0.0, 0.0, 30.0)
         self.by_group = {}
         for group in self.spec.groups:
             assignment = Assignment(
-                group.instances[0], name, group.name, 1, "w", "i", epoch=1, lease_revision=0
+                group.instances[0],
+                name,
+                group.name,
+                1,
+                "w",
+                "i",
+                epoch=epoch,
+                lease_revision=0,
+                until=until,
             )
             directory = hand.directory / name / group.name / str(len(hand.passengers))
 
@@ -195,12 +208,14 @@ class Instances:
 
             self.by_group[group.name] = CarriedInstance(
                 hand,  # type: ignore[arg-type]
-                Wiring(group, assignment),
-                options,
-                directory,
-                self.stores[group.name],
-                report,
-                clock or SystemClock(),
+                Given(
+                    Wiring(group, assignment),
+                    options,
+                    directory,
+                    self.stores[group.name],
+                    report,
+                    clock or SystemClock(),
+                ),
             )
 
     def told(self, group: str) -> InstanceState:
@@ -330,15 +345,15 @@ class OwnQuery:
 
     made: ClassVar[list[OwnQuery]] = []
 
-    def __init__(self, _session: Any, wiring: Wiring, *given: Any) -> None:
-        self.wiring = wiring
-        self.store, self._report = given[2], given[3]
+    def __init__(self, _session: Any, given: Given) -> None:
+        self.wiring = given.wiring
+        self._report = given.report
         self.stops = 0
 
     def start(self) -> None:
         self.made.append(self)
 
-    def stop(self) -> None:
+    def stop(self, *, settle: bool = False) -> None:
         self.stops += 1
         self.say(InstanceState.STOPPED)
 
@@ -364,7 +379,7 @@ def test_one_that_is_busy_is_set_apart_until_it_is_quiet(
     for _ in range(2):
         hand.publish("A", 1, 2, 3)
         hand.until(WORK, "sums")
-        sums._busy_ms = 2000.0
+        sums._load.ms = 2000.0
         clock.now_s += 3
         assert not own_queries
         sums.look(clock.now_s)
@@ -383,7 +398,7 @@ def test_one_that_is_busy_is_set_apart_until_it_is_quiet(
     assert hand.rows("A", "Sums") == [[1], [3], [6], [6], [6], [6], [10]]
 
 
-def test_a_suspect_is_set_apart_for_good(hand: Hand, own_queries: list[OwnQuery]) -> None:
+def test_a_suspect_is_set_apart_for_long(hand: Hand, own_queries: list[OwnQuery]) -> None:
     clock = HandClock()
     app = begun(hand, "A", clock)
     for group, one in app.by_group.items():
@@ -394,7 +409,7 @@ def test_a_suspect_is_set_apart_for_good(hand: Hand, own_queries: list[OwnQuery]
     hand.step(0.1)
     (own,) = own_queries
     own.say(InstanceState.RUNNING)
-    clock.now_s += 1000
+    clock.now_s += 599
     own.say(InstanceState.RUNNING)
     assert own.stops == 0
     app.by_group["sums"].stop()

@@ -8,12 +8,13 @@ are counted, what is out of the last few batches.  Only the newest marker of a p
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark_nats import connection_options, frames, jetstream
 from pyspark_nats.connection import Connection
-from pyspark_nats.errors import RefusedError
+from pyspark_nats.errors import RefusedError, StaleWriterError
 from pyspark_nats.progress import Written
 
 if TYPE_CHECKING:
@@ -145,3 +146,74 @@ def positions(
     """
     with Connection(connection_options.connection_options(given)) as connection:
         return read(connection, prefix, wanted)
+
+
+def fenced(
+    given: Mapping[str, str],
+    wanted: Sequence[tuple[str, str]],
+    epoch: int,
+    *,
+    prefix: str = "mesh._marker",
+) -> dict[tuple[str, str], Marker]:
+    """How far producers are, and will stay unless a writer of ``epoch`` or a newer one goes on.
+
+    Each marker of an older epoch is stored once more with this one, which an older writer that is
+    under way expects no more: what it has not stored yet is refused.
+
+    Args:
+        given: the connection's options, as for the source: ``servers``, ``user`` and so on.
+        wanted: pairs of (JetStream stream, producer).
+        epoch: of the writer that asks.
+        prefix: the sink's ``markerPrefix``.
+
+    Raises:
+        StaleWriterError: a writer with a newer epoch was here.
+        UnavailableError: no answer within ``timeoutS``; RefusedError: a stream does not exist.
+    """
+    pairs = list(dict.fromkeys(wanted))
+    with Connection(connection_options.connection_options(given)) as connection:
+        while True:
+            found = read(connection, prefix, pairs)
+            older = {pair: marker for pair, marker in found.items() if marker.epoch < epoch}
+            for (stream, producer), marker in found.items():
+                if marker.epoch > epoch:
+                    raise StaleWriterError(
+                        f'producer "{producer}" of stream "{stream}" has a newer writer',
+                        detail=f"Its epoch is {marker.epoch}, ours is {epoch}.",
+                        hint="This writer was replaced; it must stop.",
+                    )
+            if not older:
+                return found
+            # Whoever came between is seen by reading again, as is an answer that was lost.
+            calls = [
+                (subject(prefix, *pair), payload(replace(marker, epoch=epoch)), marker.sequence)
+                for pair, marker in older.items()
+            ]
+            connection.riding("fencing", partial(_put, connection, calls))
+
+
+def _put(connection: Connection, calls: Sequence[tuple[str, bytes, int]]) -> None:
+    """Store markers, each in the place of one with the sequence that is given."""
+    replies = connection.reply_subjects(len(calls))
+    connection.send(
+        b"".join(
+            frames.publish(
+                where,
+                data,
+                reply=reply,
+                header=frames.header_block(
+                    {
+                        "Nats-Expected-Last-Subject-Sequence": str(sequence),
+                        "Nats-Rollup": "sub",
+                    }
+                ),
+            )
+            for (where, data, sequence), reply in zip(calls, replies, strict=True)
+        )
+    )
+    for answer in connection.replies(replies):
+        try:
+            answer.json()
+        except RefusedError as error:
+            if error.err_code not in jetstream.WRONG_LAST_SEQUENCE:
+                raise

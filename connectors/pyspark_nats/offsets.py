@@ -159,6 +159,24 @@ class Watch:
 
     def _halting(self, start: Offset, until: Mapping[str, int], limits: Limits | None) -> Places:
         """The next place on the way to ``until``; ``start`` when it is there, and tells so."""
+        ends = self.towards(start, until, limits)
+        if ends is not None:
+            return ends
+        halting.tell(self._options.halt_path, until, start)
+        # Nothing follows but the end of the query.
+        time.sleep(_HALTED_S)
+        return {name: dict(place) for name, place in start.items()}
+
+    def towards(
+        self, start: Offset, until: Mapping[str, int], limits: Limits | None
+    ) -> Places | None:
+        """The next place on the way to ``until``; None when nothing is left of it.
+
+        Args:
+            start: the end of the batch before.
+            until: the last sequence to take, by stream; nothing more of the others.
+            limits: how much the batch may take; None for all there is.
+        """
         infos = self._infos()
         firsts = {name: first_of(start.get(name), place) for name, place in start.items()}
         left = {
@@ -167,14 +185,12 @@ class Watch:
             if until.get(name, 0) > firsts.get(name, 0)
         }
         if not left:
-            halting.tell(self._options.halt_path, until, start)
-            # Nothing follows but the end of the query.
-            time.sleep(_HALTED_S)
+            return None
         ends = {name: dict(place) for name, place in start.items()}
-        for name, end in self._ends(infos).items() if left else ():
+        for name, end in self._ends(infos).items():
             if left.get(name, 0) > firsts.get(name, 0):
                 ends[name] = self._cut(infos[name], start.get(name), left[name], end)
-        return self._admitted(start, infos, ends, limits) if left else ends
+        return self._admitted(start, infos, ends, limits)
 
     # --- looking
 

@@ -4,16 +4,17 @@ It does for its session what ``mesh.spark.instance.Instance`` does for an instan
 its own, without a thread: the carrier tells it what happened, and what waits for NATS is done by
 the carrier's few threads.
 
-An instance is set *apart*, in a query of its own, where others would suffer from it: when it keeps
-the carrier's tasks busy, until it has been quiet for a while; and for good when the carrier broke
-while work of it was under way.
+It settles as one with a query of its own does: it leaves at the border of a batch, its state is
+stored, and nothing may be out behind there.  Where something is, it goes on from there as a member
+that leaves by itself at a place further on.
+
+An instance is set *apart*, in a query of its own, where others would suffer from it (``apart``).
 """
 
 from __future__ import annotations
 
 import logging
 import shutil
-import statistics
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -21,89 +22,68 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from mesh.logs import fields
-from mesh.model.cluster import InstanceState, InstanceStatus
-from mesh.spark import carrier_member, editing
-from mesh.spark.carrier_work import ADMITTED, FAILED, REMOVED
-from mesh.spark.instance import FENCED, REPORT_S, Instance, start_offsets
-from mesh.spark.state import LocalState, Manifest, Position
+from mesh.model.cluster import InstanceState
+from mesh.spark import carrier_member
+from mesh.spark.apart import Load, Term, Why
+from mesh.spark.carried_parts import Parts
+from mesh.spark.carrier_work import ADMITTED, FAILED, REMOVED, UNANSWERED
+from mesh.spark.instance import FENCED, REPORT_S, Instance
+from mesh.spark.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import Row
 
-    from mesh.clock import Clock
+    from mesh.model.cluster import InstanceStatus
     from mesh.spark.carrier import Carrier
     from mesh.spark.carrier_member import Member, Offsets
-    from mesh.spark.instance import InstanceOptions, SnapshotStore
-    from mesh.spark.wiring import Wiring
+    from mesh.spark.given import Given
 
 log = logging.getLogger(__name__)
 
 #: A status goes out at least this often, seconds: one that told of a change may have been lost.
 _REPORT_IDLE_S: Final = 15.0
-#: Of a task's time over so long, for so many times in a row, makes an instance busy.
-_BUSY: Final = 0.5
-_BUSY_S: Final = 3.0
-_BUSY_TIMES: Final = 2
-#: How long nothing comes for one that was set apart for being busy until it is carried again.
-_QUIET_S: Final = 60.0
-#: Batches of which the median duration is told.
-_BATCHES: Final = 100
+#: One that a stream leaves without an answer twice within this time is set apart, seconds.
+_UNANSWERED_S: Final = 120.0
 
 
 class CarriedInstance:
-    """An instance in a carrier, from ``start`` to the end that ``stop`` asks for."""
+    """An instance in a carrier, from ``start`` to its end: ``stop``, or where it was to settle."""
 
-    def __init__(
-        self,
-        carrier: Carrier,
-        wiring: Wiring,
-        options: InstanceOptions,
-        directory: Path,
-        store: SnapshotStore,
-        report: Callable[[InstanceStatus], None],
-        clock: Clock,
-    ) -> None:
-        self.wiring = wiring
+    def __init__(self, carrier: Carrier, given: Given) -> None:
+        self.wiring = given.wiring
         self._carrier = carrier
-        self._options = options
-        self._directory = directory
-        self._store = store
-        self._report = report
-        self._clock = clock
-        self._keys = carrier_member.keys(wiring)
+        self._given = given
+        self._clock = given.clock
+        self._parts = Parts(given)
         #: Guards what follows; never held while waiting.
         self._lock = threading.Lock()
+        self._tally = Tally(given)
         self._stopping = False
+        #: Until when it may settle once it is to stop, monotonic, seconds.
+        self._settles_until_s = float("inf")
+        #: Where it is to halt and to settle, by JetStream stream; None where it goes on and on.
+        self._until: Mapping[str, int] | None = given.wiring.assignment.until
+        #: Where it has settled.
+        self._settled: Mapping[str, int] | None = None
         self._member: Member | None = None
-        self._run = directory
+        self._run = given.directory
         self._generation = 0
-        #: Where each part is, once it is in.
-        self._at: dict[str, Offsets] = {}
-        self._shared: dict[str, Offsets] = {}
         self._state = InstanceState.STARTING
         self._error: str | None = None
         #: When it is to be started again, monotonic, seconds.
         self._retry_at_s: float | None = None
-        self._restarts = self._messages_in = self._rows_out = self._errors = 0
         self._behind: dict[str, int] = {}
-        self._batch_ms: list[float] = []
         self._is_changed = False
         self._said_at_s = self._shared_at_s = 0.0
-        #: Milliseconds of work since ``_busy_from_s``, and how often in a row that was much.
-        self._busy_ms = 0.0
-        self._busy_from_s = clock.monotonic_s()
-        self._busy_times = 0
-        #: Whether it is to have a query of its own, and whether it may be carried again then.
-        self._goes_apart = False
-        self._may_return = True
+        self._load = Load(given.clock.monotonic_s())
+        #: When a stream last left it without an answer, and how often it was a suspect.
+        self._unanswered_at_s = -float("inf")
+        self._suspected = 0
+        #: Why it is to have a query of its own, and for how long; None to be carried.
+        self._term: Term | None = None
         self._apart: Instance | None = None
-        #: What came in before it was set apart, or while it was: since when that is all.
-        self._quiet = (0, 0.0)
-        #: Held by whoever stores a snapshot.
-        self._sharing = threading.Lock()
         self._ended = threading.Event()
 
     def __repr__(self) -> str:
@@ -116,23 +96,30 @@ class CarriedInstance:
         """Begin; returns at once."""
         self._say(InstanceState.STARTING)
         self._carrier.board(self)
-        self._carrier.pool.submit(self._enter)
+        self._soon(self._enter)
 
     def stop(self, *, settle: bool = False) -> None:
-        """Ask it to end at the border of a batch; a ``STOPPED`` report follows.
+        """Ask it to end; a ``STOPPED`` report follows, also where it has ended by itself.
 
-        It never says that it has settled: what has to is run by a query of its own.
+        Args:
+            settle: whether it may take a while to end where its next owner can go on.
         """
+        ends_s = self._clock.monotonic_s() + self._given.options.settle_s
         with self._lock:
             self._stopping = True
+            self._settles_until_s = min(self._settles_until_s, ends_s if settle else 0.0)
             member, is_resting, apart = self._member, self._retry_at_s is not None, self._apart
             self._retry_at_s = None
-        if apart is not None:
-            apart.stop()
+        if self._ended.is_set():
+            self._say(InstanceState.STOPPED)
+        elif apart is not None:
+            apart.stop(settle=settle)
         elif member is not None:
-            self._carrier.leave(member)
+            # One that is on its way to where it settles goes on, while there is time.
+            if not settle or member.until is None:
+                self._carrier.leave(member)
         elif is_resting:
-            self._carrier.pool.submit(self._end)
+            self._soon(self._end)
 
     def join(self) -> None:
         """Wait until it has ended."""
@@ -145,33 +132,32 @@ class CarriedInstance:
         with self._lock:
             if row.generation != self._generation:
                 return
-            if row.ends is not None:
-                self._at[row.part] = orjson.loads(row.ends)
+            ends: Offsets = orjson.loads(row.ends) if row.ends is not None else {}
             if row.kind not in (ADMITTED, FAILED, REMOVED):
+                self._parts.moved(row.part, ends)
                 self._count(row)
                 return
             if row.kind == ADMITTED:
-                # The stored snapshot is of there, or there is nothing to store.
-                self._shared[row.part] = self._at[row.part]
-                if len(self._at) == len(self._keys):
-                    self._carrier.pool.submit(self._say, InstanceState.RUNNING)
+                if self._parts.admitted(row.part, ends):
+                    self._soon(lambda: self._say(InstanceState.RUNNING))
                 return
             self._member = None
         if row.kind == REMOVED:
-            self._carrier.pool.submit(self._left)
+            self._soon(self._left)
         else:
-            self._carrier.pool.submit(self._failed, str(row.failure))
+            self._soon(lambda: self._failed(str(row.failure)))
 
     def thrown_out(self, error: str, *, is_suspect: bool) -> None:
         """See ``Passenger.thrown_out``."""
         with self._lock:
             self._member = None
             if is_suspect:
-                self._goes_apart, self._may_return = True, False
+                self._suspected += 1
+                self._term = Term(Why.SUSPECT, self._suspected)
         if is_suspect:
-            self._carrier.pool.submit(self._failed, _first_line(error))
+            self._soon(lambda: self._failed(_first_line(error)))
         else:
-            self._carrier.pool.submit(self._enter)
+            self._soon(self._enter)
 
     def look(self, now_s: float) -> None:
         """See ``Passenger.look``."""
@@ -180,61 +166,82 @@ class CarriedInstance:
             if again:
                 self._retry_at_s = None
             is_in = self._member is not None and self._state is InstanceState.RUNNING
-            busy = self._member if is_in and self._is_busy(now_s) else None
-            is_dirty = is_in and self._at != self._shared
+            leaving = None
+            if is_in and self._load.is_much(now_s) and not self._stopping:
+                leaving, self._term = self._member, Term(Why.BUSY)
+            if is_in and self._stopping and now_s >= self._settles_until_s:
+                leaving = self._member
             since_s = now_s - self._said_at_s
             tells = is_in and (
                 since_s >= _REPORT_IDLE_S or (self._is_changed and since_s >= REPORT_S)
             )
             if tells:
                 self._said_at_s = now_s
-            shares = is_dirty and now_s - self._shared_at_s >= self._options.snapshot_interval_s
+            interval_s = self._given.options.snapshot_interval_s
+            shares = is_in and self._parts.is_dirty and now_s - self._shared_at_s >= interval_s
             if shares:
                 self._shared_at_s = now_s
         if again:
-            self._carrier.pool.submit(self._enter)
-        if busy is not None:
-            self._goes_apart = True
-            self._carrier.leave(busy)
+            self._soon(self._enter)
+        if leaving is not None:
+            self._carrier.leave(leaving)
         if tells:
             self._say(InstanceState.RUNNING)
         if shares:
-            self._carrier.pool.submit(self._try_share)
+            self._soon(self._try_share)
 
     # --- in the carrier's threads
+
+    def _soon(self, job: Callable[[], object]) -> None:
+        """Have a thread do a job; whatever goes wrong with it is reported and tried again."""
+
+        def guarded() -> None:
+            try:
+                job()
+            except Exception as failure:
+                log.debug("all of it", exc_info=failure)
+                self._failed(_reason(failure))
+
+        self._carrier.pool.submit(guarded)
 
     def _enter(self) -> None:
         """Restore the last snapshot, and have the carrier take it in."""
         if self._is_stopping():
             self._end()
             return
-        if self._goes_apart:
-            self._set_apart()
+        if self._term is not None:
+            self._set_apart(self._term)
             return
         with self._lock:
             self._generation = next(self._carrier.generations)
-            self._at, self._shared = {}, {}
-            generation, old = self._generation, self._run
-            epoch = self.wiring.assignment.epoch
-            self._run = run = self._directory / f"{epoch}-{generation}"
-        if old != self._directory:
+            old = self._run
+            name = f"{self.wiring.assignment.epoch}-{self._generation}"
+            self._run = run = self._given.directory / name
+        if old != self._given.directory:
             shutil.rmtree(old, ignore_errors=True)
-        try:
-            starts, restored = self._restore(run)
-            member = carrier_member.member(
-                self.wiring,
-                generation,
-                run,
-                nats=self._options.nats,
-                starts=starts,
-                restored=restored,
-            )
-        # Whatever it is is reported and tried again.
-        except Exception as failure:
-            self._failed(str(failure) or type(failure).__name__)
-            return
+        self._parts.begin(run)
+        self._take_seat(*self._parts.restore())
+
+    def _go_on(self, until: Mapping[str, int]) -> None:
+        """Have the carrier take it in once more where it is, up to a place."""
         with self._lock:
-            is_over = self._stopping
+            self._generation = next(self._carrier.generations)
+            self._until = until
+        self._take_seat(*self._parts.starts())
+
+    def _take_seat(self, starts: dict[str, Offsets], restored: frozenset[str]) -> None:
+        member = carrier_member.member(
+            self.wiring,
+            self._generation,
+            self._run,
+            nats=self._given.options.nats,
+            starts=starts,
+            restored=restored,
+            until=self._until,
+        )
+        with self._lock:
+            # What has not been up has nothing to settle.
+            is_over = self._stopping and (self._until is None or not self._may_settle())
             if not is_over:
                 self._member = member
                 self._carrier.enter(self, member)
@@ -243,117 +250,103 @@ class CarriedInstance:
 
     def _left(self) -> None:
         """The carrier has let it go, at the border of a batch."""
-        self._try_share()
-        if self._is_stopping():
+        is_shared = self._try_share()
+        with self._lock:
+            is_over = self._stopping
+            settles = (is_over or self._until is not None) and self._may_settle()
+        if settles and self._term is None:
+            self._settle(is_shared)
+        elif is_over:
             self._end()
         else:
             self._enter()
 
-    def _set_apart(self) -> None:
+    def _settle(self, is_shared: bool) -> None:
+        if not is_shared:
+            self._failed("its state could not be stored")
+            return
+        settled = self._parts.settled()
+        if settled is not None:
+            with self._lock:
+                self._settled = settled
+            self._end()
+            return
+        until = self._parts.further()
+        if until is None:
+            self._failed("more is out than comes of its input")
+            return
+        self._go_on(until)
+
+    def _set_apart(self, term: Term) -> None:
         """Run it in a query of its own; it goes on from the last snapshot."""
         name = self.wiring.assignment.instance
-        log.info("instance gets a query of its own", extra=fields(instance=name))
+        log.info(
+            "instance gets a query of its own", extra=fields(instance=name, why=term.why.value)
+        )
         self._generation = next(self._carrier.generations)
+        directory = self._given.directory / f"apart-{self._generation}"
         apart = Instance(
-            self._carrier.session,
-            self.wiring,
-            self._options,
-            self._directory / f"apart-{self._generation}",
-            self._store,
-            self._relay,
-            self._clock,
+            self._carrier.session, replace(self._given, directory=directory, report=self._relay)
         )
         with self._lock:
             self._apart = apart
-            self._quiet = (-1, 0.0)
             is_over = self._stopping
         apart.start()
         if is_over:
             apart.stop()
 
     def _relay(self, status: InstanceStatus) -> None:
-        """Hand on what the query of its own reports; have it end when nothing comes any more."""
-        if status.state is InstanceState.STOPPED:
-            with self._lock:
-                self._apart = None
-                # Where it has ended by itself, it was taken over.
-                returns = not self._stopping and not self._goes_apart
+        """Hand on what the query of its own reports; have it end when it may be carried again."""
+        with self._lock:
+            if status.state is not InstanceState.STOPPED:
+                told = self._tally.with_counts(status)
+                now_s = self._clock.monotonic_s()
+                ends = self._term is not None and self._term.is_over(status, now_s)
+                if ends:
+                    self._term = None
+                apart = self._apart
+            else:
+                self._apart = told = None
+                self._tally.add(status)
                 self._error = status.error
-            self._carrier.pool.submit(self._enter if returns else self._end)
+                # Where it has ended by itself, it was taken over, or has settled.
+                returns = not self._stopping and self._term is None and self._until is None
+                if not returns and status.settled:
+                    self._settled = status.position
+        if told is None:
+            self._soon(self._enter if returns else self._end)
             return
-        self._report(
-            replace(
-                status,
-                restarts=status.restarts + self._restarts,
-                messages_in=status.messages_in + self._messages_in,
-                rows_out=status.rows_out + self._rows_out,
-                errors=status.errors + self._errors,
-            )
-        )
-        now_s = self._clock.monotonic_s()
-        if status.messages_in != self._quiet[0] or status.behind:
-            self._quiet = (status.messages_in, now_s)
-        elif self._may_return and now_s - self._quiet[1] >= _QUIET_S:
-            with self._lock:
-                self._goes_apart, apart = False, self._apart
-            if apart is not None:
-                apart.stop()
+        self._given.report(told)
+        if ends and apart is not None:
+            # With its state shared, so that little is done again.
+            apart.stop(settle=True)
 
-    def _is_busy(self, now_s: float) -> bool:
-        """Whether it has kept tasks busy for a while; called with the lock held."""
-        passed_s = now_s - self._busy_from_s
-        if passed_s < _BUSY_S:
-            return False
-        is_much = self._busy_ms > passed_s * 1000 * _BUSY
-        self._busy_times = self._busy_times + 1 if is_much else 0
-        self._busy_ms, self._busy_from_s = 0.0, now_s
-        return self._busy_times >= _BUSY_TIMES
+    def _may_settle(self) -> bool:
+        """Whether there is time to; called with the lock held."""
+        return self._clock.monotonic_s() < self._settles_until_s
 
     def _is_stopping(self) -> bool:
         with self._lock:
             return self._stopping
 
-    def _restore(self, run: Path) -> tuple[dict[str, Offsets], frozenset[str]]:
-        """Where parts begin, and those whose state is in ``run`` now."""
-        if not self.wiring.group.stateful:
-            data = self._store.restore(self.wiring.part(0), lambda name: run / name)
-            reached = {}
-            if data is not None:
-                local = LocalState(run)
-                manifest = editing.adopted(self.wiring, 0, local, data, self._store)
-                reached = {0: manifest.reached}
-            position = start_offsets(self.wiring, reached)
-            begin = {key: {key: position[key]} for key in self._keys if key in position}
-            return begin, frozenset(begin)
-        starts, restored = {}, set()
-        begun = start_offsets(self.wiring, {})
-        for key in self._keys:
-            local = self._local(run, key)
-            local.directory.mkdir(parents=True)
-            data = self._store.restore(self.wiring.part(int(key)), local.piece_path)
-            if data is not None:
-                manifest = editing.adopted(self.wiring, int(key), local, data, self._store)
-                local.put_restored(manifest)
-                starts[key] = manifest.reached.offsets
-                restored.add(key)
-            elif any(stream in begun for stream in self._keys[key]):
-                nowhere = {"sequence": 0, "time_ms": 0}
-                starts[key] = {stream: begun.get(stream, nowhere) for stream in self._keys[key]}
-        return starts, frozenset(restored)
-
     def _failed(self, reason: str) -> None:
         name, epoch = self.wiring.assignment.instance, self.wiring.assignment.epoch
-        if FENCED in reason or "StaleWriterError" in reason or "MESH-S110" in reason:
+        if _is_taken_over(reason):
             self._was_taken_over(reason)
             self._end()
             return
         log.warning("instance failed", extra=fields(instance=name, epoch=epoch, error=reason))
         with self._lock:
-            self._restarts += 1
+            self._tally.restarts += 1
             self._error = reason[:500]
+            now_s = self._clock.monotonic_s()
+            if reason.startswith(UNANSWERED):
+                if now_s - self._unanswered_at_s < _UNANSWERED_S:
+                    self._term = Term(Why.UNANSWERED)
+                self._unanswered_at_s = now_s
             is_over = self._stopping
             if not is_over:
-                self._retry_at_s = self._clock.monotonic_s() + self._options.retry_s
+                self._retry_at_s = now_s + self._given.options.retry_s
         if is_over:
             self._end()
         else:
@@ -364,6 +357,7 @@ class CarriedInstance:
         name, epoch = self.wiring.assignment.instance, self.wiring.assignment.epoch
         with self._lock:
             is_known, self._stopping = self._stopping, True
+            self._settles_until_s = 0.0
             self._error = reason[:500]
             member = self._member
         if member is not None:
@@ -375,94 +369,50 @@ class CarriedInstance:
         self._carrier.alight(self)
         with self._lock:
             run = self._run
-        if run != self._directory:
+        if run != self._given.directory:
             shutil.rmtree(run, ignore_errors=True)
         self._say(InstanceState.STOPPED)
         self._ended.set()
 
-    def _try_share(self) -> None:
+    def _try_share(self) -> bool:
+        """Store what has moved on; whether all of it is stored."""
         try:
-            with self._sharing:
-                self._share()
+            return self._parts.share()
         # A snapshot that isn't stored costs a longer replay, or is stored the next time.
         except Exception as failure:
-            reason = str(failure) or type(failure).__name__
-            if "MESH-S110" in reason:
+            reason = _reason(failure)
+            if _is_taken_over(reason):
                 self._was_taken_over(reason)
-                return
+                return False
             extra = fields(instance=self.wiring.assignment.instance, error=reason)
             log.warning("snapshot was not stored", extra=extra)
-
-    def _share(self) -> None:
-        """Store the snapshots of parts that have moved on; positions are out, as all told ones."""
-        with self._lock:
-            moved = {k: at for k, at in self._at.items() if at != self._shared.get(k)}
-            whole = dict(self._at)
-            run = self._run
-        if not self.wiring.group.stateful:
-            if moved and len(whole) == len(self._keys):
-                offsets = {stream: one for at in whole.values() for stream, one in at.items()}
-                self._save(0, LocalState(run), Manifest(Position.of(offsets, offsets), {}, {}, ()))
-                self._note(whole)
-            return
-        for key, at in moved.items():
-            local = self._local(run, key)
-            manifest = local.manifest(Position.of(at, self._keys[key]))
-            # None: later batches have dropped it, or there was none; the next look finds a newer.
-            if manifest is not None:
-                try:
-                    self._save(int(key), local, manifest)
-                except FileNotFoundError:
-                    continue
-                self._note({key: at})
-
-    def _save(self, partition: int, local: LocalState, manifest: Manifest) -> None:
-        self._store.save(
-            self.wiring.part(partition),
-            editing.signed(manifest, self.wiring.group).to_bytes(),
-            {name: local.piece_path(name) for name in manifest.pieces},
-        )
-
-    def _note(self, shared: dict[str, Offsets]) -> None:
-        with self._lock:
-            self._shared |= shared
-
-    def _local(self, run: Path, key: str) -> LocalState:
-        return LocalState(run / key)
+            return False
 
     # --- reports
 
     def _count(self, row: Row) -> None:
-        self._messages_in += row.messages
-        self._rows_out += row.rows
-        self._errors += row.errors
+        self._tally.count(row.messages, row.rows, row.errors, row.took_ms)
         self._behind[row.part] = row.behind
-        self._busy_ms += row.took_ms
-        self._batch_ms = [*self._batch_ms[1 - _BATCHES :], row.took_ms]
+        self._tally.behind = sum(self._behind.values())
+        self._load.ms += row.took_ms
         self._is_changed = True
 
     def _say(self, state: InstanceState) -> None:
-        assignment = self.wiring.assignment
         with self._lock:
             self._state = state
             self._is_changed = False
             self._said_at_s = self._clock.monotonic_s()
-            status = InstanceStatus(
-                instance=assignment.instance,
-                app=assignment.app,
-                worker=self._options.worker,
-                epoch=assignment.epoch,
-                state=state,
-                at_ms=self._clock.wall_ms(),
-                error=None if state is InstanceState.RUNNING else self._error,
-                restarts=self._restarts,
-                messages_in=self._messages_in,
-                rows_out=self._rows_out,
-                errors=self._errors,
-                behind=sum(self._behind.values()),
-                batch_ms_p50=statistics.median(self._batch_ms) if self._batch_ms else None,
-            )
-        self._report(status)
+            error = None if state is InstanceState.RUNNING else self._error
+            status = self._tally.status(state, error, self._settled)
+        self._given.report(status)
+
+
+def _is_taken_over(reason: str) -> bool:
+    return FENCED in reason or "StaleWriterError" in reason or "MESH-S110" in reason
+
+
+def _reason(failure: Exception) -> str:
+    return str(failure) or type(failure).__name__
 
 
 def _first_line(error: str) -> str:

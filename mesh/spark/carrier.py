@@ -14,7 +14,6 @@ member comes in order, and one that is taken out does no more work afterwards.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
 import shutil
@@ -26,8 +25,8 @@ import orjson
 
 from mesh.logs import fields
 from mesh.spark import carrier_member
-from mesh.spark.carrier_source import NAME, UNDER_WAY, CarrierSource
-from mesh.spark.carrier_work import FAILED, REMOVED
+from mesh.spark.carrier_source import NAME, CarrierSource
+from mesh.spark.carrier_work import ADMITTED, FAILED, REMOVED, WORK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -154,7 +153,7 @@ class Carrier:
     def leave(self, member: Member) -> None:
         """Take a member out; ``REMOVED`` is told when it does no more work."""
         with self._lock:
-            if member.file_name not in self._passengers:
+            if member.file_name not in self._passengers or member.file_name in self._leaving:
                 return
             self._leaving[member.file_name] = self._clock.monotonic_s()
             carrier_member.send_out(self._run, member)
@@ -206,7 +205,8 @@ class Carrier:
         self._batch_at_s = self._clock.monotonic_s()
         rows = frame.collect()
         self._batch_at_s = None
-        for row in rows:
+        # Several tasks may tell of one member; its last word comes last.
+        for row in sorted(rows, key=lambda row: _ORDER.index(row.kind)):
             with self._lock:
                 found = self._passengers.get(carrier_member.file_name(row.instance, row.generation))
                 if found is None:
@@ -245,9 +245,7 @@ class Carrier:
 
     def _throw_out(self, error: str, number: int, is_their_fault: bool) -> None:
         self._batch_at_s = None
-        suspects: set[str] = set()
-        with contextlib.suppress(OSError, orjson.JSONDecodeError):
-            suspects = set(orjson.loads((self._run / UNDER_WAY).read_bytes()))
+        suspects = carrier_member.at_work(self._run)
         with self._lock:
             out = list(self._passengers.values())
             self._passengers.clear()
@@ -259,3 +257,5 @@ class Carrier:
 
 #: After these a member does no more work.
 _OUT: Final = (FAILED, REMOVED)
+#: What is told of one member in a batch, in this order.
+_ORDER: Final = (ADMITTED, WORK, *_OUT)

@@ -23,6 +23,7 @@ from pyspark.sql.types import StructField, StructType
 from mesh.model import names
 from mesh.model.app import Strategy
 from mesh.model.types import AttributeType
+from mesh.spark import carrier_pace
 from mesh.spark.wiring import METADATA, ROUND_ROBIN_BLOCK, Wiring, js_stream_of
 from pyspark_nats import batches, rows
 from pyspark_nats.sink_options import SinkOptions, sink_options
@@ -35,11 +36,12 @@ if TYPE_CHECKING:
 
     from mesh.model.app import GroupInput
 
-#: Most messages that a batch takes of one part, so that others don't wait long for it.
-ROWS_MAX: Final = 10_000
 _BYTES_MAX: Final = 8 << 20
+#: How long a task waits for one stream to answer, seconds: as long as others may have to wait.
+_PATIENCE_S: Final = "10"
 _OUT: Final = ".out"
 _ENDING: Final = ".ending"
+_AT_WORK: Final = ".at-work-"
 
 _TYPES: Final = {
     AttributeType.STRING: spark_types.StringType(),
@@ -91,6 +93,9 @@ class Member:
     generation: int
     parts: tuple[Part, ...]
     sink: SinkOptions
+    #: It leaves by itself at these sequences, by JetStream stream, and goes no further in others;
+    #: None for one that stays until it is told to leave.
+    until: Mapping[str, int] | None = None
 
     @property
     def name(self) -> str:
@@ -111,6 +116,7 @@ def member(
     nats: Mapping[str, str],
     starts: Mapping[str, Offsets],
     restored: frozenset[str],
+    until: Mapping[str, int] | None = None,
 ) -> Member:
     """An instance as a member.
 
@@ -121,8 +127,9 @@ def member(
         nats: options of source and sink that say how to reach NATS.
         starts: where parts begin, by key; those that aren't there begin as far back as they can.
         restored: keys of parts whose state is in their directory.
+        until: see ``Member``.
     """
-    common = {**nats, "eventTimeHeader": names.EVENT_TIME_HEADER}
+    common = {"timeoutS": _PATIENCE_S, **nats, "eventTimeHeader": names.EVENT_TIME_HEADER}
     made = _with_state(wiring, run, common) if wiring.group.stateful else _typed(wiring, common)
     parts = tuple(
         Part(
@@ -137,8 +144,8 @@ def member(
         )
         for number, (key, options, form) in enumerate(made)
     )
-    sink = sink_options({**nats, "epoch": str(wiring.assignment.epoch)})
-    return Member(wiring, str(run), generation, parts, sink)
+    sink = sink_options({"timeoutS": _PATIENCE_S, **nats, "epoch": str(wiring.assignment.epoch)})
+    return Member(wiring, str(run), generation, parts, sink, until)
 
 
 def keys(wiring: Wiring) -> dict[str, tuple[str, ...]]:
@@ -151,6 +158,11 @@ def keys(wiring: Wiring) -> dict[str, tuple[str, ...]]:
 def wakeups(run: Path, key: str) -> Path:
     """The directory of the file that says when a part is due next."""
     return run / f"wakeup-{key}"
+
+
+def pace(run: Path, key: str) -> Path:
+    """The file that says how many messages a slow part may take at once."""
+    return run / f"pace-{key}"
 
 
 def _subjects(wiring: Wiring, key: str) -> dict[str, tuple[str, ...]]:
@@ -181,7 +193,7 @@ def _with_state(
             {
                 **common,
                 "streams": orjson.dumps([streams]).decode(),
-                "maxOffsetsPerTrigger": str(ROWS_MAX * len(streams)),
+                "maxOffsetsPerTrigger": str(carrier_pace.ROWS_MAX * len(streams)),
                 "maxBytesPerTrigger": str(_BYTES_MAX),
                 "rangeMarkers": "true",
                 "wakeupPath": str(wakeups(run, key)),
@@ -210,7 +222,7 @@ def _typed_input(
     given = {
         **common,
         "stream": js_stream_of(group_input, 0),
-        "maxOffsetsPerTrigger": str(ROWS_MAX),
+        "maxOffsetsPerTrigger": str(carrier_pace.ROWS_MAX),
         "maxBytesPerTrigger": str(_BYTES_MAX),
         "subject": channel.subject(),
         "format": "auto",
@@ -262,6 +274,16 @@ def remove(directory: Path, one: Member) -> None:
 def end(directory: Path) -> None:
     """Tell the planner that it need not wait any more."""
     (directory / _ENDING).touch()
+
+
+def begin(directory: Path, task: int, instance: str) -> None:
+    """Note which instance a task works for; "" when it is done."""
+    (directory / f"{_AT_WORK}{task}").write_text(instance)
+
+
+def at_work(directory: Path) -> frozenset[str]:
+    """The instances that tasks were working for."""
+    return frozenset(p.read_text() for p in directory.glob(f"{_AT_WORK}*")) - {""}
 
 
 def is_ending(directory: Path) -> bool:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from mesh.spark import carrier_member
-from mesh.spark.carrier_work import ADMITTED, FAILED, REMOVED, WORK, Work
+from mesh.spark import carrier_member, carrier_pace
+from mesh.spark.carrier_work import ADMITTED, FAILED, REMOVED, UNANSWERED, WORK, Work
 from pyspark_nats import offsets, planning
 from pyspark_nats.connection import Connection
 from pyspark_nats.ears import Ears
@@ -21,17 +22,24 @@ from pyspark_nats.errors import ConnectorError, UnavailableError
 from pyspark_nats.waiting import wakeup_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from mesh.spark.carrier_member import Member, Offsets, Part
     from pyspark_nats.connection_options import ConnectionOptions
 
+T = TypeVar("T")
+
 #: A subscriber may hear of a message before the stream has stored it: how long to wait before each
 #: further look, seconds.  The last ones are for messages that are not for us.
 _DOUBT_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
+#: How long one stream may take to answer before the server is asked, seconds; then so long again.
+_PATIENCE_S: Final = 5.0
 #: How often to look at streams that take in what nobody hears of, seconds.
 _POLL_S: Final = 0.25
+
+
+class _NoServerError(UnavailableError):
+    """Nobody is there to ask, for whomever."""
 
 
 @dataclass(eq=False, slots=True)
@@ -46,6 +54,12 @@ class _Place:
     is_unknown: bool
     #: When its timer is due, on the local monotonic clock, seconds; None without one.
     due_s: float | None = None
+    #: Where it is to halt, by JetStream stream; None where it goes on.
+    until: Mapping[str, int] | None = None
+    #: Whether nothing is left to do until there.
+    is_there: bool = False
+    #: Most messages that its next batch takes.
+    rows_max: int = carrier_pace.ROWS_FIRST
 
 
 @dataclass(slots=True)
@@ -73,7 +87,8 @@ class Plan:
     _again: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._asks = Connection(self.connection)
+        # It waits for one stream's leader at a time, and others wait with it.
+        self._asks = Connection(replace(self.connection, timeout_s=_PATIENCE_S))
         self._ears = Ears(Connection(self.connection))
 
     def next(self, wait_s: float) -> list[Work]:
@@ -134,23 +149,46 @@ class Plan:
 
     def _in(self, file_name: str, member: Member) -> Iterator[Work]:
         try:
-            places = []
-            for part in member.parts:
-                watch = offsets.Watch(part.options, self._asks)
-                # Also those that have a start need the streams to be there.
-                at = {**watch.initial(), **(part.start or {})}
-                places.append(_Place(member, part, watch, at, part.is_restored))
-        except UnavailableError:
+            places = self._ask(lambda: [self._place(member, part) for part in member.parts])
+        except _NoServerError:
             raise
-        except ConnectorError as error:
-            yield _word(FAILED, member, str(error))
+        # What is wrong with one is its own, whatever it is.
+        except Exception as error:
+            yield _word(FAILED, member, _said(error))
             return
+        if member.until is not None:
+            until = _even(member.until, places)
+            for place in places:
+                place.until = until
         self._places[file_name] = places
         for place in places:
             for stream in place.at:
                 self._readers[stream].append(place)
             self._again.update(place.at)
             yield _word(ADMITTED, member, part=place.part.key, ends=place.at)
+
+    def _place(self, member: Member, part: Part) -> _Place:
+        watch = offsets.Watch(part.options, self._asks)
+        # Also those that have a start need the streams to be there.
+        at = {**watch.initial(), **(part.start or {})}
+        return _Place(member, part, watch, at, part.is_restored)
+
+    def _ask(self, step: Callable[[], T]) -> T:
+        """Do a step that asks for one member's streams.
+
+        Raises:
+            UnavailableError: they don't answer, though the server does.
+            _NoServerError: there is no server.
+        """
+        try:
+            return step()
+        except UnavailableError:
+            try:
+                self._ears.check()
+            except UnavailableError as error:
+                raise _NoServerError(str(error)) from error
+        # It may have been away until now.
+        return step()
 
     # --- streams
 
@@ -192,22 +230,38 @@ class Plan:
             yield from places
 
     def _work(self, place: _Place) -> Work | None:
-        member, options = place.member, place.part.options
         try:
-            ends = place.watch.latest_now(place.at, options.limits)
+            return self._ask(lambda: self._next_of(place))
+        except _NoServerError:
+            raise
+        except Exception as error:
+            # Nothing more of it until the session has taken it out, and in again.
+            place.due_s = None
+            return _word(FAILED, place.member, _said(error))
+
+    def _next_of(self, place: _Place) -> Work | None:
+        member, options = place.member, place.part.options
+        place.rows_max = carrier_pace.allowed(
+            place.rows_max, carrier_member.pace(Path(member.directory), place.part.key)
+        )
+        limits = carrier_pace.limited(options.limits, place.rows_max)
+        if place.until is None:
+            ends = place.watch.latest_now(place.at, limits)
             if ends == place.at and not place.is_unknown:
                 place.due_s = self._due_s(place)
                 return None
-            (partition,) = planning.partitions(options, self._asks, place.at, ends)
-        except UnavailableError:
-            raise
-        except ConnectorError as error:
-            # Nothing more of it until the session has taken it out, and in again.
-            place.due_s = None
-            return _word(FAILED, member, str(error))
+        else:
+            further = place.watch.towards(place.at, place.until, limits)
+            if further is None:
+                place.is_there = True
+                is_through = all(one.is_there for one in self._places[member.file_name])
+                return _word(REMOVED, member) if is_through else None
+            ends = further
+        (partition,) = planning.partitions(options, self._asks, place.at, ends)
         report = place.watch.report() or {}
         assert isinstance(partition, planning.NatsPartition)
         place.at, place.due_s, place.is_unknown = ends, None, False
+        place.rows_max = carrier_pace.more(place.rows_max)
         return Work(
             WORK,
             member.name,
@@ -236,6 +290,21 @@ class Plan:
         times = [doubt.at_s for doubt in self._doubts.values()]
         times += [place.due_s for place in self._all() if place.due_s is not None]
         return min(times, default=ends_s)
+
+
+def _even(until: Mapping[str, int], places: Iterable[_Place]) -> dict[str, int]:
+    """``until``, or further: partitions that all read one stream halt in the same place of it."""
+    found = dict(until)
+    for place in places:
+        for stream, at in place.at.items():
+            found[stream] = max(found.get(stream, 0), at["sequence"])
+    return found
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, UnavailableError):
+        return f"{UNANSWERED}: {error}"
+    return str(error) if isinstance(error, ConnectorError) else f"{type(error).__name__}: {error}"
 
 
 def _word(

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from mesh.spark.carrier_plan import Plan
-from mesh.spark.carrier_work import OUTCOME_DDL, WORK, Work
+from mesh.spark.carrier_work import OUTCOME_DDL, Work
 from pyspark_nats.collector import freeze_imported
 from pyspark_nats.connection_options import connection_options
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 NAME: Final = "mesh-carrier"
 #: How long a planner waits for work before it says that there is none, seconds.
 _WAIT_S: Final = 2.0
-#: Name of the file, beside the members', that says who is in the batch under way.
-UNDER_WAY: Final = ".under-way"
 
 
 @dataclass(frozen=True)
@@ -34,6 +32,8 @@ class CarrierPartition(InputPartition):
     """What one task does."""
 
     batch: int
+    #: Of the batch's tasks.
+    number: int
     work: tuple[Work, ...]
 
 
@@ -83,12 +83,9 @@ class CarrierReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[CarrierPartition]:
         """The batch's work, dealt out to tasks."""
-        names = sorted({one.instance for one in self._work if one.kind == WORK})
-        directory = Path(self._options["directory"])
-        (directory / UNDER_WAY).write_bytes(orjson.dumps(names))
         tasks = max(1, min(int(self._options["tasks"]), len(self._work)))
         return [
-            CarrierPartition(end["batch"], tuple(self._work[number::tasks]))
+            CarrierPartition(end["batch"], number, tuple(self._work[number::tasks]))
             for number in range(tasks)
         ]
 
@@ -99,7 +96,8 @@ class CarrierReader(DataSourceStreamReader):
 
         assert isinstance(partition, CarrierPartition)
         freeze_imported()
-        return outcomes(self._options["directory"], partition.batch, partition.work)
+        directory = Path(self._options["directory"])
+        return outcomes(directory, partition.batch, partition.work, task=partition.number)
 
     def commit(self, end: dict[str, int]) -> None:
         """Nothing to do: positions are the session's to keep."""

@@ -7,21 +7,22 @@ Spark only as an outcome, one row a part.  What fails, fails for that member alo
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 import pyarrow as pa
 import pyarrow.compute
 
-from mesh.spark import carrier_member, stateless
-from mesh.spark.carrier_work import FAILED, OUTCOME, WORK, Work
+from mesh.spark import carrier_member, carrier_pace, stateless
+from mesh.spark.carrier_work import FAILED, OUTCOME, UNANSWERED, WORK, Work
 from mesh.spark.host import HostTask, without_skipped
 from mesh.spark.wiring import js_stream_of
-from pyspark_nats import batches, outgoing
-from pyspark_nats.connection import shared
+from pyspark_nats import batches, frames, outgoing
+from pyspark_nats.connection import Connection, shared
 from pyspark_nats.errors import UnavailableError
 from pyspark_nats.publish import Origin, Publisher
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 #: The stubs know each function of Arrow by a dozen overloads, and reject most honest calls.
 _compute: Any = pyarrow.compute
+#: How long to wait for a server that is away, seconds.
+_SERVER_S: Final = 20.0
 
 
 class CarriedTask(HostTask):
@@ -51,23 +54,37 @@ class _Counts:
     errors: int = 0
 
 
-def outcomes(directory: str, batch: int, work: Iterable[Work]) -> Iterator[pa.RecordBatch]:
-    """Do the work; one row for each piece, columns as ``OUTCOME``."""
+def outcomes(
+    directory: Path, batch: int, work: Iterable[Work], *, task: int = 0
+) -> Iterator[pa.RecordBatch]:
+    """Do the work; one row for each piece, columns as ``OUTCOME``.
+
+    Args:
+        directory: the carrier's.
+        batch: its number.
+        work: what to do, in this order.
+        task: which of the batch's tasks this is.
+    """
     for one in work:
         counts, failure = _Counts(), one.failure
         started_s = time.perf_counter()
         if one.kind == WORK:
+            carrier_member.begin(directory, task, one.instance)
             try:
-                if not _do(Path(directory), batch, one, counts):
+                if not _do(directory, batch, one, counts):
                     # It was taken out meanwhile.
                     continue
-            except UnavailableError:
-                # There is no server: the others would each wait for it.
-                raise
+            except UnavailableError as error:
+                if not _is_server_there(directory, one):
+                    # The others would each wait for it.
+                    raise
+                failure = f"{UNANSWERED}: {error}"
             # A member's failure is its own.
             except Exception as error:
                 failure = f"{type(error).__name__}: {error}"
         took_ms = (time.perf_counter() - started_s) * 1000
+        if one.kind == WORK and failure is None:
+            _note_pace(directory, one, counts, took_ms)
         row = {
             "kind": FAILED if failure is not None else one.kind,
             "instance": one.instance,
@@ -82,6 +99,27 @@ def outcomes(directory: str, batch: int, work: Iterable[Work]) -> Iterator[pa.Re
             "failure": failure,
         }
         yield pa.RecordBatch.from_pylist([row], schema=OUTCOME)
+    carrier_member.begin(directory, task, "")
+
+
+def _is_server_there(directory: Path, one: Work) -> bool:
+    """Whether the server answers, when a stream does not; waits for it as long as it may take."""
+    member = _member(directory, one.file_name)
+    options = member.sink.connection if member is not None else None
+    if options is None:
+        return True
+    with Connection(replace(options, timeout_s=_SERVER_S)) as connection:
+        try:
+            connection.riding("asking for the server", lambda: _hear_ourselves(connection))
+        except UnavailableError:
+            return False
+    return True
+
+
+def _hear_ourselves(connection: Connection) -> None:
+    answers = connection.reply_subjects(1)
+    connection.send(frames.publish(answers[0], b""))
+    connection.replies(answers)
 
 
 def _do(directory: Path, batch: int, one: Work, counts: _Counts) -> bool:
@@ -109,6 +147,15 @@ def _do(directory: Path, batch: int, one: Work, counts: _Counts) -> bool:
             )
     publisher.finish()
     return True
+
+
+def _note_pace(directory: Path, one: Work, counts: _Counts, took_ms: float) -> None:
+    member = _member(directory, one.file_name)
+    if member is not None:
+        path = carrier_member.pace(Path(member.directory), one.part)
+        # It may have been taken out, with its directory.
+        with suppress(FileNotFoundError):
+            carrier_pace.note(path, counts.messages, took_ms)
 
 
 @lru_cache(maxsize=1024)

@@ -17,6 +17,9 @@ ADMITTED: Final = "admitted"
 REMOVED: Final = "removed"
 FAILED: Final = "failed"
 
+#: How the failure of a member begins of which a stream does not answer, though the server does.
+UNANSWERED: Final = "no answer from a stream"
+
 #: What a carrier's rows say: one for each piece of work, when it is done.
 OUTCOME_DDL: Final = (
     "kind string, instance string, generation long, part string, ends string, messages long, "

@@ -10,26 +10,25 @@ from __future__ import annotations
 
 import logging
 import shutil
-import statistics
 import threading
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from mesh.logs import fields
-from mesh.model.cluster import InstanceState, InstanceStatus
+from mesh.model.cluster import InstanceState
 from mesh.spark import editing, query, settling
 from mesh.spark.state import LocalState, Manifest, Position
+from mesh.spark.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from mesh.clock import Clock
+    from mesh.spark.given import Given
     from mesh.spark.wiring import Wiring
 
 log = logging.getLogger(__name__)
@@ -45,81 +44,25 @@ REPORT_S = 1.0
 FENCED = "PYSPARK-NATS-FENCED"
 
 
-class SnapshotStore(Protocol):
-    """Where all workers find snapshots.  Calls block."""
-
-    def restore(self, part: str, piece_path: Callable[[str], Path]) -> bytes | None:
-        """Fetch the pieces of the newest snapshot of ``part`` and return its manifest, if any.
-
-        From then on an older epoch can't save one.
-        """
-        ...
-
-    def save(self, part: str, manifest: bytes, pieces: Mapping[str, Path]) -> None:
-        """Store a snapshot; MESH-S110 when a newer epoch has taken over."""
-        ...
-
-    def forget(self, part: str) -> None:
-        """Take no piece of ``part`` for stored any more: what they are called means other ones."""
-        ...
-
-    def behind(self, consumed: Mapping[str, int]) -> int:
-        """How many messages the JetStream streams hold above these sequences."""
-        ...
-
-    def ends(self, streams: Collection[str]) -> dict[str, int]:
-        """The last sequence of each of these JetStream streams."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceOptions:
-    """What instances of one worker have in common."""
-
-    worker: str
-    #: Options of the source and the sink that say how to reach NATS.
-    nats: dict[str, str]
-    batch_rows_max: int
-    snapshot_interval_s: float
-    retry_s: float
-    #: How long an instance that is stopped may take to settle.
-    settle_s: float
-
-
 class Instance:
     """A thread that keeps one instance running until it is told to stop."""
 
-    def __init__(
-        self,
-        session: SparkSession,
-        wiring: Wiring,
-        options: InstanceOptions,
-        directory: Path,
-        store: SnapshotStore,
-        report: Callable[[InstanceStatus], None],
-        clock: Clock,
-    ) -> None:
-        self.wiring = wiring
+    def __init__(self, session: SparkSession, given: Given) -> None:
+        self.wiring = given.wiring
         self._session = session
-        self._options = options
-        self._directory = directory
-        self._store = store
-        self._report = report
-        self._clock = clock
+        self._options = given.options
+        self._directory = given.directory
+        self._store = given.store
+        self._clock = given.clock
+        self._tally = Tally(given)
         self._stopping = threading.Event()
         #: Set when it is to stop without settling.
         self._at_once = threading.Event()
         #: Where it has settled.
         self._settled: Mapping[str, int] | None = None
         self._error: str | None = None
-        self._restarts = 0
-        self._messages_in = 0
-        self._rows_out = 0
-        self._errors = 0
-        self._behind = 0
-        self._batch_ms: list[float] = []
         self._thread = threading.Thread(
-            target=self._run, name=wiring.assignment.instance, daemon=True
+            target=self._run, name=given.wiring.assignment.instance, daemon=True
         )
 
     def __repr__(self) -> str:
@@ -152,7 +95,7 @@ class Instance:
         error: str | None = None
         while not self._stopping.is_set() and self._settled is None:
             self._say(InstanceState.STARTING, error)
-            run = self._directory / f"{epoch}-{self._restarts}"
+            run = self._directory / f"{epoch}-{self._tally.restarts}"
             try:
                 self._run_once(run)
             # Whatever ends a query is reported and retried: the thread must outlive it.
@@ -165,7 +108,7 @@ class Instance:
                     "instance failed", extra=fields(instance=name, epoch=epoch, error=error)
                 )
                 log.debug("all of it", exc_info=failure)
-                self._restarts += 1
+                self._tally.restarts += 1
                 self._say(InstanceState.RETRYING, error)
                 self._stopping.wait(self._options.retry_s)
             finally:
@@ -242,7 +185,7 @@ class Instance:
                 shared = self._share(_end_offsets(progress), run, shared)
                 shared_at_s = now_s
             if now_s - reported_at_s >= REPORT_S:
-                self._behind = self._store.behind(_consumed(progress))
+                self._tally.behind = self._store.behind(_consumed(progress))
                 self._say(InstanceState.RUNNING)
                 reported_at_s = now_s
 
@@ -251,19 +194,20 @@ class Instance:
             # The source's rows with range markers hold two for each stream besides the messages.
             edges = 2 * sum(len(self.wiring.input_streams(p)) for p in self.wiring.partitions)
             overhead = edges if self.wiring.group.stateful else 0
-            self._messages_in += max(0, int(progress["numInputRows"]) - overhead)
             observed = progress["observedMetrics"].get(query.ROWS_OUT)
-            if observed is not None:
-                self._errors += int(observed[query.ERRORS])
-                self._rows_out += int(observed[query.ROWS_OUT]) - int(observed[query.ERRORS])
-            duration = progress["durationMs"].get("triggerExecution")
-            if duration is not None:
-                self._batch_ms = [*self._batch_ms[-99:], float(duration)]
+            rows, errors = (
+                (int(observed[query.ROWS_OUT]), int(observed[query.ERRORS]))
+                if observed is not None
+                else (0, 0)
+            )
+            messages = max(0, int(progress["numInputRows"]) - overhead)
+            took_ms = progress["durationMs"].get("triggerExecution")
+            self._tally.count(messages, rows - errors, errors, took_ms)
 
     def _settle(self, halt: settling.Halt, places: settling.Places, run: Path) -> bool:
         """Share what was reached; False when it can't be left at that."""
-        last = settling.last_positions(self.wiring, run, places)
-        if not settling.is_covered(self._options.nats, last):
+        everywhere = dict.fromkeys(self.wiring.partitions, places)
+        if not settling.is_covered(self.wiring, run, everywhere, self._options.nats):
             # One that was killed had gone on; it can't have read more than there is.
             halt.go_on(self._store.ends(places))
             return False
@@ -306,26 +250,7 @@ class Instance:
         return whole
 
     def _say(self, state: InstanceState, error: str | None = None) -> None:
-        assignment = self.wiring.assignment
-        self._report(
-            InstanceStatus(
-                instance=assignment.instance,
-                app=assignment.app,
-                worker=self._options.worker,
-                epoch=assignment.epoch,
-                state=state,
-                at_ms=self._clock.wall_ms(),
-                error=error,
-                restarts=self._restarts,
-                messages_in=self._messages_in,
-                rows_out=self._rows_out,
-                errors=self._errors,
-                behind=self._behind,
-                batch_ms_p50=statistics.median(self._batch_ms) if self._batch_ms else None,
-                settled=self._settled is not None,
-                position=self._settled or {},
-            )
-        )
+        self._tally.say(state, error, self._settled)
 
 
 def start_offsets(wiring: Wiring, reached: Mapping[int, Position]) -> dict[str, dict[str, int]]:

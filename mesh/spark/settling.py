@@ -68,15 +68,34 @@ class Halt:
         return reached
 
 
-def last_positions(
-    wiring: Wiring, directory: Path, places: Mapping[str, Mapping[str, int]]
-) -> dict[tuple[str, str], int]:
-    """The highest position that each producer of an instance may have put out, at ``places``.
+def is_covered(
+    wiring: Wiring, directory: Path, places: Mapping[int, Places], nats: Mapping[str, str]
+) -> bool:
+    """Whether nothing is out of events behind the places where an instance has halted.
+
+    An instance before it, that was killed or is out of touch, may have put out more, and may even
+    wake up and go on.  From this question on it is refused: each marker says our epoch.
 
     Args:
         wiring: the instance's.
         directory: of its states.
-        places: where it has halted.
+        places: where it has halted, by virtual partition; 0 without one.
+        nats: options of the source and the sink that say how to reach NATS.
+
+    Raises:
+        ConnectorError: a newer instance was here, or NATS did not answer.
+    """
+    last = last_positions(wiring, directory, places)
+    out = markers.fenced(nats, list(last), wiring.assignment.epoch)
+    return all(out[pair].position <= position for pair, position in last.items())
+
+
+def last_positions(
+    wiring: Wiring, directory: Path, places: Mapping[int, Places]
+) -> dict[tuple[str, str], int]:
+    """The highest position that each producer of an instance may have put out, at ``places``.
+
+    Args: as for ``is_covered``.
 
     Returns:
         By JetStream stream and producer; of the channels, not of the error stream.
@@ -84,14 +103,14 @@ def last_positions(
     found: dict[tuple[str, str], int] = {}
     if not wiring.group.stateful:
         for one in stateless.numbered(wiring):
-            place = places[one.leg.input.channel.js_stream()]
+            place = places[0][one.leg.input.channel.js_stream()]
             last = (place["sequence"] + 1) * POSITIONS_PER_MESSAGE - 1
             for stream in _js_streams(one.leg.output):
                 found[stream, one.producer(wiring)] = last
         return found
     for partition in wiring.partitions:
         local = LocalState(directory / str(partition))
-        position = Position.of(places, wiring.input_streams(partition))
+        position = Position.of(places[partition], wiring.input_streams(partition))
         manifest = local.manifest(position) or local.restored(position)
         scalars: Any = manifest.scalars if manifest is not None else {}
         own: Any = part(State({}, scalars), "own").scalars
@@ -99,12 +118,6 @@ def last_positions(
             for stream in _js_streams(channel):
                 found[stream, wiring.producer(str(partition))] = own.get("outputs", 0)
     return found
-
-
-def is_covered(nats: Mapping[str, str], last: Mapping[tuple[str, str], int]) -> bool:
-    """Whether nothing is out behind these positions: what a killed instance had put out before."""
-    out = markers.positions(nats, list(last))
-    return all(out[pair].position <= position for pair, position in last.items())
 
 
 def _js_streams(channel: Channel) -> list[str]:

@@ -17,6 +17,7 @@ from mesh.model.cluster import Assignment, InstanceState
 from mesh.plan.build import plan
 from mesh.spark import query
 from mesh.spark.carried import CarriedInstance
+from mesh.spark.given import Given
 from mesh.spark.wiring import Wiring
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from mesh.model.app import AppSpec
     from mesh.model.cluster import InstanceStatus
     from mesh.spark.carrier import Carrier
-    from mesh.spark.instance import InstanceOptions
+    from mesh.spark.given import InstanceOptions
 
 _TEXT: Final = """
 @App:name('{name}')
@@ -91,12 +92,14 @@ def warm_carrier(
     running = [
         CarriedInstance(
             carrier,
-            wiring,
-            options,
-            directory / "carried" / wiring.group.name,
-            _NoSnapshots(),
-            report,
-            SystemClock(),
+            Given(
+                wiring,
+                options,
+                directory / "carried" / wiring.group.name,
+                _NoSnapshots(),
+                report,
+                SystemClock(),
+            ),
         )
         for wiring in _wirings(spec, epoch=2)
     ]

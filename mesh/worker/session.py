@@ -34,7 +34,8 @@ from mesh.spark import session as spark_session
 from mesh.spark import warmup
 from mesh.spark.carried import CarriedInstance
 from mesh.spark.carrier import Carrier
-from mesh.spark.instance import Instance, InstanceOptions
+from mesh.spark.given import Given, InstanceOptions
+from mesh.spark.instance import Instance
 from mesh.spark.wiring import Wiring
 from mesh.worker.protocol import (
     CONFIG_VARIABLE,
@@ -185,12 +186,10 @@ class Session:
         def report(status: InstanceStatus) -> None:
             self._replies.send(Report(status))
 
-        # What is to settle at a place has a query of its own.
-        if self._carrier is not None and assignment.until is None:
-            return CarriedInstance(
-                self._carrier, wiring, self._options, directory, store, report, SystemClock()
-            )
-        return Instance(self._spark, wiring, self._options, directory, store, report, SystemClock())
+        given = Given(wiring, self._options, directory, store, report, SystemClock())
+        if self._carrier is not None:
+            return CarriedInstance(self._carrier, given)
+        return Instance(self._spark, given)
 
     async def _stop(self, name: str, epoch: int, *, settle: bool = False) -> None:
         running = self._instances.get(name)

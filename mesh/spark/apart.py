@@ -1,0 +1,93 @@
+"""When an instance gets a query of its own rather than be carried with others, and for how long.
+
+Others wait for whoever keeps the carrier's tasks busy, for whose streams don't answer, and start
+again with whoever breaks the query.  Pure; the carried instance acts on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from mesh.model.cluster import InstanceState
+
+if TYPE_CHECKING:
+    from mesh.model.cluster import InstanceStatus
+
+#: Of a task's time over so long, for so many times in a row, makes an instance busy.
+_BUSY: Final = 0.5
+_BUSY_S: Final = 3.0
+_BUSY_TIMES: Final = 2
+#: How long nothing comes for one that was busy until it is carried again.
+_QUIET_S: Final = 60.0
+#: How long one runs whose streams didn't answer until it is carried again.
+_ANSWERED_S: Final = 60.0
+#: The same for one that was at work when the query broke; each time it does, twice as long.
+_TRUSTED_S: Final = 600.0
+
+
+class Why(Enum):
+    """What an instance is set apart for."""
+
+    BUSY = "it keeps the shared query busy"
+    UNANSWERED = "a stream does not answer it"
+    SUSPECT = "it was at work when the shared query broke"
+
+
+@dataclass(slots=True)
+class Load:
+    """How busy an instance keeps a carrier."""
+
+    #: Monotonic, seconds.
+    since_s: float
+    ms: float = 0.0
+    #: How often in a row that was much.
+    times: int = 0
+
+    def is_much(self, now_s: float) -> bool:
+        """Whether it has been for a while; to be asked now and then."""
+        passed_s = now_s - self.since_s
+        if passed_s < _BUSY_S:
+            return False
+        self.times = self.times + 1 if self.ms > passed_s * 1000 * _BUSY else 0
+        self.ms, self.since_s = 0.0, now_s
+        return self.times >= _BUSY_TIMES
+
+
+@dataclass(slots=True)
+class Term:
+    """How long an instance stays apart."""
+
+    why: Why
+    #: How often it has been, for the same reason.
+    times: int = 1
+    #: Since when it has been as it is to be, and what it was like then.
+    _since_s: float | None = None
+    _seen: tuple[int, int] = (-1, -1)
+
+    def is_over(self, status: InstanceStatus, now_s: float) -> bool:
+        """Whether it may be carried again.
+
+        Args:
+            status: what its query reports now.
+            now_s: monotonic.
+        """
+        seen = (status.restarts, status.messages_in if self.why is Why.BUSY else 0)
+        is_waiting = self.why is Why.BUSY and status.behind > 0
+        if status.state is not InstanceState.RUNNING or is_waiting:
+            self._since_s = None
+            return False
+        if self._since_s is None or seen != self._seen:
+            self._since_s, self._seen = now_s, seen
+        return now_s - self._since_s >= self._length_s
+
+    @property
+    def _length_s(self) -> float:
+        match self.why:
+            case Why.BUSY:
+                return _QUIET_S
+            case Why.UNANSWERED:
+                return _ANSWERED_S
+            case Why.SUSPECT:
+                return _TRUSTED_S * 2.0 ** (self.times - 1)

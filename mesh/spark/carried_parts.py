@@ -1,0 +1,200 @@
+"""Where the parts of a carried instance are, and what of that is stored for whoever comes next."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from mesh.spark import carrier_member, editing, settling
+from mesh.spark.instance import start_offsets
+from mesh.spark.state import LocalState, Manifest, Position
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from mesh.spark.carrier_member import Offsets
+    from mesh.spark.given import Given
+
+
+class Parts:
+    """The parts of one instance; may be asked and told from any thread."""
+
+    def __init__(self, given: Given) -> None:
+        self._wiring = given.wiring
+        self._store = given.store
+        self._nats = given.options.nats
+        self._keys = carrier_member.keys(given.wiring)
+        #: Guards what follows; never held while waiting.
+        self._lock = threading.Lock()
+        self._run = given.directory
+        #: Where each part is, once it is in.
+        self._at: dict[str, Offsets] = {}
+        self._shared: dict[str, Offsets] = {}
+        #: Held by whoever stores a snapshot.
+        self._sharing = threading.Lock()
+
+    # --- where they are
+
+    def begin(self, run: Path) -> None:
+        """They are nowhere; their state will be in ``run``, a new directory."""
+        run.mkdir(parents=True)
+        with self._lock:
+            self._run = run
+            self._at, self._shared = {}, {}
+
+    def admitted(self, key: str, at: Offsets) -> bool:
+        """A part is in; whether all are."""
+        with self._lock:
+            self._at[key] = at
+            # The stored snapshot is of there, or there is nothing to store.
+            self._shared.setdefault(key, at)
+            return self._is_whole
+
+    def moved(self, key: str, at: Offsets) -> None:
+        """A part has gone on."""
+        with self._lock:
+            self._at[key] = at
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether there is something to store."""
+        with self._lock:
+            return self._at != self._shared
+
+    @property
+    def _is_whole(self) -> bool:
+        return len(self._at) == len(self._keys)
+
+    def starts(self) -> tuple[dict[str, Offsets], frozenset[str]]:
+        """Where parts go on in the same run, and those that have a state there."""
+        with self._lock:
+            starts, run = dict(self._at), self._run
+        if not self._wiring.group.stateful:
+            return starts, frozenset(starts)
+        return starts, frozenset(k for k in starts if not LocalState(run / k).is_empty())
+
+    # --- stored snapshots
+
+    def restore(self) -> tuple[dict[str, Offsets], frozenset[str]]:
+        """Where parts begin, and those whose state is in the run's directory now."""
+        run = self._run
+        if not self._wiring.group.stateful:
+            data = self._store.restore(self._wiring.part(0), lambda name: run / name)
+            reached = {}
+            if data is not None:
+                manifest = editing.adopted(self._wiring, 0, LocalState(run), data, self._store)
+                reached = {0: manifest.reached}
+            position = start_offsets(self._wiring, reached)
+            begin = {key: {key: position[key]} for key in self._keys if key in position}
+            return begin, frozenset(begin)
+        starts, restored = {}, set()
+        begun = start_offsets(self._wiring, {})
+        for key, streams in self._keys.items():
+            local = LocalState(run / key)
+            local.directory.mkdir()
+            data = self._store.restore(self._wiring.part(int(key)), local.piece_path)
+            if data is not None:
+                manifest = editing.adopted(self._wiring, int(key), local, data, self._store)
+                local.put_restored(manifest)
+                starts[key] = manifest.reached.offsets
+                restored.add(key)
+            elif any(stream in begun for stream in streams):
+                nowhere = {"sequence": 0, "time_ms": 0}
+                starts[key] = {stream: begun.get(stream, nowhere) for stream in streams}
+        return starts, frozenset(restored)
+
+    def share(self) -> bool:
+        """Store the snapshots of parts that have moved on; whether all are stored.
+
+        Their positions are out, as all told ones.
+        """
+        with self._sharing:
+            self._share()
+        return not self.is_dirty
+
+    def _share(self) -> None:
+        with self._lock:
+            moved = {k: at for k, at in self._at.items() if at != self._shared.get(k)}
+            whole = dict(self._at) if self._is_whole else None
+            run = self._run
+        if not self._wiring.group.stateful:
+            if moved and whole is not None:
+                offsets = _together(whole)
+                self._save(0, LocalState(run), Manifest(Position.of(offsets, offsets), {}, {}, ()))
+                self._note(whole)
+            return
+        for key, at in moved.items():
+            local = LocalState(run / key)
+            manifest = local.manifest(Position.of(at, self._keys[key]))
+            # None: later batches have dropped it, or there was none; the next look finds a newer.
+            if manifest is not None:
+                try:
+                    self._save(int(key), local, manifest)
+                except FileNotFoundError:
+                    continue
+                self._note({key: at})
+
+    def _save(self, partition: int, local: LocalState, manifest: Manifest) -> None:
+        self._store.save(
+            self._wiring.part(partition),
+            editing.signed(manifest, self._wiring.group).to_bytes(),
+            {name: local.piece_path(name) for name in manifest.pieces},
+        )
+
+    def _note(self, shared: dict[str, Offsets]) -> None:
+        with self._lock:
+            self._shared |= shared
+
+    # --- settling
+
+    def settled(self) -> Mapping[str, int] | None:
+        """Where the instance has settled, by JetStream stream, if nothing is out behind there.
+
+        It does no work; what it has reached is stored.
+
+        Raises:
+            ConnectorError: a newer instance was here, or NATS did not answer.
+        """
+        with self._lock:
+            whole = dict(self._at) if self._is_whole else None
+            run = self._run
+        if whole is None or not _is_even(whole):
+            return None
+        places = (
+            {int(key): at for key, at in whole.items()}
+            if self._wiring.group.stateful
+            else {0: _together(whole)}
+        )
+        if not settling.is_covered(self._wiring, run, places, self._nats):
+            return None
+        return {stream: one["sequence"] for stream, one in _together(whole).items()}
+
+    def further(self) -> dict[str, int] | None:
+        """How far they must go on to be able to settle, by JetStream stream.
+
+        None where there is nothing more to read.
+        """
+        with self._lock:
+            whole = dict(self._at)
+        if not _is_even(whole):
+            return {}
+        # One that was killed had gone on; it can't have read more than there is.
+        together = _together(whole)
+        ends = self._store.ends(together)
+        is_more = any(ends.get(s, 0) > one["sequence"] for s, one in together.items())
+        return ends if is_more else None
+
+
+def _together(whole: Mapping[str, Offsets]) -> Offsets:
+    return {stream: one for at in whole.values() for stream, one in at.items()}
+
+
+def _is_even(whole: Mapping[str, Offsets]) -> bool:
+    """Whether partitions are in the same place of a stream that all of them read."""
+    together = _together(whole)
+    return all(
+        one["sequence"] == together[stream]["sequence"]
+        for at in whole.values()
+        for stream, one in at.items()
+    )

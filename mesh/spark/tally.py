@@ -1,0 +1,92 @@
+"""What an instance has done so far, and how its worker is told."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from mesh.model.cluster import InstanceStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mesh.model.cluster import InstanceState
+    from mesh.spark.given import Given
+
+#: Batches of which the median duration is told.
+_BATCHES: Final = 100
+
+
+class Tally:
+    """Counts of one instance, and its voice; for one thread at a time."""
+
+    def __init__(self, given: Given) -> None:
+        self._assignment = given.wiring.assignment
+        self._worker = given.options.worker
+        self._clock = given.clock
+        self._report = given.report
+        self._batch_ms: list[float] = []
+        self.restarts = 0
+        self.messages_in = 0
+        self.rows_out = 0
+        self.errors = 0
+        #: Messages that wait, as far as is known.
+        self.behind = 0
+
+    def count(self, messages: int, rows: int, errors: int, took_ms: float | None) -> None:
+        """A batch is done."""
+        self.messages_in += messages
+        self.rows_out += rows
+        self.errors += errors
+        if took_ms is not None:
+            self._batch_ms = [*self._batch_ms[1 - _BATCHES :], float(took_ms)]
+
+    def add(self, status: InstanceStatus) -> None:
+        """Count what was done for the instance elsewhere."""
+        self.restarts += status.restarts
+        self.count(status.messages_in, status.rows_out, status.errors, None)
+
+    def with_counts(self, status: InstanceStatus) -> InstanceStatus:
+        """A status of what is done for the instance elsewhere, with what was done here."""
+        return replace(
+            status,
+            restarts=status.restarts + self.restarts,
+            messages_in=status.messages_in + self.messages_in,
+            rows_out=status.rows_out + self.rows_out,
+            errors=status.errors + self.errors,
+        )
+
+    def status(
+        self, state: InstanceState, error: str | None, settled: Mapping[str, int] | None
+    ) -> InstanceStatus:
+        """How it is now.
+
+        Args:
+            state: what it does.
+            error: the last one, as far as it matters.
+            settled: where it has settled, by JetStream stream; None where it hasn't.
+        """
+        return InstanceStatus(
+            instance=self._assignment.instance,
+            app=self._assignment.app,
+            worker=self._worker,
+            epoch=self._assignment.epoch,
+            state=state,
+            at_ms=self._clock.wall_ms(),
+            error=error,
+            restarts=self.restarts,
+            messages_in=self.messages_in,
+            rows_out=self.rows_out,
+            errors=self.errors,
+            behind=self.behind,
+            batch_ms_p50=statistics.median(self._batch_ms) if self._batch_ms else None,
+            settled=settled is not None,
+            position=settled or {},
+        )
+
+    def say(
+        self, state: InstanceState, error: str | None, settled: Mapping[str, int] | None
+    ) -> None:
+        """Report it; arguments as for ``status``."""
+        self._report(self.status(state, error, settled))
