@@ -27,6 +27,7 @@ from mesh.logs import fields
 from mesh.spark import carrier_member
 from mesh.spark.carrier_source import NAME, CarrierSource
 from mesh.spark.carrier_work import ADMITTED, FAILED, REMOVED, WORK
+from pyspark_nats.errors import UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -175,7 +176,7 @@ class Carrier:
             if self._ending.is_set():
                 return
             # Nobody is to blame for a server that stays away.
-            self._throw_out(error, number, is_their_fault and "UnavailableError" not in error)
+            self._throw_out(error, number, is_their_fault and UnavailableError.code not in error)
             shutil.rmtree(old, ignore_errors=True)
             self._ending.wait(self._retry_s)
 

@@ -44,8 +44,8 @@ class MeshCluster(Processes):
             MESH_MANAGER_ANONYMOUS="true",
         )
 
-    def start_worker(self, name: str) -> None:
-        """Start a worker; it is ready some seconds later."""
+    def start_worker(self, name: str, **environment: str) -> None:
+        """Start a worker, with these variables as well; it is ready some seconds later."""
         self.start(
             name,
             "worker",
@@ -53,6 +53,7 @@ class MeshCluster(Processes):
             MESH_WORKER_ID=name,
             MESH_WORKER_STATE_DIR=str(self.directory / "state" / name),
             MESH_SPARK_DRIVER_MEMORY="768m",
+            **environment,
         )
 
     def stop(self) -> None:

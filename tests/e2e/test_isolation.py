@@ -1,0 +1,114 @@
+"""Apps that share a worker: what one of them does wrong the others must not suffer from."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mesh.model.cluster import InstanceState
+from tests.e2e.test_groups import rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.e2e.mesh_cluster import View
+
+pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(280)]
+
+#: An instance of each group on each worker, so that both workers' others are asked.
+GOOD = """@App:name('{name}')
+define stream Feed (n int);
+@dist(execGroup='sum', parallel='2')
+partition with (n of Feed) begin from Feed select n, count() as c insert into Counts; end;
+@dist(execGroup='copy', parallel='2')
+from Feed select n insert into Copies;
+"""
+
+#: Ends the Python process that it runs in; and keeps a task for 20 ms an event.
+DEADLY = """@App:name('Deadly')
+define stream Feed (n int);
+define function odd[python] return int {
+    import os
+    if data[0] == 13:
+        os.kill(os.getpid(), 9)
+    return data[0]
+};
+from Feed select odd(n) as n insert into Out;
+"""
+SLOW = """@App:name('Slow')
+define stream Feed (n int);
+define function odd[python] return int {
+    import time
+    time.sleep(0.02)
+    return data[0]
+};
+from Feed select odd(n) as n insert into Out;
+"""
+
+
+async def publish(view: View, app: str, first: int, last: int) -> None:
+    for n in range(first, last + 1):
+        await view.js.publish(f"mesh.{app}.Feed", json.dumps({"n": n}).encode())
+
+
+def test_one_that_kills_its_process_again_and_again_is_set_apart(
+    play: Callable[..., None],
+) -> None:
+    async def scene(view: View) -> None:
+        await view.service.deploy(GOOD.format(name="Bystander"))
+        await view.service.deploy(DEADLY)
+        await view.until_running("Bystander")
+        await view.until_running("Deadly")
+        await publish(view, "Bystander", 1, 50)
+        await publish(view, "Deadly", 1, 20)
+
+        def is_failing() -> bool:
+            statuses = [s.value for s in view.view.snapshot().statuses if s.value.app == "Deadly"]
+            return any(s.restarts >= 3 for s in statuses)
+
+        # By then it fails in a query of its own, and the others have gone on.
+        await view.until("the third failure", is_failing)
+        await publish(view, "Bystander", 51, 100)
+        counts = await rows(view, "Bystander", "Counts", 100)
+        assert sorted((row["n"], row["c"]) for row in counts) == [(n, 1) for n in range(1, 101)]
+        assert len(await rows(view, "Bystander", "Copies", 100)) == 100
+
+        def have_run() -> bool:
+            found = [s.value for s in view.view.snapshot().statuses if s.value.app == "Bystander"]
+            return all(s.state is InstanceState.RUNNING for s in found)
+
+        await view.until("the bystanders run", have_run)
+        for name in ("Deadly", "Bystander"):
+            await view.service.undeploy(name)
+
+    play(scene)
+
+
+def test_a_slow_one_does_not_hold_the_others_up_for_long(play: Callable[..., None]) -> None:
+    async def scene(view: View) -> None:
+        await view.service.deploy(GOOD.format(name="Quick"))
+        await view.service.deploy(SLOW)
+        await view.until_running("Quick")
+        await view.until_running("Slow")
+        # Forty seconds of work.
+        await publish(view, "Slow", 1, 2000)
+        took_s = []
+        for n in range(1, 31):
+            began_s = time.monotonic()
+            await publish(view, "Quick", n, n)
+            await rows(view, "Quick", "Copies", n)
+            took_s.append(time.monotonic() - began_s)
+        done = await view.count("mesh-Slow-Out", "mesh.Slow.Out")
+        assert done < 2000, "it was to be at work all the time"
+        # The first batch of it is of a thousand events, the next ones of what takes a fair time.
+        assert max(took_s) < 30, took_s
+        assert sorted(took_s)[15] < 3, took_s
+        assert len(await rows(view, "Quick", "Counts", 30)) == 30
+        assert len(await rows(view, "Slow", "Out", 2000)) == 2000
+        for name in ("Slow", "Quick"):
+            await view.service.undeploy(name)
+
+    play(scene)
