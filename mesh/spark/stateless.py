@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 
 from mesh.model.app import Channel, Format, GroupKind
+from mesh.model.types import AttributeType
 from mesh.plan.bound import BoundStream
 from mesh.plan.build import bind_group
 from mesh.spark import emit
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from mesh.model.app import GroupInput
+    from mesh.model.types import Attribute
     from mesh.operators.base import Events
     from mesh.plan.bound import BoundQuery, Column
     from mesh.spark.wiring import Wiring
@@ -176,9 +178,9 @@ def _json_rows(wiring: Wiring, leg: Leg, producer: str, part: str, frame: DataFr
     failed = F.col("_error").isNotNull()
     error_stream, error_subject = wiring.errors
     error_producer = wiring.producer(f"errors-{leg.input.channel.stream.name}-{part}")
-    names = leg.output.stream.names
     event = F.to_json(
-        F.struct(*(F.col(f"`{name}`") for name in names)), {"ignoreNullFields": "false"}
+        F.struct(*(_json_value(attribute) for attribute in leg.output.stream.attributes)),
+        {"ignoreNullFields": "false"},
     )
     text = F.try_validate_utf8(F.col("_data").cast("string"))
     error = F.to_json(
@@ -204,6 +206,15 @@ def _json_rows(wiring: Wiring, leg: Leg, producer: str, part: str, frame: DataFr
         position.alias("position"),
         position.alias("first_position"),
     )
+
+
+def _json_value(attribute: Attribute) -> SparkColumn:
+    """An attribute as JSON can say it: null for what is no number, as our own encoder has it."""
+    value = F.col(f"`{attribute.name}`")
+    if attribute.type not in (AttributeType.FLOAT, AttributeType.DOUBLE):
+        return value
+    # Spark takes NaN for larger than anything.
+    return F.when(F.abs(value) < F.lit(float("inf")), value).alias(attribute.name)
 
 
 @dataclass(frozen=True, slots=True)
