@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import sys
@@ -23,6 +24,7 @@ from mesh.spark import stateless
 from mesh.spark.expressions import is_native, to_column
 from mesh.spark.stateless import numbered
 from mesh.spark.wiring import METADATA, Wiring
+from pyspark_nats.encode import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -187,3 +189,21 @@ def test_what_catalyst_has_not_our_kernels_compute(spark: SparkSession) -> None:
     assert failed[4]["_data"] == b'{"i":4,"s":"x"}'
     again = stateless._query(wiring, leg.queries[0], one, frame_of(spark, rows)).toArrow()
     assert again.column("u").to_pylist() == made.column("u").to_pylist()
+
+
+def test_catalyst_writes_the_json_of_our_encoder(spark: SparkSession, rows: pa.RecordBatch) -> None:
+    names = ["i", "l", "f", "d", "b", "s"]
+    app = f"@App:name('A') {STREAM} from S select {', '.join(names)} insert into T;"
+    group = plan(app).spec.groups[0]
+    wiring = Wiring(group, Assignment("i1", "A", group.name, 1, "a1", "w", 1, 1))
+    frame = stateless.build(wiring, lambda _: frame_of(spark, rows))
+    written = frame.orderBy("position").select("data").toArrow().column("data").to_pylist()
+    for by_catalyst, by_us in zip(written, to_json(rows.select(names)), strict=True):
+        assert by_catalyst is not None
+        assert by_us is not None
+        one, other = json.loads(by_catalyst), json.loads(by_us)
+        assert list(one) == list(other) == names
+        # Each writes the shortest text for a float, which as a double is another number.
+        floats = [None if v["f"] is None else np.float32(v["f"]) for v in (one, other)]
+        assert floats[0] == floats[1]
+        assert one | {"f": None} == other | {"f": None}
