@@ -87,7 +87,7 @@ class Hand:
         self.directory = directory
         self.members = directory / "members"
         self.members.mkdir()
-        self.pool = ThreadPoolExecutor(1)
+        self.pool = self.errands = ThreadPoolExecutor(1)
         self.known = connection_options(self.nats)
         self.plan = Plan(self.members, self.known, "_INBOX.nudge")
         self.broker = Connection(self.known)

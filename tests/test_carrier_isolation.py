@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mesh.errors import MeshError
 from mesh.model.cluster import InstanceState
 from mesh.spark import carrier_member, carrier_pace, carrier_task
-from mesh.spark.carrier_work import FAILED, WORK
+from mesh.spark.carrier_work import ADMITTED, FAILED, WORK
 from pyspark_nats import offsets
 from pyspark_nats.errors import UnavailableError
-from tests.test_carrier import HandClock, OwnQuery, begun, closed, hand, own_queries  # noqa: F401 - fixtures
+from tests.test_carrier import HandClock, Instances, OwnQuery, begun, closed, hand, own_queries  # noqa: F401 - fixtures
 
 if TYPE_CHECKING:
     from tests.test_carrier import Hand
@@ -109,3 +110,23 @@ def test_a_slow_part_gets_less_the_next_time(
     monkeypatch.setattr(carrier_pace, "FAIR_MS", 1000.0)
     while len(hand.rows("A", "Sums")) < 10:
         hand.until(WORK, "sums")
+
+
+def test_one_whose_state_can_not_be_restored_is_told_of_alone(hand: Hand) -> None:  # noqa: F811
+    good = begun(hand, "Good")
+    bad = Instances(hand, "Bad")
+    hand.make(bad.spec)
+    bad.stores["sums"].restore = refuse  # type: ignore[method-assign]
+    for one in bad.by_group.values():
+        one.start()
+    hand.until(ADMITTED, "large")
+    hand.publish("Good", 2)
+    hand.until(WORK, "sums")
+    assert bad.told("sums") is InstanceState.RETRYING
+    assert "MESH-S101" in str(bad.statuses["sums"].error)
+    assert bad.told("large") is InstanceState.RUNNING
+    assert {status.state for status in good.statuses.values()} == {InstanceState.RUNNING}
+
+
+def refuse(part: str, piece_path: object) -> bytes | None:
+    raise MeshError("MESH-S101", f"snapshot of {part} has format 9, this version reads 2")

@@ -32,6 +32,7 @@ from mesh.spark.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from concurrent.futures import Executor
 
     from pyspark.sql import Row
 
@@ -77,6 +78,7 @@ class CarriedInstance:
         self._behind: dict[str, int] = {}
         self._is_changed = False
         self._said_at_s = self._shared_at_s = 0.0
+        self._is_sharing = False
         self._load = Load(given.clock.monotonic_s())
         #: When a stream last left it without an answer, and how often it was a suspect.
         self._unanswered_at_s = -float("inf")
@@ -96,7 +98,7 @@ class CarriedInstance:
         """Begin; returns at once."""
         self._say(InstanceState.STARTING)
         self._carrier.board(self)
-        self._soon(self._enter)
+        self._restart()
 
     def stop(self, *, settle: bool = False) -> None:
         """Ask it to end; a ``STOPPED`` report follows, also where it has ended by itself.
@@ -157,7 +159,7 @@ class CarriedInstance:
         if is_suspect:
             self._soon(lambda: self._failed(_first_line(error)))
         else:
-            self._soon(self._enter)
+            self._restart()
 
     def look(self, now_s: float) -> None:
         """See ``Passenger.look``."""
@@ -178,21 +180,22 @@ class CarriedInstance:
             if tells:
                 self._said_at_s = now_s
             interval_s = self._given.options.snapshot_interval_s
-            shares = is_in and self._parts.is_dirty and now_s - self._shared_at_s >= interval_s
+            is_due = not self._is_sharing and now_s - self._shared_at_s >= interval_s
+            shares = is_in and is_due and self._parts.is_dirty
             if shares:
-                self._shared_at_s = now_s
+                self._is_sharing, self._shared_at_s = True, now_s
         if again:
-            self._soon(self._enter)
+            self._restart()
         if leaving is not None:
             self._carrier.leave(leaving)
         if tells:
             self._say(InstanceState.RUNNING)
         if shares:
-            self._soon(self._try_share)
+            self._soon(self._share_now, self._carrier.pool)
 
     # --- in the carrier's threads
 
-    def _soon(self, job: Callable[[], object]) -> None:
+    def _soon(self, job: Callable[[], object], pool: Executor | None = None) -> None:
         """Have a thread do a job; whatever goes wrong with it is reported and tried again."""
 
         def guarded() -> None:
@@ -202,7 +205,10 @@ class CarriedInstance:
                 log.debug("all of it", exc_info=failure)
                 self._failed(_reason(failure))
 
-        self._carrier.pool.submit(guarded)
+        (pool or self._carrier.errands).submit(guarded)
+
+    def _restart(self) -> None:
+        self._soon(self._enter, self._carrier.pool)
 
     def _enter(self) -> None:
         """Restore the last snapshot, and have the carrier take it in."""
@@ -249,7 +255,7 @@ class CarriedInstance:
             self._end()
 
     def _left(self) -> None:
-        """The carrier has let it go, at the border of a batch."""
+        """The carrier has let it go, at the border of a batch, or where it was to halt."""
         is_shared = self._try_share()
         with self._lock:
             is_over = self._stopping
@@ -259,7 +265,7 @@ class CarriedInstance:
         elif is_over:
             self._end()
         else:
-            self._enter()
+            self._restart()
 
     def _settle(self, is_shared: bool) -> None:
         if not is_shared:
@@ -314,7 +320,7 @@ class CarriedInstance:
                 if not returns and status.settled:
                     self._settled = status.position
         if told is None:
-            self._soon(self._enter if returns else self._end)
+            self._restart() if returns else self._soon(self._end)
             return
         self._given.report(told)
         if ends and apart is not None:
@@ -373,6 +379,12 @@ class CarriedInstance:
             shutil.rmtree(run, ignore_errors=True)
         self._say(InstanceState.STOPPED)
         self._ended.set()
+
+    def _share_now(self) -> None:
+        try:
+            self._try_share()
+        finally:
+            self._is_sharing = False
 
     def _try_share(self) -> bool:
         """Store what has moved on; whether all of it is stored."""

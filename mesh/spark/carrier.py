@@ -49,7 +49,7 @@ _LEAVE_S: Final = 5.0
 #: How long a batch may take before those in it are suspected to hang; a task that waits for NATS
 #: gives up before.
 _HANGS_S: Final = 45.0
-#: Threads for what waits for NATS: restoring and storing snapshots.
+#: Threads for restoring and storing snapshots while instances run; and for all else that waits.
 _THREADS: Final = 8
 
 
@@ -102,7 +102,9 @@ class Carrier:
         """
         #: Numbers that nobody has had: a member that enters again is another one.
         self.generations = itertools.count(1)
-        self.pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="carrier")
+        #: For snapshots: a store that is slow must not keep others from ending, nor from telling.
+        self.pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="carrier-snapshots")
+        self.errands = ThreadPoolExecutor(_THREADS, thread_name_prefix="carrier")
         self.session = session
         self._directory = directory
         self._clock = clock
@@ -133,6 +135,7 @@ class Carrier:
         self._ending.set()
         self._thread.join()
         self.pool.shutdown()
+        self.errands.shutdown()
 
     def board(self, passenger: Passenger) -> None:
         """Have ``passenger`` looked at from now on, whether or not it is a member."""
