@@ -73,8 +73,8 @@ def test_a_suspect_is_trusted_later_each_time(times: int, length_s: float) -> No
 def test_a_part_gets_what_takes_a_fair_time() -> None:
     assert carrier_pace.fair(1000, 250.0) is None
     assert carrier_pace.fair(1000, 1000.0) == 250
-    assert carrier_pace.fair(10_000, 60_000.0) == carrier_pace.ROWS_MIN
+    assert carrier_pace.fair(10_000, 600_000.0) == carrier_pace.ROWS_MIN
     grown = [carrier_pace.ROWS_FIRST]
     while grown[-1] < carrier_pace.ROWS_MAX:
         grown.append(carrier_pace.more(grown[-1]))
-    assert grown == [1000, 2000, 4000, 8000, 10_000]
+    assert grown == [200, 400, 800, 1600, 3200, 6400, 10_000]

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from pyspark_nats.source_options import Limits
 
 #: Messages of a part in one batch: at first, at most, and even of the slowest.
-ROWS_FIRST: Final = 1000
+ROWS_FIRST: Final = 200
 ROWS_MAX: Final = 10_000
-ROWS_MIN: Final = 100
+ROWS_MIN: Final = 20
 #: How long a part may keep the others waiting, milliseconds.
 FAIR_MS: Final = 250.0
 

@@ -103,8 +103,8 @@ def test_a_slow_one_does_not_hold_the_others_up_for_long(play: Callable[..., Non
             took_s.append(time.monotonic() - began_s)
         done = await view.count("mesh-Slow-Out", "mesh.Slow.Out")
         assert done < 2000, "it was to be at work all the time"
-        # The first batch of it is of a thousand events, the next ones of what takes a fair time.
-        assert max(took_s) < 30, took_s
+        # Its first batch is of 200 events, and the next ones are of what takes a fair time.
+        assert max(took_s) < 15, took_s
         assert sorted(took_s)[15] < 3, took_s
         assert len(await rows(view, "Quick", "Counts", 30)) == 30
         assert len(await rows(view, "Slow", "Out", 2000)) == 2000
