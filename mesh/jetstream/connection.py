@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import ssl
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from nats.aio.client import Client
@@ -14,6 +14,7 @@ from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
 
 from mesh.errors import MeshError
+from mesh.jetstream.turns import Turns
 from mesh.logs import fields
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ UNREACHABLE = (NatsError, JetStreamError, TimeoutError, OSError)
 #: Who wants to know that a connection is lost (False) or back (True), by connection.
 _listeners: WeakKeyDictionary[Client, list[Callable[[bool], None]]] = WeakKeyDictionary()
 
+#: How long it waits between attempts to connect again, seconds.
+RECONNECT_S: Final = 0.2
 #: How long a connection may take to close; it can hang where the server has gone.
 CLOSE_S = 3.0
 
@@ -68,23 +71,36 @@ async def connect(settings: NatsSettings, name: str) -> Client:
 
     async def on_reconnected() -> None:
         log.info("nats connection is back", extra=fields(name=name))
+        turns.begin()
         tell(is_connected=True)
 
     def tell(*, is_connected: bool) -> None:
         for changed in _listeners.get(client, ()):
             changed(is_connected)
 
+    client = Client()
+
+    def left() -> str:
+        server = client._current_server
+        return server.uri.netloc if server is not None else ""
+
+    def wait(seconds: float) -> None:
+        client.options["connect_timeout"] = seconds
+
+    timeout_s = settings.connect_timeout_s
+    turns = Turns(left, wait, timeout_s=timeout_s, pause_s=RECONNECT_S)
     options: dict[str, Any] = {
         "servers": [server.strip() for server in settings.url.split(",")],
         "name": name,
-        "connect_timeout": settings.connect_timeout_s,
+        "connect_timeout": timeout_s,
         "allow_reconnect": True,
         # The defaults, 120 s and 60 attempts, would miss a dead link and give up for good.
         "ping_interval": settings.ping_interval_s,
         # A server of three that is cut off is to be left within a worker's term.
         "max_outstanding_pings": 2,
         "max_reconnect_attempts": -1,
-        "reconnect_time_wait": 0.2,
+        "reconnect_time_wait": RECONNECT_S,
+        "reconnect_to_server_handler": turns.next,
         "error_cb": on_error,
         "disconnected_cb": on_disconnected,
         "reconnected_cb": on_reconnected,
@@ -95,7 +111,6 @@ async def connect(settings: NatsSettings, name: str) -> Client:
         options["user_credentials"] = settings.creds
     if settings.tls_ca:
         options["tls"] = ssl.create_default_context(cafile=settings.tls_ca)
-    client = Client()
     try:
         # Endless attempts are for later: the first connection fails within the time given.
         await client.connect(**{**options, "max_reconnect_attempts": 1})
