@@ -17,14 +17,13 @@ from rich.console import Console
 
 from bench.chaos import namespaces, report
 from bench.chaos.scenarios import SCENARIOS
-from bench.chaos.scene import play
+from bench.chaos.scene import Outcome, play, said
 from bench.chaos.stage import Stage, Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from bench.chaos.scenarios import Scenario
-    from bench.chaos.scene import Outcome
 _PLAYED: Final = "played {0.scenario}: {1}, {0.took_s:.0f} s"
 
 
@@ -51,9 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         for topology, mine in _stages(chosen):
-            if mine:
-                with Stage(topology, given.logs) as stage:
-                    _play_all(stage, mine, given.runs, console, outcomes)
+            runs = [(one, run) for one in mine for run in range(1, given.runs + 1)]
+            while runs:
+                for outcome in _played_on_one(topology, runs, given.logs):
+                    outcomes.append(outcome)
+                    _tell(console, outcome)
         is_whole = True
     except KeyboardInterrupt:
         console.print("interrupted: this is what was played", style="red", markup=False)
@@ -74,20 +75,31 @@ def _stages(chosen: Sequence[Scenario]) -> list[tuple[Topology, list[Scenario]]]
     return list(played.items())
 
 
-def _play_all(
-    stage: Stage,
-    scenarios: Sequence[Scenario],
-    runs: int,
-    console: Console,
-    outcomes: list[Outcome],
-) -> None:
-    for one in scenarios:
-        for run in range(1, runs + 1):
-            outcome = asyncio.run(play(stage, one, run))
-            outcomes.append(outcome)
-            word = "good" if outcome.is_good else "NOT GOOD"
-            console.print(_PLAYED.format(outcome, word), style="dim", markup=False)
-            report.explain(console, outcome)
+def _played_on_one(
+    topology: Topology, runs: list[tuple[Scenario, int]], logs: Path | None
+) -> Iterator[Outcome]:
+    """Play ``runs``, and take away what was played: up to one that fails.
+
+    What that leaves behind must not spoil the others.
+    """
+    try:
+        with Stage(topology, logs) as stage:
+            while runs:
+                outcome = asyncio.run(play(stage, *runs.pop(0)))
+                yield outcome
+                if outcome.error:
+                    return
+    except Exception as failure:
+        if not runs:
+            raise
+        one, _ = runs.pop(0)
+        yield Outcome(one.name, one.fault, error=f"no stage for it: {said(failure)}")
+
+
+def _tell(console: Console, outcome: Outcome) -> None:
+    word = "good" if outcome.is_good else "NOT GOOD"
+    console.print(_PLAYED.format(outcome, word), style="dim", markup=False)
+    report.explain(console, outcome)
 
 
 def _why_not(scenario: Scenario) -> str:

@@ -7,11 +7,10 @@ import contextlib
 import json
 import re
 import signal
-import subprocess
+import traceback
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-import psutil
 from nats.js.errors import NotFoundError
 
 from bench.chaos import app
@@ -353,16 +352,13 @@ def unmatched(patterns: list[str], lines: tuple[str, ...]) -> tuple[str, ...]:
     return ()
 
 
-#: What may go wrong in a run; anything else is a mistake of the suite's own.
-FAILURES: Final = (
-    AssertionError,
-    ScenarioError,
-    MeshError,
-    LookupError,
-    psutil.Error,
-    subprocess.SubprocessError,
-    *UNREACHABLE,
-)
+def said(failure: Exception) -> str:
+    """What went wrong, and where unless it is what a run may meet."""
+    text = f"{type(failure).__name__}: {failure}"
+    if isinstance(failure, (AssertionError, ScenarioError, MeshError, *UNREACHABLE)):
+        return text
+    last = traceback.extract_tb(failure.__traceback__)[-1]
+    return f"{text} ({last.filename}:{last.lineno})"
 
 
 async def play(stage: Stage, scenario: Scenario, run: int) -> Outcome:
@@ -383,17 +379,18 @@ async def play(stage: Stage, scenario: Scenario, run: int) -> Outcome:
                         name=scene.subject, subjects=[scene.subject], num_replicas=stage.replicas
                     )
                 outcome = await _acted(scene, scenario, outcome)
-            except FAILURES as failure:
-                outcome = replace(outcome, error=f"{type(failure).__name__}: {failure}")
-                with contextlib.suppress(*FAILURES):
+            # Whatever it is, the other scenarios are still to be played.
+            except Exception as failure:
+                outcome = replace(outcome, error=said(failure))
+                with contextlib.suppress(Exception):
                     story, _ = await scene.told()
                     outcome = replace(outcome, story=story)
             finally:
                 await scene.give_up()
                 await _cleared(stage, outside, name)
-    except FAILURES as failure:
+    except Exception as failure:
         if not outcome.error:
-            outcome = replace(outcome, error=f"{type(failure).__name__}: {failure}")
+            outcome = replace(outcome, error=said(failure))
     return replace(outcome, took_s=clock.monotonic_s() - started_s)
 
 

@@ -124,7 +124,9 @@ class Links:
             assert task is not None
             self._tasks.add(task)
             try:
-                await _Passage(link, reader, writer).run(host, port)
+                # asyncio takes a connection's task that was cancelled for one that failed.
+                with contextlib.suppress(asyncio.CancelledError):
+                    await _Passage(link, reader, writer).run(host, port)
             finally:
                 self._tasks.discard(task)
 

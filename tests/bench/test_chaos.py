@@ -13,7 +13,7 @@ import pytest
 from bench.chaos import __main__ as chaos
 from bench.chaos import app, report
 from bench.chaos.compare import Compared, compare
-from bench.chaos.scenarios import SCENARIOS
+from bench.chaos.scenarios import SCENARIOS, Scenario
 from bench.chaos.scene import Outcome, unmatched
 from mesh.plan.build import plan
 from mesh.testing.links import Links, When
@@ -91,6 +91,39 @@ def test_scenarios_have_names_of_their_own() -> None:
 def test_an_unknown_scenario_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert chaos.main(["--only", "nothing"]) == 2
     assert "no such scenario: nothing" in capsys.readouterr().err
+
+
+def test_a_scenario_that_fails_stops_no_other_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stages: list[str] = []
+
+    class FakeStage(contextlib.nullcontext[None]):
+        def __init__(self, topology: str, _: object) -> None:
+            stages.append(topology)
+            if len(stages) == 3:
+                raise OSError("no room")
+            super().__init__()
+
+    async def play(_: object, scenario: Scenario, run: int) -> Outcome:
+        error = "x" if scenario.name in ("server-killed", "nats-away") else ""
+        return Outcome(scenario.name, scenario.fault, error=error)
+
+    monkeypatch.setattr(chaos, "Stage", FakeStage)
+    monkeypatch.setattr(chaos, "play", play)
+    names = "moved-about,server-killed,server-restarted,nats-away,storm,nodes-killed"
+    assert chaos.main(["--only", names, "--output", "json"]) == 1
+    # What follows one that failed has a stage of its own.
+    faults = json.loads(capsys.readouterr().out)["faults"]
+    assert [(one["scenario"], one["failures"]) for one in faults] == [
+        ("moved-about", []),
+        ("server-killed", ["x"]),
+        ("server-restarted", []),
+        ("nats-away", ["x"]),
+        ("storm", ["no stage for it: OSError: no room"]),
+        ("nodes-killed", []),
+    ]
+    assert stages == ["one", "one", "one", "three"]
 
 
 class Echo:
