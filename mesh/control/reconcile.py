@@ -197,8 +197,9 @@ def _moves(found: Survey, snapshot: ClusterSnapshot, settings: Settings) -> Iter
             and found.is_ours(before)
         ):
             node = found.nodes[before.worker]
-            if node.leaving or (has_room and free_moves > 0):
-                free_moves -= 1
+            # What runs nowhere is not on the move: it waits for a session, here or there.
+            if node.leaving or (has_room and (free_moves > 0 or not node.ready)):
+                free_moves -= node.ready
                 yield _withdraw(before, target, lease_revision, _why_moved(found, before))
 
 
