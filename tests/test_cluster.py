@@ -519,17 +519,23 @@ def test_a_second_worker_of_the_same_name_is_turned_away(cluster: Cluster) -> No
     cluster.worker("w1")
 
     async def scene(eye: Eye) -> None:
-        await eye.until("worker", lambda: {"w1"} <= eye.ready())
+        await eye.deploy_on("w1")
+        first = cluster.processes["w1"]
+        cluster.worker("w1")
+        second = cluster.processes["w1"]
+        assert await asyncio.to_thread(second.wait, 20) != 0
+        assert "MESH-C110" in (cluster.directory / "w1.log").read_text()
+        told = [(e.by, e.text, e.cause) for e in await eye.service.story("Two")]
+        assert told[-1] == (
+            f"process {second.pid}",
+            "was turned away from the name w1",
+            f"process {first.pid} beats under it",
+        )
+        assert first.poll() is None
+        first.kill()
+        first.wait()
 
     look(cluster, scene)
-    first = cluster.processes["w1"]
-    cluster.worker("w1")
-    second = cluster.processes["w1"]
-    assert second.wait(20) != 0
-    assert "MESH-C110" in (cluster.directory / "w1.log").read_text()
-    assert first.poll() is None
-    first.kill()
-    first.wait()
 
 
 @pytest.mark.nats

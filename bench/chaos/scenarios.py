@@ -127,9 +127,18 @@ SCENARIOS: Final = (
     Scenario(
         "worker-cut", "worker cut off both ways", workers.worker_cut(up=True, down=True), GONE
     ),
-    Scenario("duplicate-turned-away", "second worker of one name", workers.turned_away),
     Scenario(
-        "duplicate-takes-over", "second worker takes a paused one's name", workers.name_taken, GONE
+        "duplicate-turned-away",
+        "second worker of one name",
+        workers.turned_away,
+        (r"was turned away from the name w1",),
+    ),
+    Scenario(
+        "duplicate-takes-over",
+        "second worker takes a paused one's name",
+        workers.name_taken,
+        GONE,
+        (r"worker <holder> began", r"worker <holder> ends.*took its name"),
     ),
     Scenario(
         "rolling-restart",

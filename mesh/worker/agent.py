@@ -124,6 +124,10 @@ class Agent:
                 return
             assert record is not None
             if first is not None and record.revision != first.revision:
+                me = f"process {os.getpid()}"
+                text = f"was turned away from the name {self.id}"
+                cause = f"process {record.value.pid} beats under it"
+                self.journal.note(Entry(text, cause, by=me, worker=self.id))
                 raise MeshError(
                     "MESH-C110",
                     f'another worker is called "{self.id}"',
@@ -288,6 +292,7 @@ class Agent:
         is_other = record is not None and record.incarnation != self.incarnation
         if is_other and record is not None and not machine.has_ended(record):
             await self._stop_all()
+            self._note("ends", f"process {record.pid} took its name while it could not be heard")
             raise MeshError(
                 "MESH-C110",
                 f'another worker is called "{self.id}"',
@@ -452,7 +457,11 @@ async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
     journal = Journal(client, f"worker {name}", clock, worker=name)
     journal.start()
     agent = Agent(name, settings, client, view, clock, session, journal)
-    await agent.claim()
+    try:
+        await agent.claim()
+    except MeshError:
+        await journal.stop()
+        raise
 
     async def loops() -> None:
         tasks = [asyncio.create_task(c) for c in (agent.beat(), agent.work(), agent.listen())]
