@@ -82,8 +82,9 @@ def test_alarms_are_told_from_what_else_the_journal_holds() -> None:
         Entry("stops A-g-1", "no heartbeat was taken for 1.5 s", by="worker w1", at_ms=3),
         Entry("placed A-g-1 on w2 in epoch 7", "worker w1 is gone", by="manager m1", at_ms=4),
         Entry("no longer leads", by="manager m1", at_ms=5),
+        Entry("lost its connection to NATS", by="worker w2", at_ms=6),
     ]
-    assert [at_ms for at_ms, _ in busy._alarms(entries)] == [3, 4, 5]
+    assert [at_ms for at_ms, _ in busy._alarms(entries)] == [3, 4, 5, 6]
 
 
 def test_the_table_in_the_docs_is_of_the_newest_results(tmp_path: Path) -> None:
