@@ -58,6 +58,7 @@ class Flow:
     #: When each output was seen, by its event's number.
     seen: dict[int, float] = field(default_factory=dict)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    _is_over: bool = False
 
     async def begin(self) -> None:
         """Listen, and publish from now on."""
@@ -65,10 +66,9 @@ class Flow:
         self._tasks = [asyncio.create_task(self._publish())]
 
     async def end(self) -> None:
-        """Publish no more."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Publish no more; what was counted as published is."""
+        self._is_over = True
+        await asyncio.gather(*self._tasks)
 
     async def fill(self, rows: int) -> None:
         """Publish many events at once, and wait until all have passed."""
@@ -94,7 +94,7 @@ class Flow:
         self.seen.setdefault(json.loads(message.data)["id"], time.monotonic())
 
     async def _publish(self) -> None:
-        while True:
+        while not self._is_over:
             event = {"id": self.published, "text": "x" * ROW_BYTES}
             self.published += 1
             subject = f"mesh.{self.app}.Events"
