@@ -198,7 +198,7 @@ def test_catalyst_writes_the_json_of_our_encoder(spark: SparkSession, rows: pa.R
     wiring = Wiring(group, Assignment("i1", "A", group.name, 1, "a1", "w", 1, 1))
     frame = stateless.build(wiring, lambda _: frame_of(spark, rows))
     written = frame.orderBy("position").select("data").toArrow().column("data").to_pylist()
-    for by_catalyst, by_us in zip(written, to_json(rows.select(names)), strict=True):
+    for by_catalyst, by_us in zip(written, to_json(rows.select(names)).to_pylist(), strict=True):
         assert by_catalyst is not None
         assert by_us is not None
         one, other = json.loads(by_catalyst), json.loads(by_us)
