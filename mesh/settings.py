@@ -130,7 +130,7 @@ class SparkSettings:
     trigger_rows_max: int = setting(100000, "Most messages a micro-batch takes from one channel.")
     ui: bool = setting(False, "Whether the Spark web UI is on.")
     shared_query: bool = setting(
-        False, "Whether a worker's instances share one streaming query, or have one each."
+        True, "Whether a worker's instances share one streaming query, or have one each."
     )
 
 
