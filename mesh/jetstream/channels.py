@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 #: Stream name is in use with another configuration.
 _NAME_IN_USE = 10058
+#: How long an answer may take, and how often it is asked for.  On three servers the first election
+#: of one stream in some hundreds takes 6 s and more, and an answer may be lost with a connection.
+_CREATE_S = 2.0
+_CREATE_TIMES = 10
 
 
 def js_streams(spec: AppSpec) -> Iterator[tuple[str, str]]:
@@ -132,9 +136,14 @@ def _covers(pattern: str, subject: str) -> bool:
 
 async def _create(client: Client, config: dict[str, Any]) -> None:
     # nats-py's StreamConfig has no field for atomic batches yet.
-    reply = await client.request(
-        f"$JS.API.STREAM.CREATE.{config['name']}", orjson.dumps(config), timeout=10
-    )
+    call = f"$JS.API.STREAM.CREATE.{config['name']}", orjson.dumps(config)
+    for last in (False,) * (_CREATE_TIMES - 1) + (True,):
+        try:
+            reply = await client.request(*call, timeout=_CREATE_S)
+            break
+        except TimeoutError:
+            if last:
+                raise
     error = orjson.loads(reply.data).get("error")
     if error is not None and error.get("err_code") != _NAME_IN_USE:
         raise MeshError(

@@ -1,0 +1,60 @@
+"""Making an app's JetStream streams where answers get lost, as they do on three servers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import nats
+import pytest
+
+from mesh.jetstream.channels import ensure_channels, js_streams
+from mesh.plan.build import plan
+from mesh.settings import ChannelSettings
+
+if TYPE_CHECKING:
+    from mesh.jetstream.server import NatsServer
+
+APP = "@App:name('A') define stream S (a int); from S select a insert into T;"
+
+
+class _Lossy:
+    """A client that hears nothing of every other answer."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.calls = 0
+
+    def jetstream(self) -> Any:
+        return self._client.jetstream()
+
+    async def request(self, *call: Any, **options: Any) -> Any:
+        reply = await self._client.request(*call, **options)
+        self.calls += 1
+        if self.calls % 2:
+            raise TimeoutError
+        return reply
+
+
+class _Silent(_Lossy):
+    async def request(self, *call: Any, **options: Any) -> Any:
+        self.calls += 1
+        raise TimeoutError
+
+
+@pytest.mark.nats
+def test_a_stream_whose_answer_was_lost_is_asked_for_again(nats_server: NatsServer) -> None:
+    async def scene() -> None:
+        client = await nats.connect(nats_server.url)
+        spec = plan(APP).spec
+        lossy, silent = _Lossy(client), _Silent(client)
+        await ensure_channels(lossy, spec, ChannelSettings())  # type: ignore[arg-type]
+        wanted = [name for name, _ in js_streams(spec)]
+        assert {info.config.name for info in await client.jetstream().streams_info()} == set(wanted)
+        assert lossy.calls == 2 * len(wanted)
+        with pytest.raises(TimeoutError):
+            await ensure_channels(silent, spec, ChannelSettings())  # type: ignore[arg-type]
+        assert silent.calls > 1
+        await client.close()
+
+    asyncio.run(scene())
