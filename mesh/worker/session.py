@@ -89,7 +89,8 @@ class Session:
         self._instances: dict[str, Instance | CarriedInstance | Ticker] = {}
         self._options = options
         self._carrier = carrier
-        self._ending: set[asyncio.Task[None]] = set()
+        #: What ends right now, with the instance that it is.
+        self._ending: dict[asyncio.Task[None], str] = {}
         #: What it stands by for, by instance.
         self._mirrors: dict[str, Mirror] = {}
         self._holds = 0
@@ -104,6 +105,10 @@ class Session:
         match from_line(line):
             case StartInstance(assignment, group):
                 await self._stop(assignment.instance, assignment.epoch - 1)
+                # It may have said that it has stopped, and be asked for again, before it is gone.
+                ending = [t for t, name in self._ending.items() if name == assignment.instance]
+                if ending:
+                    await asyncio.wait(ending)
                 if assignment.instance not in self._instances:
                     await self._start(Wiring(group, assignment))
             case HoldState(standby, group):
@@ -114,8 +119,8 @@ class Session:
             case StopInstance(instance, epoch, settle):
                 # What settles takes a while, and others need not wait for it.
                 task = asyncio.create_task(self._stop(instance, epoch, settle=settle))
-                self._ending.add(task)
-                task.add_done_callback(self._ending.discard)
+                self._ending[task] = instance
+                task.add_done_callback(self._ending.pop)
             case other:
                 log.error("session was sent a reply", extra=fields(reply=other))
 

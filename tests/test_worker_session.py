@@ -1,0 +1,81 @@
+"""What a worker's session does with commands that come while it is about something else."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mesh.model.app import GroupSpec
+from mesh.model.cluster import Assignment
+from mesh.settings import Settings
+from mesh.worker.protocol import SessionConfig, StartInstance, StopInstance, to_line
+from mesh.worker.session import Session, instance_options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mesh.spark.wiring import Wiring
+
+
+class FakeInstance:
+    """An instance that has said that it has stopped, and takes its time to end."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        self.wiring = wiring
+        self.is_awaited = threading.Event()
+        self.may_end = threading.Event()
+
+    def start(self) -> None:
+        pass
+
+    def stop(self, *, settle: bool = False) -> None:
+        pass
+
+    def join(self) -> None:
+        self.is_awaited.set()
+        self.may_end.wait(20)
+
+
+def session(directory: Path) -> Session:
+    config = SessionConfig("w1", str(directory), Settings())
+    client: Any = SimpleNamespace(jetstream=lambda: None)
+    nothing: Any = None
+    options = instance_options(config)
+    return Session(config, directory, nothing, client, nothing, options, None)
+
+
+def test_what_is_asked_for_again_before_it_has_ended_is_started_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[FakeInstance] = []
+
+    def make(_: Session, wiring: Wiring, __: Path | None) -> FakeInstance:
+        made.append(FakeInstance(wiring))
+        return made[-1]
+
+    monkeypatch.setattr(Session, "_instance", make)
+    group = GroupSpec("A", "g", 1, "", (), (), stateful=False)
+    start = to_line(StartInstance(Assignment("A-g-1", "A", "g", 1, "A-1", "w1", 5, 5), group))
+
+    async def scene() -> None:
+        one = session(tmp_path)
+        await one.handle(start)
+        await one.handle(to_line(StopInstance("A-g-1", 5)))
+        assert await asyncio.to_thread(made[0].is_awaited.wait, 20)
+        again = asyncio.create_task(one.handle(start))
+        # It is asked for while the first one is still there.
+        await asyncio.sleep(0)
+        made[0].may_end.set()
+        await again
+        assert len(made) == 2
+        running: Any = one._instances
+        assert running == {"A-g-1": made[1]}
+        # One that runs is not started twice.
+        await one.handle(start)
+        assert len(made) == 2
+
+    asyncio.run(scene())
