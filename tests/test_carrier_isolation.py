@@ -9,12 +9,13 @@ import pytest
 from mesh.errors import MeshError
 from mesh.model.cluster import InstanceState
 from mesh.spark import carrier_member, carrier_pace, carrier_task
-from mesh.spark.carrier_work import ADMITTED, FAILED, WORK
+from mesh.spark.carrier_work import ADMITTED, FAILED, UNANSWERED, WORK
 from pyspark_nats import offsets
 from pyspark_nats.errors import UnavailableError
 from tests.test_carrier import HandClock, Instances, OwnQuery, begun, closed, hand, own_queries  # noqa: F401 - fixtures
 
 if TYPE_CHECKING:
+    from mesh.jetstream.server import NatsServer
     from tests.test_carrier import Hand
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
@@ -130,3 +131,37 @@ def test_one_whose_state_can_not_be_restored_is_told_of_alone(hand: Hand) -> Non
 
 def refuse(part: str, piece_path: object) -> bytes | None:
     raise MeshError("MESH-S101", f"snapshot of {part} has format 9, this version reads 2")
+
+
+def test_a_task_asks_for_the_server_before_it_blames_a_stream(
+    hand: Hand,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = begun(hand, "A")
+
+    def unanswered(*_: object) -> bool:
+        raise UnavailableError("no answer from NATS within 10 s: publishing")
+
+    monkeypatch.setattr(carrier_task, "_do", unanswered)
+    hand.publish("A", 1)
+    assert {kind for kind, _ in hand.step()} == {FAILED}
+    assert all(str(status.error).startswith(UNANSWERED) for status in app.statuses.values())
+
+
+def test_a_task_whose_server_is_gone_blames_nobody(
+    hand: Hand,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    nats_server: NatsServer,
+) -> None:
+    begun(hand, "A")
+    hand.publish("A", 1)
+    work = hand.plan.next(5)
+    monkeypatch.setattr(carrier_task, "_SERVER_S", 0.1)
+
+    def unanswered(*_: object) -> bool:
+        nats_server.stop()
+        raise UnavailableError("no answer from NATS within 10 s: publishing")
+
+    monkeypatch.setattr(carrier_task, "_do", unanswered)
+    with pytest.raises(UnavailableError):
+        list(carrier_task.outcomes(hand.members, 9, work))
