@@ -303,29 +303,35 @@ class CarriedInstance:
 
     def _relay(self, status: InstanceStatus) -> None:
         """Hand on what the query of its own reports; have it end when it may be carried again."""
-        with self._lock:
-            if status.state is not InstanceState.STOPPED:
-                told = self._tally.with_counts(status)
-                now_s = self._clock.monotonic_s()
-                ends = self._term is not None and self._term.is_over(status, now_s)
-                if ends:
-                    self._term = None
-                apart = self._apart
-            else:
-                self._apart = told = None
-                self._tally.add(status)
-                self._error = status.error
-                # Where it has ended by itself, it was taken over, or has settled.
-                returns = not self._stopping and self._term is None and self._until is None
-                if not returns and status.settled:
-                    self._settled = status.position
-        if told is None:
-            self._restart() if returns else self._soon(self._end)
+        if status.state is InstanceState.STOPPED:
+            self._apart_ended(status)
             return
+        with self._lock:
+            told = self._tally.with_counts(status)
+            is_over = self._term is not None and self._term.is_over(
+                status, self._clock.monotonic_s()
+            )
+            if is_over:
+                self._term = None
+            apart = self._apart
         self._given.report(told)
-        if ends and apart is not None:
+        if is_over and apart is not None:
             # With its state shared, so that little is done again.
             apart.stop(settle=True)
+
+    def _apart_ended(self, status: InstanceStatus) -> None:
+        with self._lock:
+            self._apart = None
+            self._tally.add(status)
+            self._error = status.error
+            # Where it has ended by itself, it was taken over, or has settled.
+            returns = not self._stopping and self._term is None and self._until is None
+            if status.settled and not returns:
+                self._settled = status.position
+        if returns:
+            self._restart()
+        else:
+            self._soon(self._end)
 
     def _may_settle(self) -> bool:
         """Whether there is time to; called with the lock held."""
