@@ -33,6 +33,11 @@ CHOICES = [
         "several aggregates",
     ),
     (
+        "from S#window.length(1) as x join T as y on x.o select x.k as k insert into O;",
+        'the return value of "java.lang.Boolean.booleanValue()" ExpressionExecutor.execute(',
+        "null as a whole",
+    ),
+    (
         "@info(name='a') from S select and(o) as n insert into O; @info(name='b') from S select k;",
         "SiddhiAppRuntimeException: .. Exception on class ..",
         "other readers",
@@ -77,6 +82,11 @@ SILENT = [
         "first key's batch",
     ),
     ("@Index('v') define table D (k string, v int);", "hash codes"),
+    ("from every e1=S?, e2=S[v >= e1.v]* select e2.k as k insert into O;", "need no event"),
+    (
+        "from S#window.length(2) select count() as n, sum(v) as s, k output snapshot every 1 sec;",
+        "several aggregates",
+    ),
     ("define table D (k string); from S delete D on D.k == k;", "last row was deleted"),
     (
         "@PrimaryKey('k') define table D (k string); from S update D set D.v = D.v + v on k == k;",
@@ -118,10 +128,11 @@ def test_schedules_are_otherwise_under_playback_only(app: str, words: str) -> No
 
 
 def test_matches_of_sequences_are_otherwise_with_arrays_only() -> None:
-    app = "from every e1=S*, e2=S[v > 1]* select e1.k as a, e2.k as c insert into O;"
+    app = "from every e1=S*, e2=S[v > 1]+ select e1.k as a, e2.k as c insert into O;"
     sent = [{"stream": "S", "events": [[1, ["x", 1]], [1, ["y", 2]]]}]
-    assert "of its array" in str(explain({**asked(app), "inputs": sent}, {"status": "ok"}))
-    assert explain(asked(app), {"status": "ok"}) is None
+    for each in (app, "from e1=S<0:2> select e1.k as a insert into O;"):
+        assert "of its array" in str(explain({**asked(each), "inputs": sent}, {"status": "ok"}))
+        assert explain(asked(each), {"status": "ok"}) is None
 
 
 def test_triggers_keep_their_times_over_a_restart() -> None:
@@ -136,6 +147,15 @@ def test_timers_of_two_queries_may_be_due_at_one_instant() -> None:
     assert "one millisecond" in str(explain(asked(query + query), {"status": "ok"}))
     assert explain(asked(query), {"status": "ok"}) is None
     assert explain(asked(query + query, played=True), {"status": "ok"}) is None
+
+
+def test_other_sequences_and_snapshots_of_several_aggregates_are_as_in_the_engine() -> None:
+    for query in (
+        "from every e1=S?, e2=S[v >= e1.v]+ select e2.k as k insert into O;",
+        "from S#window.length(2) select k, count() as n, sum(v) as s output snapshot every 1 sec;",
+        "from S#window.length(2) select count() as n, sum(v) + 1 as s output snapshot every 1 sec;",
+    ):
+        assert explain(asked(query), {"status": "ok"}) is None
 
 
 def test_every_reason_is_shown_by_a_recorded_case() -> None:

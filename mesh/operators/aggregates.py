@@ -257,6 +257,8 @@ def _deviation(
             continue
         if fresh[row]:
             counts[group] = 0
+            totals[group] = 0.0
+            squares[group] = 0.0
         if not (any_null and nulls[row]):
             value = values[row]
             before = counts[group]

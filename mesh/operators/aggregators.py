@@ -327,7 +327,8 @@ class Aggregators:
             else:
                 if shared is None:
                     looked_at = ~stopped(frame, events) if frame.failures else None
-                    shared = self._resets[0].fresh(groups, events, looked_at, self._version)
+                    # What nobody takes leaves its group as fresh as it was.
+                    shared = self._resets[0].fresh(own, events, looked_at, self._version)
                 fresh = shared
             value = site.aggregate.run(argument, Batch(own, events.kind, fresh))
             frame.add(AGGREGATES, f"{self._prefix}{number}", value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from mesh.operators.expressions import Frame
     from mesh.operators.rates import Rate
     from mesh.plan.bound import BoundQuery
+
+#: To these what resets aggregates is an event as well.
+_SEES_RESETS: Final = (RateKind.FIRST, RateKind.SNAPSHOT)
 
 
 class Results:
@@ -54,7 +57,7 @@ class Results:
             batch and not snapshots,
             kind=EventKind.ALL if snapshots else None,
             grouping=self._grouping,
-            resets=query.rate is not None and query.rate.kind is RateKind.FIRST,
+            resets=query.rate is not None and query.rate.kind in _SEES_RESETS,
             begins_anew=begins_anew,
         )
         self._begins = not partitioned

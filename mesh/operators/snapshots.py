@@ -11,7 +11,8 @@ the window, each event with its own time:
 
 An event that leaves takes away the first one that is alike in all attributes but the aggregators.
 So what ``having`` lets in and not out again stays, and an aggregator inside of an expression, which
-has another value by then, keeps everything there.
+has another value by then, keeps everything there.  Where nothing is grouped a batch window's reset
+takes away all that is there, before the events of the new batch come.
 
 Source: observed on Siddhi 5.1.7.
 """
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import CURRENT, EXPIRED, Events, State, no_events
+from mesh.operators.base import CURRENT, EXPIRED, RESET, Events, State, no_events
 from mesh.operators.holding import Births, ticked
 from mesh.plan.bound import AggregateCall
 
@@ -46,7 +47,7 @@ class Content(Protocol):
     """What is there for one partition instance."""
 
     def add(self, group: int, line: Line) -> None:
-        """Take an event that comes in or leaves."""
+        """Take an event that comes in or leaves, or, where nothing is grouped, one that resets."""
         ...
 
     def lines(self) -> list[Line]:
@@ -92,7 +93,7 @@ class LastPresent:
         self._line: Line | None = None
 
     def add(self, group: int, line: Line) -> None:
-        """What leaves empties it."""
+        """What leaves empties it, and what resets."""
         self._line = line if line[1] == CURRENT else None
 
     def lines(self) -> list[Line]:
@@ -165,6 +166,11 @@ class InWindow:
     def add(self, group: int, line: Line) -> None:
         """What leaves takes the first that is alike with it; without one it means nothing."""
         _, kind, values = line
+        if kind == RESET:
+            self._events.clear()
+            self._alike.clear()
+            self._newest.clear()
+            return
         if not self._grouped:
             group = 0
         key = self._key(group, values)
@@ -261,8 +267,10 @@ class Snapshots:
         )  # fmt: skip
         for instance, clock_ms, group, time_ms, kind, values in columns:
             self._tick(clock_ms, out)
-            if timeline.playback and time_ms > clock_ms:
-                # A window's timer fires before all ticks then; yet each event takes one at most.
+            if timeline.playback and time_ms > clock_ms and kind != RESET:
+                # A window's timer fires before all ticks then; yet each event takes one at most,
+                # be there nothing to show.
+                self._set_timer(instance, clock_ms)
                 self._tick(time_ms, out, at_most=1)
             content = self._contents.get(instance)
             if content is None:
@@ -291,6 +299,7 @@ class Snapshots:
             lines = self._contents[instance].lines() if instance in self._contents else []
             if lines:
                 out.append((due_ms, instance, lines))
+            if lines or at_most is not None:
                 heapq.heapreplace(self._timers, (due_ms + self._every_ms, turn, instance))
             else:
                 heapq.heappop(self._timers)

@@ -13,6 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.testing.conformance.cases import Mode, case
+from mesh.testing.selected import (
+    AGGREGATE,
+    begins_and_ends_with_nothing,
+    columns,
+    compares_aggregates,
+    grouped,
+    is_aggregate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -71,8 +79,26 @@ class Explanation:
     applies: Callable[[Evidence], bool]
 
 
+def _tells_groups(app: str) -> bool:
+    """Whether events of two groups of a snapshot differ in more than plain aggregates."""
+    selected = columns(app)
+    plain = all(not is_aggregate(column) for column in selected)
+    return plain or set(grouped(app)) <= set(selected)
+
+
+def _looks_at_aggregates(app: str) -> bool:
+    selected = columns(app)
+    aggregates = [place for place, column in enumerate(selected) if is_aggregate(column)]
+    return compares_aggregates(aggregates, len(selected))
+
+
 _NOT_RESTORED: Final = ("CannotRestoreSiddhiAppStateException", "ClassCastException")
 
+_STEP: Final = r"e\d=\w+(?:\[[^\]]*\])?"
+#: ``not S[..] for 1 sec``.
+_ABSENCE: Final = r"\bnot \w+(?:\[[^\]]*\])? for \d"
+#: Windows that let go all they hold at once, and a filter behind one.
+_BATCH: Final = r"#window\.(?:batch|lengthBatch|timeBatch|externalTimeBatch)\([^()]*\)"
 #: What has timers, of which some may be due at one instant with those of another query.
 _TIMED: Final = r"#window\.(?:time|timeBatch|timeLength|session)\([^#]*?insert"
 
@@ -84,8 +110,17 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
     ),
     Explanation(
         "a sequence that begins and ends with steps that need no event: the engine puts a match "
-        "out once more, as it was before the event that it ends with; ours comes out once",
-        lambda e: e.has(r"from every e1=\w+(?:\[[^\]]*\])?\?, [^;>]*\? select"),
+        "out more than once, and with events that came after it was complete; ours comes out once, "
+        "as it was",
+        lambda e: begins_and_ends_with_nothing(e.app),
+    ),
+    Explanation(
+        "a condition of a join or a table that is null as a whole fails in the engine; here it is "
+        "not met, as in a filter",
+        lambda e: (
+            e.has(r"\bjoin\b|define table")
+            and e.tells("java.lang.Boolean.booleanValue()", "ExpressionExecutor.execute(")
+        ),
     ),
     Explanation(
         "an event without a session key fails in the engine; here such events have a session of "
@@ -98,9 +133,23 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         lambda e: e.has(r"output snapshot") and e.fails_on(r"data\[i\]"),
     ),
     Explanation(
-        "several aggregates beside several other attributes of a snapshot by groups: the engine "
-        "fails when an event leaves, and shows it for ever; here it leaves",
-        lambda e: e.has(r"output snapshot") and e.tells("ArrayIndexOutOfBoundsException"),
+        "several aggregates beside other attributes of a snapshot: the engine looks at some of the "
+        "aggregates as well when an event leaves, or fails, and shows it for ever; here it leaves",
+        lambda e: (
+            e.has(r"output snapshot")
+            and (e.tells("ArrayIndexOutOfBoundsException") or _looks_at_aggregates(e.app))
+        ),
+    ),
+    Explanation(
+        "a snapshot by groups that are not selected: of the events that are alike in the engine "
+        "that of another group may go; here each group has its own",
+        lambda e: e.has(r"output snapshot", r"\bgroup by\b") and not _tells_groups(e.app),
+    ),
+    Explanation(
+        "a filter behind a batch window that does not let through the first event of a batch: the "
+        "engine's aggregates go on as if it belonged to the one before; here each batch has its "
+        "own",
+        lambda e: e.has(rf"{_BATCH}\[", rf"\bselect\b[^;]*{AGGREGATE}"),
     ),
     Explanation(
         "an event on which a query fails goes on to the other readers of its stream; in the engine "
@@ -116,6 +165,9 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         lambda e: (
             (e.has(r"\btimeLength\(") and e.tells(*_NOT_RESTORED))
             or (e.has(r"\bfrequent\(") and e.restarts)
+            or (
+                e.restarts and e.has(r"output snapshot") and e.tells("PerSnapshotOutputRateLimiter")
+            )
         ),
     ),
     Explanation(
@@ -135,7 +187,13 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
     Explanation(
         "a match comes out as it was when it was complete, without what later events of its array "
         "added",
-        lambda e: e.has_arrays and e.has(r"\bfrom (every )?e\d=\w+(\[[^\]]*\])?[*+?]?,", r"[*+]"),
+        lambda e: (
+            e.has_arrays
+            and (
+                e.has(r"\bfrom (every )?e\d=\w+(\[[^\]]*\])?[*+?]?,", r"[*+]")
+                or e.has(rf"\bfrom (every )?\(?{_STEP}<\d*:\d*>\)?\s+(select|within)\b")
+            )
+        ),
     ),
     Explanation(
         "a trigger goes on over a restart as it was; the engine's begins anew",
@@ -151,9 +209,16 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         lambda e: e.has(r"\bdistinctCount\(") and e.fails_on("preVal"),
     ),
     Explanation(
-        "timers of two queries that are due in one millisecond fire in the order of the queries; "
-        "the engine's in that in which they were set",
-        lambda e: not e.plays_back and len(re.findall(_TIMED, e.app)) > 1,
+        "timers of two queries that are due in one millisecond fire in the order of the queries, "
+        "and those of two keys of a partition in that of the keys; the engine's in that in which "
+        "they were set",
+        lambda e: (
+            not e.plays_back
+            and (
+                len(re.findall(_TIMED, e.app)) > 1
+                or e.has(r"partition with", _TIMED, r"\boutput [\w ]*every \d+ (?:milli)?sec")
+            )
+        ),
     ),
     Explanation(
         "the engine never drops a batch of lengthBatch or timeBatch from what the other side finds "
@@ -178,7 +243,7 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
     Explanation(
         "under playback the engine lets a timer fire for one of the keys of a partition that are "
         "due in one millisecond, and for the others when time moves again; here for all of them",
-        lambda e: e.plays_back and e.has_ties and e.has(r"partition with", _TIMED),
+        lambda e: e.plays_back and e.has_ties and e.has(r"partition with", rf"{_TIMED}|{_ABSENCE}"),
     ),
     Explanation(
         "the engine lets only the first key's batch of timeBatch go, ever; here each key's goes",
@@ -189,6 +254,7 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         "there; ours has the same rows by whatever way they are found",
         lambda e: (
             (e.has(r"@PrimaryKey", r"@Index") and e.tells("dropping event", "primary key"))
+            or (e.has(r"@PrimaryKey", r"@Index", r"\bupdate\b") and e.tells("Set.remove(Object)"))
             or (e.has_nulls and e.has(r"@(PrimaryKey|Index)") and e.tells("NullPointerException"))
         ),
     ),
