@@ -164,7 +164,7 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         "the engine fails to restore such a state",
         lambda e: (
             (e.has(r"\btimeLength\(") and e.tells(*_NOT_RESTORED))
-            or (e.has(r"\bfrequent\(") and e.restarts)
+            or (e.restarts and e.has(r"\bfrequent\(|\bsession\(\d+ \w+\)"))
             or (
                 e.restarts and e.has(r"output snapshot") and e.tells("PerSnapshotOutputRateLimiter")
             )
