@@ -283,6 +283,11 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         lambda e: e.has(r"@(PrimaryKey|Index)", r"\bset\b[^;]*=[^;]*\bD\."),
     ),
     Explanation(
+        "an array of events for update or insert: in the engine all of them update the rows that "
+        "are there before any is added; here each comes behind the one before",
+        lambda e: e.has_arrays and e.has(r"\bupdate or insert into D on (?!D\.k == k;)"),
+    ),
+    Explanation(
         "the engine lets an update make two rows of one primary key where one of them was null; "
         "ours refuses the second",
         lambda e: (
