@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.language.syntax import RateKind
-from mesh.operators.base import CURRENT, EXPIRED, State
+from mesh.operators.base import CURRENT, EXPIRED, RESET, State
 from mesh.plan.bound import BoundStream, Constant
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Ties:
         """``made`` of ``events``; the clock of what precedes its tick is one millisecond less."""
         own = made.path == self._timer_path
         if self._snapshots:
-            own &= made.time_ms < made.clock_ms
+            own &= (made.time_ms < made.clock_ms) | (made.kind == RESET)
         if self._batch:
             early = own & (self._length_ms > self._every_ms)
         else:

@@ -97,6 +97,10 @@ _NOT_RESTORED: Final = ("CannotRestoreSiddhiAppStateException", "ClassCastExcept
 _STEP: Final = r"e\d=\w+(?:\[[^\]]*\])?"
 #: ``not S[..] for 1 sec``.
 _ABSENCE: Final = r"\bnot \w+(?:\[[^\]]*\])? for \d"
+#: ``output .. every 1 sec``.
+_RATE: Final = r"\boutput [\w ]*every \d+ (?:milli)?sec"
+#: Two windows with timers.
+_TWO: Final = r"(?s)window\.(?:time|timeLength|session)\(.*window\.(?:time|timeLength|session)\("
 #: Windows that let go all they hold at once, and a filter behind one.
 _BATCH: Final = r"#window\.(?:batch|lengthBatch|timeBatch|externalTimeBatch)\([^()]*\)"
 #: What has timers, of which some may be due at one instant with those of another query.
@@ -152,9 +156,24 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         lambda e: e.has(rf"{_BATCH}\[", rf"\bselect\b[^;]*{AGGREGATE}"),
     ),
     Explanation(
-        "an event on which a query fails goes on to the other readers of its stream; in the engine "
-        "nobody behind the query that failed gets it",
-        lambda e: e.has(r"(?s)@info.*@info") and e.tells("SiddhiAppRuntimeException", "on class"),
+        "an event on which a query fails goes on to the other readers of its stream, and in a "
+        "partition the rest of its array does; in the engine nobody behind the query that failed "
+        "gets it",
+        lambda e: (
+            (e.has(r"(?s)@info.*@info") and e.tells("SiddhiAppRuntimeException", "on class"))
+            or (
+                e.has(r"partition with") and e.has_arrays and e.tells("dropping event '[Lio.siddhi")
+            )
+        ),
+    ),
+    Explanation(
+        "what leaves a batch window fails what it is in here, also in a join that asks for current "
+        "events alone; in the engine it does not come to the join",
+        lambda e: (
+            e.has(rf"{_BATCH}[^;]*\bjoin\b|\bjoin\b[^;]*{_BATCH}", r"\b`?(?:and|or)`?\(")
+            and not e.has(r"insert (?:all|expired) |output snapshot")
+            and e.fails_on("data")
+        ),
     ),
     Explanation(
         "the engine fails to restore the state of stdDev, and with it that of others",
@@ -191,7 +210,7 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
             e.has_arrays
             and (
                 e.has(r"\bfrom (every )?e\d=\w+(\[[^\]]*\])?[*+?]?,", r"[*+]")
-                or e.has(rf"\bfrom (every )?\(?{_STEP}<\d*:\d*>\)?\s+(select|within)\b")
+                or e.has(rf"(?:from|every|->) \(?{_STEP}<0?:\d+>\)?\s+(select|within)\b")
             )
         ),
     ),
@@ -210,13 +229,14 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
     ),
     Explanation(
         "timers of two queries that are due in one millisecond fire in the order of the queries, "
-        "and those of two keys of a partition in that of the keys; the engine's in that in which "
-        "they were set",
+        "those of two keys of a partition in that of the keys, and those of a join's windows in "
+        "that of its sides; the engine's in that in which they were set",
         lambda e: (
             not e.plays_back
             and (
                 len(re.findall(_TIMED, e.app)) > 1
-                or e.has(r"partition with", _TIMED, r"\boutput [\w ]*every \d+ (?:milli)?sec")
+                or e.has(r"partition with", _TIMED, _RATE)
+                or e.has(r"#window\.timeLength\([^;]*\bjoin\b|\bjoin\b[^;]*timeLength\(", _TWO)
             )
         ),
     ),
@@ -243,7 +263,11 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
     Explanation(
         "under playback the engine lets a timer fire for one of the keys of a partition that are "
         "due in one millisecond, and for the others when time moves again; here for all of them",
-        lambda e: e.plays_back and e.has_ties and e.has(r"partition with", rf"{_TIMED}|{_ABSENCE}"),
+        lambda e: (
+            e.plays_back
+            and e.has_ties
+            and e.has(r"partition with", rf"{_TIMED}|{_ABSENCE}|{_RATE}")
+        ),
     ),
     Explanation(
         "the engine lets only the first key's batch of timeBatch go, ever; here each key's goes",
