@@ -99,8 +99,9 @@ _STEP: Final = r"e\d=\w+(?:\[[^\]]*\])?"
 _ABSENCE: Final = r"\bnot \w+(?:\[[^\]]*\])? for \d"
 #: ``output .. every 1 sec``.
 _RATE: Final = r"\boutput [\w ]*every \d+ (?:milli)?sec"
+_TIMER: Final = r"#window\.(?:time|timeBatch|timeLength|session)\("
 #: Two windows with timers.
-_TWO: Final = r"(?s)window\.(?:time|timeLength|session)\(.*window\.(?:time|timeLength|session)\("
+_TWO: Final = rf"(?s){_TIMER}.*{_TIMER}"
 #: Windows that let go all they hold at once, and a filter behind one.
 _BATCH: Final = r"#window\.(?:batch|lengthBatch|timeBatch|externalTimeBatch)\([^()]*\)"
 #: What has timers, of which some may be due at one instant with those of another query.
@@ -236,7 +237,7 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
             and (
                 len(re.findall(_TIMED, e.app)) > 1
                 or e.has(r"partition with", _TIMED, _RATE)
-                or e.has(r"#window\.timeLength\([^;]*\bjoin\b|\bjoin\b[^;]*timeLength\(", _TWO)
+                or e.has(r"#window\.(?:timeLength|timeBatch|session)\(", r"\bjoin\b", _TWO)
             )
         ),
     ),
