@@ -17,6 +17,7 @@ from mesh.spark.state import LocalState, Position
 from mesh.spark.wiring import Wiring
 from mesh.testing.conformance.script import Sent
 from mesh.testing.conformance.spark_rows import marked_rows
+from pyspark_nats.rows import MARKED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,6 +99,63 @@ def test_a_state_takes_only_what_it_has_not_taken_yet(tmp_path: Path, is_live: b
     last = local.manifest(after.position)
     assert last is not None
     assert not last.ahead
+
+
+JOINED = """@App:name('Beats')
+define stream Beats (n int);
+define stream Words (n int);
+from Beats join Words#window.length(1) as w select Beats.n as beat, w.n as word insert into Both;
+"""
+#: Each with its stream, the broker's time, and its own time if it brings one.
+TOLD = (
+    ("Beats", 1_010, 1_000), ("Beats", 2_010, 2_000), ("Words", 2_500, None),
+    ("Beats", 3_010, 3_000), ("Beats", 4_010, 4_000), ("Words", 4_500, None),
+    ("Beats", 5_010, 5_000), ("Beats", 5_510, 5_500),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("names", [("Beats", "Words"), ("Words", "Beats")])
+@pytest.mark.parametrize(
+    "ends_ms", [(6_000,), (2_600, 6_000), (1_500, 2_200, 2_700, 3_005, 6_000), (2_010, 6_000)]
+)
+def test_a_stream_that_had_nothing_yet_comes_in_where_it_belongs(
+    tmp_path: Path, ends_ms: tuple[int, ...], names: tuple[str, str]
+) -> None:
+    (group,) = plan(JOINED).spec.groups
+    assignment = Assignment(group.instances[0], "Beats", group.name, 1, "w", "i", 1, 0)
+    wiring = Wiring(group, assignment)
+    task = host.HostTask(wiring, str(tmp_path), frozenset())
+    streams = {i.channel.stream.name: (s, i) for s, i in wiring.input_streams(0).items()}
+    places = {streams[name][0]: {"sequence": 0, "time_ms": 0} for name in names}
+    found: list[Any] = []
+    begin_ms = 0
+    for end_ms in ends_ms:
+        rows: list[dict[str, Any]] = [
+            {"kind": host.RANGE_START, "stream": stream, **place}
+            for stream, place in places.items()
+        ]
+        for name in names:
+            stream, one = streams[name]
+            for number, (of, broker_ms, own_ms) in enumerate(TOLD):
+                if of == name and begin_ms < broker_ms <= end_ms:
+                    places[stream]["sequence"] += 1
+                    rows.append(
+                        {
+                            "kind": host.MESSAGE, "stream": stream, "time_ms": broker_ms,
+                            "sequence": places[stream]["sequence"], "event_time_ms": own_ms,
+                            "subject": one.channel.subject(), "content_type": "application/json",
+                            "data": json.dumps({"n": number}).encode(),
+                        }
+                    )  # fmt: skip
+            places[stream]["time_ms"] = end_ms
+        rows += [
+            {"kind": host.RANGE_END, "stream": stream, **place} for stream, place in places.items()
+        ]
+        begin_ms = end_ms
+        batch = pa.RecordBatch.from_pylist(rows, MARKED)
+        for made in task([batch]):
+            found += [list(json.loads(event).values()) for event in made["data"].to_pylist()]
+    assert found == [[3, 2], [4, 2], [6, 5]]
 
 
 def test_what_was_put_out_before_a_restore_is_passed_over() -> None:

@@ -54,9 +54,11 @@ class StreamClock:
 
     A stream whose last event brought its own time goes by the times of its events; after one that
     didn't, the broker's clock counts, also while nothing comes.  Before the first event nobody can
-    tell, so no time passes.
+    tell which it will be, and the broker's counts for what it is certain about: an event that
+    brings no time of its own comes behind that.
     """
 
+    #: Up to when the stream is known to be complete, milliseconds since 1970.
     now_ms: int = 0
     by_events: bool = False
     is_started: bool = False
@@ -64,13 +66,14 @@ class StreamClock:
     def take(self, times: np.ndarray[Any, Any], last_is_own: bool) -> None:
         """Events with these times have come."""
         if len(times):
-            self.now_ms = max(self.now_ms, int(times.max()))
+            latest_ms = int(times.max())
+            self.now_ms = max(self.now_ms, latest_ms) if self.is_started else latest_ms
             self.by_events = last_is_own
             self.is_started = True
 
     def broker_reached(self, time_ms: int) -> None:
         """The stream is complete up to the broker's time ``time_ms``."""
-        if self.is_started and not self.by_events:
+        if not self.by_events:
             self.now_ms = max(self.now_ms, time_ms)
 
 
@@ -88,12 +91,14 @@ class Partition:
     def times(self) -> dict[str, int]:
         """Up to when each stream is known.
 
-        One that has had no event yet doesn't hold up the others: it counts as far as they are.
+        No time passes before the first event of all.  A stream that has had none yet is where the
+        broker is, and no further than the others: so what they have before its first event goes on
+        before it, however the batches are cut.
         """
         started = [clock.now_ms for clock in self.clocks.values() if clock.is_started]
         reached = min(started, default=0)
         return {
-            name: clock.now_ms if clock.is_started else reached
+            name: clock.now_ms if clock.is_started else min(clock.now_ms, reached)
             for name, clock in self.clocks.items()
         }
 
