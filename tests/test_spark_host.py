@@ -154,7 +154,8 @@ def test_a_stream_that_had_nothing_yet_comes_in_where_it_belongs(
         begin_ms = end_ms
         batch = pa.RecordBatch.from_pylist(rows, MARKED)
         for made in task([batch]):
-            found += [list(json.loads(event).values()) for event in made["data"].to_pylist()]
+            events: list[Any] = made["data"].to_pylist()
+            found += [list(json.loads(event).values()) for event in events]
     assert found == [[3, 2], [4, 2], [6, 5]]
 
 
