@@ -20,7 +20,7 @@ from mesh.jetstream import backups, channels, cuts, kv, snapshots
 from mesh.language.parser import parse
 from mesh.language.syntax import find
 from mesh.manager.events import unreachable
-from mesh.manager.waiting import until
+from mesh.manager.waiting import until, until_removed
 from mesh.model import codec, names
 from mesh.model.backup import Restored
 from mesh.plan.build import plan
@@ -170,7 +170,8 @@ class Backups:
 
     async def _in_place(self, backup: Backup, replay: bool, by: str) -> Restored:
         app = backup.record.spec.name
-        await self._wait_removed(app)
+        hint = "Restore it in a moment."
+        await until_removed(self._view, self._clock, app, STOP_S, hint)
         before = self._record(app)
         if before is not None and before.deleting:
             raise MeshError("MESH-A409", f'app "{app}" is being undeployed')
@@ -286,20 +287,6 @@ class Backups:
                 "MESH-A409",
                 f'app "{app}" has not stopped within {STOP_S:g} s',
                 hint="It goes on as it was.  Does a manager lead?  'mesh nodes' tells.",
-            )
-
-    async def _wait_removed(self, app: str) -> None:
-        """Wait until nothing is just being removed that an edit took out of the app."""
-
-        def is_free() -> bool:
-            record = self._record(app)
-            return record is None or record.retired is None or not record.retired.removing
-
-        if not await until(self._view, self._clock, STOP_S, is_free):
-            raise MeshError(
-                "MESH-A409",
-                f'what an earlier text of app "{app}" had is still being removed',
-                hint="Restore it in a moment.",
             )
 
     async def _settled(self, app: str) -> Seen[AppRecord]:

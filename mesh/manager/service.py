@@ -21,7 +21,7 @@ from mesh.jetstream.pieces import open_pieces
 from mesh.manager.backups import Backups
 from mesh.manager.events import Events, unreachable
 from mesh.manager.nodes import NodeView, node_views
-from mesh.manager.waiting import until
+from mesh.manager.waiting import until, until_removed
 from mesh.model import codec, names
 from mesh.model.begin import EARLIEST
 from mesh.model.cluster import Admission, AppRecord, NodeOrder
@@ -200,7 +200,9 @@ class ManagerService:
     async def _edit(self, spec: AppSpec, by: str, reset: Collection[str]) -> Deployed:
         """Have a running app go on with another plan."""
         name = spec.name
-        known = await self._unbusy(name)
+        hint = "Deploy it again in a moment."
+        await until_removed(self._view, self._clock, name, UNDEPLOY_S, hint)
+        known = self._get(name)
         before = known.value
         if before.held:
             raise MeshError(
@@ -245,21 +247,6 @@ class ManagerService:
         )
         self._note(f"changed app {name}: {told}", at_ms, by, app=name, cause=why)
         return Deployed(name, is_new=False, edited=True, changes=changes_to_values(made.found))
-
-    async def _unbusy(self, app: str) -> Seen[AppRecord]:
-        """The app, when nothing is just being removed of it."""
-
-        def is_free() -> bool:
-            retired = self._get(app).value.retired
-            return retired is None or not retired.removing
-
-        if not await until(self._view, self._clock, UNDEPLOY_S, is_free):
-            raise MeshError(
-                "MESH-A409",
-                f'what an earlier text of app "{app}" had is still being removed',
-                hint="Deploy it again in a moment.",
-            )
-        return self._get(app)
 
     async def leadership(self) -> Leadership:
         """Who leads."""
