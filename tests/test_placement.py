@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mesh.control.placement import Admits, Host, Need, Placement, place
 from mesh.model import names
+from mesh.testing.seating import most_placeable
 from tests.cluster_lines import need
 
 WORKERS = ("w1", "w2", "w3", "w4")
@@ -63,33 +64,6 @@ def choosy(draw: st.DrawFn) -> Case:
     return Case(needs, current, found)
 
 
-def most_placeable(case: Case, kept: set[str]) -> int:
-    """How many of the needs that aren't ``kept`` fit on open workers at most, by trying all ways.
-
-    Seat by seat (Kuhn), which has nothing in common with how placement goes about it.
-    """
-    needs = [n for n in case.needs if n.instance not in kept]
-    seats = [
-        (host, number)
-        for host in case.hosts
-        if host.admits is Admits.OPEN
-        for number in range(host.capacity or len(case.needs))
-    ]
-    taken: dict[int, Need] = {}
-
-    def sit(one: Need, tried: set[int]) -> bool:
-        for at, (host, _) in enumerate(seats):
-            if at in tried or not one.fits(host):
-                continue
-            tried.add(at)
-            if at not in taken or sit(taken[at], tried):
-                taken[at] = one
-                return True
-        return False
-
-    return sum(sit(one, set()) for one in needs)
-
-
 @given(plain())
 def test_everything_is_placed_and_nothing_on_who_is_gone(case: Case) -> None:
     where = case.place().where
@@ -141,7 +115,8 @@ def test_what_fits_somewhere_is_placed_and_what_is_not_says_why(case: Case) -> N
     kept = {i for i, worker in found.where.items() if worker in closed}
     # Who stays on a closed worker takes no seat of an open one.
     placed = len(found.where) - len(kept) - len(found.stuck)
-    assert placed == most_placeable(case, kept)
+    needs = [n for n in case.needs if n.instance not in kept]
+    assert placed == most_placeable(needs, [h for h in case.hosts if h.admits is Admits.OPEN])
     assert {n.instance for n in case.needs} == found.where.keys() | found.waiting.keys()
     for waiting in (*found.waiting.values(), *found.stuck.values()):
         assert waiting.reason

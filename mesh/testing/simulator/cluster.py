@@ -15,9 +15,10 @@ from mesh.control.survey import survey
 from mesh.model import names
 from mesh.model.cluster import Admission, AppRecord, NodeOrder
 from mesh.settings import Settings
+from mesh.testing.seating import most_placeable
 from mesh.testing.simulator import scenario as scenarios
 from mesh.testing.simulator.flows import Flows
-from mesh.testing.simulator.invariants import Invariants, Violation, most_placeable
+from mesh.testing.simulator.invariants import Invariants, Violation
 from mesh.testing.simulator.nodes import Manager, Node
 from mesh.testing.simulator.session import Session
 from mesh.testing.simulator.store import Store

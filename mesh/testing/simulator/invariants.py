@@ -8,9 +8,6 @@ from mesh.model import names
 from mesh.model.cluster import AppRecord, Assignment, LeaseRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from mesh.control.placement import Host, Need
     from mesh.settings import Settings
     from mesh.testing.simulator.flows import Flows, Running
     from mesh.testing.simulator.store import Store, Stored
@@ -173,25 +170,3 @@ def _differ(one: Running, other: Running) -> bool:
 
 def _group(running: Running) -> tuple[str, str]:
     return running.assignment.app_incarnation, running.assignment.group
-
-
-def most_placeable(needs: Iterable[Need], hosts: Iterable[Host]) -> int:
-    """How many of ``needs`` fit on ``hosts`` at most, seat by seat (Kuhn's algorithm).
-
-    On purpose not how placement goes about it.
-    """
-    needs = list(needs)
-    seats = [host for host in hosts for _ in range(host.capacity or len(needs))]
-    taken: dict[int, Need] = {}
-
-    def sit(need: Need, tried: set[int]) -> bool:
-        for at, host in enumerate(seats):
-            if at in tried or not need.fits(host):
-                continue
-            tried.add(at)
-            if at not in taken or sit(taken[at], tried):
-                taken[at] = need
-                return True
-        return False
-
-    return sum(sit(need, set()) for need in needs)

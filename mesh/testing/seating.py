@@ -1,0 +1,51 @@
+"""The most that can be placed at all, to hold placement against."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from mesh.control.placement import Host, Need
+
+Guest = TypeVar("Guest")
+Seat = TypeVar("Seat")
+
+
+def most_placeable(needs: Iterable[Need], hosts: Iterable[Host]) -> int:
+    """How many of ``needs`` fit on ``hosts`` at most; a capacity of 0 is none.
+
+    On purpose not how placement goes about it.
+    """
+    needs = list(needs)
+    seats = [host for host in hosts for _ in range(host.capacity or len(needs))]
+    return most_seated(needs, seats, lambda need, host: need.fits(host))
+
+
+def most_seated(
+    guests: Iterable[Guest], seats: Sequence[Seat], fits: Callable[[Guest, Seat], bool]
+) -> int:
+    """How many guests can sit at once, each on a seat that fits, one to a seat.
+
+    A maximum matching by augmenting paths: who finds no free seat asks those on the seats that fit
+    to move, who ask others in turn (H. W. Kuhn, "The Hungarian method for the assignment problem",
+    1955; C. Berge, "Two theorems in graph theory", 1957).  Takes O(guests * guests * seats).
+
+    Example:
+        >>> most_seated("ab", [1, 2], lambda guest, seat: guest == "a" or seat == 1)
+        2
+    """
+    taken: dict[int, Guest] = {}
+
+    def sit(guest: Guest, tried: set[int]) -> bool:
+        for at, seat in enumerate(seats):
+            if at in tried or not fits(guest, seat):
+                continue
+            tried.add(at)
+            if at not in taken or sit(taken[at], tried):
+                taken[at] = guest
+                return True
+        return False
+
+    return sum(sit(guest, set()) for guest in guests)
