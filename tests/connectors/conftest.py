@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -23,6 +23,7 @@ from pyspark_nats import (
     sink_options,
 )
 from pyspark_nats.connection import Connection
+from pyspark_nats.ears import Ears
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from mesh.jetstream import server
+
+#: A stream that nothing is heard of is looked at this often, seconds.
+_LOOK_S: Final = 0.25
 
 
 @dataclass
@@ -84,6 +88,33 @@ class Broker:
             "info", lambda: jetstream.stream_infos(self.connection, [name])[name]
         )
 
+    def wait_until(
+        self, name: str, holds: Callable[[], bool], what: str, timeout_s: float = 30.0
+    ) -> None:
+        """Wait until something holds of stream ``name``, looked at when it takes something in.
+
+        Args:
+            name: of a stream whose rows have the subject ``ev.{name}``.
+            holds: asks the stream; what it raises ends the waiting.
+            what: names it in the error.
+            timeout_s: seconds.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        options = connection_options.connection_options({**self.given, "timeoutS": "40"})
+        ears = Ears(Connection(options))
+        try:
+            while True:
+                # Before the look, so that what comes after it is heard.
+                ears.listen({name: (f"ev.{name}",)})
+                if holds():
+                    return
+                assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s: {what}"
+                # What is heard may not be stored yet, hence the limit of one look.
+                ears.wait(_LOOK_S)
+                ears.heard()
+        finally:
+            ears.close()
+
     def marker(self, stream: str, producer: str) -> markers.Marker:
         """The marker of a producer."""
         return markers.read(self.connection, "mesh._marker", [(stream, producer)])[
@@ -136,20 +167,6 @@ def publisher() -> Iterator[Callable[..., publish.Publisher]]:
     yield make
     for connection in opened:
         connection.close()
-
-
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
-    """Look every 20 ms until ``condition`` holds."""
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s: {what}"
-        time.sleep(0.02)
-
-
-@pytest.fixture
-def eventually() -> Callable[..., None]:
-    """``wait_until``, for tests that wait for something another process does."""
-    return wait_until
 
 
 @pytest.fixture(scope="session")

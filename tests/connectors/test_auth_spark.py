@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,9 @@ from tests.connectors.certificates import Authority
 from tests.connectors.conftest import Broker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql import DataFrame, SparkSession
 
 
 pytestmark = [pytest.mark.spark, pytest.mark.nats, pytest.mark.slow]
@@ -52,25 +52,28 @@ def secured(directory: Path) -> Iterator[tuple[Broker, dict[str, str]]]:
 
 def test_a_query_goes_on_when_the_files_that_it_was_started_with_are_gone(
     spark: SparkSession,
-    start: Callable[..., StreamingQuery],
-    eventually: Callable[..., None],
     tmp_path: Path,
 ) -> None:
     with secured(tmp_path) as (broker, given):
         broker.create("S")
         broker.publish("ev.S", "before")
         events = spark.readStream.format("nats").options(**given, stream="S").load()
-        query = start(events.select("data"), "memory", queryName="seen")
+        seen: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
-        def has_arrived(*wanted: bytes) -> bool:
-            return [bytes(row.data) for row in spark.table("seen").collect()] == list(wanted)
+        def keep(batch: DataFrame, _: int) -> None:
+            for row in batch.collect():
+                seen.put(bytes(row.data))
 
-        eventually(lambda: has_arrived(b"before"), "the first row", 60)
-        for name in FILES:
-            Path(given[name]).unlink()
-        broker.publish("ev.S", "after")
-        eventually(lambda: has_arrived(b"before", b"after"), "the second row", 60)
-        query.stop()
+        query = events.select("data").writeStream.foreachBatch(keep).start()
+        try:
+            assert seen.get(timeout=60) == b"before"
+            for name in FILES:
+                Path(given[name]).unlink()
+            broker.publish("ev.S", "after")
+            assert seen.get(timeout=60) == b"after"
+        finally:
+            query.stop()
+        assert seen.empty()
 
 
 def test_rows_are_written_with_credentials_and_client_certificates(

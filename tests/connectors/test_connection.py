@@ -126,16 +126,19 @@ def test_a_server_that_says_nothing_is_left_for_another_and_not_tried_first_agai
             silent.accept()
 
 
+def wait_until_all_are_known(connection: Connection) -> None:
+    """Wait until the servers, who tell of each other unasked, have told of all three."""
+    echo(connection)
+    while len(connection.info.get("connect_urls", ())) < 3:
+        assert connection.is_readable(30)
+        echo(connection)
+
+
 def test_the_other_servers_of_a_cluster_are_learned(
-    cluster: list[NatsServer], eventually: Callable[..., None]
+    cluster: list[NatsServer],
 ) -> None:
     with connect(cluster[0].url) as connection:
-
-        def knows_all() -> bool:
-            echo(connection)
-            return len(connection.info.get("connect_urls", ())) == 3
-
-        eventually(knows_all, "all three are known")
+        wait_until_all_are_known(connection)
         for dead, alive in ((cluster[0], 2), (cluster[1], 1)):
             dead.process.send_signal(signal.SIGKILL)
             dead.process.wait()
@@ -144,23 +147,21 @@ def test_the_other_servers_of_a_cluster_are_learned(
 
 
 def test_a_server_that_is_about_to_go_is_left_between_steps(
-    cluster: list[NatsServer], eventually: Callable[..., None]
+    cluster: list[NatsServer],
 ) -> None:
     with connect(cluster[0].url) as connection:
-
-        def knows_all() -> bool:
-            echo(connection)
-            return len(connection.info.get("connect_urls", ())) == 3
-
-        eventually(knows_all, "all three are known")
+        wait_until_all_are_known(connection)
         assert connection.info["server_name"] == "n0"
         cluster[0].process.send_signal(signal.SIGUSR2)
 
-        def has_moved() -> bool:
+        # The server says that it is about to go; then the next step leaves it.
+        while not connection.info.get("ldm"):
+            assert connection.is_readable(30)
             echo(connection)
-            return str(connection.info["server_name"]) != "n0"
-
-        eventually(has_moved, "another server has the connection")
+            if connection.info["server_name"] != "n0":
+                break
+        echo(connection)
+        assert connection.info["server_name"] != "n0"
         # It still served us: nobody threw us out.
         assert cluster[0].process.poll() is None
         # It would linger until nobody is connected.

@@ -324,7 +324,7 @@ def test_a_busy_server_slows_writing_down_and_does_not_fail_it(
 @pytest.mark.nats
 @pytest.mark.slow
 def test_a_server_killed_between_batches_on_their_way_loses_none(
-    broker: Any, publisher: Any, nats_server: server.NatsServer, eventually: Any
+    broker: Any, publisher: Any, nats_server: server.NatsServer
 ) -> None:
     broker.create("S")
     failed: list[BaseException] = []
@@ -341,7 +341,9 @@ def test_a_server_killed_between_batches_on_their_way_loses_none(
     running = nats_server
     try:
         for least in (5_000, 25_000):
-            eventually(lambda least=least: broker.info("S").last > least, "rows are out")
+            broker.wait_until(
+                "S", lambda least=least: broker.info("S").last > least, "rows are out"
+            )
             os.kill(running.process.pid, signal.SIGKILL)
             running.process.wait()
             running = server.start(nats_server.directory, port=nats_server.port)

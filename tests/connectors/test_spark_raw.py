@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import queue
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,23 +35,32 @@ def test_a_table_of_messages_has_their_subject_payload_headers_and_place(
     ]
 
 
+def wait_for_output(broker: Any, messages: int) -> None:
+    """Wait until so many messages are out."""
+    broker.wait_until(
+        "OUT",
+        lambda: len(broker.payloads("OUT", "ev.OUT")) >= messages,
+        f"{messages} messages",
+    )
+
+
 def test_a_stream_goes_through_to_another_one_exactly_once(
-    spark: SparkSession, broker: Any, start: Callable[..., Any], eventually: Callable[..., None]
+    spark: SparkSession, broker: Any, start: Callable[..., Any]
 ) -> None:
     broker.create("IN")
     broker.create("OUT")
     broker.publish("ev.IN", *[f"{i}" for i in range(2000)])
     df = source(spark, broker, stream="IN").select("data")
     query = start(df, "nats", **broker.given, stream="OUT", subject="ev.OUT")
-    eventually(lambda: len(broker.payloads("OUT", "ev.OUT")) >= 2000, "the first messages")
+    wait_for_output(broker, 2000)
     broker.publish("ev.IN", "more")
-    eventually(lambda: len(broker.payloads("OUT", "ev.OUT")) > 2000, "one more message")
+    wait_for_output(broker, 2001)
     query.stop()
     assert broker.payloads("OUT", "ev.OUT") == [*(b"%d" % i for i in range(2000)), b"more"]
 
 
 def test_a_restarted_query_goes_on_where_it_was(
-    spark: SparkSession, broker: Any, start: Callable[..., Any], eventually: Callable[..., None]
+    spark: SparkSession, broker: Any, start: Callable[..., Any]
 ) -> None:
     broker.create("IN")
     broker.create("OUT")
@@ -58,22 +68,19 @@ def test_a_restarted_query_goes_on_where_it_was(
     for part in range(2):
         broker.publish("ev.IN", *[f"{part}-{i}" for i in range(10)])
         query = start(source(spark, broker, stream="IN").select("data"), "nats", **sink)
-        expected = 10 * (part + 1)
-        eventually(
-            lambda expected=expected: len(broker.payloads("OUT", "ev.OUT")) >= expected, "output"
-        )
+        wait_for_output(broker, 10 * (part + 1))
         query.stop()
     assert len(broker.payloads("OUT", "ev.OUT")) == 20
 
 
 def test_every_partition_gives_range_markers_around_its_messages(
-    spark: SparkSession, broker: Any, start: Callable[..., Any], eventually: Callable[..., None]
+    spark: SparkSession, broker: Any, start: Callable[..., Any]
 ) -> None:
     for name in ("A", "B", "C"):
         broker.create(name)
     broker.publish("ev.A", "a1", "a2", Mesh_Timestamp="77")
     broker.publish("ev.C", "c1", Content_Type="application/json")
-    batches: list[list[Any]] = []
+    batches: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
     df = source(
         spark, broker, streams='[["A", "B"], ["C"]]', rangeMarkers="true",
         eventTimeHeader="Mesh-Timestamp", subject='{"A": "ev.A", "B": "ev.B"}',
@@ -82,15 +89,15 @@ def test_every_partition_gives_range_markers_around_its_messages(
     def keep(batch: DataFrame, _: int) -> None:
         from pyspark.sql import functions
 
-        batches.append(batch.withColumn("p", functions.spark_partition_id()).collect())
+        batches.put(batch.withColumn("p", functions.spark_partition_id()).collect())
 
     query = df.writeStream.foreachBatch(keep).start()
     try:
-        eventually(lambda: len(batches) > 0, "a batch")
+        rows = batches.get(timeout=30)
     finally:
         query.stop()
-    first = [r for r in batches[0] if r.p == 0]
-    second = [r for r in batches[0] if r.p == 1]
+    first = [r for r in rows if r.p == 0]
+    second = [r for r in rows if r.p == 1]
     assert [(r.kind, r.stream, r.sequence) for r in first] == [
         (1, "A", 0), (1, "B", 0), (0, "A", 1), (0, "A", 2), (2, "A", 2), (2, "B", 0),
     ]  # fmt: skip
@@ -206,14 +213,12 @@ def test_a_query_that_ends_has_read_what_was_there(
 
 
 def test_progress_tells_what_is_behind_and_what_a_batch_fetched(
-    spark: SparkSession, broker: Any, start: Callable[..., Any], eventually: Callable[..., None]
+    spark: SparkSession, broker: Any, start: Callable[..., Any]
 ) -> None:
     broker.create("S")
     broker.publish("ev.S", *["x" * 100] * 50)
     query = start(source(spark, broker, stream="S", maxOffsetsPerTrigger="20"), "noop")
-    eventually(
-        lambda: any(p["numInputRows"] == 10 for p in query.recentProgress), "the third batch"
-    )
+    query.processAllAvailable()
     reports = [
         json.loads(p["sources"][0]["latestOffset"])
         for p in query.recentProgress

@@ -17,7 +17,7 @@ import pytest
 
 from mesh import java
 from mesh.jetstream import server
-from tests.connectors.conftest import wait_until
+from tests.connectors.processes import look_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,12 +80,10 @@ class Standalone:
         found: list[str] = []
 
         def has_said() -> bool:
-            text = self._log(name).read_text(errors="replace")
-            assert self._processes[name].poll() is None, text[-3000:]
-            found.extend(re.findall(pattern, text))
+            found.extend(re.findall(pattern, self._log(name).read_text(errors="replace")))
             return bool(found)
 
-        wait_until(has_said, f"{pattern} from {name}", DEADLINE_S)
+        look_until(has_said, self._processes[name], f"{pattern} from {name}", DEADLINE_S)
         return found[0]
 
     def executors(self, name: str) -> list[psutil.Process]:
@@ -118,7 +116,7 @@ class Program:
             assert self.process.poll() is None, self._said()
             return broker.info("OUT").last >= stored
 
-        wait_until(is_there, f"sequence {stored} of OUT", DEADLINE_S)
+        broker.wait_until("OUT", is_there, f"sequence {stored} of OUT", DEADLINE_S)
 
     def finish(self) -> None:
         """Wait until it is through; it must not fail."""

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mesh.jetstream import server
-from tests.connectors.conftest import wait_until
+from tests.connectors.processes import look_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +53,7 @@ class Cluster:
             node.directory.mkdir(parents=True)
             node.directory.joinpath("nats.conf").write_text(self._configuration(node, route))
             self._start(node)
-        wait_until(self._is_whole, "a cluster of three", DEADLINE_S)
+        look_until(self._is_whole, self.process("n1"), "a cluster of three", DEADLINE_S)
 
     def _configuration(self, node: Node, route: int) -> str:
         routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in self._routes)
@@ -145,9 +145,11 @@ class Cluster:
                 replica["current"] and not replica.get("offline") for replica in replicas
             )
 
-        wait_until(self._is_whole, "a cluster of three again", DEADLINE_S)
+        node = self.process("n1")
+        look_until(self._is_whole, node, "a cluster of three again", DEADLINE_S)
         for stream in streams:
-            wait_until(partial(is_current, stream), f"replicas of {stream}", DEADLINE_S)
+            what = f"replicas of {stream}"
+            look_until(partial(is_current, stream), node, what, DEADLINE_S)
 
 
 def create_replicated(broker: Broker, name: str, subject: str = "") -> None:

@@ -19,7 +19,6 @@ import pyspark
 from mesh import java
 from mesh.jetstream import server
 from mesh.spark import class_archive
-from tests.connectors.conftest import wait_until
 
 if TYPE_CHECKING:
     from tests.connectors.conftest import Broker
@@ -172,7 +171,7 @@ class Driver:
             assert self.is_running, self.log
             return broker.info("OUT").last >= stored
 
-        wait_until(is_there, f"sequence {stored} of OUT", DEADLINE_S)
+        broker.wait_until("OUT", is_there, f"sequence {stored} of OUT", DEADLINE_S)
 
     def finish(self) -> None:
         """Wait until the query is through; it must not fail."""

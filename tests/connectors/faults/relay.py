@@ -17,7 +17,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark_nats import connection_options, outgoing, publish, rows, sink_options, source_options
 from pyspark_nats.connection import Connection, shared
 from pyspark_nats.reader import NatsStreamReader
-from tests.connectors.conftest import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,8 +74,9 @@ class Relay:
         self._batch_rows = batch_rows
         self._ending = threading.Event()
         self._error: BaseException | None = None
-        #: Batches written so far.
+        #: Batches written so far; ``_moved`` is told when there is one more, and of its end.
         self.batches = 0
+        self._moved = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
         self._thread.start()
 
@@ -88,7 +88,11 @@ class Relay:
     def wait_for(self, more: int, what: str, timeout_s: float = 40.0) -> None:
         """Wait until it has written ``more`` batches; raises what it died of."""
         wanted = self.batches + more
-        wait_until(lambda: self.batches >= wanted or not self.is_running, what, timeout_s)
+        with self._moved:
+            done = self._moved.wait_for(
+                lambda: self.batches >= wanted or self._error is not None, timeout_s
+            )
+        assert done, f"not within {timeout_s:g} s: {what}"
         if self._error is not None:
             raise self._error
 
@@ -106,7 +110,9 @@ class Relay:
             with Connection(given.connection) as connection:
                 self._copy(publish.Publisher(connection, given))
         except BaseException as error:
-            self._error = error
+            with self._moved:
+                self._error = error
+                self._moved.notify_all()
         finally:
             # The source's tasks keep their connection in their thread; this thread ends.
             shared(connection_options.connection_options(self._given)).close()
@@ -124,7 +130,9 @@ class Relay:
                     return
                 for batch in batch_rows(source, at, end):
                     publisher.write(positioned(batch))
-                self.batches += end != at
+                with self._moved:
+                    self.batches += end != at
+                    self._moved.notify_all()
                 at = end
         finally:
             source.stop()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from tests.connectors.faults.cluster import create_replicated
 from tests.connectors.faults.relay import TIMEOUT_S, Relay, payloads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from pyspark_nats.errors import RefusedError
     from tests.connectors.conftest import Broker
@@ -32,6 +33,11 @@ pytestmark = [pytest.mark.nats, pytest.mark.slow]
 def numbered(first: int, count: int, size: int = 0) -> list[bytes]:
     """Payloads that say their number, of ``size`` bytes at least."""
     return [(b"%d " % n).ljust(size, b".") for n in range(first, first + count)]
+
+
+def has_more_than(broker: Broker, sequence: int) -> bool:
+    """Whether stream OUT has gone beyond ``sequence``."""
+    return broker.info("OUT").last > sequence
 
 
 @pytest.fixture
@@ -110,7 +116,7 @@ def test_a_server_that_stands_still_for_three_seconds(
 
 
 def test_two_writers_of_one_producer_and_a_server_killed_under_both(
-    broker: Broker, nats_server: server.NatsServer, eventually: Callable[..., None]
+    broker: Broker, nats_server: server.NatsServer
 ) -> None:
     expected = numbered(0, 60_000)
     broker.create("OUT")
@@ -122,7 +128,8 @@ def test_two_writers_of_one_producer_and_a_server_killed_under_both(
     for writer in writers:
         writer.start()
     for stored in (5000, 30_000):
-        eventually(lambda stored=stored: broker.info("OUT").last > stored, "a part of the rows")
+        has_more = partial(has_more_than, broker, stored)
+        broker.wait_until("OUT", has_more, "a part of the rows")
         kill_and_restart(nats_server)
     for writer in writers:
         writer.join(60)
@@ -161,14 +168,16 @@ def test_the_leader_is_killed_during_a_long_read(
 
 
 def test_the_leader_is_killed_while_rows_are_written_exactly_once(
-    cluster: Cluster, cluster_broker: Broker, eventually: Callable[..., None]
+    cluster: Cluster, cluster_broker: Broker
 ) -> None:
     expected = numbered(0, 20_000)
     create_replicated(cluster_broker, "OUT")
     leader = cluster.leader_of(cluster_broker, "OUT")
     writer = threading.Thread(target=write, args=(cluster_broker.url, "OUT", expected))
     writer.start()
-    eventually(lambda: cluster_broker.info("OUT").last > 3000, "a part of the rows")
+    cluster_broker.wait_until(
+        "OUT", lambda: has_more_than(cluster_broker, 3000), "a part of the rows"
+    )
     cluster.kill(leader)
     writer.join(60)
     assert not writer.is_alive()
