@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.agents import Cluster
+
 # One commit has one outcome: examples are drawn alike in every run, and a slow machine fails none.
 # `--hypothesis-profile=search` looks for new ones.
 settings.register_profile("same", derandomize=True, deadline=None)
@@ -26,6 +28,16 @@ def nats_server(tmp_path: Path) -> Iterator[server.NatsServer]:
     running = server.start(tmp_path / "nats")
     yield running
     running.stop()
+
+
+@pytest.fixture
+def cluster(nats_server: server.NatsServer, tmp_path: Path) -> Iterator[Cluster]:
+    """Managers and agents on that server, none yet; they end with the test."""
+    from tests.agents import Cluster
+
+    found = Cluster(nats_server, tmp_path)
+    yield found
+    found.end()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

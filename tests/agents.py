@@ -1,0 +1,187 @@
+"""A cluster for tests: managers and agents as real processes, with sessions that run nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mesh.clock import SystemClock
+from mesh.jetstream import server
+from mesh.jetstream.channels import ensure_buckets
+from mesh.jetstream.connection import close, connect
+from mesh.jetstream.watch import ClusterView
+from mesh.manager.service import ManagerService
+from mesh.model import names
+from mesh.settings import NatsSettings, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine
+
+    from nats.aio.client import Client
+
+    from mesh.model.cluster import Assignment
+
+APP = """
+@App:name('Two')
+define stream Events (a int);
+@dist(execGroup='one', parallel='2') from Events[a > 1] select a insert into Big;
+@dist(execGroup='two') from Events[a < 1] select a insert into Small;
+"""
+FAKE_SESSION = Path(__file__).parent / "fake_session.py"
+
+MANAGER = """
+import asyncio, sys
+from mesh import settings
+from mesh.manager import run
+
+async def serve(service, announce):
+    announce("127.0.0.1:0")
+    await asyncio.get_running_loop().create_future()
+
+asyncio.run(run(settings.load(), serve))
+"""
+WORKER = """
+import asyncio, sys
+from mesh import settings
+from mesh.worker import agent, child
+
+start = child.SessionProcess.__init__
+command = (sys.executable, sys.argv[1])
+child.SessionProcess.__init__ = lambda self, config: start(self, config, command)
+asyncio.run(agent.run(settings.load()))
+"""
+
+
+class Cluster:
+    def __init__(self, nats: server.NatsServer, directory: Path) -> None:
+        self.nats = nats
+        self.directory = directory
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, program: str, **environment: str) -> None:
+        with (self.directory / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-c", program, str(FAKE_SESSION)],
+                env={
+                    **os.environ,
+                    "MESH_NATS_URL": self.nats.url,
+                    "PYTHONPATH": os.pathsep.join(sys.path),
+                    **environment,
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=server.die_with_parent(),
+            )
+
+    def manager(self, name: str) -> None:
+        self.start(name, MANAGER, MESH_MANAGER_ID=name)
+
+    def worker(self, name: str, **environment: str) -> None:
+        state = str(self.directory / f"state-{name}")
+        self.start(name, WORKER, MESH_WORKER_ID=name, MESH_WORKER_STATE_DIR=state, **environment)
+
+    def signal(self, name: str, number: int) -> None:
+        self.processes[name].send_signal(number)
+
+    def end(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+
+    def logs(self) -> str:
+        return "\n".join(f"--- {p}\n{p.read_text()[-2000:]}" for p in self.directory.glob("*.log"))
+
+
+class Eye:
+    """A service on a view of its own: what any manager would answer."""
+
+    def __init__(
+        self, cluster: Cluster, client: Client, view: ClusterView, service: ManagerService
+    ) -> None:
+        self.cluster = cluster
+        self.client = client
+        self.view = view
+        self.service = service
+
+    async def until(self, what: str, condition: Callable[[], Any], limit_s: float = 20) -> Any:
+        deadline_s = time.monotonic() + limit_s
+        while time.monotonic() < deadline_s:
+            version = self.view.version
+            found = condition()
+            if found:
+                return found
+            # Presence changes by time alone, hence the short limit of one look.
+            await self.view.changed(version, 0.05)
+        raise AssertionError(f"{what}: not within {limit_s} s\n{self.cluster.logs()}")
+
+    async def deploy_on(self, *workers: str) -> None:
+        """Deploy the app when the workers are ready, and wait until it runs."""
+        await self.until("workers", lambda: set(workers) <= self.ready())
+        await self.service.deploy(APP)
+        await self.service.wait_running("Two", 10)
+
+    async def noted(self, app: str, text: str) -> None:
+        """Wait for an entry about ``app`` in the journal."""
+        js = self.client.jetstream()
+        entries = await js.subscribe(names.journal_subject(app), ordered_consumer=True)
+        while text not in (await entries.next_msg(20)).data.decode():
+            pass
+        await entries.unsubscribe()
+
+    def placed(self) -> dict[str, str]:
+        return {a.value.instance: a.value.worker for a in self.view.snapshot().assignments}
+
+    def has_some(self, worker: str) -> bool:
+        return worker in self.placed().values()
+
+    def assigned(self) -> list[Assignment]:
+        return [a.value for a in self.view.snapshot().assignments]
+
+    def epochs(self) -> dict[str, int]:
+        return {a.value.instance: a.value.epoch for a in self.view.snapshot().assignments}
+
+    def leader(self) -> str | None:
+        lease = self.view.snapshot().lease
+        return lease.value.holder if lease is not None and lease.value is not None else None
+
+    def states(self) -> dict[str, tuple[str, int]]:
+        return {
+            s.value.instance: (s.value.state.value, s.value.epoch)
+            for s in self.view.snapshot().statuses
+        }
+
+    def ready(self) -> set[str]:
+        return {n.value.id for n in self.view.snapshot().nodes if n.value.ready}
+
+
+@contextlib.asynccontextmanager
+async def looking(cluster: Cluster) -> AsyncIterator[Eye]:
+    """A connection of its own."""
+    settings = Settings(nats=NatsSettings(url=cluster.nats.url))
+    client = await connect(settings.nats, "test")
+    await ensure_buckets(client.jetstream(), settings.channels)
+    clock = SystemClock()
+    view = ClusterView(client, clock)
+    await view.start()
+    try:
+        yield Eye(cluster, client, view, ManagerService(client, view, settings, clock))
+    finally:
+        await view.stop()
+        await close(client)
+
+
+def look(cluster: Cluster, scene: Callable[[Eye], Coroutine[Any, Any, None]]) -> None:
+    """Run a scene with a connection of its own."""
+
+    async def run() -> None:
+        async with looking(cluster) as eye:
+            await scene(eye)
+
+    asyncio.run(run())
