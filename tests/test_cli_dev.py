@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow]
 
 DEADLINE_S = 120.0
-#: A query's planner waits for a server that is gone, and Spark waits for the planner.
-GONE_S = 45.0
+#: Spark's JVM ends when its session has, and a query's planner when the JVM has.
+GONE_S = 10.0
 #: Passes all events of one stream on; nothing in it needs more than a stateless group.
 APP = """@App:name('Shop')
 define stream Orders (item string, count int);
@@ -100,7 +100,7 @@ def dev(tmp_path: Path) -> Iterator[Dev]:
 
 
 def gone(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Those that are still there when who waits for NATS has given up: after half a minute."""
+    """Those that are still there after ``GONE_S``."""
     _, alive = psutil.wait_procs(processes, timeout=GONE_S)
     return [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
 

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pyspark_nats import batches, offsets, planning
+from pyspark_nats import batches, offsets, planner, planning
 from pyspark_nats.connection import Connection, shared
 from pyspark_nats.planning import NatsPartition
 from pyspark_nats.reports import Inbox
@@ -116,6 +116,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _watched(self) -> offsets.Watch:
         if self._watch is None:
+            planner.end_with_jvm()
             self._watch = offsets.Watch(self._options, Connection(self._options.connection))
         return self._watch
 

@@ -12,6 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from mesh.spark.carrier_plan import Plan
 from mesh.spark.carrier_work import OUTCOME_DDL, Work
+from pyspark_nats import planner
 from pyspark_nats.collector import freeze_imported
 from pyspark_nats.connection_options import connection_options
 
@@ -110,6 +111,7 @@ class CarrierReader(DataSourceStreamReader):
 
     def _planned(self) -> Plan:
         if self._plan is None:
+            planner.end_with_jvm()
             nats = connection_options(orjson.loads(self._options["nats"]))
             self._plan = Plan(Path(self._options["directory"]), nats, self._options["nudge"])
         return self._plan

@@ -1,0 +1,47 @@
+"""The process that plans a streaming query's batches, which must not outlive Spark's JVM.
+
+The JVM starts it with ``python -m`` and talks to it over a socket.  It hears of the JVM's end when
+it next reads from that, and a planner that waits for a server, which may have ended with everything
+else, reads only when it has given up: ``timeoutS`` later.  So a thread watches who its parent is.
+
+The kernel could kill it (``PR_SET_PDEATHSIG``), but it would do so with the JVM's *thread* that
+started it, and only on Linux.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from typing import Final
+
+#: What the JVM runs for a source; a program that uses a reader by itself is something else.
+_MODULE: Final = "pyspark.sql.streaming.python_streaming_source_runner"
+#: How often the parent is looked at, seconds.
+_LOOK_S: Final = 1.0
+_NAME: Final = "ends-with-jvm"
+
+
+def end_with_jvm() -> None:
+    """Have this process end soon after the JVM has, if it is a planner; call it as often as needed.
+
+    Elsewhere it does nothing.
+    """
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    is_watched = any(thread.name == _NAME for thread in threading.enumerate())
+    if spec is not None and spec.name == _MODULE and not is_watched:
+        end_with_parent()
+
+
+def end_with_parent(look_s: float = _LOOK_S) -> None:
+    """Have this process end when its parent has, as seen every ``look_s`` seconds."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(look_s)
+        # Nobody is there for whom to put anything in order.
+        os._exit(1)
+
+    threading.Thread(target=watch, name=_NAME, daemon=True).start()
