@@ -122,10 +122,11 @@ def form(app: str, text: str) -> Seen[GroupForm]:
 def assignment(instance: str, where: str, seen_at_s: float = 0.0) -> Seen[Assignment]:
     """``w1@5`` is placed, ``w1@5>w2`` withdrawn and on its way to w2, ``w1@5>`` only withdrawn.
 
-    ``w1@5#2`` is of form 2, and ``w1@5|7`` runs up to sequence 7.
+    ``w1@5#2`` is of form 2, ``w1@5|7`` runs up to sequence 7, and ``w1@5<w2`` was on w2 before.
     """
     name, group, index = instance.rsplit("-", 2)
     placed, stop, target = where.partition(">")
+    placed, _, former = placed.partition("<")
     placed, ends, until = placed.partition("|")
     placed, _, number = placed.partition("#")
     worker, epoch = placed.split("@")
@@ -144,6 +145,7 @@ def assignment(instance: str, where: str, seen_at_s: float = 0.0) -> Seen[Assign
         cause="told so" if stop else "",
         form=int(number or 0),
         until=({"S": int(until)} if until else {}) if ends else None,
+        former=former,
     )
     return Seen(made, 2, seen_at_s)
 

@@ -288,6 +288,8 @@ SCENARIOS: Final = (
         "leaders-stepped-down",
         "leaders of all streams step down",
         servers.stepped_down,
+        (r"was told by NATS of new leaders: .* of mesh-<app>-",),
+        (r"was told by NATS of new leaders: .* of KV_mesh_",),
         topology=Topology.THREE,
     ),
     Scenario(

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: How long a cluster may take to elect its leaders, seconds.
 WHOLE_S: Final = 60.0
+#: User of a cluster's system account, and the password; everybody else gives no name.
+SYSTEM_USER: Final = "system"
 
 
 class Servers:
@@ -161,6 +163,13 @@ class Servers:
                 f'cluster {{ name: chaos, listen: "{host}:{route}", no_advertise: true, '
                 f"routes: [{routes}] }}"
             )
+            # Only the system's account may have the cluster's own leader step down.
+            lines.append(
+                "accounts { "
+                f"$SYS {{ users: [{{ user: {SYSTEM_USER}, password: {SYSTEM_USER} }}] }}, "
+                "MESH { jetstream: enabled, users: [{ user: mesh, password: mesh }] } }"
+            )
+            lines.append("no_auth_user: mesh")
         (directory / "nats.conf").write_text("\n".join(lines) + "\n")
 
 

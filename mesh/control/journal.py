@@ -7,7 +7,7 @@ Every process notes what it does; the entries are kept in a JetStream stream of 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mesh.control.actions import (
     Discard,
@@ -24,10 +24,13 @@ from mesh.control.actions import (
 from mesh.model.cluster import InstanceState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from mesh.control.actions import Action
     from mesh.model.cluster import Assignment, InstanceStatus
+
+#: A line names so many streams, and counts the others.
+NAMED_MAX: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,30 @@ def of_report(status: InstanceStatus) -> Entry:
         worker=status.worker,
         epoch=status.epoch,
     )
+
+
+def of_elections(app: str, leaders: Mapping[str, str]) -> Entry:
+    """What a manager notes when NATS has elected leaders.
+
+    Args:
+        app: whose streams they lead; empty for what no app owns.
+        leaders: the server that leads now, by JetStream stream.
+    """
+    led: dict[str, list[str]] = {}
+    for stream, leader in sorted(leaders.items()):
+        led.setdefault(leader, []).append(stream)
+    told = "; ".join(f"{leader} of {_some(streams)}" for leader, streams in sorted(led.items()))
+    return Entry(f"was told by NATS of new leaders: {told}", app=app)
+
+
+def of_lost_quorum(app: str, stream: str) -> Entry:
+    """What a manager notes when a stream can't be written to, because most of its servers lack."""
+    return Entry(f"was told by NATS that {stream} has lost its quorum", app=app)
+
+
+def _some(streams: Sequence[str]) -> str:
+    shown = ", ".join(streams[:NAMED_MAX])
+    return f"{shown} and {len(streams) - NAMED_MAX} more" if streams[NAMED_MAX:] else shown
 
 
 def story(entries: Iterable[Entry], app: str) -> list[Entry]:

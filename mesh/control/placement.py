@@ -87,6 +87,7 @@ def place(
     current: Mapping[str, str],
     hosts: Sequence[Host],
     standbys: Mapping[str, str] | None = None,
+    formers: Mapping[str, str] | None = None,
 ) -> Placement:
     """Place ``needs`` on ``hosts``.
 
@@ -96,6 +97,8 @@ def place(
         hosts: the workers that are there, in a fixed order.
         standbys: instance to the worker that holds its state ready: what has lost its place, or is
             to leave it, goes there if there is room.
+        formers: instance to the worker that had it before: of what may as well move to even the
+            counts out, a worker that was started anew gets back what was its own.
 
     Returns:
         A placement of as many as can be placed.  What is on a worker that is not emptying stays
@@ -110,7 +113,7 @@ def place(
             continue
         if board.has_room(host):
             board.put(need, host.name)
-    board.standbys = standbys or {}
+    board.standbys, board.formers = standbys or {}, formers or {}
     waiting, stuck = {}, {}
     for need in needs:
         if need.instance in board.where or board.seat(need, current):
@@ -137,6 +140,7 @@ class _Board:
     #: (host, app, group) and (host, app) to the number of instances.
     kin: Counter[tuple[str, ...]] = field(default_factory=Counter)
     standbys: Mapping[str, str] = field(default_factory=dict)
+    formers: Mapping[str, str] = field(default_factory=dict)
     #: What went where its state is held ready: it stays there this time.
     taken_over: set[str] = field(default_factory=set)
 
@@ -243,6 +247,7 @@ class _Board:
                             enumerate(fit),
                             key=lambda one: (
                                 self._gain(one[1], crowded.name, roomy.name),
+                                self.formers.get(one[1].instance) == roomy.name,
                                 current.get(one[1].instance) != crowded.name,
                                 one[0],
                             ),

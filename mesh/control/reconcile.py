@@ -271,9 +271,17 @@ def _place(
             form=form.number,
             start=form.start,
             until=until,
+            former=_former(before, worker),
         ),
         cause,
     )
+
+
+def _former(before: Assignment | None, worker: str) -> str:
+    """The worker that had an instance before ``worker``; also one of an earlier form."""
+    if before is None:
+        return ""
+    return before.worker if before.worker != worker else before.former
 
 
 def _why_placed(found: Survey, form: GroupForm, before: Assignment | None, worker: str) -> str:

@@ -167,7 +167,8 @@ def survey(snapshot: ClusterSnapshot, settings: Settings) -> Survey:
         for name, w in wanted.items()
         if (enough or name in assignments) and _needs_place(name, w, changes)
     )
-    placement = place(needs, current, found, known.standing_by)
+    formers = {name: assignment.former for name, assignment in assignments.items()}
+    placement = place(needs, current, found, known.standing_by, formers)
     if not enough:
         placement.waiting.update(_too_few(wanted, assignments, ready(found), settings))
     return replace(known, changes=changes, placement=placement)

@@ -22,6 +22,7 @@ from mesh.clock import SystemClock
 from mesh.control import election, membership, reconcile
 from mesh.control.journal import Entry, of_action, of_failure
 from mesh.jetstream import apply, channels, kv
+from mesh.jetstream.advisories import Advisories
 from mesh.jetstream.connection import UNREACHABLE, close, connect, connector_options
 from mesh.jetstream.journal import Journal
 from mesh.jetstream.pieces import Pieces, open_pieces
@@ -85,6 +86,11 @@ class Manager:
             except UNREACHABLE as error:
                 log.debug("heartbeat not stored", extra=fields(error=error))
             await asyncio.sleep(self.settings.worker.ttl_s / membership.BEATS_PER_TERM)
+
+    @property
+    def leads(self) -> bool:
+        """Whether it held the lease when it last looked."""
+        return self._leads
 
     async def lead(self) -> None:
         """Stand for election, and decide while elected, for ever."""
@@ -195,6 +201,8 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
     pieces = open_pieces(client.jetstream(), settings.state.store, reading)
     manager = Manager(name, settings, client, view, clock, journal, pieces)
     service = ManagerService(client, view, settings, clock, name=name, notes=journal)
+    advisories = Advisories(client, view, journal, lambda: manager.leads)
+    await advisories.start()
     tasks = [asyncio.create_task(manager.beat()), asyncio.create_task(manager.lead())]
     if settings.manager.apps_dir:
         folder = AppsFolder(Path(settings.manager.apps_dir), service, journal.note, name)
@@ -203,6 +211,7 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
         yield manager, service
     finally:
         await end(tasks)
+        await advisories.stop()
         await manager.resign()
         await journal.stop()
         await view.stop()

@@ -189,6 +189,8 @@ class Assignment:
     until: Mapping[str, int] | None = field(default=None, hash=False)
     #: With ``stop``: the epoch in which it was placed.
     placed_epoch: int = 0
+    #: The worker that it was placed on before this one; empty for the first.
+    former: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,16 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+import orjson
+
 from bench.chaos.scene import ScenarioError
-from mesh.jetstream.connection import UNREACHABLE
+from bench.chaos.servers import SYSTEM_USER
+from mesh.jetstream.connection import UNREACHABLE, close, connect
+from mesh.settings import NatsSettings
 
 if TYPE_CHECKING:
+    from nats.aio.client import Client
+
     from bench.chaos.scene import Scene
 
 
@@ -44,12 +50,20 @@ async def nats_away(scene: Scene) -> None:
 
 async def stepped_down(scene: Scene) -> None:
     """The leaders of all streams, and of the cluster's own log, hand over."""
+    client = scene.outside.client
+    names = [str(info.config.name) for info in await scene.outside.js.streams_info()]
+    as_system = NatsSettings(url=scene.stage.servers.url, user=SYSTEM_USER, password=SYSTEM_USER)
+    system = await connect(as_system, "chaos system")
     scene.hit()
-    js = scene.outside.js
-    for info in await js.streams_info():
-        await _step_down(scene, f"STREAM.LEADER.STEPDOWN.{info.config.name}")
-    await _step_down(scene, "META.LEADER.STEPDOWN")
+    try:
+        refused = [n for n in names if not await _step_down(client, f"STREAM.LEADER.STEPDOWN.{n}")]
+        if not await _step_down(system, "META.LEADER.STEPDOWN"):
+            refused.append("the cluster's own log")
+    finally:
+        await close(system)
     await scene.flow(200)
+    if refused:
+        raise ScenarioError(f"these leaders did not step down: {', '.join(refused)}")
 
 
 async def node_killed(scene: Scene) -> None:
@@ -87,7 +101,12 @@ async def _node_of(scene: Scene, worker: str) -> str:
     return await asyncio.to_thread(scene.stage.servers.node_of, f"mesh worker {worker}")
 
 
-async def _step_down(scene: Scene, subject: str) -> None:
-    # Who hands over may be gone as the leader before it has answered.
-    with contextlib.suppress(*UNREACHABLE):
-        await scene.outside.client.request(f"$JS.API.{subject}", b"", timeout=5)
+async def _step_down(client: Client, subject: str) -> bool:
+    """Have a leader hand over; False where that can't be had."""
+    for _ in range(3):
+        # Who hands over may be gone as the leader before it has answered.
+        with contextlib.suppress(*UNREACHABLE):
+            answer = await client.request(f"$JS.API.{subject}", b"", timeout=5)
+            if orjson.loads(answer.data).get("success"):
+                return True
+    return False
