@@ -38,7 +38,8 @@ async def step_down(client: Client, stream: str) -> str:
     async with asyncio.timeout(60):
         while True:
             now = await client.jetstream().stream_info(stream)
-            assert before.cluster is not None and now.cluster is not None
+            assert before.cluster is not None
+            assert now.cluster is not None
             if now.cluster.leader not in (None, "", before.cluster.leader):
                 return str(now.cluster.leader)
 

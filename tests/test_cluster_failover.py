@@ -46,7 +46,37 @@ def test_instances_of_a_killed_worker_move_within_three_seconds(cluster: Cluster
 
 
 @pytest.mark.nats
-def test_a_worker_started_again_within_its_term_gets_its_own_instances_back(
+def test_a_worker_started_again_within_its_term_has_its_own_instances_again(
+    cluster: Cluster,
+) -> None:
+    # Others may run them until its session is warm.
+    for name in ("w1", "w2"):
+        cluster.worker(name)
+    cluster.manager("m1")
+
+    async def scene(eye: Eye) -> None:
+        await eye.deploy_on("w1", "w2")
+        before, epochs = eye.placed(), eye.epochs()
+        # Who has one of three gets as many again when counts are evened out.
+        workers = list(before.values())
+        killed = min(workers, key=workers.count)
+        assert workers.count(killed) == 1
+        cluster.signal(killed, signal.SIGKILL)
+        cluster.processes[killed].wait()
+        cluster.worker(killed)
+
+        def has_its_own() -> bool:
+            began = all(eye.epochs()[i] > epochs[i] for i, w in before.items() if w == killed)
+            return began and eye.placed() == before
+
+        await eye.until("its own instances", has_its_own)
+        assert (await eye.service.wait_running("Two", 10)).state is AppState.RUNNING
+
+    look(cluster, scene)
+
+
+@pytest.mark.nats
+def test_a_worker_started_again_within_its_term_gets_its_instances_where_nobody_else_can(
     cluster: Cluster,
 ) -> None:
     # Nobody else has room for them.
