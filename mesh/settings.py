@@ -105,6 +105,10 @@ class WorkerSettings:
     )
     snapshot_interval_s: float = setting(2.0, "How often changed state goes to the shared store.")
     retry_s: float = setting(1.0, "How long a failed instance rests before it is started again.")
+    retry_max_s: float = setting(
+        30.0,
+        "Longest such rest: each is twice as long as the last, until it has run for that long.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

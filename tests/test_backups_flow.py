@@ -66,7 +66,7 @@ class Groups:
                             epoch, 0, skips=record.skips,
                         ),
                     ),
-                    InstanceOptions("w", by.nats, 1000, 0.0, 0.0, 0.0),
+                    InstanceOptions("w", by.nats, 1000, 0.0, 0.0, 30.0, 0.0),
                     by.directory / f"{group.name}-{epoch}",
                     JetStreamSnapshots(
                         have.client.jetstream(), loop, have.pieces,

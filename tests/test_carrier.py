@@ -182,12 +182,13 @@ class Instances:
         clock: Clock | None = None,
         epoch: int = 1,
         until: Mapping[str, int] | None = None,
+        retry_s: float = 0.0,
     ) -> None:
         self.spec = plan(APP.format(name=name)).spec
         self.stores = stores or {group.name: Snapshots() for group in self.spec.groups}
         self.states: dict[str, InstanceState] = {}
         self.statuses: dict[str, InstanceStatus] = {}
-        options = InstanceOptions("w", hand.nats, 1000, 0.0, 0.0, 30.0)
+        options = InstanceOptions("w", hand.nats, 1000, 0.0, retry_s, 30.0, 30.0)
         self.by_group = {}
         for group in self.spec.groups:
             assignment = Assignment(
@@ -241,9 +242,9 @@ def hand(tmp_path: Path, nats_server: NatsServer) -> Iterator[Hand]:
     made.pool.shutdown()
 
 
-def begun(hand: Hand, name: str, clock: Clock | None = None) -> Instances:
+def begun(hand: Hand, name: str, clock: Clock | None = None, *, retry_s: float = 0.0) -> Instances:
     """An app whose instances are all in."""
-    app = Instances(hand, name, clock=clock)
+    app = Instances(hand, name, clock=clock, retry_s=retry_s)
     hand.make(app.spec)
     for one in app.by_group.values():
         one.start()
@@ -329,6 +330,33 @@ def test_what_fails_fails_for_one(hand: Hand) -> None:
     app.by_group["sums"].look(SystemClock().monotonic_s())
     hand.until(WORK, "sums")
     assert hand.rows("A", "Sums") == [[1], [3], [6]]
+
+
+def test_one_that_fails_again_rests_twice_as_long_until_it_has_run_for_a_while(hand: Hand) -> None:
+    clock = HandClock()
+    app = begun(hand, "A", clock, retry_s=1.0)
+    sums = app.by_group["sums"]
+
+    def rests_s() -> float:
+        """Have it fail; how long it says that it rests, after which it is up again."""
+        hand.ask(("$JS.API.STREAM.DELETE.mesh-A-Sums", b""))
+        hand.publish("A", 1)
+        hand.until(FAILED, "sums")
+        hand.make(app.spec)
+        failed = app.statuses["sums"]
+        assert failed.retry_at_ms is not None
+        found = (failed.retry_at_ms - failed.at_ms) / 1000
+        sums.look(clock.now_s + found - 0.01)
+        assert app.told("sums") is InstanceState.RETRYING
+        clock.now_s += found
+        sums.look(clock.now_s)
+        hand.until(ADMITTED, "sums")
+        assert app.statuses["sums"].retry_at_ms is None
+        return found
+
+    assert [rests_s() for _ in range(3)] == [1.0, 2.0, 4.0]
+    clock.now_s += 30.0
+    assert rests_s() == 1.0
 
 
 class HandClock(SystemClock):

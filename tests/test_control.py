@@ -26,6 +26,7 @@ from mesh.control.journal import Entry, story
 from mesh.control.lifecycle import app_status
 from mesh.control.membership import Presence, presence
 from mesh.control.placement import place
+from mesh.control.retries import Retries
 from mesh.control.snapshot import ClusterSnapshot, Seen
 from mesh.control.survey import survey
 from mesh.model.cluster import (
@@ -162,6 +163,22 @@ def run_status(line: str) -> str:
     return "\n".join([first, *instances])
 
 
+def run_retries(line: str) -> str:
+    """``fails@2``: fails at 2 s, for another reason than ``waited``; ``runs@3``."""
+    options, _, events = line.partition(" | ")
+    given_words = words(options)
+    found = Retries(float(given_words["first"]), float(given_words["most"]))
+    shown = []
+    for event in events.split():
+        what, _, at = event.partition("@")
+        if what == "runs":
+            found = found.running(float(at))
+        else:
+            found = found.failed(float(at), has_waited=what == "waited")
+            shown.append(f"{event} rests {found.rest_s:g} s")
+    return "\n".join(shown)
+
+
 @pytest.mark.parametrize(
     ("name", "run"),
     [
@@ -173,11 +190,27 @@ def run_status(line: str) -> str:
         ("forms", run_reconcile),
         ("duties", run_duties),
         ("status", run_status),
+        ("retries", run_retries),
     ],
 )
 def test_scripts(name: str, run: object, rewrite: bool) -> None:
     assert callable(run)
     case_files.check(CASES / f"{name}.txt", run, rewrite=rewrite)
+
+
+@given(
+    first_s=st.floats(0, 100),
+    most_s=st.floats(0, 1e4),
+    times=st.lists(st.tuples(st.booleans(), st.floats(0, 1e5)), max_size=60),
+)
+def test_a_rest_is_never_shorter_than_the_first_nor_longer_than_its_bound(
+    first_s: float, most_s: float, times: list[tuple[bool, float]]
+) -> None:
+    found, now_s = Retries(first_s, most_s), 0.0
+    for fails, later_s in times:
+        now_s += later_s
+        found = found.failed(now_s) if fails else found.running(now_s)
+        assert first_s <= found.rest_s <= max(first_s, most_s)
 
 
 @given(now_s=st.floats(0, 1e6), ttl_s=st.floats(0.1, 1e3), holder=st.sampled_from("ab"))

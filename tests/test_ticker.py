@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh.clock import SystemClock
+from mesh.control.retries import Retries
 from mesh.jetstream.channels import ensure_channels
 from mesh.jetstream.connection import close, connect
 from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
@@ -72,7 +73,7 @@ class Stage:
             self._report,
             self.clock,
             worker="w1",
-            retry_s=0.05,
+            retries=Retries(0.05, 0.05),
             refresh_s=refresh_s,
         )
 

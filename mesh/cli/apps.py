@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -266,6 +267,9 @@ def status(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT)
     for instance in found["instances"]:
         if instance.get("error"):
             typer.echo(f"{instance['instance']}: {instance['error']}")
+        if instance.get("retry_at_ms"):
+            again = datetime.fromtimestamp(instance["retry_at_ms"] / 1000, UTC)
+            typer.echo(f"  it is started again at {again:%H:%M:%S} UTC")
         if instance.get("reason"):
             typer.echo(f"{instance['instance']}: {instance['reason']}")
             if instance.get("cure"):

@@ -73,6 +73,8 @@ class InstanceView:
     standby_bytes: int = 0
     #: Why nobody stands by although that is wanted.
     standby_reason: str | None = None
+    #: When one that has failed is started again, milliseconds since 1970.
+    retry_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,4 +209,5 @@ def _view(group: str, instance: str, app: AppRecord, found: Survey) -> InstanceV
         status.batch_ms_p50,
         reason,
         cure,
+        retry_at_ms=status.retry_at_ms,
     )

@@ -277,6 +277,9 @@ class InstanceStatus:
     settled: bool = False
     #: Where that was: last sequence taken, by JetStream stream.
     position: Mapping[str, int] = field(default_factory=dict, hash=False)
+    #: When it is started again while it is retrying, milliseconds since 1970; None where that is
+    #: not known, as it is not when its session has ended.
+    retry_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

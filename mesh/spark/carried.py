@@ -27,8 +27,9 @@ from mesh.spark import carrier_member
 from mesh.spark.apart import Load, Term, Why
 from mesh.spark.carried_parts import Parts
 from mesh.spark.carrier_work import ADMITTED, FAILED, REMOVED, UNANSWERED
-from mesh.spark.instance import FENCED, REPORT_S, Instance
+from mesh.spark.instance import FENCED, REPORT_S, Instance, has_waited
 from mesh.spark.tally import Tally
+from pyspark_nats.errors import UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -61,6 +62,7 @@ class CarriedInstance:
         #: Guards what follows; never held while waiting.
         self._lock = threading.Lock()
         self._tally = Tally(given)
+        self._retries = given.options.retries()
         self._stopping = False
         #: Until when it may settle once it is to stop, monotonic, seconds.
         self._settles_until_s = float("inf")
@@ -147,7 +149,9 @@ class CarriedInstance:
         if row.kind == REMOVED:
             self._soon(self._left)
         else:
-            self._soon(lambda: self._failed(str(row.failure)))
+            reason = str(row.failure)
+            waited = reason.startswith(UNANSWERED) or UnavailableError.code in reason
+            self._soon(lambda: self._failed(reason, has_waited=waited))
 
     def thrown_out(self, error: str, *, is_suspect: bool) -> None:
         """See ``Passenger.thrown_out``."""
@@ -203,7 +207,7 @@ class CarriedInstance:
                 job()
             except Exception as failure:
                 log.debug("all of it", exc_info=failure)
-                self._failed(_reason(failure))
+                self._failed(_reason(failure), has_waited=has_waited(failure))
 
         (pool or self._carrier.errands).submit(guarded)
 
@@ -308,6 +312,8 @@ class CarriedInstance:
             return
         with self._lock:
             told = self._tally.with_counts(status)
+            if status.state is InstanceState.RUNNING:
+                self._retries = self._retries.running(self._clock.monotonic_s())
             is_over = self._term is not None and self._term.is_over(
                 status, self._clock.monotonic_s()
             )
@@ -341,7 +347,7 @@ class CarriedInstance:
         with self._lock:
             return self._stopping
 
-    def _failed(self, reason: str) -> None:
+    def _failed(self, reason: str, *, has_waited: bool = False) -> None:
         name, epoch = self.wiring.assignment.instance, self.wiring.assignment.epoch
         if _is_taken_over(reason):
             self._was_taken_over(reason)
@@ -357,12 +363,14 @@ class CarriedInstance:
                     self._term = Term(Why.UNANSWERED)
                 self._unanswered_at_s = now_s
             is_over = self._stopping
+            self._retries = self._retries.failed(now_s, has_waited=has_waited)
+            rest_s = self._retries.rest_s
             if not is_over:
-                self._retry_at_s = now_s + self._given.options.retry_s
+                self._retry_at_s = now_s + rest_s
         if is_over:
             self._end()
         else:
-            self._say(InstanceState.RETRYING)
+            self._say(InstanceState.RETRYING, rest_s)
 
     def _was_taken_over(self, reason: str) -> None:
         """It has no more to do here; where it is still carried it leaves."""
@@ -415,13 +423,15 @@ class CarriedInstance:
         self._load.ms += row.took_ms
         self._is_changed = True
 
-    def _say(self, state: InstanceState) -> None:
+    def _say(self, state: InstanceState, rest_s: float | None = None) -> None:
         with self._lock:
             self._state = state
+            if state is InstanceState.RUNNING:
+                self._retries = self._retries.running(self._clock.monotonic_s())
             self._is_changed = False
             self._said_at_s = self._clock.monotonic_s()
             error = None if state is InstanceState.RUNNING else self._error
-            status = self._tally.status(state, error, self._settled)
+            status = self._tally.status(state, error, self._settled, rest_s)
         self._given.report(status)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from mesh.control.retries import Retries
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
@@ -50,9 +52,15 @@ class InstanceOptions:
     nats: dict[str, str]
     batch_rows_max: int
     snapshot_interval_s: float
+    #: How long one that has failed rests, and how long at most; seconds, as the others here.
     retry_s: float
+    retry_max_s: float
     #: How long an instance that is stopped may take to settle.
     settle_s: float
+
+    def retries(self) -> Retries:
+        """Those of an instance that has not failed yet."""
+        return Retries(self.retry_s, self.retry_max_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from mesh.model.cluster import InstanceState
 from mesh.spark import editing, query, settling
 from mesh.spark.state import LocalState, Manifest, Position
 from mesh.spark.tally import Tally
+from pyspark_nats.errors import UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,6 +56,7 @@ class Instance:
         self._store = given.store
         self._clock = given.clock
         self._tally = Tally(given)
+        self._retries = given.options.retries()
         self._stopping = threading.Event()
         #: Set when it is to stop without settling.
         self._at_once = threading.Event()
@@ -109,8 +111,12 @@ class Instance:
                 )
                 log.debug("all of it", exc_info=failure)
                 self._tally.restarts += 1
-                self._say(InstanceState.RETRYING, error)
-                self._stopping.wait(self._options.retry_s)
+                self._retries = self._retries.failed(
+                    self._clock.monotonic_s(), has_waited=has_waited(failure)
+                )
+                rest_s = self._retries.rest_s
+                self._tally.say(InstanceState.RETRYING, error, None, rest_s)
+                self._stopping.wait(rest_s)
             finally:
                 shutil.rmtree(run, ignore_errors=True)
         self._error = error
@@ -179,6 +185,7 @@ class Instance:
                 self._count(progress)
             if not is_up:
                 is_up = True
+                self._retries = self._retries.running(now_s)
                 self._say(InstanceState.RUNNING)
                 reported_at_s = now_s
             if now_s - shared_at_s >= self._options.snapshot_interval_s:
@@ -300,6 +307,11 @@ def _end_offsets(progress: Any) -> dict[str, dict[str, int]]:
 
 def _consumed(progress: Any) -> dict[str, int]:
     return {stream: offset["sequence"] for stream, offset in _end_offsets(progress).items()}
+
+
+def has_waited(failure: Exception) -> bool:
+    """Whether something has failed for want of an answer of NATS."""
+    return isinstance(failure, TimeoutError) or UnavailableError.code in str(failure)
 
 
 def _reason(failure: Exception) -> str:

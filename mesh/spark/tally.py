@@ -58,7 +58,11 @@ class Tally:
         )
 
     def status(
-        self, state: InstanceState, error: str | None, settled: Mapping[str, int] | None
+        self,
+        state: InstanceState,
+        error: str | None,
+        settled: Mapping[str, int] | None,
+        rest_s: float | None = None,
     ) -> InstanceStatus:
         """How it is now.
 
@@ -66,14 +70,16 @@ class Tally:
             state: what it does.
             error: the last one, as far as it matters.
             settled: where it has settled, by JetStream stream; None where it hasn't.
+            rest_s: how long it rests from now on, seconds; None where it doesn't.
         """
+        at_ms = self._clock.wall_ms()
         return InstanceStatus(
             instance=self._assignment.instance,
             app=self._assignment.app,
             worker=self._worker,
             epoch=self._assignment.epoch,
             state=state,
-            at_ms=self._clock.wall_ms(),
+            at_ms=at_ms,
             error=error,
             restarts=self.restarts,
             messages_in=self.messages_in,
@@ -83,10 +89,15 @@ class Tally:
             batch_ms_p50=statistics.median(self._batch_ms) if self._batch_ms else None,
             settled=settled is not None,
             position=settled or {},
+            retry_at_ms=None if rest_s is None else at_ms + round(rest_s * 1000),
         )
 
     def say(
-        self, state: InstanceState, error: str | None, settled: Mapping[str, int] | None
+        self,
+        state: InstanceState,
+        error: str | None,
+        settled: Mapping[str, int] | None,
+        rest_s: float | None = None,
     ) -> None:
         """Report it; arguments as for ``status``."""
-        self._report(self.status(state, error, settled))
+        self._report(self.status(state, error, settled, rest_s))

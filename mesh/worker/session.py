@@ -155,7 +155,7 @@ class Session:
             lambda status: self._replies.send(Report(status)),
             SystemClock(),
             worker=self._options.worker,
-            retry_s=self._options.retry_s,
+            retries=self._options.retries(),
         )
 
     def _hold(self, standby: Standby, group: GroupSpec) -> None:
@@ -247,6 +247,7 @@ def instance_options(config: SessionConfig) -> InstanceOptions:
         batch_rows_max=settings.spark.trigger_rows_max,
         snapshot_interval_s=settings.worker.snapshot_interval_s,
         retry_s=settings.worker.retry_s,
+        retry_max_s=settings.worker.retry_max_s,
         settle_s=settings.worker.settle_s,
     )
 

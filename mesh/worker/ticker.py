@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.clock import Clock
+    from mesh.control.retries import Retries
     from mesh.spark.wiring import Wiring
 
 log = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ class Ticker:
         clock: Clock,
         *,
         worker: str,
-        retry_s: float,
+        retries: Retries,
         refresh_s: float = _REFRESH_S,
     ) -> None:
         self.wiring = wiring
@@ -89,7 +90,7 @@ class Ticker:
         self._report = report
         self._clock = clock
         self._worker = worker
-        self._retry_s = retry_s
+        self._retries = retries
         self._refresh_s = refresh_s
         prefix = names.marker_subject(self._channel.js_stream())
         self._marker_subject = f"{prefix}.{wiring.producer('0')}"
@@ -135,8 +136,12 @@ class Ticker:
                     error = str(failure) or type(failure).__name__
                     log.warning("trigger failed", extra=fields(instance=name, error=error))
                     self._restarts += 1
-                    self._say(InstanceState.RETRYING, error)
-                    await self._wait(self._retry_s)
+                    self._retries = self._retries.failed(
+                        self._clock.monotonic_s(), has_waited=isinstance(failure, TimeoutError)
+                    )
+                    rest_s = self._retries.rest_s
+                    self._say(InstanceState.RETRYING, error, rest_s)
+                    await self._wait(rest_s)
         finally:
             self._say(InstanceState.STOPPED, error)
             self._ended.set()
@@ -145,6 +150,7 @@ class Ticker:
         # Nothing that an older epoch is about to publish goes out behind this.
         marker = await self._write([], await self._read())
         written_s = self._clock.monotonic_s()
+        self._retries = self._retries.running(written_s)
         self._say(InstanceState.RUNNING)
         reported_s = written_s
         while not self._stopping.is_set():
@@ -219,8 +225,11 @@ class Ticker:
             detail=f"The server says: {error.get('description')}.",
         )
 
-    def _say(self, state: InstanceState, error: str | None = None) -> None:
+    def _say(
+        self, state: InstanceState, error: str | None = None, rest_s: float | None = None
+    ) -> None:
         assignment = self.wiring.assignment
+        at_ms = self._clock.wall_ms()
         self._report(
             InstanceStatus(
                 instance=assignment.instance,
@@ -228,11 +237,12 @@ class Ticker:
                 worker=self._worker,
                 epoch=assignment.epoch,
                 state=state,
-                at_ms=self._clock.wall_ms(),
+                at_ms=at_ms,
                 error=error,
                 restarts=self._restarts,
                 rows_out=self._ticks,
                 settled=state is InstanceState.STOPPED,
+                retry_at_ms=None if rest_s is None else at_ms + round(rest_s * 1000),
             )
         )
 
