@@ -30,7 +30,7 @@ from mesh.operators.distinct import DistinctCount, UnionSet
 from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.extremes import WindowExtreme
 from mesh.operators.failing import Failing, stopped
-from mesh.operators.lifting import AGGREGATES, names_aggregate
+from mesh.operators.lifting import AGGREGATES, FAIL_ON_NULL, names_aggregate
 from mesh.operators.native import njit
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ class _Site:
         self.conditions = [compile_filter(condition) for condition in lifted.conditions]
         name, arguments = lifted.call.function, lifted.call.arguments
         #: Its name, if it has no answer to a null.
-        self.fails_on_null = name if name.lower() in ("and", "or") else None
+        self.fails_on_null = name if name.lower() in FAIL_ON_NULL else None
         self._argument = compile_expression(arguments[0]) if arguments else None
         #: Whether it looks at no other aggregator's value.
         self.is_apart = not lifted.conditions and not any(map(names_aggregate, arguments))

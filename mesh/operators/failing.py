@@ -2,9 +2,10 @@
 
 The reference engine hands a chunk on as one, so a failure ends it: nothing of the chunk goes on,
 and what comes behind the event that failed isn't looked at.  In a join or a pattern one event may
-set off several chunks, one behind the other: where one fails, those behind it don't come.  Of a
-join the finds of each event are a chunk, and those of a chunk of events one call: what was found
-before a failure has gone on, what would be found behind it isn't.
+set off several chunks, one behind the other, and so may an array in a window of batches: where one
+fails, those behind it don't come.  Of a join the finds of each event are a chunk, and those of a
+chunk of events one call: what was found before a failure has gone on, what would be found behind it
+isn't.
 
 What no fault stream takes leaves the group on the channel ``FAILED``, in the total order and with
 positions as any other output, so that whoever records it does so once, also after a replay.
@@ -98,14 +99,14 @@ def lost(frame: Frame, events: Events) -> Bools:
 
 
 def _apart(frame: Frame, events: Events) -> Bools:
-    """bool[n], where what fails together begins: a chunk, a join's call, in a pattern a cause."""
+    """bool[n], where what fails together begins: a chunk, a join's call, or all of a cause."""
     if frame.calls is not None:
         return frame.calls()
     first = begins(events)
     if frame.joint_path is None or len(first) < 2:
         return first
     others = np.zeros(len(events) - 1, dtype=np.bool_)
-    for column in (events.order, events.clock_ms, events.path):
+    for column in (events.order, events.clock_ms, events.path, events.instance):
         others |= column[1:] != column[:-1]
     # Each timer is a cause by itself.
     first[1:] &= others | (events.path[1:] == frame.joint_path)

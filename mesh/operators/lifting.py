@@ -8,6 +8,7 @@ those events: in ``sum(a) > 5 and count() > 2`` it counts from the sixth on.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from mesh.language.syntax import BinaryOperator, UnaryOperator
 from mesh.model.types import AttributeType
@@ -22,6 +23,11 @@ from mesh.plan.bound import (
     walk,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Aggregators that have no answer to a null.
+FAIL_ON_NULL: Final = frozenset({"and", "or"})
 #: The step of columns that hold the values of aggregates.
 AGGREGATES = -3
 
@@ -55,9 +61,11 @@ def lift(
         case AggregateCall():
             arguments = tuple(below(argument) for argument in expression.arguments)
             found = Lifted(replace(expression, arguments=arguments), conditions)
-            if found not in lifted:
+            shared = _place(found, lifted)
+            if shared is None:
+                shared = len(lifted)
                 lifted.append(found)
-            return Column(f"{prefix}{lifted.index(found)}", expression.type, AGGREGATES)
+            return Column(f"{prefix}{shared}", expression.type, AGGREGATES)
         case UnaryExpression() | TableCheck():
             return replace(expression, operand=below(expression.operand))
         case BinaryExpression(operator, left, right):
@@ -78,6 +86,19 @@ def lift(
             return replace(expression, arguments=tuple(below(a) for a in expression.arguments))
         case _:
             return expression
+
+
+def _place(found: Lifted, lifted: Sequence[Lifted]) -> int | None:
+    """Where it is in ``lifted`` already; not before one that may fail, which parts the two.
+
+    What stands before the one that failed has taken the event then, what stands behind it has not.
+    """
+    for place in range(len(lifted) - 1, -1, -1):
+        if lifted[place] == found:
+            return place
+        if lifted[place].call.function.lower() in FAIL_ON_NULL:
+            return None
+    return None
 
 
 def names_aggregate(expression: BoundExpression) -> bool:

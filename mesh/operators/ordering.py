@@ -47,7 +47,8 @@ def in_order(events: Events, keys: Sequence[tuple[Vector, Direction]]) -> Longs:
     columns: list[Any] = [np.cumsum(breaks)]
     for vector, direction in keys:
         given = vector.spread(len(events.order))
-        ranks = _ranks(given)
+        # Nulls are alike, whatever stands there instead: they stay as they came.
+        ranks = np.where(given.null_mask, 0, _ranks(given))
         columns += [given.null_mask, ~ranks if direction is Direction.DESCENDING else ranks]
     order: Longs = np.lexsort(columns[::-1])
     return order

@@ -234,6 +234,7 @@ class StreamQuery:
     def __init__(
         self, query: BoundQuery, source: BoundStream, timer_path: int, is_partitioned: bool = False
     ) -> None:
+        self._timer_path = timer_path
         self._input = source.schema.arrow
         self._stream = source.schema.name
         follows = can_follow(query, source)
@@ -287,6 +288,9 @@ class StreamQuery:
             return self._following.process(events, timeline)
         events = self._handlers.process(events, timeline, self.failures)
         frame = Frame.of_events(events)
+        if self._window is not None and self._window.is_batch:
+            # Of the batches that an array fills, the rest goes where one has failed.
+            frame.joint_path = self._timer_path
         made = self._results.process(frame, events, timeline)
         self.failures.take(frame, events)
         return made

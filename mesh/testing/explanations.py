@@ -18,8 +18,10 @@ from mesh.testing.selected import (
     begins_and_ends_with_nothing,
     columns,
     compares_aggregates,
+    ends_with_nothing,
     grouped,
     is_aggregate,
+    negates_bools,
 )
 
 if TYPE_CHECKING:
@@ -184,10 +186,20 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         "the engine fails to restore such a state",
         lambda e: (
             (e.has(r"\btimeLength\(") and e.tells(*_NOT_RESTORED))
-            or (e.restarts and e.has(r"\bfrequent\(|\bsession\(\d+ \w+\)"))
+            or (e.restarts and e.has(r"\bfrequent\(|\bsession\(\d+ \w+(?:, \w+)?\)"))
+            or (e.restarts and ends_with_nothing(e.app))
             or (
                 e.restarts and e.has(r"output snapshot") and e.tells("PerSnapshotOutputRateLimiter")
             )
+        ),
+    ),
+    Explanation(
+        "to the engine a true that comes out of a state is not the true that it compares with in "
+        "'not': after a restart 'not' of it is true as well; here it is false, as before",
+        lambda e: (
+            e.restarts
+            and e.has(r"#window\.|define (?:window|table)|\be\d=")
+            and negates_bools(e.app)
         ),
     ),
     Explanation(
@@ -267,7 +279,7 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         lambda e: (
             e.plays_back
             and e.has_ties
-            and e.has(r"partition with", rf"{_TIMED}|{_ABSENCE}|{_RATE}")
+            and e.has(r"partition with", rf"{_TIMER}|{_ABSENCE}|{_RATE}")
         ),
     ),
     Explanation(
