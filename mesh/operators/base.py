@@ -204,12 +204,15 @@ class Timeline:
     ``now_ms``: the time up to which timers fire, not before any of the clocks.
     ``playback``: time stands still between events: what is due before one fires when it comes, all
     of it at that event's clock, as in the reference engine's playback.
+    ``stands``: of playback without events, time is moved to where it is: what has become due there
+    since it came fires.
     """
 
     first: int
     clocks_ms: Longs
     now_ms: int
     playback: bool = False
+    stands: bool = False
 
     def timer_order(self, due_ms: Longs) -> Longs:
         """The order of timers due at ``due_ms``: before the first event that is not earlier."""

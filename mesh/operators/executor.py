@@ -244,12 +244,17 @@ class Executor:
     def _stop_at_timers(self, from_ms: int, now_ms: int, leaving: list[Leaving]) -> None:
         """Let time pass without events, in playback: it stops at each timer, however it passes."""
         none = np.empty(0, dtype=np.int64)
+        fired_ms = _NEVER
         while True:
             due = [due for n in self._nodes if (due := n.work.next_time()) is not None]
-            if min(due, default=now_ms) >= now_ms or from_ms >= now_ms:
+            next_ms = min(due, default=now_ms)
+            if next_ms >= now_ms or from_ms >= now_ms:
                 break
-            from_ms = max(min(due), from_ms + 1)
-            self._flow_on([], Timeline(self._events, none, from_ms, True), leaving)
+            # What was due before it was set fires where time stands, as it is moved there.
+            stands = next_ms <= from_ms and next_ms != fired_ms
+            from_ms = from_ms if stands else max(next_ms, from_ms + 1)
+            fired_ms = next_ms
+            self._flow_on([], Timeline(self._events, none, from_ms, True, stands), leaving)
         if from_ms < now_ms:
             self._flow_on([], Timeline(self._events, none, now_ms, True), leaving)
 

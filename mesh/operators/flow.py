@@ -182,6 +182,7 @@ class StepFlow:
             timeline.clocks_ms[:0],
             timeline.now_ms,
             timeline.playback,
+            timeline.stands,
         )
         assert at <= end.first
         if timeline.playback and at < end.first:

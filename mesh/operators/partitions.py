@@ -108,7 +108,7 @@ def through(
         (channel, replace(events, order=2 * (first + number) + 1))
         for (channel, events), number in zip(runs, causes.numbers, strict=True)
     ]
-    inside = Timeline(first, causes.clock_ms, timeline.now_ms, timeline.playback)
+    inside = Timeline(first, causes.clock_ms, timeline.now_ms, timeline.playback, timeline.stands)
     leaving = flow.run(entering, inside)
     return _outside(leaving, causes, first, timeline), len(causes.clock_ms)
 

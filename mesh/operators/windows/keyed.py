@@ -133,6 +133,8 @@ class KeyedWindow:
         par[m.P_FIRST], par[m.P_NOW] = timeline.first, timeline.now_ms
         par[m.P_BASE] = self._store.came
         par[m.P_PLAYBACK] = getattr(timeline, "playback", False)
+        if timeline.stands:
+            par[m.P_BEFORE] = m.BEFORE_ALL
         if not count and (not meta[m.M_HEAP] or self._heap[0, m.DUE] > timeline.now_ms):
             par[m.P_BEFORE] = timeline.now_ms
             return self._out, 0

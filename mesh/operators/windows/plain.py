@@ -116,6 +116,8 @@ class PlainWindow:
         """Let ``events`` in, and out what they and the timers drive out."""
         count = len(events)
         now_ms = timeline.now_ms
+        if timeline.stands:
+            self._before_ms = m.BEFORE_ALL
         if self._began_ms is None:
             # Known only if it is told so: time passes before the first event.
             self._began_ms = m.BEFORE_ALL if len(timeline.clocks_ms) else now_ms
