@@ -2,8 +2,8 @@
 
 Each round makes cases of every category, asks the engine and the operators, makes what differs
 smaller until every part of it is needed, and keeps one case of each cause.  What differs for a
-reason that ``explanations`` knows is counted and not looked at further; the exit code is 1 when
-there was anything else.
+reason that ``explanations`` knows, or because of the engine's restarts (``restarts``), is counted
+and not looked at further; the exit code is 1 when there was anything else.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from mesh.testing import restarts
 from mesh.testing.conformance.answers import Likeness, compact, differences, likeness
 from mesh.testing.conformance.cases import lines
 from mesh.testing.conformance.pool import Pool
@@ -90,13 +91,37 @@ class Search:
         wanted = ask(self.oracle, cases, _OPTIONS)
         ours = self.pool.answers(cases)
         found: list[tuple[str, list[str]]] = []
-        for case, a, b in zip(cases, ours, wanted, strict=True):
+        reasons: list[str | None] = []
+        open_: dict[int, Case] = {}
+        for number, (case, a, b) in enumerate(zip(cases, ours, wanted, strict=True)):
             like, said = self._compared(a, b)
-            reason = explain(case, b) if like in _FOUND and a["status"] == "ok" else None
-            if reason is not None and count:
-                self.explained[reason] += 1
-            found.append((like.value, said) if reason is None else (_EXPLAINED, []))
+            found.append((like.value, said))
+            is_to_explain = like in _FOUND and a["status"] == "ok"
+            reasons.append(explain(case, b) if is_to_explain else None)
+            if is_to_explain and reasons[-1] is None:
+                open_[number] = case
+        for number in self._changed_by_restarts(open_, ours):
+            reasons[number] = restarts.REASON
+        for number, reason in enumerate(reasons):
+            if reason is not None:
+                found[number] = _EXPLAINED, []
+                self.explained[reason] += count
         return found
+
+    def _changed_by_restarts(
+        self, cases: Mapping[int, Case], ours: Sequence[Case]
+    ) -> Iterator[int]:
+        """Which of ``cases`` both answer alike without restarts, and ours answers so with them."""
+        played = {n: restarts.without_restarts(case) for n, case in cases.items()}
+        asked = {n: case for n, case in played.items() if case is not None}
+        if not asked:
+            return
+        wanted = ask(self.oracle, [*asked.values()], _OPTIONS)
+        calm = self.pool.answers([*asked.values()])
+        for number, a, b in zip(asked, calm, wanted, strict=True):
+            same = self._compared(a, b)[0], self._compared(ours[number], a)[0]
+            if same == (Likeness.SAME, Likeness.SAME) and a["status"] == "ok" == b["status"]:
+                yield number
 
     def _compared(self, ours: Case, wanted: Case) -> tuple[Likeness, list[str]]:
         if wanted["status"] not in ("ok", "creation_error"):

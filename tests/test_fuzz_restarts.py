@@ -1,0 +1,89 @@
+"""A difference that the engine's own restart makes is told from one that would be a bug of ours.
+
+In the engine's place is our own, in a process that loses the state at each restart.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mesh.testing.conformance.pool import Pool
+from mesh.testing.fuzz import Search
+from mesh.testing.restarts import REASON, without_restarts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+APP = (
+    "define stream S (a int); @info(name='q1') from S#window.length(3) select sum(a) as n "
+    "insert into Out;"
+)
+ENGINE = """
+import json
+import sys
+
+from mesh.testing.conformance.direct import answer
+
+changes = {changes}
+with open(sys.argv[1]) as cases, open(sys.argv[2], "w") as answers:
+    for case in map(json.loads, cases):
+        steps = [changes.get(json.dumps(step), step) for step in case["inputs"]]
+        answers.write(json.dumps(answer({{**case, "inputs": steps}})) + "\\n")
+"""
+
+
+def one(*inputs: dict[str, Any]) -> dict[str, Any]:
+    return {"name": "windows 1", "app": APP, "inputs": list(inputs)}
+
+
+def sent(value: int) -> dict[str, Any]:
+    return {"stream": "S", "data": [value]}
+
+
+SNAPSHOT, RESTART = {"snapshot": "s"}, {"restart": "s"}
+CASE = one(sent(1), SNAPSHOT, RESTART, sent(2))
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_the_restarts"),
+    [
+        ({'{"restart": "s"}': {"restart": None}}, True),
+        # It computes something else with and without a restart.
+        ({'{"stream": "S", "data": [1]}': sent(7)}, False),
+    ],
+)
+def test_what_a_restart_changes_in_the_engine_is_explained_and_nothing_else(
+    tmp_path: Path, changes: dict[str, Any], is_the_restarts: bool
+) -> None:
+    engine = tmp_path / "engine.py"
+    engine.write_text(ENGINE.format(changes=changes))
+    with Pool(1) as pool:
+        search = Search(engine, pool, deadline_s=float("inf"))
+        found = list(search.round([CASE]))
+    assert dict(search.explained) == ({REASON: 1} if is_the_restarts else {})
+    assert bool(found) != is_the_restarts
+
+
+def test_a_restart_becomes_a_step_that_does_nothing() -> None:
+    played = without_restarts(CASE)
+    assert played is not None
+    assert len(played["inputs"]) == len(CASE["inputs"])
+    assert not any("restart" in step for step in played["inputs"])
+    assert without_restarts(one(sent(1), SNAPSHOT)) is None
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        (sent(1), {"restart": None}, sent(2)),
+        # It forgets what came behind the snapshot, and is to.
+        (SNAPSHOT, sent(1), RESTART, sent(2)),
+        (sent(1), {"restart": "never taken"}),
+    ],
+)
+def test_a_restart_that_sets_the_app_back_is_none_to_leave_out(
+    inputs: tuple[dict[str, Any], ...],
+) -> None:
+    assert without_restarts(one(*inputs)) is None
