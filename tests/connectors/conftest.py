@@ -89,15 +89,22 @@ class Broker:
         )
 
     def wait_until(
-        self, name: str, holds: Callable[[], bool], what: str, timeout_s: float = 30.0
+        self,
+        name: str,
+        holds: Callable[[], bool],
+        what: str,
+        timeout_s: float = 30.0,
+        *,
+        subject: str = "",
     ) -> None:
         """Wait until something holds of stream ``name``, looked at when it takes something in.
 
         Args:
-            name: of a stream whose rows have the subject ``ev.{name}``.
+            name: of the stream.
             holds: asks the stream; what it raises ends the waiting.
             what: names it in the error.
             timeout_s: seconds.
+            subject: of its rows, ``ev.{name}`` where nothing else is said.
         """
         deadline_s = time.monotonic() + timeout_s
         options = connection_options.connection_options({**self.given, "timeoutS": "40"})
@@ -105,7 +112,7 @@ class Broker:
         try:
             while True:
                 # Before the look, so that what comes after it is heard.
-                ears.listen({name: (f"ev.{name}",)})
+                ears.listen({name: (subject or f"ev.{name}",)})
                 if holds():
                     return
                 assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s: {what}"

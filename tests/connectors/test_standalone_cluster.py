@@ -116,7 +116,7 @@ class Program:
             assert self.process.poll() is None, self._said()
             return broker.info("OUT").last >= stored
 
-        broker.wait_until("OUT", is_there, f"sequence {stored} of OUT", DEADLINE_S)
+        broker.wait_until("OUT", is_there, f"sequence {stored} of OUT", DEADLINE_S, subject="out.>")
 
     def finish(self) -> None:
         """Wait until it is through; it must not fail."""

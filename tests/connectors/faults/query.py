@@ -171,7 +171,7 @@ class Driver:
             assert self.is_running, self.log
             return broker.info("OUT").last >= stored
 
-        broker.wait_until("OUT", is_there, f"sequence {stored} of OUT", DEADLINE_S)
+        broker.wait_until("OUT", is_there, f"sequence {stored} of OUT", DEADLINE_S, subject="out.>")
 
     def finish(self) -> None:
         """Wait until the query is through; it must not fail."""
