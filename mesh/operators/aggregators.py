@@ -6,6 +6,7 @@ State is kept in pages of groups, so that a batch that touches few groups change
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from mesh.functions.vectors import Vector
     from mesh.operators.aggregates import Aggregate
     from mesh.operators.base import Bools, Events, Longs
-    from mesh.operators.expressions import Frame
+    from mesh.operators.expressions import Evaluator, Frame
     from mesh.operators.groups import Groups
     from mesh.operators.lifting import Lifted
     from mesh.operators.windows.lines import Lines
@@ -232,13 +233,18 @@ class _Site:
         self.fails_on_null = name if name.lower() in FAIL_ON_NULL else None
         self._argument = compile_expression(arguments[0]) if arguments else None
         #: Whether it looks at no other aggregator's value.
-        self.is_apart = not lifted.conditions and not any(map(names_aggregate, arguments))
+        self.is_apart = not any(map(names_aggregate, (*lifted.conditions, *arguments)))
 
-    def argument_in(self, frame: Frame) -> Vector | None:
-        """What it is given in each row; notes in ``frame`` where that fails."""
+    def argument_in(self, frame: Frame, reached: Bools | None = None) -> Vector | None:
+        """What it is given in each row; notes in ``frame`` where that fails, and is ``reached``."""
         if self._argument is None:
             return None
-        argument = self._argument(frame)
+        if reached is None:
+            return self._given(self._argument, frame)
+        return frame.only(partial(self._given, self._argument), reached)
+
+    def _given(self, evaluate: Evaluator, frame: Frame) -> Vector:
+        argument = evaluate(frame)
         if self.fails_on_null:
             _fail_on_nulls(frame, argument, self.fails_on_null)
         return argument
@@ -302,20 +308,21 @@ class Aggregators:
         self._grow(len(self.groups))
         self._touch(groups)
         failing: Failing | None = None
-        arguments: list[Vector | None] = []
+        known: list[tuple[Vector | None, Bools | None]] = []
         if self._are_apart:
             failing = Failing(frame, events)
             for number, site in enumerate(self._sites):
-                arguments.append(site.argument_in(frame))
+                reached = site.reached(frame)
+                known.append((site.argument_in(frame, reached), reached))
                 failing.note(number)
         shared: Bools | None = None
         for number, site in enumerate(self._sites):
             if failing is None:
-                argument = site.argument_in(frame)
                 reached = site.reached(frame)
+                argument = site.argument_in(frame, reached)
                 own = np.where(stopped(frame, events), -1, groups) if frame.failures else groups
             else:
-                argument, reached = arguments[number], None
+                argument, reached = known[number]
                 own = failing.reaching(groups, number)
             if not self._may_reset:
                 fresh = np.zeros(len(events), dtype=np.bool_)
