@@ -183,6 +183,16 @@ def test_timers_of_a_join_in_a_partition_may_be_due_for_two_keys() -> None:
     assert explain(case, {"status": "ok"}) is None
 
 
+def test_a_null_among_the_least_of_longs_is_too_much_for_a_sum() -> None:
+    app = "define stream B (b long); from B#window.length(2) select sum(minimum(b, b)) as n "
+    case = asked(app + "insert into O;")
+    assert "2^53" in str(explain(case, {"status": "ok"}))
+    full = [{"stream": "B", "data": [1]}]
+    assert explain({**case, "inputs": full}, {"status": "ok"}) is None
+    for other in (app.replace("sum(", "avg("), app.replace("#window.length(2)", "")):
+        assert explain(asked(other + "insert into O;"), {"status": "ok"}) is None
+
+
 def test_timers_of_two_queries_may_be_due_at_one_instant() -> None:
     query = "from S#window.time(1 sec) select k insert into O; "
     assert "one millisecond" in str(explain(asked(query + query), {"status": "ok"}))

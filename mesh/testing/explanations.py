@@ -22,6 +22,7 @@ from mesh.testing.selected import (
     grouped,
     is_aggregate,
     negates_bools,
+    sums_least_longs,
 )
 
 if TYPE_CHECKING:
@@ -234,6 +235,16 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
     Explanation(
         "over a restart timeBatch goes on with its span; the engine's begins a new one",
         lambda e: e.restarts and e.has(r"\btimeBatch\("),
+    ),
+    Explanation(
+        # What ``minimum`` gives for a null is the largest long there is.
+        "the engine takes longs away from a sum as doubles, which is wrong beyond 2^53; ours is "
+        "exact",
+        lambda e: (
+            e.has(r"#window\.|define window")
+            and (e.has_nulls or e.has(r"\bouter join\b"))
+            and sums_least_longs(e.app)
+        ),
     ),
     Explanation(
         "distinctCount passes over a value that leaves and never came, as where an outer join "

@@ -69,6 +69,20 @@ def negates_bools(app: str) -> bool:
     return not bools.isdisjoint(re.findall(r"\bnot (?:\w+\.)?(\w+)\b(?!\s*[=!<>])", app))
 
 
+def sums_least_longs(app: str) -> bool:
+    """Whether there is a sum over the smallest of several longs.
+
+    >>> stream = "define stream S (k string, a int, b long); from S "
+    >>> sums_least_longs(stream + "select sum(minimum(S.b, S.b)) as n")
+    True
+    >>> sums_least_longs(stream + "select sum(minimum(a, a)) + maximum(b, b) as n")
+    False
+    """
+    longs = set(re.findall(r"\b(\w+) long\b", app))
+    given = re.findall(r"\bsum\(minimum\(([^()]*)\)", app)
+    return any(not longs.isdisjoint(re.findall(r"\w+", arguments)) for arguments in given)
+
+
 def columns(app: str) -> list[str]:
     """What the query that takes snapshots selects, each without its name.
 
