@@ -59,10 +59,27 @@ FOUND = {
         at 164.8 outage 10.1
         at 170.6 kill w1 1.4
     """,
+    # What was to run up to a place was stopped there, as its worker's term was over, and begun once
+    # more in the same epoch, when the leader had taken the report for its end.
+    "second run": """
+        manager m1
+        worker w1 capacity=4
+        worker w2 capacity=4
+        app A g*3&/1
+        app B g*3
+        at 100.0 reform A g*2&/1
+        at 101.0 deploy C g*3
+        at 102.0 outage 1.0
+    """,
 }
 
 #: The seeds with which they did.
-FAILED_WITH = {"deaf leader": (20,), "stale decision": (0, 5, 6), "late heartbeat": range(5)}
+FAILED_WITH = {
+    "deaf leader": (20,),
+    "stale decision": (0, 5, 6),
+    "late heartbeat": range(5),
+    "second run": range(12),
+}
 
 #: Stopped between a decision and its writes, a leader wakes up when another one leads.
 STALLED = """
@@ -85,6 +102,7 @@ def test_invariants_hold_under_faults(seed: int) -> None:
     assert total.counts["withdrawals"]
     assert total.counts["forms"]
     assert total.counts["refused writes"]
+    assert total.events["fail"]
 
 
 @pytest.mark.parametrize("name", FOUND)

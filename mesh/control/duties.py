@@ -84,8 +84,10 @@ def decide(
                 yield Tell(_stopped(told, statuses.get(name), at_ms))
         elif (
             may_start
+            # One run at a time, or nobody could tell which of them a report of STOPPED is about.
+            and name not in stopping
             and (known is None or known.epoch < told.epoch)
-            and not has_reached(statuses.get(name), told)
+            and not has_ended(statuses.get(name), told)
             and not _is_past(statuses.get(name), told)
         ):
             # What it is an instance of is written before, but may be replaced or gone by now.
@@ -107,14 +109,25 @@ def _has_told(status: InstanceStatus | None, told: Assignment) -> bool:
     )
 
 
-def has_reached(status: InstanceStatus | None, told: Assignment) -> bool:
-    """Whether an instance that only runs up to a place has been there, and has said so."""
+def has_stopped(status: InstanceStatus, epoch: int) -> bool:
+    """Whether this is the session's answer to being told to stop what it runs in ``epoch``.
+
+    One of an older epoch is about what has made room for it.
+    """
+    return status.state is InstanceState.STOPPED and status.epoch >= epoch
+
+
+def has_ended(status: InstanceStatus | None, told: Assignment) -> bool:
+    """Whether an instance that only runs up to a place has had its run, and has said so.
+
+    It has one in an epoch, wherever that ended: the leader takes it for over (``Survey.is_over``),
+    gives its seat away, and places it anew where it is to go on.
+    """
     return (
         told.until is not None
         and status is not None
         and status.epoch == told.epoch
         and status.state is InstanceState.STOPPED
-        and status.settled
     )
 
 

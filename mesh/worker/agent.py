@@ -65,6 +65,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Stopping:
+    """What the session was told to stop: in which epoch, and since when, seconds."""
+
+    epoch: int
+    since_s: float
+
+
 @dataclass
 class Agent:
     """The loops of one worker."""
@@ -79,8 +87,8 @@ class Agent:
     incarnation: str = field(default_factory=lambda: secrets.token_hex(4))
     #: What the session was told to run, by instance.
     _running: dict[str, Assignment] = field(default_factory=dict)
-    #: What the session was told to stop, and has not said that it has: since when, seconds.
-    _stopping: dict[str, float] = field(default_factory=dict)
+    #: What the session was told to stop, and has not said that it has.
+    _stopping: dict[str, _Stopping] = field(default_factory=dict)
     #: What the journal was last told of each instance.
     _noted: dict[str, tuple[int, InstanceState]] = field(default_factory=dict)
     #: What the session was told to hold for others, by instance.
@@ -345,7 +353,8 @@ class Agent:
 
     async def _stop(self, assignment: Assignment, *, settle: bool = False) -> None:
         # Before the session can answer, or the answer would be forgotten.
-        self._stopping[assignment.instance] = self.clock.monotonic_s()
+        now_s = self.clock.monotonic_s()
+        self._stopping[assignment.instance] = _Stopping(assignment.epoch, now_s)
         self._running.pop(assignment.instance, None)
         await self.session.send(StopInstance(assignment.instance, assignment.epoch, settle))
 
@@ -367,7 +376,9 @@ class Agent:
     async def _end_stuck_session(self) -> None:
         """Kill a session that does not stop what it was told to; ``listen`` starts another."""
         now_s, limit_s = self.clock.monotonic_s(), self.settings.worker.stop_s
-        stuck = sorted(name for name, since in self._stopping.items() if now_s - since > limit_s)
+        stuck = sorted(
+            name for name, one in self._stopping.items() if now_s - one.since_s > limit_s
+        )
         if stuck:
             log.warning("session is stuck, killed", extra=fields(worker=self.id, instances=stuck))
             self._note("kills its session", f"{', '.join(stuck)} did not stop in {limit_s:g} s")
@@ -388,11 +399,13 @@ class Agent:
             case Report(status):
                 await self._report(status)
                 known = self._running.get(status.instance)
-                if known is not None and duties.has_reached(status, known):
+                if known is not None and duties.has_ended(status, known):
                     del self._running[status.instance]
                 # Not before: what is told in its place would not say where it has settled.
+                told = self._stopping.get(status.instance)
+                if told is not None and duties.has_stopped(status, told.epoch):
+                    del self._stopping[status.instance]
                 if status.state is InstanceState.STOPPED:
-                    self._stopping.pop(status.instance, None)
                     await self._reconcile()
             case Held(holds):
                 await self._report_held(holds)

@@ -43,7 +43,8 @@ class _Told:
     """What the agent has told its session."""
 
     running: dict[str, Assignment] = field(default_factory=dict)
-    stopping: set[str] = field(default_factory=set)
+    #: The epoch of what it is to stop, and has not said that it has, by instance.
+    stopping: dict[str, int] = field(default_factory=dict)
     #: What it stands by for, by instance.
     holding: dict[str, Standby] = field(default_factory=dict)
 
@@ -233,7 +234,7 @@ class Worker(Node):
                     yield from self._report(status)
 
     def _stop(self, assignment: Assignment, *, settle: bool = False) -> None:
-        self._told.stopping.add(assignment.instance)
+        self._told.stopping[assignment.instance] = assignment.epoch
         self._told.running.pop(assignment.instance, None)
         self.session.stop(assignment, settle=settle)
 
@@ -277,10 +278,11 @@ class Worker(Node):
     def _report_and_look(self, status: InstanceStatus) -> Work:
         yield from self._report(status)
         known = self._told.running.get(status.instance)
-        if known is not None and duties.has_reached(status, known):
+        if known is not None and duties.has_ended(status, known):
             del self._told.running[status.instance]
-        if status.state is InstanceState.STOPPED:
-            self._told.stopping.discard(status.instance)
+        epoch = self._told.stopping.get(status.instance)
+        if epoch is not None and duties.has_stopped(status, epoch):
+            del self._told.stopping[status.instance]
         # In the shell the report's own entry into the view wakes the loop that does duties.
         yield from self._do_duties()
 
