@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mesh.cli import context, demo_run, demo_view, local, wire
+from mesh.cli.client import Client
 from mesh.cli.commands import app
 from mesh.cli.context import Context
 from mesh.errors import MeshError
@@ -243,3 +244,21 @@ def test_two_clusters_do_not_share_a_directory(tmp_path: Path) -> None:
         local.start(local.Plan(tmp_path, 1, Settings()))
     held.close()
     assert not local.in_use(tmp_path)
+
+
+def test_the_status_tells_when_what_failed_is_started_again(
+    alone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = {
+        "instance": "A-g-1", "state": "retrying", "error": "no such column", "restarts": 3,
+        # Half past three in the morning, and 4 s.
+        "retry_at_ms": (3 * 3600 + 30 * 60 + 4) * 1000,
+    }  # fmt: skip
+    running = {"instance": "A-g-2", "state": "running", "retry_at_ms": None}
+    found = {"app": "A", "state": "failing", "instances": [failing, running]}
+    monkeypatch.setattr(Client, "status", lambda self, app: found)
+    said = CliRunner().invoke(app, ["status", "A", "--server", "http://nowhere.invalid"])
+    assert said.exit_code == 0, said.output
+    lines = said.stdout.splitlines()
+    at = lines.index("A-g-1: no such column")
+    assert lines[at + 1 :] == ["  it is started again at 03:30:04 UTC"]

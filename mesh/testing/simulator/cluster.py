@@ -242,6 +242,8 @@ class Cluster:
                 self._trouble(name, 0.0)
                 if self.workers[name].session.is_warm:
                     self.workers[name].session.crash()
+            case "fail", (name,):
+                self.workers[name].session.fail()
             case "deploy", (name, *groups):
                 self._deploy(name, tuple(groups))
             case "undeploy", (name,):

@@ -34,6 +34,7 @@ KINDS: Final = {
     "kill": 5,
     "stop": 2,
     "crash-session": 2,
+    "fail": 3,
     "outage": 1,
     "flaky": 3,
     "deploy": 3,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mesh.control.retries import Retries
 from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
 from mesh.testing.simulator.flows import STREAM, Running
 
@@ -32,13 +33,17 @@ class Session:
         self.paused_s = 0.0
         self.paused_since_s = 0.0
         self.running: dict[str, Running] = {}
+        #: What has failed and rests, and how often it has in its epoch, by instance.
+        self._resting: dict[str, Running] = {}
+        self._retries: dict[tuple[str, int], Retries] = {}
+        #: What it is to stop, and has not.
+        self._stopping: set[str] = set()
 
     def start(self, worker: Worker) -> None:
         """Start; it is warm after a while."""
         self._worker = worker
         self._life += 1
-        self.is_warm = False
-        self.running.clear()
+        self._forget()
         self._free_s = 0.0
         self._later(self._world.random.uniform(3.0, 12.0), self._become_warm)
 
@@ -47,8 +52,30 @@ class Session:
         for running in self.running.values():
             self._flows.end(running)
         self._life += 1
-        self.is_warm = False
-        self.running.clear()
+        self._forget()
+
+    def fail(self) -> None:
+        """One of the instances fails, if one runs on; it is started again when it has rested."""
+        names = sorted(self.running.keys() - self._stopping)
+        if not names or self.paused_s > self._world.now_s:
+            return
+        failed = self.running.pop(self._world.random.choice(names))
+        self._flows.end(failed)
+        assignment = failed.assignment
+        at = assignment.instance, assignment.epoch
+        assert self._worker is not None
+        worker = self._worker.settings.worker
+        known = self._retries.get(at, Retries(worker.retry_s, worker.retry_max_s))
+        self._retries[at] = found = known.failed(self._world.now_s)
+        self._resting[assignment.instance] = failed
+        self._say(assignment, InstanceState.RETRYING)
+
+        def again() -> None:
+            if self._resting.get(assignment.instance) is failed:
+                del self._resting[assignment.instance]
+                self.run(assignment, failed.group)
+
+        self._later(found.rest_s, again)
 
     def crash(self) -> None:
         """End by itself; the agent sees it and starts another."""
@@ -66,11 +93,15 @@ class Session:
         """Run this; an older epoch of it is stopped first."""
         assert self._worker is not None
         running = Running(assignment, group, self._worker.incarnation)
+        self._resting.pop(assignment.instance, None)
         self._say(assignment, InstanceState.STARTING)
 
         def begin() -> None:
             self.running[assignment.instance] = running
             if self._flows.open(running, self._stopped_s):
+                at = assignment.instance, assignment.epoch
+                if at in self._retries:
+                    self._retries[at] = self._retries[at].running(self._world.now_s)
                 self._say(assignment, InstanceState.RUNNING)
                 if assignment.until is not None:
                     self._next(self._world.random.uniform(0.1, 5.0), reach)
@@ -86,8 +117,14 @@ class Session:
 
     def stop(self, assignment: Assignment, *, settle: bool = False) -> None:
         """Stop this, if it runs in this epoch or an older one."""
+        # From now on, not from its turn on: it would begin behind that.
+        resting = self._resting.get(assignment.instance)
+        if resting is not None and resting.assignment.epoch <= assignment.epoch:
+            del self._resting[assignment.instance]
+        self._stopping.add(assignment.instance)
 
         def finish() -> None:
+            self._stopping.discard(assignment.instance)
             known = self.running.get(assignment.instance)
             if known is not None and known.assignment.epoch <= assignment.epoch:
                 # Now and then a batch takes too long to be waited for.
@@ -96,6 +133,13 @@ class Session:
                 self._say(assignment, InstanceState.STOPPED)
 
         self._next(self._world.random.uniform(0.05, 1.0), finish)
+
+    def _forget(self) -> None:
+        self.is_warm = False
+        self.running.clear()
+        self._resting.clear()
+        self._retries.clear()
+        self._stopping.clear()
 
     def _end(self, running: Running, *, settles: bool) -> None:
         assignment = running.assignment
@@ -127,10 +171,15 @@ class Session:
             assignment.epoch,
             state,
             0,
+            restarts=self._restarts(assignment),
             settled=settled_at is not None,
             position={STREAM: settled_at} if settled_at is not None else {},
         )
         worker.process.soon(self._world.now_s, lambda: worker.session_says(status))
+
+    def _restarts(self, assignment: Assignment) -> int:
+        found = self._retries.get((assignment.instance, assignment.epoch))
+        return found.failures if found is not None else 0
 
     def _next(self, takes_s: float, do: Callable[[], None]) -> None:
         self._free_s = max(self._free_s, self._world.now_s) + takes_s
