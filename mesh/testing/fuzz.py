@@ -111,7 +111,10 @@ class Search:
     def _changed_by_restarts(
         self, cases: Mapping[int, Case], ours: Sequence[Case]
     ) -> Iterator[int]:
-        """Which of ``cases`` both answer alike without restarts, and ours answers so with them."""
+        """Which of ``cases`` both answer alike without restarts, and ours answers so with them.
+
+        Without restarts they may still differ for a reason that is known.
+        """
         played = {n: restarts.without_restarts(case) for n, case in cases.items()}
         asked = {n: case for n, case in played.items() if case is not None}
         if not asked:
@@ -119,8 +122,9 @@ class Search:
         wanted = ask(self.oracle, [*asked.values()], _OPTIONS)
         calm = self.pool.answers([*asked.values()])
         for number, a, b in zip(asked, calm, wanted, strict=True):
-            same = self._compared(a, b)[0], self._compared(ours[number], a)[0]
-            if same == (Likeness.SAME, Likeness.SAME) and a["status"] == "ok" == b["status"]:
+            are_alike = self._compared(a, b)[0] is Likeness.SAME or explain(asked[number], b)
+            is_unmoved = self._compared(ours[number], a)[0] is Likeness.SAME
+            if are_alike and is_unmoved and a["status"] == "ok" == b["status"]:
                 yield number
 
     def _compared(self, ours: Case, wanted: Case) -> tuple[Likeness, list[str]]:

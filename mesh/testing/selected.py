@@ -22,10 +22,6 @@ _STEP: Final = r"e\d=\w+(?:\[[^\]]*\])?"
 _SEQUENCE: Final = re.compile(
     rf"\bfrom\s+(?:every\s+)?{_STEP}[?*],\s(?:{_STEP}[?*+]?,\s)*{_STEP}[?*]\s+(?:select|within)\b"
 )
-#: What needs no event at the end of a sequence or a pattern, two steps or more before it.
-_OPTIONAL_END: Final = re.compile(
-    r"\bfrom\s+(?:[^;]*?(?:,|->)){2}[^;,]*?(?:[?*]|<0?:\d*>)\s+(?:select|within)\b"
-)
 
 
 def begins_and_ends_with_nothing(app: str) -> bool:
@@ -39,34 +35,18 @@ def begins_and_ends_with_nothing(app: str) -> bool:
     return _SEQUENCE.search(app) is not None
 
 
-def ends_with_nothing(app: str) -> bool:
-    """Whether there is a chain whose last step needs no event.
+def sums_least_longs(app: str) -> bool:
+    """Whether there is a sum over the smallest of several longs.
 
-    Of two steps there is nothing that could wait for it: the match comes out at once.
-
-    >>> ends_with_nothing("from e1=S, e2=S[a > 1], e3=S[k == e1.k]? select e1.a as a")
+    >>> stream = "define stream S (k string, a int, b long); from S "
+    >>> sums_least_longs(stream + "select sum(minimum(S.b, S.b)) as n")
     True
-    >>> ends_with_nothing("from e1=S -> e2=S -> e3=S<0:2> within 1 sec select e1.a as a")
-    True
-    >>> ends_with_nothing("from every e1=S, e2=S, e3=S?, e4=S select e1.a as a")
-    False
-    >>> ends_with_nothing("from e1=S, e2=S? select e1.a as a")
+    >>> sums_least_longs(stream + "select sum(minimum(a, a)) + maximum(b, b) as n")
     False
     """
-    return _OPTIONAL_END.search(app) is not None
-
-
-def negates_bools(app: str) -> bool:
-    """Whether there is a ``not`` before the name of an attribute that is a bool.
-
-    >>> stream = "define stream S (k string, o bool); from S as x "
-    >>> negates_bools(stream + "select not x.o as n"), negates_bools(stream + "select not o as n")
-    (True, True)
-    >>> negates_bools(stream + "select not (o and k == 'x') as n")
-    False
-    """
-    bools = set(re.findall(r"\b(\w+) bool\b", app))
-    return not bools.isdisjoint(re.findall(r"\bnot (?:\w+\.)?(\w+)\b(?!\s*[=!<>])", app))
+    longs = set(re.findall(r"\b(\w+) long\b", app))
+    given = re.findall(r"\bsum\(minimum\(([^()]*)\)", app)
+    return any(not longs.isdisjoint(re.findall(r"\w+", arguments)) for arguments in given)
 
 
 def columns(app: str) -> list[str]:
