@@ -91,6 +91,7 @@ def run_reconcile(line: str) -> str:
             case Withdraw(made, cause):
                 target = f" for {made.next_worker}" if made.next_worker else ""
                 where = f"{made.instance} from {made.worker}{target} epoch {made.epoch}"
+                where += f" up to {dict(made.until)}" if made.until is not None else ""
                 shown.append(f"withdraw {where}: {cause}")
             case Shape(made_form, cause):
                 begins = f" behind {dict(made_form.start)}" if made_form.start else ""

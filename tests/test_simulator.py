@@ -71,6 +71,17 @@ FOUND = {
         at 101.0 deploy C g*3
         at 102.0 outage 1.0
     """,
+    # What was to share its state was withdrawn from a worker that ended, and taken for what fails.
+    "not at fault": """
+        manager m1
+        worker w1
+        worker w2
+        app C g*1%/1
+        app D g*2
+        at 100.0 crash-session w1
+        at 100.3 reform C g*1%/2
+        at 100.4 stop w1 0.2
+    """,
 }
 
 #: The seeds with which they did.
@@ -79,6 +90,7 @@ FAILED_WITH = {
     "stale decision": (0, 5, 6),
     "late heartbeat": range(5),
     "second run": range(12),
+    "not at fault": (6, 54, 56, 57),
 }
 
 #: Stopped between a decision and its writes, a leader wakes up when another one leads.

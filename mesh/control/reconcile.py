@@ -130,9 +130,13 @@ def _changes(found: Survey, lease_revision: int) -> Iterator[Action]:
     for at, change in found.changes.items():
         cause = forms.told(change.form.spec, change.becomes)
         for assignment in change.live:
-            is_told = assignment.stop or not found.is_ours(assignment)
-            if not is_told and _is_to_stop(found, assignment):
+            if assignment.stop or not found.is_ours(assignment):
+                continue
+            if assignment.until is None or _fails(found, assignment):
                 yield _withdraw(assignment, None, lease_revision, cause)
+            elif found.nodes[assignment.worker].leaving:
+                # Not at fault, as what is withdrawn with its ``until`` is: it runs on elsewhere.
+                yield _withdraw(replace(assignment, until=None), None, lease_revision, cause)
         if change.live:
             continue
         for name, until in change.left.items():
@@ -148,19 +152,15 @@ def _changes(found: Survey, lease_revision: int) -> Iterator[Action]:
             yield Shape(shape, cause)
 
 
-def _is_to_stop(found: Survey, assignment: Assignment) -> bool:
-    """Whether an instance of a form that is to be replaced is told to stop."""
-    if assignment.until is None:
-        return True
-    # It runs up to a place and stops by itself; but not where it can't.
+def _fails(found: Survey, assignment: Assignment) -> bool:
+    """Whether what runs up to a place, where it stops by itself, can't get there."""
     status = found.statuses.get(assignment.instance)
-    fails = (
+    return (
         status is not None
         and status.epoch == assignment.epoch
         and status.state is InstanceState.RETRYING
         and status.restarts > 1
     )
-    return fails or found.nodes[assignment.worker].leaving
 
 
 def _moves(found: Survey, snapshot: ClusterSnapshot, settings: Settings) -> Iterator[Action]:
