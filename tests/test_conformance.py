@@ -30,6 +30,17 @@ def test_an_app_answers_as_the_reference_engine(case: recorded.Recorded) -> None
         assert differences(ours, case.expect), f"no difference any more: {case.name} | {reason}"
 
 
+def test_the_engine_is_asked_to_say_why_it_failed_however_often_it_does(tmp_path: Path) -> None:
+    oracle = tmp_path / "oracle.py"
+    oracle.write_text(
+        "import json, os, sys\n"
+        "said = {'log': os.environ['JDK_JAVA_OPTIONS']}\n"
+        "open(sys.argv[2], 'w').write(json.dumps(said) + '\\n')\n"
+    )
+    (answer,) = recorded.ask(oracle, [{"name": "one", "app": "", "inputs": []}])
+    assert "-XX:-OmitStackTraceInFastThrow" in answer["log"]
+
+
 def test_every_known_difference_is_of_a_case() -> None:
     assert set(DIFFERENCES) <= {case.name for case in CASES}
 

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 NOT_YET: Final = "not yet"
+#: What the ``java`` command takes from its environment.
+_JAVA_OPTIONS: Final = "JDK_JAVA_OPTIONS"
+#: Code that fails often is compiled to fail without a message, and what the engine said of its
+#: failure, by which ``explanations`` knows them, would be missing now and then.
+_WHOLE_LOG: Final = "-XX:-OmitStackTraceInFastThrow"
 #: What of a case is kept, in this order.
 _FIELDS: Final = ("name", "app", "inputs", "outputs", "queries", "mode", "start_ts", "playback")
 
@@ -90,11 +95,12 @@ def ask(
     with tempfile.TemporaryDirectory() as directory:
         questions, answers = Path(directory, "cases.jsonl"), Path(directory, "out.jsonl")
         questions.write_text(lines(cases), encoding="utf-8")
+        java = f"{os.getenv(_JAVA_OPTIONS, '')} {_WHOLE_LOG}".strip()
         subprocess.run(
             [sys.executable, str(oracle), str(questions), str(answers), "--jobs", "1", *options],
             check=True,
             stdout=subprocess.DEVNULL,
-            env=dict(os.environ),
+            env=os.environ | {_JAVA_OPTIONS: java},
         )
         return read(answers)
 
