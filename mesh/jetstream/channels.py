@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
+from nats.errors import TimeoutError as NatsTimeout
 from nats.js import api
-from nats.js.errors import BucketNotFoundError, NotFoundError
+from nats.js.errors import (
+    APIError,
+    BucketNotFoundError,
+    NotFoundError,
+    ServiceUnavailableError,
+)
 
 from mesh.errors import MeshError
 from mesh.jetstream import journal, snapshots
+from mesh.jetstream.connection import RECONNECT_S
 from mesh.model import names
 
 if TYPE_CHECKING:
@@ -25,6 +33,10 @@ if TYPE_CHECKING:
 
 #: Stream name is in use with another configuration.
 _NAME_IN_USE = 10058
+#: No suitable peers for placement: a server is away, or there are too few.
+_NO_PEERS = 10005
+#: How long servers may take until they can place buckets, seconds.
+PLACING_S: Final = 30.0
 #: How long an answer may take, and how often it is asked for.  On three servers the first election
 #: of one stream in some hundreds takes 6 s and more, and an answer may be lost with a connection.
 _CREATE_S = 2.0
@@ -175,7 +187,36 @@ async def delete_channels(js: JetStreamContext, spec: AppSpec) -> None:
 
 
 async def ensure_buckets(js: JetStreamContext, settings: ChannelSettings) -> None:
-    """Make the buckets of the control plane, the journal and snapshots, if they aren't there."""
+    """Make the buckets of the control plane, the journal and snapshots, if they aren't there.
+
+    Servers that have just started can't place them until they have found each other, and a cluster
+    that has just lost one not until it is back: for so long this waits, up to ``PLACING_S``.
+
+    Raises:
+        MeshError: MESH-N123 when they can't be placed.
+    """
+    deadline_s = asyncio.get_running_loop().time() + PLACING_S
+    while True:
+        try:
+            await _ensure_buckets(js, settings)
+        except (APIError, NatsTimeout) as error:
+            said = error.description if isinstance(error, APIError) else "nothing in time"
+            passes = isinstance(error, (ServiceUnavailableError, NatsTimeout))
+            if not passes and getattr(error, "err_code", None) != _NO_PEERS:
+                raise
+            if asyncio.get_running_loop().time() > deadline_s:
+                raise MeshError(
+                    "MESH-N123",
+                    f"buckets of {settings.replicas} replicas can't be made",
+                    detail=f"The server says: {said}.",
+                    hint="Are as many servers up, and is JetStream enabled on them?",
+                ) from error
+        else:
+            return
+        await asyncio.sleep(RECONNECT_S)
+
+
+async def _ensure_buckets(js: JetStreamContext, settings: ChannelSettings) -> None:
     for bucket in (names.CONTROL_BUCKET, names.APPS_BUCKET, names.STATUS_BUCKET):
         try:
             await js.key_value(bucket)

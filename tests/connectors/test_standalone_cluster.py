@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow]
 CONNECTORS = Path(__file__).parents[2] / "connectors"
 INPUTS = ("IN0", "IN1")
 WORKERS = ("w1", "w2")
-DEADLINE_S = 60.0
+DEADLINE_S = 150.0
 
 
 class Standalone:
