@@ -20,217 +20,72 @@ Source: observed on Siddhi 5.1.7.
 from __future__ import annotations
 
 import heapq
-from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import CURRENT, EXPIRED, RESET, Events, State, no_events
-from mesh.operators.holding import Births, ticked
-from mesh.plan.bound import AggregateCall
+from mesh.operators.base import RESET, Events, State, no_events, part, prefixed
+from mesh.operators.hashing import more_rows
+from mesh.operators.holding import NEVER, Births, ticked
+from mesh.operators.native import bare, types
+from mesh.operators.presence import Presence, Shows
+from mesh.operators.ranges import cut, joined, table
+from mesh.plan.bound import AggregateCall, BoundStream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from mesh.operators.base import Longs, Timeline
+    from mesh.operators.base import Bools, Longs, Timeline
     from mesh.plan.bound import BoundQuery
 
-Values = tuple[Any, ...]
-#: Time, kind and attributes.
-Line = tuple[int, int, Values]
-#: What is stored of an event: its group before its line.
-Stored = tuple[int, int, int, Values]
+_long1 = types.Array(types.int64, 1, "C")
+_read1 = types.Array(types.int64, 1, "C", readonly=True)
+_bools = types.Array(types.boolean, 1, "C")
 
 
-class Content(Protocol):
-    """What is there for one partition instance."""
+@bare(
+    types.int64(
+        types.int64, types.int64, _read1, _read1, _read1, _bools, _read1, types.int64, _bools,
+        _long1,
+    )
+)  # fmt: skip
+def _up_to_tick(first, due_ms, clock_ms, time_ms, instance, late, start_ms, every_ms, timed, new):  # type: ignore[no-untyped-def]
+    """Where the events from ``first`` on end that are taken before the next tick, ``due_ms``.
 
-    def add(self, group: int, line: Line) -> None:
-        """Take an event that comes in or leaves, or, where nothing is grouped, one that resets."""
-        ...
-
-    def lines(self) -> list[Line]:
-        """What a snapshot shows."""
-        ...
-
-    def stored(self) -> Iterator[Stored]:
-        """What ``fill`` takes, in order."""
-        ...
-
-    def fill(self, stored: Sequence[Stored]) -> None:
-        """Take over what another one had stored."""
-        ...
-
-
-class LastOnes:
-    """The last event of each group."""
-
-    def __init__(self) -> None:
-        self._lines: dict[int, Line] = {}
-
-    def add(self, group: int, line: Line) -> None:
-        """A group keeps its place."""
-        self._lines[group] = line
-
-    def lines(self) -> list[Line]:
-        """One of each group, in the order in which the groups came."""
-        return list(self._lines.values())
-
-    def stored(self) -> Iterator[Stored]:
-        """As the lines."""
-        return ((group, *line) for group, line in self._lines.items())
-
-    def fill(self, stored: Sequence[Stored]) -> None:
-        """Take them over."""
-        self._lines = {group: (time_ms, kind, values) for group, time_ms, kind, values in stored}
-
-
-class LastPresent:
-    """The last event, unless that is one that leaves."""
-
-    def __init__(self) -> None:
-        self._line: Line | None = None
-
-    def add(self, group: int, line: Line) -> None:
-        """What leaves empties it, and what resets."""
-        self._line = line if line[1] == CURRENT else None
-
-    def lines(self) -> list[Line]:
-        """One at most."""
-        return [] if self._line is None else [self._line]
-
-    def stored(self) -> Iterator[Stored]:
-        """As the lines."""
-        return ((0, *line) for line in self.lines())
-
-    def fill(self, stored: Sequence[Stored]) -> None:
-        """Take it over."""
-        for _, time_ms, kind, values in stored:
-            self._line = (time_ms, kind, values)
-
-
-class LastOfGroups:
-    """The last event of each group, for as long as some of the group's are there."""
-
-    def __init__(self) -> None:
-        self._lines: dict[int, Line] = {}
-        self._counts: dict[int, int] = {}
-
-    def add(self, group: int, line: Line) -> None:
-        """A group keeps its place until a snapshot finds that it has no events."""
-        if line[1] == EXPIRED and group not in self._counts:
-            return
-        self._counts[group] = self._counts.get(group, 0) + (1 if line[1] == CURRENT else -1)
-        self._lines[group] = line
-
-    def lines(self) -> list[Line]:
-        """One of each group; those that have no events are forgotten."""
-        for group in [group for group, count in self._counts.items() if count <= 0]:
-            del self._counts[group], self._lines[group]
-        return list(self._lines.values())
-
-    def stored(self) -> Iterator[Stored]:
-        """As the lines, with the count in the place of the kind's tens."""
-        for group, (time_ms, kind, values) in self._lines.items():
-            yield group, time_ms, kind + 10 * self._counts[group], values
-
-    def fill(self, stored: Sequence[Stored]) -> None:
-        """Take them over."""
-        for group, time_ms, code, values in stored:
-            self._lines[group] = (time_ms, code % 10, values)
-            self._counts[group] = code // 10
-
-
-class InWindow:
-    """What is in the window, aggregators with their newest values.
-
-    ``aggregates``: which attributes are aggregators; ``grouped``: whether one event of each group
-    is shown, with the group's values.
+    ``late``: events before which one fires that is due up to their own time; that of ``first`` has
+    fired.  ``timed``: whether an instance has a timer.  The first event of one that has none sets
+    it; such events are written to ``new`` behind their number.
     """
-
-    def __init__(self, aggregates: Sequence[int], grouped: bool) -> None:
-        self._aggregates = frozenset(aggregates)
-        self._grouped = grouped
-        #: By number, in the order they came.
-        self._events: dict[int, tuple[int, Line]] = {}
-        self._alike: dict[tuple[int, str], deque[int]] = {}
-        self._newest: dict[int, Values] = {}
-        self._count = 0
-
-    def _key(self, group: int, values: Values) -> tuple[int, str]:
-        plain = tuple(v for n, v in enumerate(values) if n not in self._aggregates)
-        # As text NaN equals itself, and 0.0 does not equal -0.0.
-        return group, repr(plain)
-
-    def add(self, group: int, line: Line) -> None:
-        """What leaves takes the first that is alike with it; without one it means nothing."""
-        _, kind, values = line
-        if kind == RESET:
-            self._events.clear()
-            self._alike.clear()
-            self._newest.clear()
-            return
-        if not self._grouped:
-            group = 0
-        key = self._key(group, values)
-        if kind == EXPIRED and key not in self._alike:
-            return
-        if self._aggregates:
-            self._newest[group] = values
-        if kind == CURRENT:
-            self._events[self._count] = (group, line)
-            self._alike.setdefault(key, deque()).append(self._count)
-            self._count += 1
-        else:
-            numbers = self._alike[key]
-            del self._events[numbers.popleft()]
-            if not numbers:
-                del self._alike[key]
-
-    def lines(self) -> list[Line]:
-        """All of them, or one of each group."""
-        shown: list[Line] = []
-        seen: set[int] = set()
-        for group, (time_ms, kind, values) in self._events.values():
-            if self._grouped and group in seen:
-                continue
-            seen.add(group)
-            newest = self._newest.get(group, values)
-            mixed = tuple(
-                newest[n] if n in self._aggregates else value for n, value in enumerate(values)
-            )
-            shown.append((time_ms, kind, mixed))
-        return shown
-
-    def stored(self) -> Iterator[Stored]:
-        """The events, and behind them the newest values, as if they left."""
-        for group, line in self._events.values():
-            yield (group, *line)
-        present = {group for group, _ in self._events.values()}
-        for group, values in self._newest.items():
-            if group in present:
-                yield group, 0, EXPIRED, values
-
-    def fill(self, stored: Sequence[Stored]) -> None:
-        """Take them over."""
-        for group, time_ms, kind, values in stored:
-            if kind == CURRENT:
-                self.add(group, (time_ms, kind, values))
-            else:
-                self._newest[group] = values
+    count = 0
+    for e in range(first, len(clock_ms)):
+        if e > first and clock_ms[e] >= due_ms:
+            new[0] = count
+            return e
+        i = instance[e]
+        if not timed[i]:
+            timed[i] = True
+            count += 1
+            new[count] = e
+            ticks = (clock_ms[e] - start_ms[i]) // every_ms + 1
+            due_ms = min(due_ms, start_ms[i] + ticks * every_ms)
+        if e > first and late[e] and time_ms[e] >= due_ms:
+            new[0] = count
+            return e
+    new[0] = count
+    return len(clock_ms)
 
 
-def _content(query: BoundQuery, windowed: bool) -> Content:
-    """An empty one, of the kind that ``query`` needs."""
+def _presence(query: BoundQuery, schema: pa.Schema, windowed: bool) -> Presence:
+    """With nothing there yet, of the kind that ``query`` needs."""
     aggregates = [
         n for n, output in enumerate(query.outputs) if isinstance(output.expression, AggregateCall)
     ]
+    is_grouped = bool(query.group_by)
     if not windowed:
-        return LastOnes()
+        return Presence(Shows.LAST, schema, aggregates, grouped=is_grouped)
     if len(aggregates) == len(query.outputs):
-        return LastOfGroups() if query.group_by else LastPresent()
-    return InWindow(aggregates, grouped=bool(aggregates and query.group_by))
+        shows = Shows.LAST_OF_GROUPS if is_grouped else Shows.LAST_PRESENT
+        return Presence(shows, schema, aggregates, grouped=is_grouped)
+    return Presence(Shows.ALL, schema, aggregates, grouped=bool(aggregates) and is_grouped)
 
 
 class Snapshots:
@@ -240,17 +95,19 @@ class Snapshots:
         self, query: BoundQuery, schema: pa.Schema, windowed: bool, timer_path: int
     ) -> None:
         assert query.rate is not None, "it is what is made"
-        self._query = query
-        self._windowed = windowed
         self._every_ms = query.rate.every
         self._schema = schema
         self._timer_path = timer_path
+        # What resets there has the time of its batch's first event, else that of now.
+        window = query.input.window if isinstance(query.input, BoundStream) else None
+        self._resets_late = window is not None and window.name in ("batch", "timeBatch")
         self._births = Births()
-        self._contents: dict[int, Content] = {}
+        self._presence = _presence(query, schema, windowed)
         #: Timers: due, turn, instance.  Who has nothing to show has none.
         self._timers: list[tuple[int, int, int]] = []
-        self._timed: set[int] = set()
-        self._rows = 0
+        self._timed: Bools = np.zeros(0, dtype=np.bool_)
+        #: What ticks of this run showed: when they were due, of which instance, how much.
+        self._ticks: list[tuple[int, int, int]] = []
 
     def begin(self, instance: Longs, clock_ms: Longs) -> None:
         """Timers count from there."""
@@ -258,69 +115,88 @@ class Snapshots:
 
     def process(self, events: Events, groups: Longs, timeline: Timeline) -> Events:
         """What ticks up to now show, a chunk for each instance."""
-        out: list[tuple[int, int, list[Line]]] = []
-        self._rows += len(events)
-        columns = zip(
-            events.instance.tolist(), events.clock_ms.tolist(), groups.tolist(),
-            events.time_ms.tolist(), events.kind.tolist(),
-            _values(events.rows), strict=True,
-        )  # fmt: skip
-        for instance, clock_ms, group, time_ms, kind, values in columns:
-            self._tick(clock_ms, out)
-            if timeline.playback and time_ms > clock_ms and kind != RESET:
-                # A window's timer fires before all ticks then; yet each event takes one at most,
-                # be there nothing to show.
-                self._set_timer(instance, clock_ms)
-                self._tick(time_ms, out, at_most=1)
-            content = self._contents.get(instance)
-            if content is None:
-                content = self._contents[instance] = _content(self._query, self._windowed)
-            content.add(group, (time_ms, kind, values))
-            self._set_timer(instance, clock_ms)
-        self._tick(timeline.now_ms, out)
-        return self._shown(out, timeline)
+        self._ticks = []
+        if len(events):
+            self._take(events, groups, timeline)
+        self._tick(timeline.now_ms)
+        made = self._shown(timeline)
+        self._presence.sweep()
+        return made
 
-    def _set_timer(self, instance: int, clock_ms: int) -> None:
-        if instance in self._timed:
-            return
-        whose = np.array([instance])
-        due = self._births.after(whose, np.array([clock_ms]), self._every_ms)
-        turn = self._births.turn(whose)
-        heapq.heappush(self._timers, (int(due[0]), int(turn[0]), instance))
-        self._timed.add(instance)
+    def _take(self, events: Events, groups: Longs, timeline: Timeline) -> None:
+        presence = self._presence
+        coming = presence.come(events.rows, events.time_ms, events.kind, events.instance, groups)
+        self._timed = more_rows(self._timed, int(events.instance.max()) + 1)
+        late = self._late(events, timeline)
+        clocks, new = (
+            np.ascontiguousarray(events.clock_ms),
+            np.empty(len(events) + 1, dtype=np.int64),
+        )
+        at = 0
+        while at < len(events):
+            self._tick(int(clocks[at]))
+            if late[at]:
+                # Each such event takes a tick at most, be there nothing to show.
+                self._set_timers(coming.instance[at : at + 1], clocks[at : at + 1])
+                self._tick(int(coming.time_ms[at]), at_most=1)
+            stop = _up_to_tick(
+                at, self._timers[0][0] if self._timers else NEVER, clocks, coming.time_ms,
+                coming.instance, late, self._births.start_ms, self._every_ms, self._timed, new,
+            )  # fmt: skip
+            found = new[1 : new[0] + 1]
+            self._push_timers(coming.instance[found], clocks[found])
+            presence.follow(coming, at, stop)
+            at = stop
 
-    def _tick(
-        self, now_ms: int, out: list[tuple[int, int, list[Line]]], at_most: int | None = None
-    ) -> None:
+    def _late(self, events: Events, timeline: Timeline) -> Bools:
+        """The events before which a tick may be due: a window's timer fires before all ticks then.
+
+        So it is in playback with what has a later time than it is.
+        """
+        if not timeline.playback:
+            return np.zeros(len(events), dtype=np.bool_)
+        own_reset = events.kind == RESET
+        if not self._resets_late:
+            own_reset &= events.path == self._timer_path
+        late: Bools = (events.time_ms > events.clock_ms) & ~own_reset
+        return late
+
+    def _set_timers(self, instances: Longs, clock_ms: Longs) -> None:
+        """Set the timers of those of ``instances``, all different, that have none."""
+        idle = ~self._timed[instances]
+        self._timed[instances] = True
+        self._push_timers(instances[idle], clock_ms[idle])
+
+    def _push_timers(self, instances: Longs, clock_ms: Longs) -> None:
+        if len(instances):
+            due = self._births.after(instances, clock_ms, self._every_ms).tolist()
+            turn = self._births.turn(instances).tolist()
+            for timer in zip(due, turn, instances.tolist(), strict=True):
+                heapq.heappush(self._timers, timer)
+
+    def _tick(self, now_ms: int, at_most: int | None = None) -> None:
         count = 0
         while self._timers and self._timers[0][0] <= now_ms and count != at_most:
             count += 1
             due_ms, turn, instance = self._timers[0]
-            lines = self._contents[instance].lines() if instance in self._contents else []
-            if lines:
-                out.append((due_ms, instance, lines))
-            if lines or at_most is not None:
+            shown = self._presence.show(instance)
+            if shown:
+                self._ticks.append((due_ms, instance, shown))
+            if shown or at_most is not None:
                 heapq.heapreplace(self._timers, (due_ms + self._every_ms, turn, instance))
             else:
                 heapq.heappop(self._timers)
-                self._timed.discard(instance)
+                self._timed[instance] = False
 
-    def _shown(self, out: list[tuple[int, int, list[Line]]], timeline: Timeline) -> Events:
-        if not out:
+    def _shown(self, timeline: Timeline) -> Events:
+        if not self._ticks:
             return no_events(self._schema)
-        lines = [line for _, _, lines in out for line in lines]
-        lengths = [len(lines) for _, _, lines in out]
-        due_ms = np.repeat(np.array([due for due, _, _ in out], dtype=np.int64), lengths)
-        instance = np.repeat(np.array([one for _, one, _ in out], dtype=np.int64), lengths)
-        none = np.zeros(len(lines), dtype=np.int64)
-        events = Events(
-            np.array([time_ms for time_ms, _, _ in lines], dtype=np.int64),
-            none, none, none, none,
-            np.array([kind for _, kind, _ in lines], dtype=np.int8),
-            instance,
-            _rows([values for _, _, values in lines], self._schema),
-        )  # fmt: skip
-        return ticked(events, due_ms, self._timer_path, timeline)
+        due_ms, instance, lengths = np.array(self._ticks, dtype=np.int64).T
+        time_ms, kind, rows = self._presence.shown()
+        none = np.zeros(len(time_ms), dtype=np.int64)
+        instance = np.repeat(instance, lengths)
+        events = Events(time_ms, none, none, none, none, kind, instance, rows)
+        return ticked(events, np.repeat(due_ms, lengths), self._timer_path, timeline)
 
     def next_time(self) -> int | None:
         """The next tick that may show something."""
@@ -328,60 +204,56 @@ class Snapshots:
 
     def forget(self, instances: Longs, groups: Longs) -> None:
         """Drop what is there of ``instances``, and their timers."""
+        self._presence.forget(instances)
+        self._timed[instances[instances < len(self._timed)]] = False
         gone = set(instances.tolist())
-        for instance in gone:
-            self._contents.pop(instance, None)
-            self._timed.discard(instance)
         self._timers = [timer for timer in self._timers if timer[2] not in gone]
         heapq.heapify(self._timers)
         self._births.forget(instances)
-        self._rows += 1
 
     def snapshot(self) -> State:
         """What is there, and the timers."""
-        births = self._births.snapshot()
-        stored = [
-            (instance, *line)
-            for instance, content in self._contents.items()
-            for line in content.stored()
-        ]
-        numbers = np.array([line[:4] for line in stored], dtype=np.int64).reshape(len(stored), 4)
-        columns = [pa.array(numbers[:, n]) for n in range(4)]
-        rows = _rows([line[4] for line in stored], self._schema)
-        names = ["#instance", "#group", "#time_ms", "#kind", *self._schema.names]
-        piece = pa.RecordBatch.from_arrays([*columns, *rows.columns], names=names)
-        pieces = {**births.pieces, f"there-{self._rows}": piece}
-        return State(pieces, {"rows": self._rows, "timers": sorted(self._timers)})
+        due, turn, instance = np.array(self._timers, dtype=np.int64).reshape(-1, 3).T
+        order = np.argsort(instance)
+        columns = {"due_ms": pa.array(due[order]), "turn": pa.array(turn[order])}
+        timers = table(instance[order], columns)
+        return prefixed(
+            {
+                "births": self._births.snapshot(),
+                "there": self._presence.snapshot(),
+                "timers": State(cut("timers", timers)),
+            }
+        )
 
     def restore(self, state: State) -> None:
         """Take it over."""
+        if "rows" in state.scalars:
+            self._restore_lines(state)
+            return
+        self._births.restore(part(state, "births"))
+        self._presence.restore(part(state, "there"))
+        timers = part(state, "timers").pieces
+        none = np.empty(0, dtype=np.int64)
+        instance, due, turn = (
+            [column.to_numpy() for column in joined(timers).columns] if timers else [none] * 3
+        )
+        self._put_timers(list(zip(due.tolist(), turn.tolist(), instance.tolist(), strict=True)))
+
+    def _put_timers(self, timers: list[tuple[int, int, int]]) -> None:
+        self._timers = timers
+        heapq.heapify(timers)
+        timed = np.array([instance for _, _, instance in timers], dtype=np.int64)
+        self._timed = np.zeros(int(timed.max(initial=-1)) + 1, dtype=np.bool_)
+        self._timed[timed] = True
+
+    def _restore_lines(self, state: State) -> None:
+        """Take over what an earlier release stored: what is there as one piece of rows."""
         scalars: Any = state.scalars
-        self._rows = scalars["rows"]
-        self._timers = [(due, turn, instance) for due, turn, instance in scalars["timers"]]
-        self._timed = {instance for _, _, instance in self._timers}
-        self._contents = {}
+        self._put_timers([(due, turn, instance) for due, turn, instance in scalars["timers"]])
         for name, piece in state.pieces.items():
             if name.startswith("births-"):
                 self._births.restore(State({name: piece}))
                 continue
             rows = pa.RecordBatch.from_arrays(piece.columns[4:], schema=self._schema)
-            lines: dict[int, list[Stored]] = {}
-            numbers = zip(*(column.to_pylist() for column in piece.columns[:4]), strict=True)
-            for (instance, group, time_ms, kind), values in zip(
-                numbers, _values(rows), strict=True
-            ):
-                lines.setdefault(instance, []).append((group, time_ms, kind, values))
-            for instance, stored in lines.items():
-                self._contents[instance] = _content(self._query, self._windowed)
-                self._contents[instance].fill(stored)
-
-
-def _values(rows: pa.RecordBatch) -> list[Values]:
-    columns = [column.to_pylist() for column in rows.columns]
-    return list(zip(*columns, strict=True)) if columns else [()] * len(rows)
-
-
-def _rows(lines: Sequence[Values], schema: pa.Schema) -> pa.RecordBatch:
-    columns = list(zip(*lines, strict=True)) if lines else [()] * len(schema)
-    arrays = [pa.array(column, f.type) for column, f in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+            own = [column.to_numpy() for column in piece.columns[:4]]
+            self._presence.restore_lines(rows, np.stack(own, axis=1))

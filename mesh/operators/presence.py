@@ -1,0 +1,276 @@
+"""What a snapshot of the output shows: of each partition instance the events that are there.
+
+Four ways to say what is there, ``Shows``; see ``snapshots``.  Native loops follow what comes and
+leaves, and walk a list when it is to be shown.  Attributes stay in Arrow until then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.functions.vectors import Vector, from_arrow
+from mesh.model.types import AttributeType
+from mesh.operators.base import CURRENT, State
+from mesh.operators.groups import Groups
+from mesh.operators.presence_lists import (
+    CAME,
+    COUNT,
+    FIRST,
+    GROUP,
+    INSTANCE,
+    KEY,
+    KIND,
+    NIL,
+    NODE_COLUMNS,
+    OUT_ROWS,
+    ROW,
+    SERIAL,
+    SIZE,
+    THERE,
+    TIME,
+    USED,
+    empty,
+    follow,
+    relink,
+    show,
+)
+from mesh.operators.presence_lists import Shows as Shows
+from mesh.operators.ranges import cut, joined, pieces_of, table
+from mesh.operators.rows import RowStore
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mesh.operators.base import Kinds, Longs
+
+#: Rows, or keys of events that are alike, that nobody needs any more, before they are swept.
+_SPARE: Final = 1024
+
+
+class Presence:
+    """What is there of all instances.
+
+    ``aggregates``: which attributes are aggregators; ``ALL`` shows them with the newest values of
+    their group.  ``grouped``: whether groups mean anything, else an instance is one; ``ALL`` shows
+    the first event of each group then.
+    """
+
+    def __init__(
+        self, shows: Shows, schema: pa.Schema, aggregates: Sequence[int], *, grouped: bool
+    ) -> None:
+        self._shows = shows
+        self._aggregates = frozenset(aggregates if shows is Shows.ALL else ())
+        self._grouped = grouped
+        plain = [n for n in range(len(schema)) if n not in self._aggregates]
+        self._alike = [(n, _type_of(schema.field(n))) for n in plain]
+        self._alike_types = [
+            AttributeType.STRING if type is AttributeType.OBJECT else type
+            for _, type in self._alike
+        ]
+        self._store = RowStore(schema)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._alikes = Groups(self._alike_types, nulls_are_text=False)
+        self._nodes: Longs = np.zeros((0, NODE_COLUMNS), dtype=np.int64)
+        self._lists: Longs = np.zeros((0, 3), dtype=np.int64)
+        self._keys: Longs = np.zeros((0, 2), dtype=np.int64)
+        self._newest: Longs = np.zeros(0, dtype=np.int64)
+        self._seen: Longs = np.zeros(0, dtype=np.int64)
+        self._meta: Longs = np.array([NIL, 0, 0, 0, 0], dtype=np.int64)
+        self._out: Longs = np.empty((OUT_ROWS, 0), dtype=np.int64)
+        self._shown = 0
+
+    def come(
+        self, rows: pa.RecordBatch, time_ms: Longs, kind: Kinds, instance: Longs, group: Longs
+    ) -> Coming:
+        """Events, of which the next call of ``follow`` takes the first."""
+        if not self._grouped:
+            group = instance
+        time_ms, instance, group = (
+            np.ascontiguousarray(column) for column in (time_ms, instance, group)
+        )
+        base = self._store.came
+        self._store.append(rows)
+        key = self._keys_of(rows, group, kind)
+        self._reserve(len(rows), instance, group, key)
+        return Coming(base, time_ms, kind, instance, group, key)
+
+    def _keys_of(self, rows: pa.RecordBatch, group: Longs, kind: Kinds) -> Longs:
+        """By event what those that are alike have in common; of one that resets it is any."""
+        if self._shows is not Shows.ALL:
+            return group
+        vectors = [_comparable(rows.column(n), type) for n, type in self._alike]
+        return self._alikes.number(vectors, group, kind)
+
+    def _reserve(self, count: int, instance: Longs, group: Longs, key: Longs) -> None:
+        self._nodes = _longer(self._nodes, int(self._meta[USED]) + count)
+        self._lists = _longer(self._lists, int(instance.max(initial=-1)) + 1)
+        self._keys = _longer(self._keys, int(key.max(initial=-1)) + 1)
+        groups = int(group.max(initial=-1)) + 1
+        self._newest, self._seen = _longer(self._newest, groups), _longer(self._seen, groups)
+
+    def follow(self, coming: Coming, start: int, stop: int) -> None:
+        """Take events of those that come, from ``start`` to below ``stop``."""
+        follow(
+            int(self._shows), coming.base, start, stop, coming.time_ms, coming.kind,
+            coming.instance, coming.group, coming.key, self._nodes, self._lists, self._keys,
+            self._newest, self._meta,
+        )  # fmt: skip
+
+    def show(self, instance: int) -> int:
+        """Show what is there of ``instance``, behind what was shown before; how many events."""
+        if instance >= len(self._lists):
+            return 0
+        before, size = self._shown, int(self._lists[instance, SIZE]) + 1
+        if before + size > self._out.shape[1]:
+            out = np.empty((OUT_ROWS, 2 * (before + size)), dtype=np.int64)
+            out[:, :before] = self._out[:, :before]
+            self._out = out
+        self._shown = show(
+            int(self._shows), instance, self._grouped, self._nodes, self._lists, self._keys,
+            self._newest, self._seen, self._meta, self._out, before,
+        )  # fmt: skip
+        return self._shown - before
+
+    def shown(self) -> tuple[Longs, Kinds, pa.RecordBatch]:
+        """Times, kinds and attributes of all that was shown since the last call."""
+        row, newest, time_ms, kind = self._out[:, : self._shown].copy()
+        self._shown = 0
+        rows = self._store.take(row)
+        if self._aggregates and len(row):
+            values = self._store.take(newest)
+            columns = [
+                (values if n in self._aggregates else rows).column(n)
+                for n in range(len(rows.schema))
+            ]
+            rows = pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+        return time_ms, kind.astype(np.int8), rows
+
+    def _live(self) -> Longs:
+        """The nodes that are in lists, in the order they came."""
+        used = self._nodes[: self._meta[USED]]
+        live = np.flatnonzero(used[:, ROW] != NIL)
+        return live[np.argsort(used[live, SERIAL])]
+
+    def sweep(self) -> None:
+        """Forget rows of which nothing is there, where they are many, and what was alike."""
+        there = int(self._meta[THERE])
+        if self._store.count > 2 * there + _SPARE:
+            live = self._live()
+            rows = self._nodes[live, ROW]
+            if self._aggregates:
+                rows = np.concatenate([rows, self._newest[np.unique(self._nodes[live, GROUP])]])
+            self._store.keep(np.unique(rows))
+        if self._shows is Shows.ALL and self._alikes.in_use > 2 * there + _SPARE:
+            gone = self._keys[: len(self._alikes), FIRST] == NIL
+            gone[self._alikes.free] = False
+            self._alikes.release(np.flatnonzero(gone))
+
+    def forget(self, instances: Longs) -> None:
+        """Drop what is there of ``instances``."""
+        for instance in instances[instances < len(self._lists)].tolist():
+            empty(self._nodes, self._lists, self._keys, self._meta, instance)
+
+    def snapshot(self) -> State:
+        """The rows, and what is there of them, in pieces that stay."""
+        nodes = self._nodes[self._live()]
+        there = {str(n): pa.array(nodes[:, n]) for n in _STORED}
+        pieces = self._store.pieces() | cut(_EVENTS, table(nodes[:, SERIAL], there))
+        if self._aggregates:
+            groups = np.unique(nodes[:, GROUP])
+            pieces |= cut(_NEWEST, table(groups, {"row": pa.array(self._newest[groups])}))
+        return State(pieces, {"store": self._store.scalars(), "came": int(self._meta[CAME])})
+
+    def restore(self, state: State) -> None:
+        """Take over what ``snapshot`` gave."""
+        scalars: Any = state.scalars
+        self._store.restore(state.pieces, scalars["store"])
+        nodes = np.zeros((0, NODE_COLUMNS), dtype=np.int64)
+        found = pieces_of(_EVENTS, state.pieces)
+        if found:
+            serial, *columns = (column.to_numpy() for column in joined(found).columns)
+            nodes = np.zeros((len(serial), NODE_COLUMNS), dtype=np.int64)
+            nodes[:, SERIAL] = serial
+            nodes[:, _STORED] = np.stack(columns, axis=1)
+        groups = newest = np.empty(0, dtype=np.int64)
+        found = pieces_of(_NEWEST, state.pieces)
+        if found:
+            groups, newest = (column.to_numpy() for column in joined(found).columns)
+        self._put(nodes, scalars["came"], groups, newest)
+
+    def _put(self, nodes: Longs, came: int, groups: Longs, newest: Longs) -> None:
+        """Begin with these nodes, whose rows are there, and the newest rows of groups."""
+        self._begin()
+        kind = np.zeros(len(nodes), dtype=np.int8)
+        rows = self._store.take(nodes[:, ROW].copy())
+        nodes[:, KEY] = self._keys_of(rows, nodes[:, GROUP].copy(), kind)
+        self._reserve(len(nodes), nodes[:, INSTANCE], nodes[:, GROUP], nodes[:, KEY])
+        self._nodes[: len(nodes)] = nodes
+        self._meta[[USED, THERE, CAME]] = len(nodes), len(nodes), came
+        self._newest[groups] = newest
+        relink(len(nodes), self._nodes, self._lists, self._keys)
+
+    def restore_lines(self, rows: pa.RecordBatch, numbers: Longs) -> None:
+        """Take over what an earlier release stored: instance, group, time and kind of each row."""
+        instance, group, time_ms, code = numbers.T
+        if not self._grouped:
+            group = instance
+        self._store = RowStore(self._store.schema)
+        self._store.append(rows)
+        # The newest values of groups stood behind the events, as if they left.
+        there = (
+            np.flatnonzero(code == CURRENT) if self._shows is Shows.ALL else np.arange(len(code))
+        )
+        nodes = np.zeros((len(there), NODE_COLUMNS), dtype=np.int64)
+        nodes[:, ROW], nodes[:, SERIAL] = there, np.arange(len(there))
+        nodes[:, INSTANCE], nodes[:, GROUP] = instance[there], group[there]
+        nodes[:, TIME] = time_ms[there]
+        counted = self._shows is Shows.LAST_OF_GROUPS
+        nodes[:, KIND] = code[there] % 10 if counted else code[there]
+        nodes[:, COUNT] = code[there] // 10 if counted else 0
+        # Of each group the last row, as the order tells, has its newest values.
+        self._put(nodes, len(there), group, np.arange(len(code)))
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """Events on their way into a ``Presence``; ``base``: the number of the first one's row."""
+
+    base: int
+    time_ms: Longs
+    kind: Kinds
+    instance: Longs
+    group: Longs
+    key: Longs
+
+
+_EVENTS: Final = "events"
+_NEWEST: Final = "newest"
+#: Columns of ``nodes`` that are stored, beside SERIAL.
+_STORED: Final = [ROW, TIME, KIND, INSTANCE, GROUP, COUNT]
+
+
+def _type_of(field: pa.Field[Any]) -> AttributeType:
+    return next(type for type in AttributeType if type.arrow == field.type)
+
+
+def _comparable(column: pa.Array[Any], type: AttributeType) -> Vector:
+    """A column as ``Groups`` takes it; objects as texts."""
+    if type is not AttributeType.OBJECT:
+        return from_arrow(column, type)
+    texts = [None if value is None else value.hex() for value in column.to_pylist()]
+    return Vector(AttributeType.STRING, pa.array(texts, pa.string()))
+
+
+def _longer(array: Longs, length: int) -> Longs:
+    """``array`` with room for ``length`` rows, ``NIL`` behind its own."""
+    if len(array) >= length:
+        return array
+    longer = np.full((max(length, 2 * len(array)), *array.shape[1:]), NIL, dtype=np.int64)
+    longer[: len(array)] = array
+    return longer

@@ -1,0 +1,198 @@
+"""The lists of what snapshots of the output show, in native loops: see ``presence``.
+
+Events are nodes of lists, one list for each partition instance, in the order they came.
+"""
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from mesh.operators.base import CURRENT, RESET
+from mesh.operators.native import bare, types
+
+
+class Shows(IntEnum):
+    """What of the events is there."""
+
+    #: The last event of each group.
+    LAST = 0
+    #: The last event, unless that is one that leaves.
+    LAST_PRESENT = 1
+    #: The last event of each group, for as long as some of the group's are there.
+    LAST_OF_GROUPS = 2
+    #: What is in the window: what leaves takes the first that is alike.
+    ALL = 3
+
+
+NIL: Final = -1
+#: Columns of ``nodes``; free ones are chained through NEXT and have no row.
+ROW, TIME, KIND, SERIAL, INSTANCE, GROUP, KEY, COUNT, PREV, NEXT, ALIKE = range(11)
+NODE_COLUMNS: Final = 11
+#: Columns of ``lists``, by instance: the list's ends, and how long it is, less one.
+HEAD, TAIL, SIZE = range(3)
+#: Columns of ``keys``: the first and the last of the events that are alike; but for ``ALL`` a key
+#: is a group, and there is one event of it.
+FIRST, LAST = range(2)
+#: Counters: the first free node, nodes in use or free, nodes in lists, events that came, times
+#: that something was shown.
+FREE, USED, THERE, CAME, SHOWN = range(5)
+#: Rows of what is shown: the event's row, the one that has the aggregators' values, time, kind.
+OUT_ROWS: Final = 4
+
+_LAST, _LAST_PRESENT, _LAST_OF_GROUPS, _ALL = (int(one) for one in Shows)
+_long1 = types.Array(types.int64, 1, "C")
+_long2 = types.Array(types.int64, 2, "C")
+_read1 = types.Array(types.int64, 1, "C", readonly=True)
+_kinds = types.Array(types.int8, 1, "C", readonly=True)
+
+
+@bare
+def _put_last(nodes, lists, n):
+    """Put a node at the end of its instance's list."""
+    instance = nodes[n, INSTANCE]
+    nodes[n, PREV], nodes[n, NEXT], nodes[n, ALIKE] = lists[instance, TAIL], NIL, NIL
+    if lists[instance, HEAD] == NIL:
+        lists[instance, HEAD] = n
+    else:
+        nodes[lists[instance, TAIL], NEXT] = n
+    lists[instance, TAIL] = n
+    lists[instance, SIZE] += 1
+
+
+@bare
+def _append(nodes, lists, meta, row, time, kind, instance, group, key):
+    """A node at the end of its instance's list."""
+    n = meta[FREE]
+    if n != NIL:
+        meta[FREE] = nodes[n, NEXT]
+    else:
+        n = meta[USED]
+        meta[USED] = n + 1
+    nodes[n, ROW], nodes[n, TIME], nodes[n, KIND] = row, time, kind
+    nodes[n, SERIAL], nodes[n, COUNT] = meta[CAME], 0
+    meta[CAME] += 1
+    meta[THERE] += 1
+    nodes[n, INSTANCE], nodes[n, GROUP], nodes[n, KEY] = instance, group, key
+    _put_last(nodes, lists, n)
+    return n
+
+
+@bare
+def _remove(nodes, lists, meta, n):
+    """Take a node out of its list, and free it."""
+    instance, before, after = nodes[n, INSTANCE], nodes[n, PREV], nodes[n, NEXT]
+    if before == NIL:
+        lists[instance, HEAD] = after
+    else:
+        nodes[before, NEXT] = after
+    if after == NIL:
+        lists[instance, TAIL] = before
+    else:
+        nodes[after, PREV] = before
+    lists[instance, SIZE] -= 1
+    meta[THERE] -= 1
+    nodes[n, ROW] = NIL
+    nodes[n, NEXT] = meta[FREE]
+    meta[FREE] = n
+
+
+@bare
+def _link(nodes, keys, n):
+    """Put a node behind those that are alike."""
+    key = nodes[n, KEY]
+    if keys[key, FIRST] == NIL:
+        keys[key, FIRST] = n
+    else:
+        nodes[keys[key, LAST], ALIKE] = n
+    keys[key, LAST] = n
+
+
+@bare(types.void(_long2, _long2, _long2, _long1, types.int64))
+def empty(nodes, lists, keys, meta, instance):
+    """Take all nodes of an instance away."""
+    n = lists[instance, HEAD]
+    while n != NIL:
+        after = nodes[n, NEXT]
+        keys[nodes[n, KEY], FIRST] = NIL
+        _remove(nodes, lists, meta, n)
+        n = after
+
+
+@bare(
+    types.void(
+        types.int64, types.int64, types.int64, types.int64, _read1, _kinds, _read1, _read1, _read1,
+        _long2, _long2, _long2, _long1, _long1,
+    )
+)  # fmt: skip
+def follow(
+    shows, base, start, stop, time, kind, instance, group, key, nodes, lists, keys, newest, meta
+):
+    """Take the events ``start`` to below ``stop``, whose rows are numbered from ``base`` on."""
+    for e in range(start, stop):
+        k, row = key[e], base + e
+        if shows == _ALL and kind[e] == RESET:
+            empty(nodes, lists, keys, meta, instance[e])
+        elif k == NIL:
+            continue
+        elif shows == _ALL:
+            if kind[e] == CURRENT:
+                newest[group[e]] = row
+                n = _append(nodes, lists, meta, row, time[e], kind[e], instance[e], group[e], k)
+                _link(nodes, keys, n)
+            elif keys[k, FIRST] != NIL:
+                newest[group[e]] = row
+                n = keys[k, FIRST]
+                keys[k, FIRST] = nodes[n, ALIKE]
+                _remove(nodes, lists, meta, n)
+        elif kind[e] == CURRENT or shows == _LAST or keys[k, FIRST] != NIL:
+            n = keys[k, FIRST]
+            if shows == _LAST_PRESENT and kind[e] != CURRENT:
+                keys[k, FIRST] = NIL
+                _remove(nodes, lists, meta, n)
+                continue
+            if n == NIL:
+                n = _append(nodes, lists, meta, row, time[e], kind[e], instance[e], group[e], k)
+                keys[k, FIRST] = n
+            nodes[n, ROW], nodes[n, TIME], nodes[n, KIND] = row, time[e], kind[e]
+            nodes[n, COUNT] += 1 if kind[e] == CURRENT else -1
+
+
+@bare(
+    types.int64(
+        types.int64, types.int64, types.boolean, _long2, _long2, _long2, _long1, _long1, _long1,
+        _long2, types.int64,
+    )
+)  # fmt: skip
+def show(shows, instance, grouped, nodes, lists, keys, newest, seen, meta, out, at):
+    """Write what is there of ``instance`` to ``out``, from ``at`` on; where that ends.
+
+    ``grouped``: just the first event of each group; ``seen``: when each group was last written.
+    """
+    meta[SHOWN] += 1
+    n = lists[instance, HEAD]
+    while n != NIL:
+        after = nodes[n, NEXT]
+        group = nodes[n, GROUP]
+        if shows == _LAST_OF_GROUPS and nodes[n, COUNT] <= 0:
+            keys[nodes[n, KEY], FIRST] = NIL
+            _remove(nodes, lists, meta, n)
+        elif not grouped or seen[group] != meta[SHOWN]:
+            row = nodes[n, ROW]
+            out[0, at] = row
+            out[1, at] = newest[group] if shows == _ALL else row
+            out[2, at], out[3, at] = nodes[n, TIME], nodes[n, KIND]
+            if grouped:
+                seen[group] = meta[SHOWN]
+            at += 1
+        n = after
+    return at
+
+
+@bare(types.void(types.int64, _long2, _long2, _long2))
+def relink(count, nodes, lists, keys):
+    """Tie the first ``count`` nodes, which are in the order they came, into lists again."""
+    for n in range(count):
+        _put_last(nodes, lists, n)
+        _link(nodes, keys, n)
