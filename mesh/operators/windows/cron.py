@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mesh.operators.windows.machine import CURRENT, EXPIRED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from mesh.functions.cron import Cron
     from mesh.operators.windows.plain import Sink
@@ -27,6 +27,7 @@ class CronBatch:
         #: (row, time) each.
         self._current: list[tuple[int, int]] = []
         self._expires: list[tuple[int, int]] = []
+        self._batch = 1
 
     def take(self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Sink) -> None:
         """Take one event; it waits."""
@@ -44,6 +45,7 @@ class CronBatch:
         for row, time_ms in self._current:
             to.emit(row, CURRENT, time_ms)
         self._expires, self._current = self._current, []
+        self._batch += 1
 
     def finish(self, to: Sink) -> None:
         """Nothing goes behind a chunk."""
@@ -56,10 +58,24 @@ class CronBatch:
         """What a join finds: the batch that went on last."""
         return self._expires
 
-    def dump(self) -> Any:
-        """Its state as JSON."""
-        return [self._current, self._expires]
+    def lists(self) -> Iterable[tuple[int, Sequence[tuple[int, int]]]]:
+        """Both batches; each keeps its number when it goes on."""
+        return [
+            (self._batch, self._current),
+            (self._batch - 1, self._expires),
+        ]
 
-    def load(self, state: Any) -> None:
-        """Take over what ``dump`` gave."""
+    def parts(self) -> Iterable[tuple[int, Any]]:
+        """The number of the batch that is gathered."""
+        return [(0, self._batch)]
+
+    def load(
+        self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
+    ) -> None:
+        """Take over what ``parts`` and ``lists`` gave."""
+        self._batch = parts[0]
+        self._current, self._expires = (list(lists.get(self._batch - n, ())) for n in range(2))
+
+    def load_whole(self, state: Any) -> None:
+        """Take over what an earlier release stored in one part."""
         self._current, self._expires = ([(row, time) for row, time in part] for part in state)

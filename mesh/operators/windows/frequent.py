@@ -21,6 +21,7 @@ import pyarrow as pa
 from mesh.functions.texts import java_text
 from mesh.operators.windows.java_maps import spread, table_of
 from mesh.operators.windows.machine import CURRENT, EXPIRED
+from mesh.operators.windows.plain import Small
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from mesh.operators.windows.plain import Sink
 
 
-class _Counts:
+class _Counts(Small):
     """Counted keys: [count, bucket, row, time] of each, in the order of their coming."""
 
     def __init__(self) -> None:
@@ -61,7 +62,7 @@ class _Counts:
         """Its state as JSON."""
         return [self._table, list(self._keys.items())]
 
-    def load(self, state: Any) -> None:
+    def load_whole(self, state: Any) -> None:
         """Take over what ``dump`` gave."""
         self._table, keys = state
         self._keys = {key: list(entry) for key, entry in keys}
@@ -130,10 +131,10 @@ class LossyFrequent(_Counts):
         """Its state as JSON."""
         return [self._total, super().dump()]
 
-    def load(self, state: Any) -> None:
+    def load_whole(self, state: Any) -> None:
         """Take over what ``dump`` gave."""
         self._total, counts = state
-        super().load(counts)
+        super().load_whole(counts)
 
 
 def keys_of(names: Sequence[str | None]) -> Callable[[pa.RecordBatch], Sequence[list[str]]]:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.operators.base import Events, Longs, State, Timeline, no_events
+from mesh.operators.ranges import NUMBER, cut, joined, pieces_of
 from mesh.operators.rows import RowStore
 from mesh.operators.windows import machine as m
 
@@ -324,13 +325,14 @@ class KeyedWindow:
         m.rebuild_heap(self._reg, self._heap, self._meta)
 
     def snapshot(self) -> State:
-        """The rows in pieces that stay; the registers of all instances as one that changes."""
+        """The rows in pieces that stay; registers by ranges of instances."""
         steps = int(self._meta[m.M_STEPS])
         pieces = self._store.pieces()
         few = len(self._reg) <= _FEW_INSTANCES
         if not few:
-            columns = {str(k): pa.array(self._reg[:, k].copy()) for k in range(self._reg.shape[1])}
-            pieces[f"registers-{steps}"] = _batch(columns)
+            reg = _unlisted(self._reg.copy())
+            columns = {str(k): pa.array(reg[:, k].copy()) for k in range(reg.shape[1])}
+            pieces |= cut("registers", _batch({NUMBER: pa.array(np.arange(len(reg))), **columns}))
         for head in self._plan.listed:
             pieces[f"list{head}-{steps}"] = self._listed(head)
         scalars = {
@@ -367,11 +369,11 @@ class KeyedWindow:
         if scalars["registers"] is not None:
             reg = np.array(scalars["registers"], dtype=np.int64).reshape(-1, self._plan.registers)
         else:
-            registers = state.pieces[f"registers-{steps}"]
-            reg = np.stack([column.to_numpy() for column in registers.columns], axis=1)
-        reg[:, [m.A_HEAD, m.A_TAIL, m.B_HEAD, m.B_TAIL]] = m.NIL
-        reg[:, [m.A_COUNT, m.B_COUNT]] = 0
-        self._reg = reg
+            registers = joined(pieces_of("registers", state.pieces))
+            columns = [column.to_numpy() for column in registers.columns]
+            # An earlier release stored all in one piece, without numbers.
+            reg = np.stack(columns[registers.schema.names[0] == NUMBER :], axis=1)
+        self._reg = _unlisted(reg)
         meta = self._meta
         meta[m.M_STEPS], meta[m.M_NUMBER] = steps, scalars["number"]
         meta[[m.M_ORDER, m.M_CLOCK, m.M_PATH, m.M_CHUNK, m.M_PIECE]] = scalars["before"]
@@ -400,6 +402,13 @@ class KeyedWindow:
                 piece.column(name).to_numpy() for name in ("whose", "row", "time")
             )
             m.rebuild_list(head, rows, whose, times, self._node, self._reg, self._meta)
+
+
+def _unlisted(reg: Longs) -> Longs:
+    """``reg`` without what tells where its lists are in memory."""
+    reg[:, [m.A_HEAD, m.A_TAIL, m.B_HEAD, m.B_TAIL]] = m.NIL
+    reg[:, [m.A_COUNT, m.B_COUNT]] = 0
+    return reg
 
 
 def _batch(columns: Mapping[str, pa.Array[Any]]) -> pa.RecordBatch:

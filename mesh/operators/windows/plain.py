@@ -7,8 +7,8 @@ goes on when an event comes or a timer fires.
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections import deque
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,9 +18,10 @@ import pyarrow as pa
 from mesh.operators.base import OWN_TIMER, Events, Longs, State, Timeline, no_events
 from mesh.operators.rows import RowStore
 from mesh.operators.windows import machine as m
+from mesh.operators.windows.plain_state import Alarms, pack, unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 #: Rows that nobody needs any more, before the store is swept.
 _SWEEP_ROWS = 4096
@@ -68,13 +69,49 @@ class Content(Protocol):
         """What a join finds in it: row numbers and times, in order."""
         ...
 
-    def dump(self) -> Any:
-        """Its state as JSON."""
+    def parts(self) -> Iterable[tuple[int, Any]]:
+        """Its state as JSON in numbered parts; what a number is of stays the same."""
         ...
 
-    def load(self, state: Any) -> None:
-        """Take over what ``dump`` gave."""
+    def lists(self) -> Iterable[tuple[int, Sequence[tuple[int, int]]]]:
+        """Numbered lists of events, row numbers and times; a row is in one of them at most."""
         ...
+
+    def load(
+        self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
+    ) -> None:
+        """Take over what ``parts`` and ``lists`` gave; of lists those that are not empty."""
+        ...
+
+    def load_whole(self, state: Any) -> None:
+        """Take over a state of one part, as an earlier release stored it."""
+        ...
+
+
+class Small(ABC):
+    """A content whose state is one part, because its arguments say how large it gets."""
+
+    @abstractmethod
+    def dump(self) -> Any:
+        """Its state as JSON."""
+
+    @abstractmethod
+    def load_whole(self, state: Any) -> None:
+        """Take over what ``dump`` gave."""
+
+    def parts(self) -> Iterable[tuple[int, Any]]:
+        """One part."""
+        return [(0, self.dump())]
+
+    def lists(self) -> Iterable[tuple[int, Sequence[tuple[int, int]]]]:
+        """None."""
+        return ()
+
+    def load(
+        self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
+    ) -> None:
+        """Take over what ``parts`` gave."""
+        self.load_whole(parts[0])
 
 
 class PlainWindow:
@@ -100,7 +137,7 @@ class PlainWindow:
         self._timer_path = timer_path
         self._store = RowStore(schema)
         self._contents: dict[int, Content] = {}
-        self._alarms: dict[int, deque[int]] = {}
+        self._alarms: dict[int, Alarms] = {}
         #: Pending timers, one for each instance that has any: (due, number, instance).
         self._heap: list[tuple[int, int, int]] = []
         self._number = 0
@@ -123,7 +160,7 @@ class PlainWindow:
             self._began_ms = m.BEFORE_ALL if len(timeline.clocks_ms) else now_ms
         if not count and (not self._heap or self._heap[0][0] > now_ms):
             self._before_ms = now_ms
-            return self._made([])
+            return no_events(self._schema)
         base = self._store.came
         self._store.append(events.rows.select(self._schema.names))
         run = _Run(self, timeline)
@@ -155,28 +192,28 @@ class PlainWindow:
                 run.close(order, clock, path, instance)
         run.fire_before(None, now_ms, 0)
         self._before_ms = now_ms
-        made = self._made(run.lines)
+        made = self._made(run)
         self._sweep()
         return made
 
     def set_alarms(self, instance: int, sink: Sink, now_ms: int) -> None:
         """Take over the timers that a content set."""
-        if not sink.alarms:
-            return
-        queue = self._alarms.setdefault(instance, deque())
-        idle = not queue
-        queue.extend(sink.alarms)
+        alarms = self._alarms.get(instance)
+        if alarms is None:
+            alarms = self._alarms[instance] = Alarms()
+        idle = not alarms.times
+        alarms.times.extend(sink.alarms)
         sink.alarms.clear()
         if idle:
             self.schedule(instance, now_ms)
 
     def schedule(self, instance: int, now_ms: int) -> None:
         """Put an instance's first timer among those of all; odd numbers are those due already."""
-        queue = self._alarms[instance]
-        if queue:
+        times = self._alarms[instance].times
+        if times:
             self._number += 2
-            number = self._number + (1 if queue[0] <= now_ms else 0)
-            heappush(self._heap, (queue[0], number, instance))
+            number = self._number + (1 if times[0] <= now_ms else 0)
+            heappush(self._heap, (times[0], number, instance))
 
     def chunk_of(self, key: tuple[int, int, int]) -> int:
         """The number of the next chunk under (order, clock, path)."""
@@ -184,15 +221,17 @@ class PlainWindow:
         self._last = (key, number)
         return number
 
-    def _made(self, lines: list[tuple[Any, ...]]) -> Events:
-        if not lines:
+    def _made(self, run: _Run) -> Events:
+        if not run.chunks:
             return no_events(self._schema)
-        table = np.array(lines, dtype=np.int64)
-        row, kind, time, order, clock, path, chunk, instance = (
-            np.ascontiguousarray(table[:, k]) for k in range(8)
+        row, kind, time_ms = (
+            np.array(column, dtype=np.int64)
+            for column in (run.sink.row, run.sink.kind, run.sink.time)
         )
+        lengths, *causes = np.array(run.chunks, dtype=np.int64).T
+        order, clock, path, chunk, instance = (np.repeat(cause, lengths) for cause in causes)
         rows = self._store.take(row)
-        return Events(time, clock, order, path, chunk, kind.astype(np.int8), instance, rows)
+        return Events(time_ms, clock, order, path, chunk, kind.astype(np.int8), instance, rows)
 
     def _sweep(self) -> None:
         if self._store.count <= _SWEEP_ROWS:
@@ -227,15 +266,10 @@ class PlainWindow:
         self._steps += 1
 
     def snapshot(self) -> State:
-        """The rows in pieces that stay; what the contents hold as one that changes."""
-        pieces = self._store.pieces()
-        contents = [[instance, content.dump()] for instance, content in self._contents.items()]
-        pieces[f"contents-{self._steps}"] = pa.RecordBatch.from_pydict(
-            {"json": [json.dumps(contents)]}
-        )
+        """The rows in pieces that stay; contents and alarms by ranges of numbers."""
+        pieces = self._store.pieces() | pack(self._contents, self._alarms)
         scalars = {
             "store": self._store.scalars(),
-            "alarms": [[i, list(queue)] for i, queue in self._alarms.items() if queue],
             "heap": [list(timer) for timer in sorted(self._heap)],
             "number": self._number,
             "steps": self._steps,
@@ -256,13 +290,24 @@ class PlainWindow:
         self._at = (order, clock, path, chunk)
         (last_order, last_clock, last_path), number = scalars["last"]
         self._last = ((last_order, last_clock, last_path), number)
-        self._alarms = {i: deque(times) for i, times in scalars["alarms"]}
         self._heap = [(due, number, i) for due, number, i in scalars["heap"]]
+        if "alarms" in scalars:
+            self._restore_whole(state)
+        else:
+            self._contents, self._alarms = unpack(state.pieces, self._make)
+
+    def _restore_whole(self, state: State) -> None:
+        """Take over contents and alarms as an earlier release stored them."""
+        scalars: Any = state.scalars
+        self._alarms = {}
+        for instance, times in scalars["alarms"]:
+            self._alarms[instance] = Alarms()
+            self._alarms[instance].times.extend(times)
         piece = state.pieces[f"contents-{self._steps}"]
         self._contents = {}
         for instance, dumped in json.loads(piece.column("json")[0].as_py()):
             content = self._contents[instance] = self._make()
-            content.load(dumped)
+            content.load_whole(dumped)
 
 
 class _Run:
@@ -276,21 +321,19 @@ class _Run:
         self._now_ms = timeline.now_ms
         self._playback = bool(getattr(timeline, "playback", False))
         self.sink = Sink()
-        self.lines: list[tuple[Any, ...]] = []
+        #: Of each chunk that went out its length, order, clock, path, number and instance.
+        self.chunks: list[tuple[int, ...]] = []
+        self._closed = 0
 
     def close(self, order: int, clock: int, path: int, instance: int) -> None:
-        """What has gone into the sink is a chunk."""
-        sink = self.sink
-        if sink.row:
+        """What has gone into the sink since the last one is a chunk."""
+        length = len(self.sink.row) - self._closed
+        if length:
             chunk = self._window.chunk_of((order, clock, path))
-            self.lines += [
-                (row, kind, time, order, clock, path, chunk, instance)
-                for row, kind, time in zip(sink.row, sink.kind, sink.time, strict=True)
-            ]
-            sink.row.clear()
-            sink.kind.clear()
-            sink.time.clear()
-        self._window.set_alarms(instance, sink, clock)
+            self.chunks.append((length, order, clock, path, chunk, instance))
+            self._closed += length
+        if self.sink.alarms:
+            self._window.set_alarms(instance, self.sink, clock)
 
     def fire_before(self, order: int | None, clock: int, path: int) -> None:
         """Let the timers fire that come before an event; None: up to the end of the run."""
@@ -304,12 +347,13 @@ class _Run:
             at_order, at_clock, at_path = place
             window._steps += 1
             window._at = (at_order, at_clock, at_path, 0)
-            queue, content = window._alarms[instance], window._contents[instance]
-            while queue and queue[0] <= at_clock:
-                content.fire(queue.popleft(), at_clock, self.sink)
-                content.finish(self.sink)
-                queue.extend(self.sink.alarms)
-                self.sink.alarms.clear()
+            alarms, content = window._alarms[instance], window._contents[instance]
+            times, sink = alarms.times, self.sink
+            while times and times[0] <= at_clock:
+                content.fire(alarms.take(), at_clock, sink)
+                content.finish(sink)
+                times.extend(sink.alarms)
+                sink.alarms.clear()
                 self.close(at_order, at_clock, at_path, instance)
             window.schedule(instance, at_clock)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mesh.operators.windows.machine import CURRENT, EXPIRED
+from mesh.operators.windows.plain import Small
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _first = itemgetter(0)
 
 
-class Ranked:
+class Ranked(Small):
     """The n first events of one instance."""
 
     def __init__(self, size: int) -> None:
@@ -66,7 +67,7 @@ class Ranked:
         """Its state as JSON."""
         return [self._sorted, [[_plain(key), row, time] for key, row, time in self._held]]
 
-    def load(self, state: Any) -> None:
+    def load_whole(self, state: Any) -> None:
         """Take over what ``dump`` gave."""
         self._sorted, held = state
         self._held = [(_keyed(key), row, time) for key, row, time in held]

@@ -8,14 +8,15 @@ Source: observed on Siddhi 5.1.7.
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from mesh.operators.windows.java_maps import spread
 from mesh.operators.windows.machine import CURRENT, EXPIRED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -23,21 +24,27 @@ if TYPE_CHECKING:
 
 #: The key of all events where none is named.
 _NO_KEY = "default-key"
+#: Which of a key's two sessions.
+_CURRENT, _PREVIOUS = range(2)
+#: The end under which a session is not to be found at present: it is looked at.
+_TAKEN: Final = -1
 
 
 class _Session:
     """Events, (row, time), with start, end and the time up to which late ones may come.
 
     ``cursor``: where the last late event went in before; the engine goes one on from there each
-    time it looks for the place of the next one, and so do we.
+    time it looks for the place of the next one, and so do we.  ``noted``: the end under which it is
+    among those that wait, never later than its own; None where it has no events.
     """
 
-    __slots__ = ("alive", "cursor", "end", "events", "start")
+    __slots__ = ("alive", "cursor", "end", "events", "noted", "start")
 
     def __init__(self) -> None:
         self.events: list[tuple[int, int]] = []
         self.cursor: int | None = None
         self.start = self.end = self.alive = 0
+        self.noted: int | None = None
 
     def set_times(self, start: int, end: int, alive: int) -> None:
         self.start, self.end, self.alive = start, end, alive
@@ -55,33 +62,61 @@ class _Session:
         self.cursor = at + len(events)
 
     def dump(self) -> list[Any]:
-        return [self.events, self.cursor, self.start, self.end, self.alive]
+        return [self.cursor, self.start, self.end, self.alive]
 
     @classmethod
-    def of(cls, state: Any) -> _Session:
+    def of(cls, state: Any, events: Sequence[tuple[int, int]]) -> _Session:
         session = cls()
-        events, session.cursor, session.start, session.end, session.alive = state
-        session.events = [(row, time) for row, time in events]
+        session.cursor, session.start, session.end, session.alive = state
+        session.events = list(events)
         return session
 
 
+class _Key:
+    """A key's sessions, the running and the previous one; keys are numbered as they come."""
+
+    __slots__ = ("name", "number", "sessions")
+
+    def __init__(self, name: str, number: int, sessions: tuple[_Session, _Session]) -> None:
+        self.name, self.number, self.sessions = name, number, sessions
+
+
 class Sessions:
-    """The running and the previous session of each key, of one partition instance."""
+    """The sessions of each key that has any, of one partition instance.
+
+    The engine looks at the sessions of all keys whenever one may be over.  Here each waits in a
+    heap under an end that is not later than its own, and goes back with the right one if that comes
+    first; so it costs the same with many keys as with few.  Keys without events are forgotten.
+    """
 
     def __init__(self, gap: int, latency: int) -> None:
         self._gap = gap
         self._latency = latency
-        self._keys: dict[str, tuple[_Session, _Session]] = {}
+        self._keys: dict[str, _Key] = {}
+        self._came = 0
         self._expired: list[tuple[int, int]] = []
         #: The length of the table of the map by which the engine goes through the keys.
         self._table = 16
+        #: Of running and of previous sessions: ends with keys, and how many have events.
+        self._ends: tuple[list[tuple[int, str]], ...] = ([], [])
+        self._live = [0, 0]
 
     def take(self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Sink) -> None:
         """Take one event."""
-        key = values[0] if values else _NO_KEY
-        if key not in self._keys:
-            self._keys[key] = (_Session(), _Session())
-        current, previous = self._keys[key]
+        name = values[0] if values else _NO_KEY
+        key = self._keys.get(name)
+        if key is None:
+            key = self._keys[name] = _Key(name, self._came, (_Session(), _Session()))
+            self._came += 1
+        if self._put(row, time_ms, key, to):
+            to.emit(row, CURRENT, time_ms)
+        self._follow(_CURRENT, key)
+        if self._latency > 0:
+            self._follow(_PREVIOUS, key)
+
+    def _put(self, row: int, time_ms: int, key: _Key, to: Sink) -> bool:
+        """Put an event into a session of its key, or into none; False: it is dropped."""
+        current, previous = key.sessions
         end = time_ms + self._gap
         alive = end + self._latency
         event = (row, time_ms)
@@ -100,9 +135,24 @@ class Sessions:
                 current.events.append(event)
                 to.alarms.append(end)
             # Without a latency it passes, and belongs to no session.
-        elif not self._take_late(event, current, previous):
+        else:
+            return self._take_late(event, current, previous)
+        return True
+
+    def _follow(self, which: int, key: _Key) -> None:
+        """A session may have changed: let it wait under an end that is not later than its own."""
+        session = key.sessions[which]
+        if not session.events:
+            if session.noted is not None:
+                session.noted = None
+                self._live[which] -= 1
             return
-        to.emit(row, CURRENT, time_ms)
+        if session.noted is None:
+            self._live[which] += 1
+        elif session.noted != _TAKEN and session.noted <= session.end:
+            return
+        session.noted = session.end
+        heappush(self._ends[which], (session.end, key.name))
 
     def _end_current(self, current: _Session, previous: _Session, to: Sink) -> None:
         """Let the running session be the previous one, which expires."""
@@ -142,8 +192,8 @@ class Sessions:
 
     def fire(self, due_ms: int, now_ms: int, to: Sink) -> None:
         """End the sessions that are over at ``due_ms``."""
-        for key in self._over(0, due_ms):
-            current, previous = self._keys[key]
+        for key in self._over(_CURRENT, due_ms):
+            current, previous = key.sessions
             if self._latency > 0:
                 previous.events += current.events
                 previous.set_times(current.start, current.end, current.alive)
@@ -151,24 +201,52 @@ class Sessions:
             else:
                 self._expired += current.events
             current.clear()
+            self._follow(_CURRENT, key)
+            if self._latency > 0:
+                self._follow(_PREVIOUS, key)
+            else:
+                del self._keys[key.name]
         if self._latency > 0:
-            for key in self._over(1, due_ms):
-                previous = self._keys[key][1]
-                if due_ms < previous.alive:
-                    # The engine looks no further.
-                    break
-                self._expired += previous.events
-                previous.clear()
+            self._expire_previous(due_ms)
 
-    def _over(self, which: int, due_ms: int) -> list[str]:
-        """The keys whose session is over, by its end, and then as the engine's map has them."""
-        keys = [(key, pair[which]) for key, pair in self._keys.items() if pair[which].events]
-        while len(keys) > self._table * 3 // 4:
+    def _expire_previous(self, due_ms: int) -> None:
+        over = self._over(_PREVIOUS, due_ms)
+        for key in over:
+            previous = key.sessions[_PREVIOUS]
+            if due_ms < previous.alive:
+                # The engine looks no further.
+                break
+            self._expired += previous.events
+            previous.clear()
+        for key in over:
+            self._follow(_PREVIOUS, key)
+            if not any(session.events for session in key.sessions):
+                del self._keys[key.name]
+
+    def _over(self, which: int, due_ms: int) -> list[_Key]:
+        """The keys whose session is over, by its end, and then as the engine's map has them.
+
+        Each is to be told to ``_follow`` when it has been looked at.
+        """
+        while self._live[which] > self._table * 3 // 4:
             self._table *= 2
-        over = [(s.end, spread(key) & (self._table - 1), key) for key, s in keys if s.end <= due_ms]
+        ends = self._ends[which]
+        over = []
+        while ends and ends[0][0] <= due_ms:
+            end, name = heappop(ends)
+            key = self._keys.get(name)
+            if key is None or key.sessions[which].noted != end:
+                continue
+            session = key.sessions[which]
+            if session.end > due_ms:
+                session.noted = session.end
+                heappush(ends, (session.end, name))
+                continue
+            session.noted = _TAKEN
+            over.append((session.end, spread(name) & (self._table - 1), key.number, key))
         if len(over) > 1:
-            over.sort(key=itemgetter(0, 1))
-        return [key for _, _, key in over]
+            over.sort(key=itemgetter(0, 1, 2))
+        return [key for *_, key in over]
 
     def finish(self, to: Sink) -> None:
         """What expired goes behind the events of the chunk."""
@@ -178,26 +256,53 @@ class Sessions:
 
     def rows(self) -> Iterable[int]:
         """The rows in it."""
-        return [row for pair in self._keys.values() for s in pair for row, _ in s.events]
+        return [row for key in self._keys.values() for s in key.sessions for row, _ in s.events]
 
     def found(self) -> Sequence[tuple[int, int]]:
         """Joins find nothing: the engine has them look at what is about to expire."""
         return []
 
-    def dump(self) -> Any:
-        """Its state as JSON."""
-        keys = [
-            [key, current.dump(), previous.dump()]
-            for key, (current, previous) in self._keys.items()
-        ]
-        return [self._table, keys]
+    def lists(self) -> Iterable[tuple[int, Sequence[tuple[int, int]]]]:
+        """The events of each session: two for a key."""
+        for key in self._keys.values():
+            for which, session in enumerate(key.sessions):
+                yield 2 * key.number + which, session.events
 
-    def load(self, state: Any) -> None:
-        """Take over what ``dump`` gave."""
+    def parts(self) -> Iterable[tuple[int, Any]]:
+        """Part 0 is about all keys, and there is one for each."""
+        yield 0, [self._table, self._came]
+        for key in self._keys.values():
+            yield key.number + 1, [key.name, *(session.dump() for session in key.sessions)]
+
+    def load(
+        self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
+    ) -> None:
+        """Take over what ``parts`` and ``lists`` gave."""
+        self._table, self._came = parts[0]
+        for part, (name, *states) in sorted(parts.items())[1:]:
+            number = part - 1
+            current, previous = (
+                _Session.of(state, lists.get(2 * number + which, ()))
+                for which, state in enumerate(states)
+            )
+            self._add(_Key(name, number, (current, previous)))
+
+    def load_whole(self, state: Any) -> None:
+        """Take over what an earlier release stored in one part."""
         self._table, keys = state
-        self._keys = {
-            key: (_Session.of(current), _Session.of(previous)) for key, current, previous in keys
-        }
+        for name, *states in keys:
+            current, previous = (
+                _Session.of(times, [(row, time) for row, time in events])
+                for events, *times in states
+            )
+            if current.events or previous.events:
+                self._add(_Key(name, self._came, (current, previous)))
+            self._came += 1
+
+    def _add(self, key: _Key) -> None:
+        self._keys[key.name] = key
+        for which in (_CURRENT, _PREVIOUS):
+            self._follow(which, key)
 
 
 def session_keys(name: str | None) -> Callable[[pa.RecordBatch], Sequence[list[Any]]]:
