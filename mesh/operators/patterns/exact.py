@@ -44,6 +44,7 @@ from mesh.operators.patterns.machine import (
     start_at_once,
 )
 from mesh.operators.patterns.memory import Directory
+from mesh.operators.patterns.numbered import Numbered
 from mesh.operators.patterns.reads import Reads
 from mesh.operators.patterns.world import World
 from mesh.plan.bound import SomeEvents
@@ -61,6 +62,8 @@ if TYPE_CHECKING:
 _FEW = 64
 #: Room of the journal, at least: a batch seldom fills it.
 _JOURNAL = 1 << 16
+#: What nobody holds on to any more, before memory is swept.
+_SPARE = 4096
 #: Rows of memory that are few.
 _LITTLE = 1 << 14
 
@@ -124,10 +127,10 @@ class ExactPattern:
                     asked = (quick.operation, *quick.match, *quick.event)
                     self._layout.plan[step, column : column + len(asked)] = asked
         #: Where only single events are waited for, what waits is stored as it comes and goes.
-        self._journal: Journal | None = None
-        if self._is_plain:
-            kept = [self._events.schema(number) for number in range(len(self._streams))]
-            self._journal = Journal(self._stream_of, kept)
+        kept = [self._events.schema(number) for number in range(len(self._streams))]
+        self._journal = Journal(self._stream_of, kept) if self._is_plain else None
+        #: Elsewhere the machine's memory is.
+        self._numbered = Numbered(len(pattern.steps), kept)
         #: The last snapshot, and the events seen and timers fired up to it.
         self._stored: tuple[State, tuple[int, int]] | None = None
         #: Events seen.
@@ -434,15 +437,17 @@ class ExactPattern:
         """Forget what no list holds on to, when it is more than what they do."""
         w = self._world
         held = int(w.lists[:, world.SIZE].sum())
-        few = 3 * held + 4096
+        few = 3 * held + _SPARE
         nodes = int(w.scalars[world.NODES])
-        is_full = w.scalars[world.MATCHES] > few or nodes > 2 * self._held_nodes + 4096
-        is_full = is_full or self._events.count > 2 * self._held_events + 4096
+        is_full = w.scalars[world.MATCHES] > few or nodes > 2 * self._held_nodes + _SPARE
+        is_full = is_full or self._events.count > 2 * self._held_events + _SPARE
         if not (is_full or always):
             return
         if w.scalars[world.JOURNALS]:
             self._absorb()
-        slots = storing.compact(w, self._events.count)
+        slots, origins = storing.compact(w, self._events.count)
+        if self._journal is None:
+            self._numbered.follow(origins)
         self._events.keep(slots)
         self._held_nodes = int(w.scalars[world.NODES])
         self._held_events = len(slots)
@@ -468,7 +473,7 @@ class ExactPattern:
         """Partial matches, timers, and the events that they hold on to."""
         at = (self._seen, int(self._world.scalars[world.FIRED]))
         if self._stored is None or self._stored[1] != at:
-            state = self._whole() if self._journal is None else self._journaled(self._journal)
+            state = self._changing() if self._journal is None else self._journaled(self._journal)
             self._stored = state, at
         return self._stored[0]
 
@@ -502,29 +507,31 @@ class ExactPattern:
         own = {"seen": self._seen, "started": self._is_started, "given": self._events.given}
         return State(pieces, {**scalars, **own, "machine": machine})
 
-    def _whole(self) -> State:
+    def _changing(self) -> State:
         """The state as the machine's memory."""
         self._sweep(always=True)
-        name = f"{self._seen}-{int(self._world.scalars[world.FIRED])}"
-        pieces = storing.pieces(self._world)
-        for number, rows in enumerate(self._events.kept(np.arange(self._events.count))):
-            pieces[f"rows{number}"] = rows
-        stream = self._events.stream[: self._events.count]
-        pieces["streams"] = pa.record_batch({"stream": pa.array(stream)})
-        scalars = {"seen": self._seen, "started": self._is_started, "name": name}
-        return State({f"{key}-{name}": piece for key, piece in pieces.items()}, scalars)
+        pieces, scalars = self._numbered.snapshot(self._world, self._events)
+        return State(pieces, {**scalars, "seen": self._seen, "started": self._is_started})
 
     def restore(self, state: State) -> None:
         """Take over partial matches and timers."""
         scalars: Any = state.scalars
         self._seen, self._is_started = scalars["seen"], scalars["started"]
         self._stored = None
-        if self._journal is not None and "runs" in scalars:
+        if "machine" not in scalars:
+            self._restore_whole(state)
+            return
+        if self._journal is None:
+            self._put(self._numbered.restore(self._empty(), state.pieces, scalars, self._events))
+        else:
             self._events.given = scalars["given"]
             empty = self._empty()
             empty.scalars[list(storing.STATE_SCALARS)] = scalars["machine"]
             self._put(self._journal.restore(empty, state.pieces, scalars, self._events))
-            return
+
+    def _restore_whole(self, state: State) -> None:
+        """Take over the machine's memory as an earlier release stored it."""
+        scalars: Any = state.scalars
         suffix = f"-{scalars['name']}"
         pieces = {key.removesuffix(suffix): piece for key, piece in state.pieces.items()}
         streams = pieces["streams"].column("stream").to_numpy()

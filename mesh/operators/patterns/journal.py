@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.operators.patterns import world
-from mesh.operators.patterns.runs import NUMBER, Runs, named
+from mesh.operators.patterns.runs import Runs
 from mesh.operators.patterns.world import NONE, SCRATCH, World
+from mesh.operators.ranges import NUMBER, named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,34 +12,23 @@ Pieces are named by what is in them: whatever way led to a run, one with the sam
 from __future__ import annotations
 
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from mesh.operators.base import concat
+from mesh.operators.ranges import NUMBER, named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.operators.base import Bools, Longs
 
-#: The column of an entry's number.
-NUMBER: Final = "#"
 #: A run has at most about so many entries, and one that has is not put together with others.
 _FULL: Final = 8192
 #: One that is so many times the next stays by itself.
 _MUCH: Final = 2
-
-
-def named(name: str, rows: pa.RecordBatch) -> str:
-    """A name for a piece that says what is in it; ``rows`` are not a slice of others."""
-    digest = blake2b(rows.num_rows.to_bytes(8), digest_size=12)
-    for column in rows.columns:
-        for buffer in column.buffers():
-            digest.update(b"-" if buffer is None else buffer)
-    return f"{name}-{digest.hexdigest()}"
 
 
 @dataclass(slots=True)

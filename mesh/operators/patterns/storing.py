@@ -1,12 +1,11 @@
-"""The machine's memory swept, stored and read again.
+"""The machine's memory swept, and read as an earlier release stored it.
 
-Swept memory has one form for one state: everything is numbered in the order in which the lists hold
-it, so that the same state is stored as the same bytes however it came about.
+Swept memory holds what lists hold on to and nothing else, in the order in which they do.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +38,6 @@ from mesh.operators.patterns.world import (
     SIZE,
     STEPS,
     TAIL,
-    TIME,
     Array,
     World,
 )
@@ -50,7 +48,15 @@ if TYPE_CHECKING:
 
 @njit
 def _sweep(
-    w: World, matches: Array, nodes: Array, cells: Array, entries: Array, kept: Array
+    w: World,
+    matches: Array,
+    nodes: Array,
+    cells: Array,
+    entries: Array,
+    kept: Array,
+    match_origins: Array,
+    node_origins: Array,
+    cell_origins: Array,
 ) -> None:
     """Copy what is held into new arrays, and give everything its new number."""
     steps = w.scalars[STEPS]
@@ -69,6 +75,7 @@ def _sweep(
             match = w.cells[cell, HOLDS]
             if number_of_match[match] == NONE:
                 number_of_match[match] = next_match
+                match_origins[next_match] = match
                 for column in range(steps + 2):
                     matches[next_match, column] = w.matches[match, column]
                 for step in range(steps):
@@ -81,6 +88,7 @@ def _sweep(
                         at = node
                         while at != NONE:
                             number_of_node[at] = next_node
+                            node_origins[next_node] = at
                             for column in range(NODE_COLUMNS):
                                 nodes[next_node, column] = w.nodes[at, column]
                             nodes[next_node, BACK] = before
@@ -100,6 +108,7 @@ def _sweep(
                     matches[next_match, step] = number_of_node[node]
                 next_match += 1
             after = w.cells[cell, AFTER]
+            cell_origins[next_cell] = cell
             entries[next_cell] = w.entries[cell]
             cells[next_cell, HOLDS] = number_of_match[match]
             cells[next_cell, AFTER] = NONE if after == NONE else next_cell + 1
@@ -119,6 +128,7 @@ def _sweep(
         w.local[key, QUEUE] = next_cell
         while cell != NONE:
             after = w.cells[cell, AFTER]
+            cell_origins[next_cell] = cell
             cells[next_cell, HOLDS] = w.cells[cell, HOLDS]
             cells[next_cell, AFTER] = NONE if after == NONE else next_cell + 1
             w.local[key, QUEUE_END] = next_cell
@@ -140,12 +150,25 @@ def _sweep(
     w.scalars[FREE_CELL] = NONE
 
 
-def compact(w: World, events: int) -> Array:
-    """Leave only what lists hold on to; the slots of its events, of ``events``, rising."""
+class Origins(NamedTuple):
+    """By new place of a match, a node and a cell, where it was."""
+
+    matches: Array
+    nodes: Array
+    cells: Array
+
+
+def compact(w: World, events: int) -> tuple[Array, Origins]:
+    """Leave only what lists hold on to.
+
+    Returns:
+        The slots of its events, of ``events``, rising, and where everything was.
+    """
     kept = np.zeros(events, dtype=np.int64)
     # What isn't written to costs nothing.
     matches, nodes, cells, entries = map(np.empty_like, (w.matches, w.nodes, w.cells, w.entries))
-    _sweep(w, matches, nodes, cells, entries, kept)
+    origins = [np.empty(w.scalars[size], dtype=np.int64) for size in (MATCHES, NODES, CELLS)]
+    _sweep(w, matches, nodes, cells, entries, kept, *origins)
     swept = (
         (w.matches, matches, MATCHES),
         (w.nodes, nodes, NODES),
@@ -155,7 +178,11 @@ def compact(w: World, events: int) -> Array:
     for mine, found, size in swept:
         count = w.scalars[size]
         mine[:count] = found[:count]
-    return np.flatnonzero(kept >= 0)
+    places = (
+        origin[: w.scalars[size]]
+        for origin, size in zip(origins, (MATCHES, NODES, CELLS), strict=True)
+    )
+    return np.flatnonzero(kept >= 0), Origins(*places)
 
 
 def keys_of(w: World, instances: Array) -> Array:
@@ -197,38 +224,13 @@ def forget(w: World, instances: Array) -> None:
 STATE_SCALARS = (world.TASK_COUNT, world.CLOCK_MS, world.ORDER, world.FIRED)
 
 
-def _table(array: Array) -> pa.RecordBatch:
-    columns = [pa.array(np.ascontiguousarray(array[:, n])) for n in range(array.shape[1])]
-    return pa.RecordBatch.from_arrays(columns, names=[str(n) for n in range(array.shape[1])])
-
-
 def _array(table: pa.RecordBatch) -> Array:
     columns = [column.to_numpy() for column in table.columns]
     return np.ascontiguousarray(np.stack(columns, axis=1)).astype(np.int64)
 
 
-def pieces(w: World) -> dict[str, pa.RecordBatch]:
-    """A swept world as record batches."""
-    s = w.scalars
-    tasks = w.tasks[: s[world.TASKS]]
-    order = np.lexsort((tasks[:, world.TASK_NUMBER], tasks[:, world.TASK_TIME]))
-    started = np.flatnonzero(w.local[:, world.STARTED])
-    used = (int(started[-1]) + 1) if len(started) else 0
-    return {
-        "scalars": pa.record_batch({"value": pa.array(s[list(STATE_SCALARS)])}),
-        "flags": _table(w.flags),
-        "matches": _table(w.matches[: s[MATCHES]]),
-        "nodes": _table(w.nodes[: s[NODES], : TIME + 1]),
-        "chains": _table(w.nodes[: s[NODES], FORWARD:]),
-        "cells": _table(w.cells[: s[CELLS], : AFTER + 1]),
-        "lists": _table(w.lists[: SCRATCH + 2 * used, : SIZE + 1]),
-        "local": _table(w.local[:used]),
-        "tasks": _table(tasks[order]),
-    }
-
-
 def restored(empty: World, stored: Mapping[str, pa.RecordBatch]) -> World:
-    """The world that ``pieces`` stored; an empty one has what isn't state.
+    """The world that an earlier release stored as it was; an empty one has what isn't state.
 
     What conditions look for first is still to be computed: see ``machine.prepare_all``.
     """

@@ -1,0 +1,315 @@
+"""The machine's memory as rows with numbers that stay, so that a batch writes what it changed.
+
+Where counts, ``and``, ``or`` or absence are among the steps, matches change while they wait, and
+several may share what they hold.  So what is stored is the memory itself: matches, the nodes of
+their chains, the cells of lists.  A row gets its number with the first snapshot that finds it, and
+keeps it wherever sweeping moves it; rows refer to each other by number.  The cells of a list are in
+the order of their numbers: one that stands before another with a smaller one gets a new number, and
+so does all that follows it there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.operators.native import njit
+from mesh.operators.patterns import world
+from mesh.operators.patterns.storing import STATE_SCALARS
+from mesh.operators.patterns.world import NONE, SCRATCH, World
+from mesh.operators.ranges import NUMBER, cut, joined, pieces_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh.operators.base import Longs
+    from mesh.operators.patterns.events import EventStore
+    from mesh.operators.patterns.storing import Origins
+    from mesh.operators.patterns.world import Array
+
+#: Columns of ``local`` that are not told by the cells.
+_LOCAL: Final = tuple(
+    n for n in range(world.LOCAL_COLUMNS) if n not in (world.QUEUE, world.QUEUE_END)
+)
+#: A cell of the queue of a step, rather than of a list; that of step 0 is the last.
+_QUEUES: Final = -2
+
+
+class _Numbers:
+    """By row the number it has, ``NONE`` for a row that has none yet; rows beyond have none."""
+
+    def __init__(self) -> None:
+        self.of: Longs = np.empty(0, dtype=np.int64)
+        self.next = 0
+
+    def follow(self, origins: Longs) -> None:
+        """Rows have moved: each was in the place that ``origins`` says."""
+        known = origins < len(self.of)
+        moved = np.full(len(origins), NONE, dtype=np.int64)
+        moved[known] = self.of[origins[known]]
+        self.of = moved
+
+    def complete(self) -> None:
+        """Give a number to each row that has none."""
+        new = np.flatnonzero(self.of == NONE)
+        self.of[new] = np.arange(self.next, self.next + len(new))
+        self.next += len(new)
+
+    def told(self, places: Array) -> Longs:
+        """The numbers of the rows at ``places``, ``NONE`` for none."""
+        if not len(self.of):
+            return np.full(places.shape, NONE, dtype=np.int64)
+        return np.where(places == NONE, NONE, self.of[places])
+
+    def restore(self, numbers: Longs, following: int) -> None:
+        """Rows have these, and the next one gets ``following``."""
+        self.of, self.next = numbers.copy(), following
+
+
+class Numbered:
+    """The memory of one pattern; ``schemas``: by stream, what is kept of its events."""
+
+    def __init__(self, steps: int, schemas: Sequence[pa.Schema]) -> None:
+        self._steps = steps
+        self._schemas = schemas
+        self._matches, self._nodes, self._cells = _Numbers(), _Numbers(), _Numbers()
+
+    def follow(self, origins: Origins) -> None:
+        """The memory has been swept."""
+        self._matches.follow(origins.matches)
+        self._nodes.follow(origins.nodes)
+        self._cells.follow(origins.cells)
+
+    def snapshot(
+        self, w: World, events: EventStore
+    ) -> tuple[dict[str, pa.RecordBatch], dict[str, object]]:
+        """Pieces and scalars of memory that has just been swept."""
+        s = w.scalars
+        self._matches.complete()
+        self._nodes.complete()
+        of = _lists_of_cells(w)
+        self._cells.next = _put_in_order(of, self._cells.of, self._cells.next)
+        matches, nodes = w.matches[: s[world.MATCHES]], w.nodes[: s[world.NODES]]
+        holds = w.cells[: s[world.CELLS], world.HOLDS].copy()
+        in_list = of >= 0
+        holds[in_list] = self._matches.told(holds[in_list])
+        slots = nodes[:, world.EVENT]
+        numbers = np.where(slots < 0, slots, events.number[slots] if len(events.number) else slots)
+        started = np.flatnonzero(w.local[:, world.STARTED])
+        used = (int(started[-1]) + 1) if len(started) else 0
+        tasks = w.tasks[: s[world.TASKS]]
+        steps = self._steps
+        found = {
+            "matches": _rows(
+                self._matches.of,
+                *(self._nodes.told(matches[:, step]) for step in range(steps)),
+                matches[:, steps],
+                matches[:, steps + 1],
+            ),
+            "nodes": _rows(
+                self._nodes.of,
+                numbers,
+                nodes[:, world.TIME],
+                self._nodes.told(nodes[:, world.FORWARD]),
+            ),
+            "cells": _rows(self._cells.of, of, holds),
+            "local": _rows(np.arange(used), *(w.local[:used, n] for n in _LOCAL)),
+            "tasks": _rows(tasks[:, world.TASK_NUMBER], *tasks.T),
+        }
+        slots = np.arange(events.count)
+        for number, rows in enumerate(events.kept(slots)):
+            own = events.number[slots[events.stream[slots] == number]]
+            columns = [pa.array(own), *rows.columns]
+            found[f"rows{number}"] = pa.RecordBatch.from_arrays(
+                columns, names=[NUMBER, *(f"{n}" for n in range(rows.num_columns))]
+            )
+        pieces: dict[str, pa.RecordBatch] = {}
+        for name, rows in found.items():
+            pieces |= cut(name, rows)
+        scalars: dict[str, object] = {
+            "next": [numbers.next for numbers in (self._matches, self._nodes, self._cells)],
+            "machine": s[list(STATE_SCALARS)].tolist(),
+            "flags": w.flags.tolist(),
+            "given": events.given,
+        }
+        return pieces, scalars
+
+    def restore(
+        self,
+        empty: World,
+        pieces: Mapping[str, pa.RecordBatch],
+        scalars: Mapping[str, Any],
+        events: EventStore,
+    ) -> World:
+        """The world of which ``snapshot`` gave these; ``events`` gets what its matches hold.
+
+        What conditions look for first is still to be computed: see ``machine.prepare_all``.
+        """
+        steps = self._steps
+        matches = _array("matches", pieces, steps + 2)
+        nodes = _array("nodes", pieces, 3)
+        cells = _array("cells", pieces, 2)
+        local = _array("local", pieces, len(_LOCAL))
+        tasks = _array("tasks", pieces, world.TASK_COLUMNS)[:, 1:]
+        own = (self._matches, self._nodes, self._cells)
+        for numbers, rows, following in zip(
+            own, (matches, nodes, cells), scalars["next"], strict=True
+        ):
+            numbers.restore(rows[:, 0], following)
+        known = self._put_events(pieces, scalars["given"], events)
+
+        made = np.empty((len(nodes), world.NODE_COLUMNS), dtype=np.int64)
+        made[:, world.EVENT] = _places(known, nodes[:, 1])
+        made[:, world.TIME] = nodes[:, 2]
+        made[:, world.FORWARD] = _places(nodes[:, 0], nodes[:, 3])
+        _chain(made)
+        held = np.empty((len(matches), steps + 2), dtype=np.int64)
+        for step in range(steps):
+            held[:, step] = _places(nodes[:, 0], matches[:, 1 + step])
+        held[:, steps:] = matches[:, 1 + steps :]
+
+        w = empty
+        w.scalars[list(STATE_SCALARS)] = scalars["machine"]
+        counts = len(held), len(made), len(cells), len(tasks)
+        w.scalars[[world.MATCHES, world.NODES, world.CELLS, world.TASKS]] = counts
+        states = np.zeros((len(local), world.LOCAL_COLUMNS), dtype=np.int64)
+        states[:, list(_LOCAL)] = local[:, 1:]
+        in_list = cells[:, 1] >= 0
+        linked, lists = _linked(cells, SCRATCH + 2 * len(local), states)
+        linked[:, world.HOLDS] = cells[:, 2]
+        linked[in_list, world.HOLDS] = _places(matches[:, 0], cells[in_list, 2])
+        # Sorted rows are a heap.
+        tasks = tasks[np.lexsort((tasks[:, world.TASK_NUMBER], tasks[:, world.TASK_TIME]))]
+        # A bucket for each cell, and a power of two for the hashes.
+        room = 1 << (len(cells) + len(empty.buckets)).bit_length()
+        return w._replace(
+            flags=np.array(scalars["flags"], dtype=np.int64),
+            matches=np.concatenate([held, np.zeros_like(empty.matches)]),
+            nodes=np.concatenate([made, np.zeros_like(empty.nodes)]),
+            cells=np.concatenate([linked, np.zeros_like(empty.cells)]),
+            entries=np.zeros(len(cells) + len(empty.cells), dtype=np.int64),
+            ready=np.zeros(len(local), dtype=np.int64),
+            buckets=np.zeros((room, world.BUCKET_COLUMNS), dtype=np.int64),
+            hashes=np.full(2 * room, NONE, dtype=np.int64),
+            tasks=np.concatenate([tasks, np.zeros_like(empty.tasks)]),
+            lists=lists,
+            local=states,
+        )
+
+    def _put_events(
+        self, pieces: Mapping[str, pa.RecordBatch], given: int, events: EventStore
+    ) -> Longs:
+        """Put the events into the first slots; which they were, rising."""
+        kept, numbers = [], []
+        for number, schema in enumerate(self._schemas):
+            fields = [pa.field(f"{n}", field.type) for n, field in enumerate(schema)]
+            named = pa.schema([pa.field(NUMBER, pa.int64()), *fields])
+            rows = _joined(f"rows{number}", pieces, named)
+            numbers.append(rows.column(0).to_numpy())
+            kept.append(pa.RecordBatch.from_arrays(rows.columns[1:], schema=schema))
+        together = np.concatenate(numbers)
+        streams = np.repeat(np.arange(len(numbers)), [len(mine) for mine in numbers])
+        order = np.argsort(together)
+        known = together[order]
+        places = [[np.searchsorted(known, mine)] for mine in numbers]
+        events.given = given
+        events.add_again(known, streams[order], [[rows] for rows in kept], places)
+        return known
+
+
+def _rows(numbers: Longs, *columns: Array) -> pa.RecordBatch:
+    """Columns by the rows' numbers, rising."""
+    order = np.argsort(numbers)
+    arrays = [pa.array(np.ascontiguousarray(column[order])) for column in (numbers, *columns)]
+    return pa.RecordBatch.from_arrays(arrays, names=_names(len(columns)))
+
+
+def _names(columns: int) -> list[str]:
+    return [NUMBER, *(f"{n}" for n in range(columns))]
+
+
+def _joined(name: str, pieces: Mapping[str, pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    found = pieces_of(name, pieces)
+    return joined(found) if found else pa.RecordBatch.from_pylist([], schema)
+
+
+def _array(name: str, pieces: Mapping[str, pa.RecordBatch], columns: int) -> Array:
+    """int64[n, 1 + columns], the rows of a table by number."""
+    schema = pa.schema([pa.field(column, pa.int64()) for column in _names(columns)])
+    rows = _joined(name, pieces, schema)
+    return np.stack([column.to_numpy() for column in rows.columns], axis=1)
+
+
+def _places(numbers: Longs, asked: Array) -> Longs:
+    """Where in ``numbers``, which rise, those are that are asked for; negative ones stay."""
+    return np.where(asked < 0, asked, np.searchsorted(numbers, asked))
+
+
+def _lists_of_cells(w: World) -> Longs:
+    """By cell of swept memory the list it is in; of the queue of step ``k``, ``_QUEUES - k``."""
+    lists = np.flatnonzero(w.lists[:, world.HEAD] != NONE)
+    keys = np.flatnonzero(w.local[:, world.QUEUE] != NONE)
+    lengths = w.lists[lists, world.END] - w.lists[lists, world.HEAD] + 1
+    queued = w.local[keys, world.QUEUE_END] - w.local[keys, world.QUEUE] + 1
+    return np.repeat(np.concatenate([lists, _QUEUES - keys]), np.concatenate([lengths, queued]))
+
+
+@njit
+def _put_in_order(of: Array, numbers: Array, following: int) -> int:
+    """Have the numbers of the cells of each list rise; ``of``: by cell, its list."""
+    highest = NONE
+    for cell in range(len(of)):
+        if cell == 0 or of[cell] != of[cell - 1]:
+            highest = NONE
+        if numbers[cell] <= highest:
+            numbers[cell] = following
+            following += 1
+        highest = numbers[cell]
+    return following
+
+
+@njit
+def _chain(nodes: Array) -> None:
+    """Fill ``BACK``, ``TAIL`` and ``LENGTH`` of nodes that know what comes after them."""
+    for node in range(len(nodes)):
+        nodes[node, world.BACK] = NONE
+        nodes[node, world.TAIL] = node
+        nodes[node, world.LENGTH] = 1
+    for node in range(len(nodes)):
+        after = nodes[node, world.FORWARD]
+        if after != NONE:
+            nodes[after, world.BACK] = node
+    for node in range(len(nodes)):
+        if nodes[node, world.BACK] != NONE:
+            continue
+        at = node
+        while nodes[at, world.FORWARD] != NONE:
+            at = nodes[at, world.FORWARD]
+            nodes[node, world.LENGTH] += 1
+        nodes[node, world.TAIL] = at
+
+
+def _linked(cells: Array, count: int, local: Array) -> tuple[Array, Array]:
+    """The cells one after the other, and ``count`` lists of them; queues are noted in ``local``."""
+    of = cells[:, 1]
+    order = np.argsort(of, kind="stable")
+    follows = np.flatnonzero(of[order[1:]] == of[order[:-1]])
+    before, after = order[follows], order[follows + 1]
+    linked = np.zeros((len(cells), world.CELL_COLUMNS), dtype=np.int64)
+    linked[:, [world.AFTER, world.BEFORE, world.BUCKET]] = NONE
+    linked[before, world.AFTER] = after
+    in_list = of >= 0
+    linked[after, world.BEFORE] = np.where(in_list[after], before, NONE)
+    lists = np.full((count, world.LIST_COLUMNS), NONE, dtype=np.int64)
+    lists[:, world.SIZE] = np.bincount(of[in_list], minlength=count)
+    # Bounds that tell nothing: whatever is in the lists is looked at.
+    lists[:, world.LOW], lists[:, world.HIGH] = -world.FAR, world.FAR
+    local[:, [world.QUEUE, world.QUEUE_END]] = NONE
+    listed, queued = order[in_list[order]], order[~in_list[order]]
+    lists[of[listed[::-1]], world.HEAD] = listed[::-1]
+    lists[of[listed], world.END] = listed
+    local[_QUEUES - of[queued[::-1]], world.QUEUE] = queued[::-1]
+    local[_QUEUES - of[queued], world.QUEUE_END] = queued
+    return linked, lists
