@@ -158,6 +158,10 @@ class QueryWork:
         """When the query's next timer is due."""
         return self.query.next_time()
 
+    def begin(self, instances: Longs, clocks_ms: Longs) -> None:
+        """There are these instances of the query's partition, from these times on."""
+        self.query.begin(instances, clocks_ms)
+
     def forget(self, instances: Longs) -> None:
         """Drop these instances of the query's partition."""
         self.query.forget(instances)

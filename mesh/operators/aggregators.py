@@ -6,6 +6,7 @@ State is kept in pages of groups, so that a batch that touches few groups change
 from __future__ import annotations
 
 import hashlib
+import itertools
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,7 +32,7 @@ from mesh.operators.distinct import DistinctCount, UnionSet
 from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.extremes import WindowExtreme
 from mesh.operators.failing import Failing, stopped
-from mesh.operators.lifting import AGGREGATES, FAIL_ON_NULL, names_aggregate
+from mesh.operators.lifting import AGGREGATES, FAIL_ON_NULL, may_fail, names_aggregate
 from mesh.operators.native import njit
 
 if TYPE_CHECKING:
@@ -234,6 +235,7 @@ class _Site:
         self._argument = compile_expression(arguments[0]) if arguments else None
         #: Whether it looks at no other aggregator's value.
         self.is_apart = not any(map(names_aggregate, (*lifted.conditions, *arguments)))
+        self.may_fail = may_fail(lifted)
 
     def argument_in(self, frame: Frame, reached: Bools | None = None) -> Vector | None:
         """What it is given in each row; notes in ``frame`` where that fails, and is ``reached``."""
@@ -265,6 +267,24 @@ def _fail_on_nulls(frame: Frame, argument: Vector, name: str) -> None:
             frame.failures.setdefault(row, f"{name}: the condition is null")
 
 
+def _resets_of(sites: Sequence[_Site]) -> list[int]:
+    """For each aggregator the number of its resets.
+
+    Those that are looked at in the same events share them.  One that is looked at under a condition
+    has its own; and where one may fail, those before it take an event that it and those behind it
+    don't.
+    """
+    following = itertools.count(1)
+    own = [next(following) if site.conditions else 0 for site in sites]
+    shared, is_used = 0, False
+    for number, site in enumerate(sites):
+        if site.may_fail and is_used:
+            shared, is_used = next(following), False
+        if not site.conditions:
+            own[number], is_used = shared, True
+    return own
+
+
 class Aggregators:
     """The aggregators ``lifted`` out of a query, in their order.
 
@@ -285,10 +305,8 @@ class Aggregators:
         self._may_reset = resets
         self._sites = [_Site(one, leaving) for one in lifted]
         self._are_apart = all(site.is_apart for site in self._sites)
-        #: Those that are looked at in all events share the first.
-        self._resets = [_Resets() for _ in range(1 + sum(bool(s.conditions) for s in self._sites))]
-        numbers = iter(range(1, len(self._resets)))
-        self._resets_of = [next(numbers) if s.conditions else 0 for s in self._sites]
+        self._resets_of = _resets_of(self._sites)
+        self._resets = [_Resets() for _ in range(1 + max(self._resets_of, default=0))]
         self._listing = {n: s.listing for n, s in enumerate(self._sites) if s.listing is not None}
         #: Rows seen so far: the state is a function of the input up to there, and of where in it
         #: groups were released, which depends on how it was cut.
@@ -315,7 +333,7 @@ class Aggregators:
                 reached = site.reached(frame)
                 known.append((site.argument_in(frame, reached), reached))
                 failing.note(number)
-        shared: Bools | None = None
+        shared: dict[int, Bools] = {}
         for number, site in enumerate(self._sites):
             if failing is None:
                 reached = site.reached(frame)
@@ -332,11 +350,12 @@ class Aggregators:
                 resets = self._resets[self._resets_of[number]]
                 fresh = resets.fresh(own, events, reached, self._version)
             else:
-                if shared is None:
+                whose = self._resets_of[number]
+                if whose not in shared:
                     looked_at = ~stopped(frame, events) if frame.failures else None
                     # What nobody takes leaves its group as fresh as it was.
-                    shared = self._resets[0].fresh(own, events, looked_at, self._version)
-                fresh = shared
+                    shared[whose] = self._resets[whose].fresh(own, events, looked_at, self._version)
+                fresh = shared[whose]
             value = site.aggregate.run(argument, Batch(own, events.kind, fresh))
             frame.add(AGGREGATES, f"{self._prefix}{number}", value)
 
@@ -465,9 +484,14 @@ class Aggregators:
         for start, piece in pages.items():
             for name, columns in self._columns():
                 for field, column in columns.arrays.items():
-                    column[start : start + len(piece)] = piece.column(f"{name}.{field}").to_numpy()
+                    stored = f"{name}.{field}"
+                    if stored not in piece.schema.names:
+                        # An earlier release had one for all that have no condition.
+                        stored = f"resets0.{field}"
+                    column[start : start + len(piece)] = piece.column(stored).to_numpy()
         for number, resets in enumerate(self._resets):
-            resets.restore(scalars["resets"][number], part(state, str(number)))
+            stored_as = number if number < len(scalars["resets"]) else 0
+            resets.restore(scalars["resets"][stored_as], part(state, str(stored_as)))
         for number, listing in self._listing.items():
             versions = scalars["versions"][f"list{number}"]
             listing.fill(self._list_pages[number].restore(versions, state))

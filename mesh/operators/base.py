@@ -218,6 +218,16 @@ class Timeline:
         """The order of timers due at ``due_ms``: before the first event that is not earlier."""
         return 2 * (self.first + np.searchsorted(self.clocks_ms, due_ms, side="left"))
 
+    def fired_ms(self, due_ms: Longs) -> Longs:
+        """The clock at which timers due at ``due_ms`` fire."""
+        if not self.playback:
+            return due_ms
+        place = np.searchsorted(self.clocks_ms, due_ms, side="left")
+        fired_ms = due_ms.copy()
+        met = place < len(self.clocks_ms)
+        fired_ms[met] = self.clocks_ms[place[met]]
+        return fired_ms
+
 
 @dataclass(frozen=True, slots=True)
 class State:

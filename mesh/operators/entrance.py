@@ -109,7 +109,8 @@ class Entrance:
     """``partition with (k of S)``: from the streams outside to those that the queries in it see.
 
     ``channels``: by channel outside, that inside; ``keys``: by channel outside, of those that have
-    any.  ``forget`` is called with the numbers of the instances that are purged.
+    any.  ``begin`` is called with the numbers of new instances and when the first event of each
+    came, be it for whichever query; ``forget`` with the numbers of those that are purged.
     ``name``: the partition's; ``faults``: the schemas of the fault streams that somebody takes, by
     channel outside.
     """
@@ -119,6 +120,7 @@ class Entrance:
         channels: Mapping[str, str],
         keys: Mapping[str, BoundKey],
         purge: Purge | None,
+        begin: Callable[[Longs, Longs], None],
         forget: Callable[[Longs], None],
         name: str,
         faults: Mapping[str, pa.Schema],
@@ -129,6 +131,7 @@ class Entrance:
         self._instances = Instances()
         self._keys = {channel: Keys(key, self._instances) for channel, key in keys.items()}
         self._purge = purge
+        self._begin = begin
         self._forget = forget
         #: When something came to each instance last; only where they are purged.
         self._used_ms: dict[int, int] = {}
@@ -189,7 +192,8 @@ class Entrance:
             codes, at = np.unique(part.code[rows], return_index=True)
             if len(keyed) == len(self.channels) == 1:
                 # Nobody asks where they came.
-                self._instances.add(codes[np.argsort(at)])
+                rows = part.row[rows[np.sort(at)]]
+                self._add(codes[np.argsort(at)], part.events.clock_ms[rows])
                 return []
             for code, place in zip(codes.tolist(), rows[at].tolist(), strict=True):
                 here = (*_place(part.events, int(part.row[place])), place)
@@ -197,8 +201,14 @@ class Entrance:
                     first[code] = here
         found = sorted(first.items(), key=lambda item: item[1])
         start = self._instances.next
-        self._instances.add(np.array([code for code, _ in found], dtype=np.int64))
+        clocks_ms = np.array([here[1] for _, here in found], dtype=np.int64)
+        self._add(np.array([code for code, _ in found], dtype=np.int64), clocks_ms)
         return [(here, start + number) for number, (_, here) in enumerate(found)]
+
+    def _add(self, codes: Longs, clocks_ms: Longs) -> None:
+        first = self._instances.next
+        self._instances.add(codes)
+        self._begin(np.arange(first, self._instances.next), clocks_ms)
 
     def _note_use(self, part: _Keyed, numbers: Longs) -> None:
         if self._base_ms is None and len(part.row):

@@ -17,17 +17,12 @@ from mesh.model.types import AttributeType
 from mesh.operators.base import CURRENT
 from mesh.operators.expressions import Frame, columns_of
 from mesh.operators.held import Held
-from mesh.operators.lifting import Lifted, lift, names_aggregate
+from mesh.operators.lifting import Lifted, is_safe, lift, names_aggregate
 from mesh.operators.windows import FOLLOWED
 from mesh.plan.bound import (
-    AggregateCall,
-    BinaryExpression,
-    Column,
     Constant,
     SourceKind,
-    UnaryExpression,
     has_aggregate,
-    walk,
 )
 
 if TYPE_CHECKING:
@@ -38,8 +33,6 @@ if TYPE_CHECKING:
     from mesh.operators.windows import FollowedWindow
     from mesh.plan.bound import BoundExpression, BoundQuery, BoundStream, Window
 
-#: Expressions that don't fail.
-_SAFE = (AggregateCall, BinaryExpression, Column, Constant, UnaryExpression)
 #: Aggregates of numbers, which pass over nulls.
 _OF_NUMBERS = frozenset({"avg", "count", "max", "maxforever", "min", "minforever", "stddev", "sum"})
 _NUMBERS = (AttributeType.INT, AttributeType.LONG, AttributeType.FLOAT, AttributeType.DOUBLE)
@@ -60,14 +53,6 @@ def can_follow(query: BoundQuery, source: BoundStream) -> bool:
     for output in query.outputs:
         lift(output.expression, lifted)
     return all(map(_is_followed, lifted)) and all(map(is_safe, _expressions(query)))
-
-
-def is_safe(expression: BoundExpression) -> bool:
-    """Whether it gives a value for whatever it is given, which no object is."""
-    return all(
-        isinstance(part, _SAFE) and part.type is not AttributeType.OBJECT
-        for part in walk(expression)
-    )
 
 
 def _keeps_rows(window: Window) -> bool:

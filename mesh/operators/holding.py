@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from mesh.operators.base import Events, State, join, no_events
 from mesh.operators.hashing import more_rows
+from mesh.operators.ranges import NUMBER, cut, joined
 
 if TYPE_CHECKING:
     from mesh.operators.base import Longs, Timeline
@@ -54,6 +55,11 @@ class Births:
         """Which one's timer comes first of those that are due at one instant."""
         return self._number[instance]
 
+    @property
+    def start_ms(self) -> Longs:
+        """By instance when it began, ``NEVER`` for those that have not."""
+        return self._start_ms
+
     def forget(self, instances: Longs) -> None:
         """Be as if ``instances`` had never begun."""
         self._start_ms[instances[instances < len(self._start_ms)]] = NEVER
@@ -87,43 +93,54 @@ class Held:
         self._schema = schema
         self.events = no_events(schema)
         self.groups: Longs = np.empty(0, dtype=np.int64)
+        #: Which of all that have come each is.
+        self._numbers: Longs = np.empty(0, dtype=np.int64)
         #: Events that have come so far.
         self.rows = 0
 
     def add(self, events: Events, groups: Longs) -> None:
         """Put ``events`` behind the others."""
         if len(events):
+            numbers = np.arange(self.rows, self.rows + len(events))
             self.rows += len(events)
             self.events = join([self.events, events], self._schema)
             self.groups = np.concatenate([self.groups, groups])
+            self._numbers = np.concatenate([self._numbers, numbers])
 
-    def keep(self, places: Longs) -> None:
-        """Drop all but those at ``places``."""
+    def keep(self, places: Longs, instead: Longs | None = None) -> None:
+        """Drop all but those at ``places``.
+
+        ``instead``: rising, the place of the one that each takes the place of.
+        """
         self.events, self.groups = self.events.take(places), self.groups[places]
-
-    def take(self) -> tuple[Events, Longs]:
-        """All of them, and nothing is left."""
-        taken = self.events, self.groups
-        self.events, self.groups = no_events(self._schema), np.empty(0, dtype=np.int64)
-        return taken
+        self._numbers = self._numbers[places if instead is None else instead]
 
     def snapshot(self) -> State:
-        """One piece."""
+        """Pieces of events that came after each other."""
         events = self.events
         columns = {
             name: pa.array(getattr(events, name))
             for name in ("time_ms", "clock_ms", "order", "path", "chunk", "kind", "instance")
         }
-        arrays = [*columns.values(), pa.array(self.groups), *events.rows.columns]
-        names = [f"#{name}" for name in (*columns, "group")] + self._schema.names
-        piece = pa.RecordBatch.from_arrays(arrays, names=names)
-        return State({f"held-{self.rows}-{len(events)}": piece}, {"rows": self.rows})
+        own = [pa.array(self._numbers), *columns.values(), pa.array(self.groups)]
+        names = [NUMBER, *(f"{NUMBER}{name}" for name in (*columns, "group")), *self._schema.names]
+        rows = pa.RecordBatch.from_arrays([*own, *events.rows.columns], names=names)
+        return State(cut("held", rows), {"rows": self.rows})
 
     def restore(self, state: State) -> None:
         """Take it over."""
         scalars: Any = state.scalars
+        self.__init__(self._schema)  # type: ignore[misc]  # back to the beginning
         self.rows = scalars["rows"]
-        (piece,) = state.pieces.values()
+        if not state.pieces:
+            return
+        piece = joined(state.pieces)
+        if NUMBER in piece.schema.names:
+            self._numbers = piece.column(0).to_numpy()
+            piece = piece.select(piece.schema.names[1:])
+        else:
+            # An earlier release stored all in one piece.
+            self._numbers = np.arange(self.rows - len(piece), self.rows)
         own: Any = [column.to_numpy() for column in piece.columns[:8]]
         time_ms, clock_ms, order, path, chunk, kind, instance, self.groups = own
         rows = pa.RecordBatch.from_arrays(piece.columns[8:], schema=self._schema)
@@ -149,7 +166,7 @@ def ticked(events: Events, due_ms: Longs, timer_path: int, timeline: Timeline) -
     """``events`` as ticks at ``due_ms`` put them out, those of an instance at a time."""
     made = replace(
         events,
-        clock_ms=due_ms,
+        clock_ms=timeline.fired_ms(due_ms),
         order=timeline.timer_order(due_ms),
         path=np.full(len(events), timer_path, dtype=np.int64),
     )

@@ -17,6 +17,7 @@ from mesh.plan.bound import (
     BinaryExpression,
     BoundExpression,
     Column,
+    Constant,
     FunctionCall,
     TableCheck,
     UnaryExpression,
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Aggregators that have no answer to a null.
 FAIL_ON_NULL: Final = frozenset({"and", "or"})
+#: Expressions that don't fail.
+_SAFE = (AggregateCall, BinaryExpression, Column, Constant, UnaryExpression)
 #: The step of columns that hold the values of aggregates.
 AGGREGATES = -3
 
@@ -96,7 +99,7 @@ def _place(found: Lifted, lifted: Sequence[Lifted]) -> int | None:
     for place in range(len(lifted) - 1, -1, -1):
         if lifted[place] == found:
             return place
-        if lifted[place].call.function.lower() in FAIL_ON_NULL:
+        if may_fail(lifted[place]):
             return None
     return None
 
@@ -108,3 +111,18 @@ def names_aggregate(expression: BoundExpression) -> bool:
 
 def _not(condition: BoundExpression) -> BoundExpression:
     return UnaryExpression(UnaryOperator.NOT, condition, AttributeType.BOOL)
+
+
+def is_safe(expression: BoundExpression) -> bool:
+    """Whether it gives a value for whatever it is given, which no object is."""
+    return all(
+        isinstance(part, _SAFE) and part.type is not AttributeType.OBJECT
+        for part in walk(expression)
+    )
+
+
+def may_fail(one: Lifted) -> bool:
+    """Whether an aggregator fails on some events: those behind it take fewer than those before."""
+    arguments = one.call.arguments
+    is_answered = one.call.function.lower() not in FAIL_ON_NULL
+    return not (is_answered and all(map(is_safe, (*one.conditions, *arguments))))

@@ -36,7 +36,7 @@ from mesh.plan.bound import (
 from mesh.plan.uses import expressions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from mesh.language.syntax import Annotation
     from mesh.operators.base import Longs
@@ -200,10 +200,17 @@ class Nodes:
         keys = {key.stream: key for key in partition.keys if key.stream in outer}
         purge = _purge(partition.annotations)
 
-        def forget(instances: Longs) -> None:
+        def works() -> Iterator[QueryWork]:
             for node in queries:
-                work = node.work
-                assert isinstance(work, QueryWork)
+                assert isinstance(node.work, QueryWork)
+                yield node.work
+
+        def begin(instances: Longs, clocks_ms: Longs) -> None:
+            for work in works():
+                work.begin(instances, clocks_ms)
+
+        def forget(instances: Longs) -> None:
+            for work in works():
                 work.forget(instances)
 
         faults = {stream: self._faults[stream] for stream in keys if stream in self._faults}
@@ -212,7 +219,7 @@ class Nodes:
             f"{name}.entrance",
             tuple(outer),
             (*outer.values(), *marked, FAILED),
-            lambda timer: Entrance(outer, keys, purge, forget, name, faults),
+            lambda timer: Entrance(outer, keys, purge, begin, forget, name, faults),
             {
                 stream: (channel, *((f"!{stream}",) if stream in faults else ()), FAILED)
                 for stream, channel in outer.items()

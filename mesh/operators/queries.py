@@ -257,7 +257,14 @@ class StreamQuery:
         is_silent = is_partitioned and not _asks_for_expired(query) and _is(source, "batch")
         if is_silent:
             leaving = Leaving.NEVER
-        self._results = Results(query, leaving, is_batch, timer_path, begins_anew=not is_silent)
+        self._results = Results(
+            query,
+            leaving,
+            is_batch,
+            timer_path,
+            is_partitioned=is_partitioned,
+            begins_anew=not is_silent,
+        )
         self._following: Following | None = None
         if follows:
             assert isinstance(self._window, FollowedWindow), "those windows alone are followed"
@@ -302,6 +309,10 @@ class StreamQuery:
             times.append(self._window.next_time())
         return min((time for time in times if time is not None), default=None)
 
+    def begin(self, instances: Longs, clocks_ms: Longs) -> None:
+        """Count the time of these partition instances from there."""
+        self._results.begin(instances, clocks_ms)
+
     def forget(self, instances: Longs) -> None:
         """Drop these instances from window and aggregates."""
         if self._window is not None:
@@ -332,7 +343,9 @@ class PatternQuery:
         self._streams = query.input_streams
         self._timer_path = timer_path
         self._pattern = make_pattern(query, source, is_partitioned)
-        self._results = Results(query, Leaving.NEVER, False, timer_path)
+        self._results = Results(
+            query, Leaving.NEVER, False, timer_path, is_partitioned=is_partitioned
+        )
         self._named = named_columns(query, [step.name for step in source.steps])
         self.failures = Failures()
 
@@ -351,6 +364,10 @@ class PatternQuery:
         """When the next timer of an absent event or of the rate is due."""
         times = (self._pattern.next_time(), self._results.next_time())
         return min((time for time in times if time is not None), default=None)
+
+    def begin(self, instances: Longs, clocks_ms: Longs) -> None:
+        """Count the time of these partition instances from there."""
+        self._results.begin(instances, clocks_ms)
 
     def forget(self, instances: Longs) -> None:
         """Drop these instances."""
@@ -377,5 +394,5 @@ def start(
         # The sides of a join are made of what is above.
         from mesh.operators.joins.query import JoinQuery
 
-        return JoinQuery(query, query.input, timer_path)
+        return JoinQuery(query, query.input, timer_path, is_partitioned)
     return StreamQuery(query, query.input, timer_path, is_partitioned)

@@ -153,8 +153,8 @@ class First:
 # All of a block, or the last
 
 
-def _last_places(keys: list[Longs]) -> Longs:
-    """Of rows alike in ``keys`` the last one, at the place of the first: where each row is."""
+def _last_places(keys: list[Longs]) -> tuple[Longs, Longs]:
+    """Of rows alike in ``keys`` where the last one is, and the first, whose place it takes."""
     order = np.lexsort(keys[::-1])
     begins = np.zeros(len(order), dtype=np.bool_)
     begins[:1] = True
@@ -163,8 +163,8 @@ def _last_places(keys: list[Longs]) -> Longs:
     first = np.flatnonzero(begins)
     last = np.append(first[1:], len(order)) - 1
     # Rows alike stand in the order they came.
-    places: Longs = order[last][np.argsort(order[first], kind="stable")]
-    return places
+    in_turn = np.argsort(order[first], kind="stable")
+    return order[last][in_turn], order[first][in_turn]
 
 
 def _ranks(instance: Longs) -> tuple[Longs, Longs]:
@@ -208,7 +208,7 @@ class CountBlocks:
         came = np.bincount(events.instance, minlength=len(self._counts))
         self._counts = (self._counts + came) % self._every
         self._held.add(events, groups)
-        held, held_groups = self._held.take()
+        held, held_groups = self._held.events, self._held.groups
         block = np.concatenate([np.zeros(kept, dtype=np.int64), blocks])
 
         cause = _cause(held.instance, block, events.instance[filled], blocks[filled], filled)
@@ -216,14 +216,13 @@ class CountBlocks:
             keys = [held.instance, block]
             if self._grouped:
                 keys.append(held_groups)
-            places = _last_places(keys)
+            places, instead = _last_places(keys)
         else:
-            places = np.arange(len(held))
-        waits = places[cause[places] < 0]
+            places = instead = np.arange(len(held))
+        waits = cause[places] < 0
         going = places[cause[places] >= 0]
         going = going[np.argsort(cause[going], kind="stable")]
-        self._held.events, self._held.groups = held, held_groups
-        self._held.keep(waits)
+        self._held.keep(places[waits], instead[waits])
         by = cause[going]
         made = replace(
             held.take(going),
@@ -301,15 +300,15 @@ class TimeBlocks:
         if not len(self._held.events):
             return self._held.events
         due_ms = self._due()
-        held, held_groups = self._held.take()
-        places = np.arange(len(held))
+        held, held_groups = self._held.events, self._held.groups
+        places = instead = np.arange(len(held))
         if self._last:
             keys = [held.instance, due_ms]
             if self._grouped:
                 keys.append(held_groups)
-            places = _last_places(keys)
-        self._held.events, self._held.groups = held, held_groups
-        self._held.keep(places[due_ms[places] > timeline.now_ms])
+            places, instead = _last_places(keys)
+        waits = due_ms[places] > timeline.now_ms
+        self._held.keep(places[waits], instead[waits])
         going = places[due_ms[places] <= timeline.now_ms]
         turn = self.births.turn(held.instance[going])
         going = going[np.lexsort((turn, due_ms[going]))]

@@ -18,7 +18,7 @@ from mesh.operators.snapshots import Snapshots
 from mesh.operators.ties import make_ties
 
 if TYPE_CHECKING:
-    from mesh.operators.base import Events, Longs, Timeline
+    from mesh.operators.base import Bools, Events, Longs, Timeline
     from mesh.operators.expressions import Frame
     from mesh.operators.rates import Rate
     from mesh.plan.bound import BoundQuery
@@ -31,8 +31,9 @@ class Results:
     """The select clause of ``query`` with all that follows it, up to what becomes of its output.
 
     ``leaving``: whether events expire; ``batch``: whether they come from a batch window;
-    ``timer_path``: the way of the query's own timers; ``partitioned``: whether there is one of the
-    query for each partition instance, each of which begins with its first event.
+    ``timer_path``: the way of the query's own timers; ``is_partitioned``: whether there is one of
+    the query for each partition instance, each of which ``begin`` tells of; else it begins with the
+    first call, which is the start of the app.
     ``begins_anew``: whether what resets aggregates does so.
     ``selector``: the select clause alone.
     """
@@ -44,7 +45,7 @@ class Results:
         batch: bool,
         timer_path: int,
         *,
-        partitioned: bool = False,
+        is_partitioned: bool = False,
         begins_anew: bool = True,
     ) -> None:
         self._rate: Rate | None = None
@@ -60,10 +61,11 @@ class Results:
             resets=query.rate is not None and query.rate.kind in _SEES_RESETS,
             begins_anew=begins_anew,
         )
-        self._begins = not partitioned
+        self._begins = not is_partitioned
         held = query.rate is not None and query.rate.kind is not RateKind.FIRST
         self._ties = make_ties(query, timer_path) if held else None
         self._timer_path = timer_path
+        self._is_snapshot = snapshots
         self._is_timed = held and query.rate is not None and query.rate.is_by_time
         #: Up to when timers have fired.
         self._now_ms = NEVER
@@ -84,26 +86,43 @@ class Results:
         if rate is None:
             return self.selector.process(frame, events)
         if self._begins:
-            # The first call is the start of the app.
             self._begins = False
             rate.begin(np.array([WHOLE]), np.array([timeline.now_ms]))
+        # An earlier release has kept only those whose events came this far.
         rate.begin(events.instance, events.clock_ms)
         made = self.selector.process(frame, events)
         if self._is_timed and timeline.playback:
             made = self._before_ticks(made, timeline)
-        elif self._ties is not None:
-            made = self._ties.placed(events, made)
+        elif self._is_timed:
+            early = self._of_earlier_timers(made)
+            if self._is_snapshot:
+                # What has the time of the tick comes behind it: it is taken then at the latest.
+                early &= made.time_ms < made.clock_ms
+            if early.any():
+                made = replace(made, clock_ms=made.clock_ms - early)
+            if self._ties is not None:
+                made = self._ties.placed(events, made)
         self._now_ms = timeline.now_ms
         groups = self.selector.groups if self._grouping else np.zeros(len(made), dtype=np.int64)
         return rate.process(made, groups, timeline)
 
+    def _of_earlier_timers(self, made: Events) -> Bools:
+        """What timers of queries before this one set off: it goes out with the tick of its instant.
+
+        Timers of one instant fire in the order of the queries.
+        """
+        early: Bools = (made.order & 1 == 0) & (made.path < self._timer_path)
+        return early
+
     def _before_ticks(self, made: Events, timeline: Timeline) -> Events:
         """In playback the window's timers fire before the rate's, whenever either were due.
+
+        So do those of earlier queries.
 
         What they made gets a clock up to which ticks are over: that of the external event before
         the one that they fire for.  Without events time stops at each timer.
         """
-        own = made.path == self._timer_path
+        own = (made.path == self._timer_path) | self._of_earlier_timers(made)
         if not own.any():
             return made
         before = made.clock_ms - 1
@@ -111,6 +130,11 @@ class Results:
             clocks_ms = np.concatenate([[self._now_ms], timeline.clocks_ms])
             before = clocks_ms[np.searchsorted(timeline.clocks_ms, made.clock_ms, side="left")]
         return replace(made, clock_ms=np.where(own, before, made.clock_ms))
+
+    def begin(self, instances: Longs, clocks_ms: Longs) -> None:
+        """Partition instances begin, each at its time."""
+        if self._rate is not None:
+            self._rate.begin(instances, clocks_ms)
 
     def next_time(self) -> int | None:
         """When the next timer is due."""

@@ -47,7 +47,9 @@ def is_stepwise(source: BoundJoin) -> bool:
 class JoinQuery:
     """``from A#window.x(..) join B#window.y(..) on .. select ..``."""
 
-    def __init__(self, query: BoundQuery, source: BoundJoin, timer_path: int) -> None:
+    def __init__(
+        self, query: BoundQuery, source: BoundJoin, timer_path: int, is_partitioned: bool
+    ) -> None:
         self._schemas = [
             (side.schema.name, side.schema.arrow) for side in (source.left, source.right)
         ]
@@ -57,7 +59,9 @@ class JoinQuery:
         else:
             self._join = WindowJoin(query, source, timer_path)
         # What each event finds is a batch to the selector, whatever the windows are.
-        self._results = Results(query, Leaving.TRACKED, True, timer_path)
+        self._results = Results(
+            query, Leaving.TRACKED, True, timer_path, is_partitioned=is_partitioned
+        )
         self._tells_resets = not query.has_aggregates and not query.group_by and query.rate is None
         sides = (source.left, source.right)
         self._named = named_columns(query, [side.alias or side.schema.name for side in sides])
@@ -86,6 +90,10 @@ class JoinQuery:
         """When the next timer of a window or of the rate is due."""
         times = (self._join.next_time(), self._results.next_time())
         return min((time for time in times if time is not None), default=None)
+
+    def begin(self, instances: Longs, clocks_ms: Longs) -> None:
+        """Count the time of these partition instances from there."""
+        self._results.begin(instances, clocks_ms)
 
     def forget(self, instances: Longs) -> None:
         """Drop these instances from windows and aggregates."""

@@ -20,11 +20,11 @@ from mesh.language.syntax import BinaryOperator, EventKind, JoinSide
 from mesh.model.types import AttributeType
 from mesh.operators.base import CURRENT, OWN_TIMER, RESET, Events, Longs, State, part, prefixed
 from mesh.operators.expressions import Frame, compile_filter
-from mesh.operators.following import is_safe
 from mesh.operators.joins import machine as m
 from mesh.operators.joins import pairs as p
 from mesh.operators.joins.keys import Keys, split
 from mesh.operators.joins.sides import INSTANCE, ROW, TIME, Side, joined_events
+from mesh.operators.lifting import is_safe
 from mesh.plan.bound import BinaryExpression, has_aggregate
 
 if TYPE_CHECKING:
