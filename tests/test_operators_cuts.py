@@ -28,6 +28,14 @@ APPS = {
     "within 25 sec select e1.k, e1.v as v1, e2.v as v2, e3.v as v3 insert into O;".replace(
         "25 sec", "25 milliseconds"
     ),
+    "matches that change": "from every e1=S<2:3> -> e2=T[k == e1[0].k] within 30 milliseconds "
+    "select e1[0].v as v1, e1[last].v as v2, e2.v as v3 insert into O; "
+    "from every e1=S -> not T[k == e1.k] for 10 milliseconds "
+    "select e1.v as v1, e1.v as v2, e1.v as v3 insert into O; "
+    "from every e1=S -> e2=S[k == e1.k] and e3=T[k == e1.k] select e1.v as v1, e2.v as v2, "
+    "e3.v as v3 insert into O; "
+    "from every e1=S, e2=S[k == e1.k]*, e3=T select e1.v as v1, e2[0].v as v2, e3.v as v3 "
+    "insert into P;",
     "chain": "@info(name='a') from S#window.time(15) select k, count() as c insert all events "
     "into M; @info(name='b') from S select k, 0L as c insert into O; "
     "@info(name='c') from M#window.time(10) select k, c insert all events into O; "

@@ -1,0 +1,111 @@
+"""A batch writes what it changed of a state, not all there is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mesh.language.parser import parse
+from mesh.operators import ranges
+from mesh.operators.executor import Executor, InputRun
+from mesh.operators.ranges import NUMBER, cut, joined, pieces_of
+from mesh.plan.bind import bind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DEFINE = "define stream S (k string, a int, b long); define stream T (k string, a int, b long); "
+KEYED = "partition with (k of S) begin {} end;"
+APPS = {
+    "a window": "from S#window.time(1 hour) select k, a insert all events into O;",
+    "sessions": "from S#window.session(1 hour, k) select k, a insert all events into O;",
+    "a cron window": "from S#window.cron('0 0 0 * * ?') select k, a insert all events into O;",
+    "a pattern": "from every e1=S -> e2=T[b == e1.b] within 1 hour select e1.k insert into O;",
+    "counts": "from every e1=S<2:3> -> e2=T[b == e1[0].b] select e1[0].k insert into O;",
+    "and": "from every e1=S -> e2=T[b == e1.b] and e3=T[a == e1.a] select e1.k insert into O;",
+    "absence": "from every e1=S -> not T[b == e1.b] for 1 hour select e1.k insert into O;",
+    "a sequence": "from every e1=S, e2=S*, e3=T select e1.k insert into O;",
+    "a block of time": "from S select k, a output all every 1 hour insert into O;",
+    "a block of events": "from S select k, a output all every 50000 events insert into O;",
+    "snapshots": "from S#window.time(1 hour) select k, a output snapshot every 1 hour "
+    "insert into O;",
+    "snapshots of groups": "from S#window.time(1 hour) select b, sum(a) as n group by b "
+    "output snapshot every 1 hour insert into O;",
+    "windows of keys": KEYED.format("from S#window.length(5) select k, sum(a) as n insert into O;"),
+    "absence by key": KEYED.format(
+        "from every e1=S -> not S for 1 hour select e1.k insert into O;"
+    ),
+    "blocks of keys": KEYED.format("from S select k, a output last every 1 hour insert into O;"),
+}
+_START_MS = 1_600_000_000_000
+
+
+def batches(text: str, rows: int) -> Iterator[tuple[Executor, InputRun]]:
+    """An executor, and batches of so many events, of keys that come in turn."""
+    app = bind(parse(DEFINE + text))
+    executor = Executor(app, ("O",))
+    streams = {stream for stream in ("S", "T") if f"={stream}" in text or stream == "S"}
+    for first in range(0, 1_000_000_000, rows):
+        at = np.arange(first, first + rows)
+        columns: list[pa.Array[Any]] = [
+            pa.array([f"k{number % 5000}" for number in at.tolist()]),
+            pa.array((at % 97).astype(np.int32)),
+            pa.array(at),
+        ]
+        events = pa.RecordBatch.from_arrays(columns, names=["k", "a", "b"])
+        run = InputRun("S", at + 1, _START_MS + at, events)
+        executor.run([run], dict.fromkeys(streams, int(_START_MS + at[-1])))
+        yield executor, run
+
+
+@pytest.mark.parametrize("name", APPS)
+def test_a_small_batch_writes_little_of_a_large_state(name: str) -> None:
+    known: set[str] = set()
+    sizes: list[tuple[int, int]] = []
+    made = batches(APPS[name], 200)
+    for executor, _ in (next(made) for _ in range(101)):
+        pieces = executor.snapshot().pieces
+        written = sum(piece.nbytes for key, piece in pieces.items() if key not in known)
+        sizes.append((written, sum(piece.nbytes for piece in pieces.values())))
+        known = set(pieces)
+    # One batch may close a piece; what counts is what batches write from day to day.
+    written, whole = np.median(np.array(sizes[-20:]), axis=0).tolist()
+    assert whole > 150_000
+    assert written < 0.4 * whole
+
+
+NUMBERS = st.sets(st.integers(0, 5000), max_size=400).map(sorted)
+
+
+def table(numbers: list[int]) -> pa.RecordBatch:
+    texts = pa.array([f"v{number}" for number in numbers], pa.string())
+    return pa.RecordBatch.from_arrays([pa.array(numbers, pa.int64()), texts], names=[NUMBER, "v"])
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranges, "_MOST", 16)
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_what_is_cut_is_joined_again_and_a_change_stays_in_its_piece() -> None:
+    @settings(max_examples=200, deadline=None)
+    @given(numbers=NUMBERS, gone=st.integers(0, 5000))
+    def holds(numbers: list[int], gone: int) -> None:
+        rows = table(numbers)
+        pieces = cut("rows", rows)
+        assert all(0 < len(piece) <= 16 for piece in pieces.values())
+        assert pieces_of("rows", {**pieces, "rows1-x": rows}) == pieces
+        if numbers:
+            assert joined(pieces) == rows
+        fewer = cut("rows", table([number for number in numbers if number != gone]))
+        # Its piece is another one, or it and the one beside it have become one.
+        assert len(set(pieces) - set(fewer)) <= 1 + (len(fewer) < len(pieces))
+        assert len(set(fewer) - set(pieces)) <= 1
+
+    holds()
