@@ -4,7 +4,8 @@ The fuzzer asks about every difference it comes upon.  An explanation recognises
 the app is made of, what its input holds, and what the engine said in its log; its reason is that of
 the recorded cases in ``tests/cases/conformance/differences.txt`` which show the same choice.
 
-What a restart of the engine changes is told by playing the case without it: ``restarts``.
+What a restart of the engine changes is told by playing the case without it: ``restarts``.  Where
+the order of timers may be the cause, it is if both agree on the case with its times ``apart``.
 """
 
 from __future__ import annotations
@@ -74,10 +75,18 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One choice: its reason, and how to know it."""
+    """One choice: its reason, and how to know it.
+
+    ``is_of_ties``: that it is the cause is to be shown: by playing the case with times apart.
+    """
 
     reason: str
     applies: Callable[[Evidence], bool]
+    is_of_ties: bool = False
+
+
+def _timed_queries(app: str) -> int:
+    return sum(re.search(_TIMED, query) is not None for query in app.split(";"))
 
 
 def _tells_groups(app: str) -> bool:
@@ -105,8 +114,8 @@ _TIMER: Final = r"#window\.(?:time|timeBatch|timeLength|session)\("
 _TWO: Final = rf"(?s){_TIMER}.*{_TIMER}"
 #: Windows that let go all they hold at once, and a filter behind one.
 _BATCH: Final = r"#window\.(?:batch|lengthBatch|timeBatch|externalTimeBatch)\([^()]*\)"
-#: What has timers, of which some may be due at one instant with those of another query.
-_TIMED: Final = r"#window\.(?:time|timeBatch|timeLength|session)\([^#]*?insert"
+#: What a query has timers for.
+_TIMED: Final = rf"{_TIMER}|{_RATE}|{_ABSENCE}|define window[^;]*\b(?:time\w*|session)\("
 
 EXPLANATIONS: Final[Sequence[Explanation]] = (
     Explanation(
@@ -196,6 +205,12 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         lambda e: e.plays_back and e.has(r"define trigger"),
     ),
     Explanation(
+        "under playback the engine counts the time of every key's output rate from the start, and "
+        "makes up for the ticks that a late key has missed; here it begins with the key's first "
+        "event, as it does live",
+        lambda e: e.plays_back and e.has(r"partition with", _RATE),
+    ),
+    Explanation(
         "under playback an absence at the start is counted from the first event, not from 1970",
         lambda e: e.plays_back and e.has(r"\bfrom (every )?\(?not\b"),
     ),
@@ -207,6 +222,7 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
             and (
                 e.has(r"\bfrom (every )?e\d=\w+(\[[^\]]*\])?[*+?]?,", r"[*+]")
                 or e.has(rf"(?:from|every|->) \(?{_STEP}<0?:\d+>\)?\s+(select|within)\b")
+                or e.has(rf"-> every \(?{_STEP} or {_STEP}\)?\s+within\b")
             )
         ),
     ),
@@ -232,11 +248,12 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         lambda e: (
             not e.plays_back
             and (
-                len(re.findall(_TIMED, e.app)) > 1
-                or e.has(r"partition with", _TIMED, _RATE)
+                _timed_queries(e.app) > 1
+                or e.has(r"partition with", _TIMED)
                 or e.has(r"#window\.(?:timeLength|timeBatch|session)\(", r"\bjoin\b", _TWO)
             )
         ),
+        is_of_ties=True,
     ),
     Explanation(
         "the engine never drops a batch of lengthBatch or timeBatch from what the other side finds "
@@ -261,11 +278,8 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
     Explanation(
         "under playback the engine lets a timer fire for one of the keys of a partition that are "
         "due in one millisecond, and for the others when time moves again; here for all of them",
-        lambda e: (
-            e.plays_back
-            and e.has_ties
-            and e.has(r"partition with", rf"{_TIMER}|{_ABSENCE}|{_RATE}")
-        ),
+        lambda e: e.plays_back and e.has_ties and e.has(r"partition with", rf"{_TIMER}|{_ABSENCE}"),
+        is_of_ties=True,
     ),
     Explanation(
         "the engine lets only the first key's batch of timeBatch go, ever; here each key's goes",
@@ -319,13 +333,16 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
 )
 
 
-def explain(asked: Mapping[str, Any], answer: Mapping[str, Any]) -> str | None:
+def explain(
+    asked: Mapping[str, Any], answer: Mapping[str, Any], *, of_ties: bool = False
+) -> str | None:
     """The reason why our answer to a case may differ from the engine's; None: there is none.
 
     Args:
         asked: the case.
         answer: the engine's whole answer to it, with its log.
+        of_ties: whether to look for one that is yet to be shown, or for the others.
     """
     evidence = Evidence.of(asked, answer)
-    found = (one.reason for one in EXPLANATIONS if one.applies(evidence))
-    return next(found, None)
+    asked_for = (one for one in EXPLANATIONS if one.is_of_ties == of_ties)
+    return next((one.reason for one in asked_for if one.applies(evidence)), None)

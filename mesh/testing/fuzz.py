@@ -2,8 +2,9 @@
 
 Each round makes cases of every category, asks the engine and the operators, makes what differs
 smaller until every part of it is needed, and keeps one case of each cause.  What differs for a
-reason that ``explanations`` knows, or because of the engine's restarts (``restarts``), is counted
-and not looked at further; the exit code is 1 when there was anything else.
+reason that ``explanations`` knows, because of the engine's restarts (``restarts``) or because of
+the order of timers (``apart``) is counted and not looked at further; the exit code is 1 when there
+was anything else.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.testing import restarts
+from mesh.testing.apart import apart
 from mesh.testing.conformance.answers import Likeness, compact, differences, likeness
 from mesh.testing.conformance.cases import lines
 from mesh.testing.conformance.pool import Pool
@@ -36,6 +38,8 @@ _CASES_PER_ROUND: Final = 15
 #: A case that takes longer than this hangs in the engine; the first ones wait for it to start.
 _OPTIONS: Final = ("--timeout-ms", "15000")
 _FOUND: Final = (Likeness.CHUNKS, Likeness.ORDER, Likeness.DIFFERENT)
+#: Of steps that nobody can take: a row that only the engine lets in, a stream that isn't there.
+_NOT_SENT: Final = ("CaseError", "DefinitionNotExistException")
 #: Beside the words of ``Likeness``: different, and meant to be.
 _EXPLAINED: Final = "explained"
 
@@ -86,8 +90,10 @@ class Search:
         return shows
 
     def _likeness(
-        self, cases: Sequence[Case], *, count: bool = False
+        self, cases: Sequence[Case], *, count: bool = False, of_ties: bool = True
     ) -> list[tuple[str, list[str]]]:
+        if not cases:
+            return []
         wanted = ask(self.oracle, cases, _OPTIONS)
         ours = self.pool.answers(cases)
         found: list[tuple[str, list[str]]] = []
@@ -100,12 +106,17 @@ class Search:
             reasons.append(explain(case, b) if is_to_explain else None)
             if is_to_explain and reasons[-1] is None:
                 open_[number] = case
-        for number in self._changed_by_restarts(open_, ours):
+        for number in [*self._changed_by_restarts(open_, ours)]:
             reasons[number] = restarts.REASON
+            del open_[number]
+        if of_ties:
+            ties = dict(self._of_ties(open_, wanted))
+            reasons = [ties.get(n, reason) for n, reason in enumerate(reasons)]
         for number, reason in enumerate(reasons):
             if reason is not None:
                 found[number] = _EXPLAINED, []
-                self.explained[reason] += count
+                if count:
+                    self.explained[reason] += 1
         return found
 
     def _changed_by_restarts(
@@ -127,6 +138,17 @@ class Search:
             if are_alike and is_unmoved and a["status"] == "ok" == b["status"]:
                 yield number
 
+    def _of_ties(
+        self, cases: Mapping[int, Case], wanted: Sequence[Case]
+    ) -> Iterator[tuple[int, str]]:
+        """Which of ``cases`` both answer alike with times apart, and why they differ as is."""
+        asked = {n: explain(case, wanted[n], of_ties=True) for n, case in cases.items()}
+        tied = {n: reason for n, reason in asked.items() if reason is not None}
+        shown = self._likeness([apart(cases[n]) for n in tied], of_ties=False)
+        for (number, reason), (like, _) in zip(tied.items(), shown, strict=True):
+            if like in (Likeness.SAME.value, _EXPLAINED):
+                yield number, reason
+
     def _compared(self, ours: Case, wanted: Case) -> tuple[Likeness, list[str]]:
         if wanted["status"] not in ("ok", "creation_error"):
             return Likeness.UNSUPPORTED, []  # The engine itself comes to no answer.
@@ -135,9 +157,9 @@ class Search:
         found, expected = compact(ours), compact(wanted)
         if expected["status"] == "creation_error" or found["status"] == "creation_error":
             # Which apps are valid is another test's subject.
-            return Likeness.SAME, []
-        if any(kind == "CaseError" for kind, _ in found.get("errors", ())):
-            return Likeness.SAME, []  # A row that the engine takes as it is, and nobody sends.
+            return Likeness.UNSUPPORTED, []
+        if any(kind in _NOT_SENT for kind, _ in found.get("errors", ())):
+            return Likeness.UNSUPPORTED, []
         return likeness(found, expected), differences(found, expected)
 
 

@@ -36,8 +36,11 @@ def _windows(p: Parts) -> str:
 
 
 def _chains(p: Parts) -> str:
-    first = f"from S#window.{p.window()} select k, a, b, f, d, o, ts insert {p.events()}into Mid"
-    second = f"from Mid#window.{p.window()} {p.selection()} insert {p.events()}into Out"
+    rate = p.rate(0.1)
+    first = f"from S#window.{p.window()} select k, a, b, f, d, o, ts "
+    first += f"{rate}insert {p.events(rate)}into Mid"
+    rate = p.rate(0.1)
+    second = f"from Mid#window.{p.window()} {p.selection()} {rate}insert {p.events(rate)}into Out"
     third = f"from S{p.filter()} {p.plain()} insert into Out2"
     parts = [_query(1, first), _query(2, second)]
     parts.insert(p.random.randrange(3), _query(3, third))
@@ -136,12 +139,19 @@ def _partitions(p: Parts) -> str:
     match p.random.randrange(5):
         case 0:
             body = _query(1, f"from S {p.aggregates()} insert {p.events()}into Out")
-        case 1 | 2:
+        case 1:
             source = f"S#window.{p.window()}"
             body = _query(1, f"from {source} {p.selection()} insert {p.events()}into Out")
+        case 2:
+            # Each key's timers begin with its first event, whichever query reads it.
+            source = p.one("S", f"S{p.filter(0.5)}", f"S#window.{p.window()}")
+            rate = p.rate()
+            body = _query(1, f"from {source} {p.selection()} {rate}insert {p.events(rate)}into Out")
+            body += _query(2, f"from T {p.plain()} insert into Out2")
         case 3:
             body = _query(1, f"from S#window.{p.window()} select * insert {p.events()}into #I")
-            body += _query(2, f"from #I {p.selection()} insert into Out")
+            rate = p.rate(0.3)
+            body += _query(2, f"from #I {p.selection()} {rate}insert into Out")
         case _:
             body = p.one(*(make(p) for make in (_patterns, _sequences, _joins)))
     return f"partition with ({', '.join(keys)}) begin {body}end; "

@@ -1,10 +1,10 @@
 """Whether it is the restarts of a case that make the engine's answer another one.
 
 Here an app that is started again with its last state goes on as if nothing had been; that is the
-contract of every operator, and tests hold each to it.  The engine forgets, in places: what a
-condition alone reads, a step of a pattern that waits, the timer of a session.  So where both agree
-on a case played without its restarts, and ours with them is the same again, what differs is what
-the engine's restart has changed.
+contract of every operator, and tests hold each to it.  The engine's has changed, in places: a match
+that waits for an optional step is gone, a session loses what comes, ``not`` of a true is true.  So
+where both agree on a case played without its restarts, and ours with them is the same again, what
+differs is what the engine's restart has changed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: The reason in docs/siddhiql.md.
-REASON: Final = "over a restart an app goes on as if none had been; the engine's has lost something"
+#: As docs/siddhiql.md has it.
+REASON: Final = (
+    "over a restart an app goes on as if none had been; the engine's may change what comes"
+)
 #: A step that changes nothing, so that those behind it keep their numbers.
 _NOTHING: Final = {"snapshot": "nothing"}
 
