@@ -117,4 +117,19 @@ MEASURED: Final = (
         "select a.deviceID as deviceID, a.temp as t1, b.temp as t2 insert into Out;",
         _both(2.0),
     ),
+    Measured(
+        "output snapshot of a time window",
+        f"{_PLAYED}{_STREAM}from TempStream#window.time(1 sec) "
+        "select deviceID, avg(temp) as avgT group by deviceID "
+        "output snapshot every 1 sec insert into Out;",
+        _both(1.0),
+    ),
+    Measured(
+        "session window by key",
+        f"{_PLAYED}{_STREAM}from TempStream select convert(deviceID, 'string') as device, temp "
+        "insert into Temps; from Temps#window.session(1 sec, device) "
+        "select device, avg(temp) as avgT group by device insert all events into Out;",
+        # The engine looks at all sessions for each event.
+        {100: 0.5, 10_000: 5.0},
+    ),
 )
