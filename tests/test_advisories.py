@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
+
+from nats.errors import TimeoutError as NatsTimeoutError
+from nats.js.errors import ServiceUnavailableError
 
 from mesh.control.journal import Entry, of_elections, of_lost_quorum
 from mesh.manager.manager import running
@@ -30,18 +34,23 @@ async def first_entry(client: Client, app: str, text: str) -> Entry:
             return entry
 
 
-async def step_down(client: Client, stream: str) -> str:
-    """Have a stream's leader hand over; the next one."""
-    subject = f"$JS.API.STREAM.LEADER.STEPDOWN.{stream}"
-    before = await client.jetstream().stream_info(stream)
-    await client.request(subject, b"", timeout=10)
+async def leader_other_than(client: Client, stream: str, former: str) -> str:
+    """The leader of a stream, as soon as there is one that isn't ``former``."""
     async with asyncio.timeout(60):
         while True:
-            now = await client.jetstream().stream_info(stream)
-            assert before.cluster is not None
-            assert now.cluster is not None
-            if now.cluster.leader not in (None, "", before.cluster.leader):
-                return str(now.cluster.leader)
+            # A stream that has no leader has nobody who answers.
+            with contextlib.suppress(NatsTimeoutError, ServiceUnavailableError):
+                info = await client.jetstream().stream_info(stream)
+                assert info.cluster is not None
+                if info.cluster.leader not in (None, "", former):
+                    return str(info.cluster.leader)
+
+
+async def step_down(client: Client, stream: str) -> str:
+    """Have a stream's leader hand over; the next one."""
+    before = await leader_other_than(client, stream, "")
+    await client.request(f"$JS.API.STREAM.LEADER.STEPDOWN.{stream}", b"", timeout=10)
+    return await leader_other_than(client, stream, before)
 
 
 def test_an_app_is_told_of_its_streams_new_leaders_and_not_of_its_first(tmp_path: Path) -> None:
