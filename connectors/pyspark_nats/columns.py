@@ -51,6 +51,11 @@ class Columns:
     #: Whether ``_stream`` and ``_sequence`` give the producer and the position.
     has_source: bool
 
+    @property
+    def has_positions(self) -> bool:
+        """Whether rows say their positions; else they are counted, batch by batch."""
+        return self.has_source or "position" in self.parts
+
 
 def columns(options: SinkOptions, schema: StructType) -> Columns:
     """Say what the columns of ``schema`` are.

@@ -13,8 +13,12 @@ if TYPE_CHECKING:
 
 #: What Spark itself passes along.
 _SPARKS: Final = frozenset(
-    ("path", "paths", "checkpointlocation", "queryname", "outputmode", "triggerinterval")
-)
+    (
+        "path", "paths", "checkpointlocation", "queryname", "outputmode", "triggerinterval",
+        "asyncprogresstrackingenabled", "asyncprogresstrackingcheckpointintervalms",
+        "_asyncprogresstrackingoverridesinksupportcheck",
+    )
+)  # fmt: skip
 
 
 class OptionReader:

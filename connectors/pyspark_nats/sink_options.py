@@ -52,6 +52,9 @@ class SinkOptions:
     #: For rows without a ``producer``; "" for a name of the query.
     producer: str
     event_time_header: str
+    #: Whether Spark tracks the query's progress asynchronously: after a restart it may cut batches
+    #: differently.
+    is_recut: bool
 
     @property
     def is_exact(self) -> bool:
@@ -82,6 +85,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         marker_prefix=_token_path(read.text("markerPrefix", "mesh._marker"), "markerPrefix"),
         producer=_token(read.text("producer"), "producer"),
         event_time_header=read.text("eventTimeHeader", "Mesh-Timestamp"),
+        is_recut=read.flag("asyncProgressTrackingEnabled", default=False),
     )
 
 

@@ -48,6 +48,14 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._columns = columns.columns(options, schema)
         self._options = options
+        if options.is_recut and options.is_exact and not self._columns.has_positions:
+            raise OptionError(
+                "with asynchronous progress tracking rows have to say their positions",
+                detail="After a restart Spark may cut batches differently, and by their place in a "
+                "batch rows could not be told from those that are out.",
+                hint='Keep the source\'s metadata "_stream,_sequence", give "producer" and '
+                '"position", or set "deliveryGuarantee" to "at-least-once".',
+            )
 
     def write(  # type: ignore[override]  # an Arrow writer takes batches
         self, iterator: Iterator[pa.RecordBatch]
@@ -130,7 +138,7 @@ def _write(
     is_own: bool = False,
 ) -> WriterCommitMessage:
     connection = shared(options.connection)
-    is_counted = not what.has_source and "position" not in what.parts
+    is_counted = not what.has_positions
     publisher = Publisher(
         connection,
         options,

@@ -27,6 +27,7 @@ from mesh.logs import fields
 from mesh.spark import carrier_member
 from mesh.spark.carrier_source import NAME, CarrierSource
 from mesh.spark.carrier_work import ADMITTED, FAILED, REMOVED, WORK
+from mesh.spark.session import UNLOGGED
 from pyspark_nats.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -199,6 +200,7 @@ class Carrier:
         )
         return (
             source.writeStream.foreachBatch(self._each)
+            .options(**UNLOGGED)
             .option("checkpointLocation", str(self._directory / f"{self._run.name}-checkpoint"))
             .queryName(f"carrier-{self._run.name}")
             .start()

@@ -12,6 +12,7 @@ from mesh.model.app import GroupInput, Strategy
 from mesh.spark import stateless
 from mesh.spark.expressions import SPARK_TYPES
 from mesh.spark.host import HostTask
+from mesh.spark.session import UNLOGGED
 from mesh.spark.wiring import (
     METADATA,
     ROUND_ROBIN_BLOCK,
@@ -83,7 +84,7 @@ def start(
     )
     running = (
         counted.writeStream.format("nats")
-        .options(**nats)
+        .options(**nats, **UNLOGGED)
         .option("epoch", str(wiring.assignment.epoch))
         .option("checkpointLocation", str(directory / "checkpoint"))
         .queryName(f"{instance}-{wiring.assignment.epoch}")

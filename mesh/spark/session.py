@@ -40,6 +40,9 @@ OWN_CONF: Final[dict[str, str]] = {
     f"spark.executorEnv.{FUNCTIONS_VARIABLE}": "1",
 }
 
+#: Options of each query: its checkpoint is read by nobody.
+UNLOGGED: Final[dict[str, str]] = tuning.asynchronous_progress(interval_s=3600)
+
 #: All settings of the session that are the same for every worker.
 CONF: Final[dict[str, str]] = {**tuning.RECOMMENDED_CONF, **OWN_CONF}
 

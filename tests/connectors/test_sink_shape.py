@@ -24,6 +24,8 @@ from pyspark_nats import (
     shape,
     sink_options,
     templates,
+    tuning,
+    writer,
 )
 from pyspark_nats.arrow import arrow
 from pyspark_nats.errors import OptionError, OrderError, SchemaError
@@ -349,3 +351,28 @@ def test_wrong_columns_are_named(ddl: str, given: dict[str, Any], complaint: str
 def test_wrong_options_are_named(given: dict[str, str], complaint: str) -> None:
     with pytest.raises(OptionError, match=complaint):
         sink_options.sink_options({"servers": "x", "subject": "ev", **given})
+
+
+@pytest.mark.parametrize(
+    ("ddl", "given", "is_taken"),
+    [
+        ("data binary", {}, False),
+        ("data binary", {"deliveryGuarantee": "at-least-once"}, True),
+        ("data binary, producer string, position long", {}, True),
+        ("data binary, _stream string, _sequence long", {}, True),
+        ("a long", {"format": "json"}, False),
+        ("a long, _stream string, _sequence long", {"format": "json"}, True),
+    ],
+)
+def test_rows_that_are_counted_by_batches_are_refused_where_batches_may_be_cut_anew(
+    ddl: str, given: dict[str, str], is_taken: bool
+) -> None:
+    schema = spark_schema(ddl)
+    options = sink_options.sink_options(
+        {"servers": "x", "subject": "ev", **tuning.asynchronous_progress(), **given}
+    )
+    if is_taken:
+        writer.NatsStreamWriter(options, schema)
+        return
+    with pytest.raises(OptionError, match="rows have to say their positions"):
+        writer.NatsStreamWriter(options, schema)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
+from pyspark_nats import tuning
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -85,6 +87,33 @@ def test_a_stream_of_typed_rows_passes_through_once(
     ]
     assert sorted(event["id"] for event in found) == [n for n in range(500) if n % 5]
     assert set(found[0]) == {"id", "site"}
+
+
+def test_rows_with_positions_pass_through_once_when_progress_is_tracked_asynchronously(
+    spark: SparkSession, broker: Any, start: Any, tmp_path: Path
+) -> None:
+    broker.create("IN")
+    broker.create("OUT", "out.>")
+    broker.publish("ev.IN", *[f'{{"id":{n}}}' for n in range(500)])
+
+    def run(limit: int) -> list[str]:
+        source = (
+            spark.readStream.format("nats")
+            .options(**broker.given, stream="IN", subject="ev.IN", format="json")
+            .options(maxOffsetsPerTrigger=str(limit), metadata="_stream,_sequence")
+            .option("schema", "id long").load()
+        )  # fmt: skip
+        given = dict(broker.given, stream="OUT", subject="out.all", format="json")
+        query = start(source, "nats", **given, **tuning.asynchronous_progress(interval_s=3600))
+        query.processAllAvailable()
+        query.stop()
+        return [path.name for path in (tmp_path / "checkpoint" / "offsets").glob("[0-9]*")]
+
+    # The log of the first batch alone: a restart reads the others again, in other cuts.
+    assert run(70) == ["0"]
+    run(150)
+    out = [json.loads(data)["id"] for data in broker.payloads("OUT", "out.all")]
+    assert out == list(range(500))
 
 
 def test_an_older_checkpoint_skips_the_same_batches_and_refuses_others(
