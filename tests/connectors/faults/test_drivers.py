@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pyspark_nats import tuning
 from pyspark_nats.errors import FENCED, DivergedError
 from tests.connectors.faults.cluster import create_replicated
 from tests.connectors.faults.query import INPUTS, OTHER_CUT, Setup, batches, compare, fill
@@ -126,6 +127,20 @@ def test_an_old_checkpoint_doubles_nothing_when_rows_carry_their_place(
     fill(broker, rows)
     old = with_old_checkpoint(broker, setup.carrying_place(), start)
     start(old.cut(OTHER_CUT)).finish()
+    check(broker, rows)
+
+
+def test_a_driver_killed_whose_checkpoint_is_behind_its_output(
+    broker: Broker, setup: Setup, start: Start
+) -> None:
+    rows = 1500
+    fill(broker, rows)
+    setup = setup.carrying_place().to(**tuning.asynchronous_progress(interval_s=3600))
+    driver = start(setup)
+    driver.wait(broker, 700)
+    driver.kill()
+    assert batches(setup.checkpoint) == 1
+    start(setup.cut(OTHER_CUT)).finish()
     check(broker, rows)
 
 
