@@ -82,6 +82,10 @@ SILENT = [
         "first key's batch",
     ),
     ("@Index('v') define table D (k string, v int);", "hash codes"),
+    (
+        "@PrimaryKey('k') @Index('v') define table D (k string, v int); from S join D on D.v > 1;",
+        "hash codes",
+    ),
     ("from every e1=S?, e2=S[v >= e1.v]* select e2.k as k insert into O;", "need no event"),
     (
         "from S#window.length(2) select count() as n, sum(v) as s, k output snapshot every 1 sec;",
@@ -125,6 +129,12 @@ def test_some_choices_are_known_by_the_app_alone(app: str, words: str) -> None:
 def test_schedules_are_otherwise_under_playback_only(app: str, words: str) -> None:
     assert words in str(explain(asked(app, played=True), {"status": "ok"}))
     assert explain(asked(app), {"status": "ok"}) is None
+
+
+def test_rows_that_are_found_by_their_key_are_in_its_order() -> None:
+    table = "@PrimaryKey('k') @Index('v') define table D (k string, v int); "
+    join = "from S as x join D on x.k == D.k select D.v as v insert into O;"
+    assert explain(asked(table + join), {"status": "ok"}) is None
 
 
 def test_matches_of_sequences_are_otherwise_with_arrays_only() -> None:

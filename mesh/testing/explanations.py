@@ -102,6 +102,13 @@ def _looks_at_aggregates(app: str) -> bool:
     return compares_aggregates(aggregates, len(selected))
 
 
+def _finds_by_index(app: str) -> bool:
+    """Whether a condition names what table ``D`` has an index of."""
+    indexed = re.findall(r"@Index\('(\w+)'\)", app)
+    conditions = re.findall(r"\bon\b(?:(?!\bselect\b)[^;])*", app)
+    return any(re.search(rf"\bD\.{name}\b", one) for name in indexed for one in conditions)
+
+
 _NOT_RESTORED: Final = ("CannotRestoreSiddhiAppStateException", "ClassCastException")
 
 _STEP: Final = r"e\d=\w+(?:\[[^\]]*\])?"
@@ -308,10 +315,10 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         lambda e: e.has(r"@(PrimaryKey|Index)") and e.tells("ClassCastException"),
     ),
     Explanation(
-        "without a primary key the engine lists the rows of an indexed table by hash codes that "
-        "differ from start to start, and drops rows that are alike; ours stay in the order they "
-        "came",
-        lambda e: e.has(r"@Index") and not e.has(r"@PrimaryKey"),
+        "the engine lists the rows that it finds by an index by hash codes that differ from start "
+        "to start, and without a primary key drops rows that are alike; ours are in the order of "
+        "the table",
+        lambda e: e.has(r"@Index") and (not e.has(r"@PrimaryKey") or _finds_by_index(e.app)),
     ),
     Explanation(
         "in a table with a key or an index the engine computes null where an assignment names "
