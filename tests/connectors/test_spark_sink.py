@@ -14,7 +14,7 @@ from pyspark_nats import tuning
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.nats, pytest.mark.slow]
 
@@ -89,6 +89,26 @@ def test_a_stream_of_typed_rows_passes_through_once(
     assert set(found[0]) == {"id", "site"}
 
 
+def numbers(spark: SparkSession, broker: Any, limit: int, **given: str) -> DataFrame:
+    """The numbers in IN, ``limit`` of them in a batch."""
+    return (
+        spark.readStream.format("nats")
+        .options(**broker.given, stream="IN", subject="ev.IN", format="json", schema="id long")
+        .options(maxOffsetsPerTrigger=str(limit), **given)
+        .load()
+    )
+
+
+def pass_through(broker: Any, start: Any, rows: DataFrame, **given: str) -> None:
+    """Write what there is now to OUT."""
+    sink = dict(broker.given, stream="OUT", subject="out.all", format="json")
+    query = start(rows, "nats", **sink, **given)
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+
+
 def test_rows_with_positions_pass_through_once_when_progress_is_tracked_asynchronously(
     spark: SparkSession, broker: Any, start: Any, tmp_path: Path
 ) -> None:
@@ -96,21 +116,13 @@ def test_rows_with_positions_pass_through_once_when_progress_is_tracked_asynchro
     broker.create("OUT", "out.>")
     broker.publish("ev.IN", *[f'{{"id":{n}}}' for n in range(500)])
 
-    def run(limit: int) -> list[str]:
-        source = (
-            spark.readStream.format("nats")
-            .options(**broker.given, stream="IN", subject="ev.IN", format="json")
-            .options(maxOffsetsPerTrigger=str(limit), metadata="_stream,_sequence")
-            .option("schema", "id long").load()
-        )  # fmt: skip
-        given = dict(broker.given, stream="OUT", subject="out.all", format="json")
-        query = start(source, "nats", **given, **tuning.asynchronous_progress(interval_s=3600))
-        query.processAllAvailable()
-        query.stop()
-        return [path.name for path in (tmp_path / "checkpoint" / "offsets").glob("[0-9]*")]
+    def run(limit: int) -> None:
+        source = numbers(spark, broker, limit, metadata="_stream,_sequence")
+        pass_through(broker, start, source, **tuning.asynchronous_progress(interval_s=3600))
 
+    run(70)
     # The log of the first batch alone: a restart reads the others again, in other cuts.
-    assert run(70) == ["0"]
+    assert [p.name for p in (tmp_path / "checkpoint" / "offsets").glob("[0-9]*")] == ["0"]
     run(150)
     out = [json.loads(data)["id"] for data in broker.payloads("OUT", "out.all")]
     assert out == list(range(500))
@@ -124,17 +136,7 @@ def test_an_older_checkpoint_skips_the_same_batches_and_refuses_others(
     broker.publish("ev.IN", *[f'{{"id":{n}}}' for n in range(300)])
 
     def run(limit: int) -> None:
-        source = (
-            spark.readStream.format("nats")
-            .options(**broker.given, stream="IN", subject="ev.IN", format="json")
-            .option("maxOffsetsPerTrigger", str(limit)).option("schema", "id long").load()
-        )  # fmt: skip
-        given = dict(broker.given, stream="OUT", subject="out.all", format="json")
-        query = start(source, "nats", **given)
-        try:
-            query.processAllAvailable()
-        finally:
-            query.stop()
+        pass_through(broker, start, numbers(spark, broker, limit))
 
     run(100)
     shutil.copytree(tmp_path / "checkpoint", tmp_path / "old")
