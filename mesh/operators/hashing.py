@@ -138,11 +138,11 @@ def slots_for(count: int) -> Any:
     return np.zeros(length, dtype=np.int32)
 
 
-def more_rows(array: Any, length: int) -> Any:
-    """``array`` with room for ``length`` rows, zeros behind its own."""
+def more_rows(array: Any, length: int, fill: int = 0) -> Any:
+    """``array`` with room for ``length`` rows, ``fill`` behind its own."""
     if len(array) >= length:
         return array
-    longer = np.zeros((max(length, 2 * len(array)), *array.shape[1:]), dtype=array.dtype)
+    longer = np.full((max(length, 2 * len(array)), *array.shape[1:]), fill, dtype=array.dtype)
     longer[: len(array)] = array
     return longer
 

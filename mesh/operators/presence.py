@@ -16,6 +16,7 @@ from mesh.functions.vectors import Vector, from_arrow
 from mesh.model.types import AttributeType
 from mesh.operators.base import CURRENT, State
 from mesh.operators.groups import Groups
+from mesh.operators.hashing import more_rows
 from mesh.operators.presence_lists import (
     CAME,
     COUNT,
@@ -108,11 +109,12 @@ class Presence:
         return self._alikes.number(vectors, group, kind)
 
     def _reserve(self, count: int, instance: Longs, group: Longs, key: Longs) -> None:
-        self._nodes = _longer(self._nodes, int(self._meta[USED]) + count)
-        self._lists = _longer(self._lists, int(instance.max(initial=-1)) + 1)
-        self._keys = _longer(self._keys, int(key.max(initial=-1)) + 1)
+        self._nodes = more_rows(self._nodes, int(self._meta[USED]) + count, NIL)
+        self._lists = more_rows(self._lists, int(instance.max(initial=-1)) + 1, NIL)
+        self._keys = more_rows(self._keys, int(key.max(initial=-1)) + 1, NIL)
         groups = int(group.max(initial=-1)) + 1
-        self._newest, self._seen = _longer(self._newest, groups), _longer(self._seen, groups)
+        self._newest = more_rows(self._newest, groups, NIL)
+        self._seen = more_rows(self._seen, groups, NIL)
 
     def follow(self, coming: Coming, start: int, stop: int) -> None:
         """Take events of those that come, from ``start`` to below ``stop``."""
@@ -265,12 +267,3 @@ def _comparable(column: pa.Array[Any], type: AttributeType) -> Vector:
         return from_arrow(column, type)
     texts = [None if value is None else value.hex() for value in column.to_pylist()]
     return Vector(AttributeType.STRING, pa.array(texts, pa.string()))
-
-
-def _longer(array: Longs, length: int) -> Longs:
-    """``array`` with room for ``length`` rows, ``NIL`` behind its own."""
-    if len(array) >= length:
-        return array
-    longer = np.full((max(length, 2 * len(array)), *array.shape[1:]), NIL, dtype=np.int64)
-    longer[: len(array)] = array
-    return longer
