@@ -40,7 +40,7 @@ from mesh.operators.presence_lists import (
     show,
 )
 from mesh.operators.presence_lists import Shows as Shows
-from mesh.operators.ranges import cut, joined, pieces_of, table
+from mesh.operators.ranges import cut, stored, table
 from mesh.operators.rows import RowStore
 
 if TYPE_CHECKING:
@@ -193,16 +193,16 @@ class Presence:
         scalars: Any = state.scalars
         self._store.restore(state.pieces, scalars["store"])
         nodes = np.zeros((0, NODE_COLUMNS), dtype=np.int64)
-        found = pieces_of(_EVENTS, state.pieces)
-        if found:
-            serial, *columns = (column.to_numpy() for column in joined(found).columns)
+        events = stored(_EVENTS, state.pieces)
+        if events is not None:
+            serial, *columns = (column.to_numpy() for column in events.columns)
             nodes = np.zeros((len(serial), NODE_COLUMNS), dtype=np.int64)
             nodes[:, SERIAL] = serial
             nodes[:, _STORED] = np.stack(columns, axis=1)
         groups = newest = np.empty(0, dtype=np.int64)
-        found = pieces_of(_NEWEST, state.pieces)
-        if found:
-            groups, newest = (column.to_numpy() for column in joined(found).columns)
+        values = stored(_NEWEST, state.pieces)
+        if values is not None:
+            groups, newest = (column.to_numpy() for column in values.columns)
         self._put(nodes, scalars["came"], groups, newest)
 
     def _put(self, nodes: Longs, came: int, groups: Longs, newest: Longs) -> None:

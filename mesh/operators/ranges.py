@@ -60,6 +60,12 @@ def joined(pieces: Mapping[str, pa.RecordBatch]) -> pa.RecordBatch:
     return concat(parts)
 
 
+def stored(name: str, pieces: Mapping[str, pa.RecordBatch]) -> pa.RecordBatch | None:
+    """The rows that ``cut`` cut under this name; None where there were none."""
+    found = pieces_of(name, pieces)
+    return joined(found) if found else None
+
+
 def _parts(numbers: Longs) -> Iterator[tuple[int, int]]:
     """The first row of each piece and the one behind it."""
     if not len(numbers):

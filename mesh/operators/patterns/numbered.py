@@ -19,7 +19,7 @@ from mesh.operators.native import njit
 from mesh.operators.patterns import world
 from mesh.operators.patterns.storing import STATE_SCALARS
 from mesh.operators.patterns.world import NONE, SCRATCH, World
-from mesh.operators.ranges import NUMBER, cut, joined, pieces_of
+from mesh.operators.ranges import NUMBER, cut, stored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -231,8 +231,8 @@ def _names(columns: int) -> list[str]:
 
 
 def _joined(name: str, pieces: Mapping[str, pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    found = pieces_of(name, pieces)
-    return joined(found) if found else pa.RecordBatch.from_pylist([], schema)
+    found = stored(name, pieces)
+    return found if found is not None else pa.RecordBatch.from_pylist([], schema)
 
 
 def _array(name: str, pieces: Mapping[str, pa.RecordBatch], columns: int) -> Array:

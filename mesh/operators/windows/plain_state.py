@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.ranges import cut, joined, pieces_of, table
+from mesh.operators.ranges import cut, stored, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -62,18 +62,18 @@ def unpack(
 ) -> tuple[dict[int, Content], dict[int, Alarms]]:
     """Contents and alarms; ``make``: a content with nothing in it."""
     lists: defaultdict[int, dict[int, list[tuple[int, int]]]] = defaultdict(dict)
-    found = pieces_of(_LISTS, pieces)
-    if found:
-        _fill(lists, joined(found))
+    events = stored(_LISTS, pieces)
+    if events is not None:
+        _fill(lists, events)
     parts: defaultdict[int, dict[int, Any]] = defaultdict(dict)
-    for instance, number, text in _told(pieces_of(_PARTS, pieces)):
+    for instance, number, text in _told(stored(_PARTS, pieces)):
         parts[instance][number] = json.loads(text)
     contents = {}
     for instance, its_parts in parts.items():
         contents[instance] = content = make()
         content.load(its_parts, lists[instance])
     alarms: dict[int, Alarms] = {}
-    for instance, number, time in _told(pieces_of(_ALARMS, pieces)):
+    for instance, number, time in _told(stored(_ALARMS, pieces)):
         alarms.setdefault(instance, Alarms(number)).times.append(time)
     return contents, alarms
 
@@ -135,9 +135,9 @@ def _alarms_of(alarms: Mapping[int, Alarms]) -> pa.RecordBatch:
     return table(numbers, {"time": pa.array(times, pa.int64())})
 
 
-def _told(pieces: Pieces) -> Iterator[tuple[int, int, Any]]:
+def _told(rows: pa.RecordBatch | None) -> Iterator[tuple[int, int, Any]]:
     """Instance, number within it and value of each row of two columns."""
-    if pieces:
-        numbers, values = joined(pieces).columns
+    if rows is not None:
+        numbers, values = rows.columns
         for whole, value in zip(numbers.to_numpy().tolist(), values.to_pylist(), strict=True):
             yield whole >> _BITS, whole & _WITHIN, value
