@@ -17,7 +17,7 @@ from mesh.functions.conversion import convert, java_text
 from mesh.functions.registry import FUNCTIONS
 from mesh.functions.vectors import constant, from_arrow
 from mesh.model.types import AttributeType
-from mesh.operators.expressions import Frame
+from mesh.operators.frame import Frame
 from mesh.testing.cases import same
 
 BOOL, INT, LONG = AttributeType.BOOL, AttributeType.INT, AttributeType.LONG

@@ -16,7 +16,8 @@ from mesh.functions.objects import python_value
 from mesh.functions.rows import python_values
 from mesh.language.parser import parse
 from mesh.operators.base import Events
-from mesh.operators.expressions import Frame, compile_expression
+from mesh.operators.expressions import compile_expression
+from mesh.operators.frame import Frame
 from mesh.plan.bind import bind
 
 FILE = Path(__file__).parent / "cases" / "functions" / "documented.txt"

@@ -17,7 +17,8 @@ from mesh import java
 from mesh.functions.objects import from_binary
 from mesh.language.parser import parse
 from mesh.model.cluster import Assignment
-from mesh.operators.expressions import Frame, compile_expression
+from mesh.operators.expressions import compile_expression
+from mesh.operators.frame import Frame
 from mesh.plan.bind import bind
 from mesh.plan.build import plan
 from mesh.spark import stateless

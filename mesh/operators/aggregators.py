@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from mesh.functions.vectors import Vector
     from mesh.operators.aggregates import Aggregate
     from mesh.operators.base import Bools, Events, Longs
-    from mesh.operators.expressions import Evaluator, Frame
+    from mesh.operators.frame import Evaluator, Frame
     from mesh.operators.groups import Groups
     from mesh.operators.lifting import Lifted
     from mesh.operators.windows.lines import Lines

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mesh.functions.rows import Function
     from mesh.functions.vectors import Mask
     from mesh.operators.base import Longs
-    from mesh.operators.expressions import Frame
+    from mesh.operators.frame import Frame
     from mesh.plan.bound import BoundExpression
 
 

@@ -6,16 +6,16 @@ for a whole batch.  Aggregates are not evaluated here: the selector replaces eac
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mesh.errors import MeshError
 from mesh.functions import kernels
-from mesh.functions.identifiers import mixed, uuids
+from mesh.functions.identifiers import uuids
 from mesh.functions.registry import FUNCTIONS
 from mesh.functions.scalars import SCALARS
-from mesh.functions.vectors import Indices, Mask, Vector, constant, from_arrow
+from mesh.functions.vectors import Mask, Vector, constant
 from mesh.language.syntax import BinaryOperator, UnaryOperator
 from mesh.model.types import AttributeType
 from mesh.operators.environment import current
@@ -34,12 +34,8 @@ from mesh.plan.bound import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    import pyarrow as pa
-
-    from mesh.operators.base import Events
     from mesh.operators.environment import Membership
-
-    Evaluator = Callable[["Frame"], Vector]
+    from mesh.operators.frame import Evaluator, Frame
 
 _ARITHMETIC = frozenset(
     {
@@ -50,152 +46,6 @@ _ARITHMETIC = frozenset(
         BinaryOperator.MODULO,
     }
 )
-
-
-#: (step, attribute) or, of an event that occurs several times, (step, attribute, index).
-Key = tuple[int, str] | tuple[int, str, int]
-
-
-class Frame:
-    """The columns an expression may name, by (step, attribute); converted when first used.
-
-    ``failures``: by row, why the first of the expressions that failed on it did.  Such a row has no
-    meaningful values.  Who evaluates an expression that may fail looks there behind it.
-
-    ``calls``: says where rows begin that the engine looks at in another call, if chunks are shorter
-    than its calls: bool[n].  None: each chunk is a call.
-    """
-
-    def __init__(self, length: int, arrays: Mapping[Key, pa.Array[Any]]) -> None:
-        self.length = length
-        self.failures: dict[int, str] = {}
-        #: The path of the query's timers, where all that one event sets off fails together, in
-        #: however many chunks it goes on.
-        self.joint_path: int | None = None
-        self._arrays = arrays
-        self._vectors: dict[Key, Vector] = {}
-        self._missing: dict[tuple[int, int | None], Mask] = {}
-        self._events: Events | None = None
-        self.calls: Callable[[], Mask] | None = None
-
-    @classmethod
-    def of_rows(cls, rows: pa.RecordBatch, step: int = 0) -> Frame:
-        """The attributes of one stream."""
-        names = rows.schema.names
-        return cls(rows.num_rows, {(step, n): rows.column(i) for i, n in enumerate(names)})
-
-    @classmethod
-    def of_events(cls, events: Events, step: int = 0) -> Frame:
-        """The attributes of one stream's events, and their times."""
-        return cls.of_rows(events.rows, step).timed(events)
-
-    def timed(self, events: Events) -> Frame:
-        """This frame, with the times of ``events``, one for each row."""
-        self._events = events
-        return self
-
-    @property
-    def time_ms(self) -> Indices:
-        """int64[n], the events' own times."""
-        return self._known_events.time_ms
-
-    @property
-    def clock_ms(self) -> Indices:
-        """int64[n], the times it was when the events came."""
-        return self._known_events.clock_ms
-
-    @property
-    def numbers(self) -> Indices:
-        """int64[n], made of the events' places in the total order, alike in every replay."""
-        events = self._known_events
-        place = (events.order, events.clock_ms, events.path, events.chunk)
-        return scrambled((*place, events.kind, events.instance))
-
-    @property
-    def _known_events(self) -> Events:
-        assert self._events is not None, "a frame without times: see Frame.timed"
-        return self._events
-
-    def column(self, column: Column) -> Vector:
-        """The values of ``column``, length n (or 1)."""
-        key = key_of(column)
-        found = self._vectors.get(key)
-        if found is None:
-            found = self._vectors[key] = from_arrow(self._arrays[key], column.type)
-        return found
-
-    def add(self, step: int, name: str, vector: Vector, index: int | None = None) -> None:
-        """Give a further column, or another value to one."""
-        self._vectors[(step, name) if index is None else (step, name, index)] = vector
-
-    def add_missing(self, step: int, missing: Mask, index: int | None = None) -> None:
-        """Say in which rows there is no event of ``step``; of others there is one always."""
-        self._missing[(step, index)] = missing
-
-    def missing(self, step: int, index: int | None) -> Mask:
-        """bool[n], where there is no event of ``step``."""
-        found = self._missing.get((step, index))
-        return np.zeros(self.length, dtype=np.bool_) if found is None else found
-
-    def only(self, evaluate: Evaluator, needed: Mask) -> Vector:
-        """What ``evaluate`` gives; only rows that are ``needed`` fail.
-
-        Where the reference engine wouldn't evaluate an operand, it fails on none.
-        """
-        before, self.failures = self.failures, {}
-        try:
-            result = evaluate(self)
-            for row, message in self.failures.items():
-                if needed[row if len(needed) > 1 else 0]:
-                    before.setdefault(row, message)
-        finally:
-            self.failures = before
-        return result
-
-    def pairs(self, mine: Indices, other: Frame, others: Indices) -> Frame:
-        """Rows ``mine`` of this frame beside rows ``others`` of another; no column is in both."""
-        return _PairFrame(self, mine, other, others)
-
-    def has(self, key: Key) -> bool:
-        """Whether there is a column ``key``."""
-        return key in self._vectors or key in self._arrays
-
-
-class _PairFrame(Frame):
-    def __init__(self, left: Frame, left_rows: Indices, right: Frame, right_rows: Indices) -> None:
-        super().__init__(len(left_rows), {})
-        self._sides = ((left, left_rows), (right, right_rows))
-
-    def column(self, column: Column) -> Vector:
-        key = key_of(column)
-        if key not in self._vectors:
-            side, rows = next(s for s in self._sides if s[0].has(key))
-            self._vectors[key] = side.column(column).take(rows)
-        return self._vectors[key]
-
-
-def key_of(column: Column) -> Key:
-    """By what a frame finds ``column``."""
-    if column.index is None:
-        return column.step, column.name
-    return column.step, column.name, column.index
-
-
-def scrambled(columns: Sequence[Any]) -> Indices:
-    """int64[n]: numbers made of those in ``columns``, counted where all are alike in a row.
-
-    Rows of one chunk stand together, so that its count is the same however the input is cut.
-    """
-    length = len(columns[0])
-    result = np.zeros(length, dtype=np.uint64)
-    changes = np.zeros(length, dtype=np.bool_)
-    with np.errstate(over="ignore"):
-        for column in columns:
-            changes[1:] |= column[1:] != column[:-1]
-            result = mixed(result + column.astype(np.uint64))
-        rows = np.arange(length)
-        rows -= np.maximum.accumulate(np.where(changes, rows, 0))
-        return mixed(result + rows.astype(np.uint64)).view(np.int64)
 
 
 def compile_expression(expression: BoundExpression) -> Evaluator:

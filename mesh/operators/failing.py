@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh.operators.base import Bools, Events, Longs
-    from mesh.operators.expressions import Frame
+    from mesh.operators.frame import Frame
 
 #: The channel of events on which queries failed; a stream can't be called so.
 FAILED: Final = "!"

@@ -15,7 +15,8 @@ import pyarrow as pa
 from mesh.language.syntax import EventKind
 from mesh.model.types import AttributeType
 from mesh.operators.base import CURRENT
-from mesh.operators.expressions import Frame, columns_of
+from mesh.operators.expressions import columns_of
+from mesh.operators.frame import Frame
 from mesh.operators.held import Held
 from mesh.operators.lifting import Lifted, is_safe, lift, names_aggregate
 from mesh.operators.windows import FOLLOWED

@@ -15,9 +15,10 @@ import pyarrow as pa
 from mesh.language.syntax import EventKind, RateKind
 from mesh.operators.aggregates import Leaving
 from mesh.operators.base import OWN_TIMER, RESET, State, Stateful, merge, no_rows, part, prefixed
-from mesh.operators.expressions import Frame, columns_of, compile_filter
+from mesh.operators.expressions import columns_of, compile_filter
 from mesh.operators.failing import lost
 from mesh.operators.following import Following, can_follow, schema_needed
+from mesh.operators.frame import Frame
 from mesh.operators.patterns import make_pattern
 from mesh.operators.results import Results
 from mesh.operators.windows import FollowedWindow, make_window

@@ -19,7 +19,7 @@ from mesh.operators.ties import make_ties
 
 if TYPE_CHECKING:
     from mesh.operators.base import Bools, Events, Longs, Timeline
-    from mesh.operators.expressions import Frame
+    from mesh.operators.frame import Frame
     from mesh.operators.rates import Rate
     from mesh.plan.bound import BoundQuery
 

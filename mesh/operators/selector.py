@@ -15,8 +15,9 @@ import pyarrow as pa
 from mesh.language.syntax import EventKind
 from mesh.operators.aggregators import Aggregators
 from mesh.operators.base import CURRENT, EXPIRED, RESET, State, no_rows, part, prefixed
-from mesh.operators.expressions import Frame, columns_of, compile_expression, compile_filter
+from mesh.operators.expressions import columns_of, compile_expression, compile_filter
 from mesh.operators.failing import lost, stopped
+from mesh.operators.frame import Frame
 from mesh.operators.groups import Groups
 from mesh.operators.hashing import more_rows
 from mesh.operators.lifting import AGGREGATES, Lifted, lift

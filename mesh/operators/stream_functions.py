@@ -18,8 +18,9 @@ from mesh.functions.objects import from_binary, object_text
 from mesh.functions.rows import from_values, object_values, python_values
 from mesh.functions.tokens import TOKENIZERS
 from mesh.model.types import AttributeType
-from mesh.operators.expressions import Frame, compile_expression
+from mesh.operators.expressions import compile_expression
 from mesh.operators.failing import lost
+from mesh.operators.frame import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,8 @@ from mesh.functions.scripts import compile_scripts
 from mesh.language.parser import parse
 from mesh.model.partition import partitions
 from mesh.operators.environment import Environment, using
-from mesh.operators.expressions import Frame, compile_expression, compile_filter
+from mesh.operators.expressions import compile_expression, compile_filter
+from mesh.operators.frame import Frame
 from mesh.plan.bind import bind
 from mesh.plan.keys import partition_key
 from mesh.spark import emit

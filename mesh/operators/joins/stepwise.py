@@ -31,7 +31,8 @@ from mesh.operators.base import (
     prefixed,
 )
 from mesh.operators.environment import current
-from mesh.operators.expressions import Frame, compile_filter
+from mesh.operators.expressions import compile_filter
+from mesh.operators.frame import Frame
 from mesh.operators.joins.found import Found, entry_starts, nothing
 from mesh.operators.joins.sides import ROW, TIME, Entrance, joined_events, pass_nothing
 from mesh.operators.ordering import begins
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
     from mesh.functions.vectors import Mask, Vector
     from mesh.operators.base import Timeline
-    from mesh.operators.expressions import Key
+    from mesh.operators.frame import Key
     from mesh.operators.queries import Failures
     from mesh.plan.bound import BoundExpression, BoundJoin, BoundQuery, BoundStream
 

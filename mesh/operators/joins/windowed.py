@@ -19,7 +19,8 @@ import pyarrow as pa
 from mesh.language.syntax import BinaryOperator, EventKind, JoinSide
 from mesh.model.types import AttributeType
 from mesh.operators.base import CURRENT, OWN_TIMER, RESET, Events, Longs, State, part, prefixed
-from mesh.operators.expressions import Frame, compile_filter
+from mesh.operators.expressions import compile_filter
+from mesh.operators.frame import Frame
 from mesh.operators.joins import machine as m
 from mesh.operators.joins import pairs as p
 from mesh.operators.joins.keys import Keys, split

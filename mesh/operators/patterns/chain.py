@@ -32,7 +32,8 @@ from mesh.operators.base import (
     part,
     prefixed,
 )
-from mesh.operators.expressions import Frame, columns_of, compile_filter
+from mesh.operators.expressions import columns_of, compile_filter
+from mesh.operators.frame import Frame
 from mesh.operators.patterns.matching import StepMatcher
 from mesh.operators.patterns.pending import Pending, PendingStore
 from mesh.operators.patterns.reads import query_expressions

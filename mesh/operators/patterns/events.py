@@ -13,14 +13,15 @@ import pyarrow as pa
 
 from mesh.model.types import AttributeType
 from mesh.operators.base import Events, concat, no_rows
-from mesh.operators.expressions import Frame, compile_expression
+from mesh.operators.expressions import compile_expression
+from mesh.operators.frame import Frame
 from mesh.operators.patterns.world import ATTRIBUTES_MOST, FAILED, NONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mesh.functions.vectors import Vector
-    from mesh.operators.expressions import Evaluator
+    from mesh.operators.frame import Evaluator
     from mesh.operators.patterns.conditions import Programs
     from mesh.operators.patterns.world import Array
     from mesh.plan.bound import BoundExpression

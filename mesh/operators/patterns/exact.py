@@ -22,7 +22,8 @@ from mesh.operators.base import (
     State,
     no_events,
 )
-from mesh.operators.expressions import Frame, columns_of, compile_filter
+from mesh.operators.expressions import columns_of, compile_filter
+from mesh.operators.frame import Frame
 from mesh.operators.ordering import begins
 from mesh.operators.patterns import program, storing, world
 from mesh.operators.patterns.conditions import Needs, compile_conditions

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from mesh.language.syntax import BinaryOperator
 from mesh.model.types import AttributeType
-from mesh.operators.expressions import Frame, compile_filter, conjuncts
+from mesh.operators.expressions import compile_filter, conjuncts
 from mesh.plan.bound import BinaryExpression, BoundExpression, Column
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from mesh.functions.vectors import Mask, Vector
     from mesh.operators.base import Longs
+    from mesh.operators.frame import Frame
 
 #: Pairs evaluated at a time: some tens of megabytes of columns.
 PAIRS = 1 << 18

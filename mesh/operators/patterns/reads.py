@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from mesh.functions.objects import FLOAT, INTEGER, to_binary
 from mesh.model.types import AttributeType
-from mesh.operators.expressions import Frame
+from mesh.operators.frame import Frame
 from mesh.operators.patterns import world
 from mesh.plan.bound import Column, EventIsNull, walk
 
 if TYPE_CHECKING:
     from mesh.operators.base import Events, Longs
-    from mesh.operators.expressions import Key
+    from mesh.operators.frame import Key
     from mesh.operators.patterns.events import EventStore
     from mesh.operators.patterns.world import Array
     from mesh.plan.bound import BoundExpression, BoundQuery

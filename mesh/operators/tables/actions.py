@@ -15,7 +15,8 @@ import numpy as np
 
 from mesh.functions import kernels
 from mesh.operators.base import RESET
-from mesh.operators.expressions import Frame, compile_expression
+from mesh.operators.expressions import compile_expression
+from mesh.operators.frame import Frame
 from mesh.operators.ordering import begins
 from mesh.operators.tables.conditions import Condition, RowFrame
 from mesh.plan.bound import Column, Delete, Insert, Update

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mesh.functions.vectors import Mask
-    from mesh.operators.expressions import Frame
+    from mesh.operators.frame import Frame
     from mesh.plan.bound import BoundExpression, BoundTable
 
 

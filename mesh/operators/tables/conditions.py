@@ -19,7 +19,8 @@ import numpy as np
 
 from mesh.language.syntax import BinaryOperator
 from mesh.model.types import AttributeType
-from mesh.operators.expressions import Frame, compile_expression, compile_filter, conjuncts
+from mesh.operators.expressions import compile_expression, compile_filter, conjuncts
+from mesh.operators.frame import Frame
 from mesh.plan.bound import BinaryExpression, Column, walk
 from mesh.plan.bound.expressions import TABLE_STEP
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from mesh.functions.vectors import Vector
     from mesh.operators.base import Bools, Longs
-    from mesh.operators.expressions import Key
+    from mesh.operators.frame import Key
     from mesh.operators.tables.store import Table
     from mesh.plan.bound import BoundExpression
 
