@@ -126,7 +126,7 @@ def test_the_same_goes_on_whichever_way_is_taken(
     text, _ = text_and_whether(window, select, is_partitioned)
     with FEW_GROUPS:
         found = run(text, steps, cuts)
-    with patch("mesh.operators.queries.can_follow", lambda query, source: False):
+    with patch("mesh.operators.query.stream.can_follow", lambda query, source: False):
         assert found == run(text, steps, [])
         if "group by" in text:
             with FEW_GROUPS:

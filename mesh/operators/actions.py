@@ -12,7 +12,6 @@ from mesh.operators.base import CURRENT, RESET, WHOLE
 from mesh.operators.causes import caused
 from mesh.operators.failing import FAILED, faulted, told
 from mesh.operators.graph import Calls, Made, entering
-from mesh.operators.queries import start
 from mesh.plan.bound import BoundStream
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mesh.operators.base import Events, Longs, State, Timeline
+    from mesh.operators.query.handlers import RunningQuery
     from mesh.operators.tables import TableAction
     from mesh.plan.bound import BoundQuery
 
@@ -49,7 +49,7 @@ class QueryWork:
     def __init__(
         self,
         query: BoundQuery,
-        timer: int,
+        running: RunningQuery,
         channels: Mapping[str, str],
         target: Target,
         faults: Mapping[str, pa.Schema],
@@ -63,8 +63,7 @@ class QueryWork:
         self._streams = tuple(dict.fromkeys(channels.values()))
         #: Whether it selects from what several events make together.
         self._is_joint = not isinstance(query.input, BoundStream)
-        # A channel inside of a partition has the partition's name before it.
-        self.query = start(query, timer, is_partitioned=any("|" in name for name in channels))
+        self.query = running
         self.calls = Calls(query.name)
 
     def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:

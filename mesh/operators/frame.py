@@ -79,7 +79,7 @@ class Frame:
 
     @property
     def numbers(self) -> Indices:
-        """int64[n], hashes of the events' positions in the total order; the same in every replay."""
+        """int64[n], hashes of the positions in the total order; the same in a replay."""
         events = self._known_events
         position = (events.order, events.clock_ms, events.path, events.chunk)
         return mixed_hash((*position, events.kind, events.instance))
@@ -126,7 +126,7 @@ class Frame:
         return result
 
     def pairs(self, mine: Indices, other: Frame, others: Indices) -> Frame:
-        """Pair rows ``mine`` of this frame with rows ``others`` of another; they share no column."""
+        """Rows ``mine`` of this frame beside rows ``others`` of another; no column is in both."""
         return _PairFrame(self, mine, other, others)
 
     def has(self, key: Key) -> bool:

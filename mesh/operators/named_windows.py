@@ -9,7 +9,7 @@ import numpy as np
 
 from mesh.language.syntax import EventKind
 from mesh.operators.base import CURRENT, EXPIRED, RESET, WHOLE, Longs, State, merge
-from mesh.operators.queries import placed
+from mesh.operators.query.handlers import placed
 from mesh.operators.windows import make_window
 
 if TYPE_CHECKING:

@@ -17,10 +17,12 @@ from mesh.operators.entrance import Entrance, Purge
 from mesh.operators.failing import FAILED
 from mesh.operators.flow import BulkFlow, StepFlow
 from mesh.operators.graph import Node, Touch, is_tangled
-from mesh.operators.joins.query import is_stepwise
+from mesh.operators.joins.query import JoinQuery, is_stepwise
 from mesh.operators.named_windows import NamedWindowWork, window_input
 from mesh.operators.partitions import PartitionWork
 from mesh.operators.paths import is_answered, sort
+from mesh.operators.query.pattern import PatternQuery
+from mesh.operators.query.stream import StreamQuery
 from mesh.operators.rings import ringed
 from mesh.operators.tables import TableAction, Tables
 from mesh.operators.triggers import TriggerWork
@@ -28,6 +30,7 @@ from mesh.plan.bound import (
     Answer,
     BoundJoin,
     BoundPartition,
+    BoundPattern,
     Insert,
     SourceKind,
     TableCheck,
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from mesh.operators.base import Longs
     from mesh.operators.flow import Flow
     from mesh.operators.graph import Work
+    from mesh.operators.query.handlers import RunningQuery
     from mesh.plan.bound import (
         BoundApp,
         BoundExpression,
@@ -152,7 +156,11 @@ class Nodes:
             tuple(channels),
             (*((channel,) if channel else ()), *faults, FAILED),
             lambda timer: QueryWork(
-                query, timer, channels, self._target(query, channel, leaves), self._faults
+                query,
+                make_query(query, timer, is_partitioned=bool(inside)),
+                channels,
+                self._target(query, channel, leaves),
+                self._faults,
             ),
             touches=touches,
             is_stepwise=is_tangled(touches)
@@ -231,6 +239,15 @@ class Nodes:
             ),
         )
         return Region(name, (entrance, *queries))
+
+
+def make_query(query: BoundQuery, timer_path: int, is_partitioned: bool = False) -> RunningQuery:
+    """The operators of ``query``, without state."""
+    if isinstance(query.input, BoundPattern):
+        return PatternQuery(query, query.input, timer_path, is_partitioned)
+    if isinstance(query.input, BoundJoin):
+        return JoinQuery(query, query.input, timer_path, is_partitioned)
+    return StreamQuery(query, query.input, timer_path, is_partitioned)
 
 
 def _trigger(trigger: BoundTrigger) -> Callable[[int], Work]:

@@ -21,7 +21,8 @@ from mesh.functions.scripts import compile_scripts
 from mesh.functions.vectors import from_arrow
 from mesh.operators.base import CURRENT, WHOLE, Events, Timeline, concat
 from mesh.operators.environment import Environment, using
-from mesh.operators.queries import StreamQuery, start
+from mesh.operators.query.stream import StreamQuery
+from mesh.plan.bound import BoundStream
 from mesh.plan.build import bind_group
 from mesh.spark.wiring import POSITIONS_PER_MESSAGE
 
@@ -142,8 +143,8 @@ def _compiled(group: GroupSpec, number: int, salt: str) -> _Compiled:
         query = bound.queries[number]
         environment = Environment(compile_scripts(bound.scripts), salt=f"{bound.name}/{salt}")
         with using(environment):
-            running = start(query, 0)
-        assert isinstance(running, StreamQuery), "a stateless query reads one stream"
+            assert isinstance(query.input, BoundStream), "a stateless query reads one stream"
+            running = StreamQuery(query, query.input, 0)
         source = bound.stream(query.input_streams[0])
         _running[key] = _Compiled(source, query.target, running)
     return _running[key]

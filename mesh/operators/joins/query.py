@@ -10,7 +10,7 @@ from mesh.operators.aggregates import Leaving
 from mesh.operators.base import RESET, State, merge, part, prefixed
 from mesh.operators.joins.stepwise import StepJoin
 from mesh.operators.joins.windowed import PLAIN_WINDOWS, WindowJoin
-from mesh.operators.queries import Failures, named_columns
+from mesh.operators.query.handlers import Failures, named_columns
 from mesh.operators.results import Results
 from mesh.plan.bound import SourceKind
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from mesh.language.syntax import EventKind, JoinKind, RateKind
 from mesh.operators.base import CURRENT, EXPIRED, RESET, Events, Longs, State, part, prefixed
 from mesh.operators.expressions import columns_of
-from mesh.operators.queries import Failures, Handlers
+from mesh.operators.query.handlers import Failures, Handlers
 from mesh.operators.rows import RowStore
 from mesh.operators.windows import make_window
 from mesh.plan.bound import Window

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from mesh.functions.vectors import Mask, Vector
     from mesh.operators.base import Timeline
     from mesh.operators.frame import Key
-    from mesh.operators.queries import Failures
+    from mesh.operators.query.handlers import Failures
     from mesh.plan.bound import BoundExpression, BoundJoin, BoundQuery, BoundStream
 
 #: Windows of which rows that the other side has looked at keep their time when they leave.

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from mesh.functions.vectors import Mask
     from mesh.operators.base import Timeline
-    from mesh.operators.queries import Failures
+    from mesh.operators.query.handlers import Failures
     from mesh.plan.bound import BoundPattern, BoundQuery
 
 

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from mesh.operators.base import Longs, Timeline
     from mesh.operators.patterns.conditions import Programs
     from mesh.operators.patterns.world import Array
-    from mesh.operators.queries import Failures
+    from mesh.operators.query.handlers import Failures
     from mesh.plan.bound import BoundElement, BoundPattern, BoundQuery
 
 #: Events that are taken as they come, however many instances they are of.

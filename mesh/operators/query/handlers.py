@@ -1,0 +1,200 @@
+"""Handlers of one input stream: filters, stream functions and the window, in the order written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.operators.base import OWN_TIMER, RESET, Stateful, no_rows
+from mesh.operators.expressions import columns_of, compile_filter
+from mesh.operators.failing import lost
+from mesh.operators.following import schema_needed
+from mesh.operators.frame import Frame
+from mesh.operators.stream_functions import StreamFunction
+from mesh.operators.windows import make_window
+from mesh.plan.bound import BoundFilter, BoundStreamFunction, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mesh.functions.vectors import Mask
+    from mesh.operators.base import Events, Longs, Timeline
+    from mesh.operators.windows import WindowOperator
+    from mesh.plan.bound import BoundHandler, BoundQuery, Column
+
+    #: Columns of a query's input by the names that failures report them under.
+    Named = Mapping[str, Column]
+
+
+class RunningQuery(Stateful, Protocol):
+    """A query with its state."""
+
+    #: The events on which it failed, until they are taken out.
+    failures: Failures
+
+    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Events:
+        """Take events, by the name of their stream, and return what goes out, as its kind is."""
+        ...
+
+    def next_time(self) -> int | None:
+        """When its earliest timer is due."""
+        ...
+
+    def begin(self, instances: Longs, clocks_ms: Longs) -> None:
+        """Count the time of these partition instances from these clocks on."""
+        ...
+
+    def forget(self, instances: Longs) -> None:
+        """Drop the state of these partition instances."""
+        ...
+
+
+@dataclass(slots=True)
+class Failures:
+    """Events on which something failed: as they came into the query, why, and of which stream.
+
+    No stream: of the only one, or of what several made together; of that the place in the total
+    order says which event set it off.
+    """
+
+    found: list[tuple[Events, list[str], str | None]] = field(default_factory=list)
+
+    def take(
+        self,
+        frame: Frame,
+        events: Events,
+        named: Named | None = None,
+        stream: str | None = None,
+    ) -> None:
+        """Note the rows of ``events`` on which evaluation in ``frame`` failed.
+
+        ``named``: what to tell of each, where the attributes of ``events`` don't say it.
+        ``stream``: that of the events, if it is not the only one.
+        """
+        if not frame.failures:
+            return
+        rows = sorted(frame.failures)
+        texts = [frame.failures[row] for row in rows]
+        if named is not None:
+            columns = [frame.column(column).to_arrow(len(events)) for column in named.values()]
+            # Whose select clause names nothing has nothing to tell.
+            columns = columns or [pa.nulls(len(events), pa.string())]
+            attributes = pa.RecordBatch.from_arrays(columns, names=list(named) or ["#"])
+            events = events.with_rows(attributes)
+        self.found.append((events.take(np.array(rows, dtype=np.int64)), texts, stream))
+
+
+def named_columns(query: BoundQuery, names: Sequence[str]) -> Named:
+    """What ``query`` selects from, by a name: ``e1.price``; ``names``: by step."""
+    expressions = [output.expression for output in query.outputs]
+    if query.having is not None:
+        expressions.append(query.having)
+    columns = [column for expression in expressions for column in columns_of(expression)]
+    return {
+        f"{names[c.step]}{'' if c.index is None else f'[{c.index}]'}.{c.name}": c
+        for c in columns
+        if c.step >= 0
+    }
+
+
+class Filter:
+    """``[condition]``; what resets aggregates passes it."""
+
+    def __init__(self, handler: BoundFilter) -> None:
+        self._passes: Callable[[Frame], Mask] = compile_filter(handler.condition)
+
+    def process(self, events: Events, failures: Failures) -> Events:
+        """The events for which the condition holds."""
+        if not len(events):
+            return events
+        frame = Frame.of_events(events)
+        passes = self._passes(frame)
+        if frame.failures:
+            passes = passes & ~lost(frame, events)
+            failures.take(frame, events)
+        if events.kind.any():
+            passes = passes | (events.kind == RESET)
+        return events.where(passes)
+
+
+class Handlers:
+    """What the events of one stream pass, in order.
+
+    ``schema``: the attributes behind all of them; ``window``: the one among them, if there is one.
+    ``used``: the attributes that are put out, None for what is computed; None: all are.
+    ``expired``: whether it asks for events that leave the window.
+    ``needed``: a query that looks at nothing behind the window but the attributes that it names.
+    """
+
+    def __init__(
+        self,
+        handlers: Sequence[BoundHandler],
+        schema: pa.Schema,
+        timer_path: int,
+        *,
+        used: Sequence[str | None] | None = None,
+        expired: bool = True,
+        needed: BoundQuery | None = None,
+    ) -> None:
+        self._timer_path = timer_path
+        self._steps: list[Filter | StreamFunction | None] = []
+        self.schema = schema
+        self.window: WindowOperator | None = None
+        for handler in handlers:
+            match handler:
+                case BoundFilter():
+                    self._steps.append(Filter(handler))
+                case BoundStreamFunction():
+                    function = StreamFunction(handler, self.schema)
+                    self.schema = function.schema
+                    self._steps.append(function)
+                case Window():
+                    kept = self.schema if needed is None else schema_needed(self.schema, needed)
+                    self.window = make_window(
+                        handler, kept, timer_path, expired=expired, used=used, followed=bool(needed)
+                    )
+                    self._steps.append(None)
+
+    def before_window(self, events: Events, failures: Failures) -> Events:
+        """What comes to the window, which stands behind all else."""
+        for step in self._steps[:-1]:
+            if isinstance(step, Filter):
+                events = step.process(events, failures)
+            elif step is not None:
+                events = _computed(step, events, failures)
+        return events
+
+    def process(self, events: Events, timeline: Timeline, failures: Failures) -> Events:
+        """What becomes of the events of the stream, and of the window's timers."""
+        for step in self._steps:
+            if isinstance(step, Filter):
+                events = step.process(events, failures)
+            elif step is None:
+                assert self.window is not None, "None stands for the window"
+                events = placed(self.window.process(events, timeline), self._timer_path)
+            else:
+                events = _computed(step, events, failures)
+        return events
+
+
+def _computed(step: StreamFunction, events: Events, failures: Failures) -> Events:
+    if not len(events):
+        return events.with_rows(no_rows(step.schema))
+    made = step.process(events)
+    failures.take(_failed(step.failures, len(events)), events)
+    return made
+
+
+def _failed(failures: dict[int, str], length: int) -> Frame:
+    frame = Frame(length, {})
+    frame.failures = failures
+    return frame
+
+
+def placed(events: Events, timer_path: int) -> Events:
+    """Events with the path of the query's timers where its own timers made them."""
+    own = events.path == OWN_TIMER
+    return events.with_path(np.where(own, timer_path, events.path)) if own.any() else events

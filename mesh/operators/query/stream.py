@@ -1,0 +1,142 @@
+"""Query over one stream: ``from S[..]#window.x(..)[..] select ..``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mesh.language.syntax import EventKind, RateKind
+from mesh.operators.aggregates import Leaving
+from mesh.operators.base import State, merge, part, prefixed
+from mesh.operators.following import Following, can_follow
+from mesh.operators.frame import Frame
+from mesh.operators.query.handlers import Failures, Handlers
+from mesh.operators.results import Results
+from mesh.operators.windows import FollowedWindow
+from mesh.plan.bound import Column, SourceKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh.operators.base import Events, Longs, Timeline
+    from mesh.plan.bound import BoundQuery, BoundStream
+
+
+def _selected(query: BoundQuery) -> Sequence[str | None]:
+    """For each output the attribute of the input that it is; None where it is computed."""
+    parts = (output.expression for output in query.outputs)
+    return [part.name if isinstance(part, Column) and part.step == 0 else None for part in parts]
+
+
+def _is(source: BoundStream, window: str) -> bool:
+    return source.window is not None and source.window.name == window
+
+
+def _asks_for_expired(query: BoundQuery) -> bool:
+    """Whether events that leave its window go on, or it has to know which are in it."""
+    snapshots = query.rate is not None and query.rate.kind is RateKind.SNAPSHOT
+    return snapshots or query.events is not EventKind.CURRENT
+
+
+class StreamQuery:
+    """``from S[..]#window.x(..)[..] select ..``."""
+
+    def __init__(
+        self, query: BoundQuery, source: BoundStream, timer_path: int, is_partitioned: bool = False
+    ) -> None:
+        self._timer_path = timer_path
+        self._input = source.schema.arrow
+        self._stream = source.schema.name
+        follows = can_follow(query, source)
+        self._handlers = Handlers(
+            source.handlers,
+            self._input,
+            timer_path,
+            used=_selected(query),
+            expired=_asks_for_expired(query),
+            needed=query if follows else None,
+        )
+        self._window = self._handlers.window
+        is_batch = self._is_batch(source)
+        leaving = self._leaving(source, query)
+        if follows and is_batch:
+            # Nothing of a batch is taken back where nobody asks for it: it is reset.
+            leaving = Leaving.NEVER
+        # Inside of a partition the engine's ``batch`` tells nobody that a batch is over, unless it
+        # is asked for the events that leave it.
+        is_silent = is_partitioned and not _asks_for_expired(query) and _is(source, "batch")
+        if is_silent:
+            leaving = Leaving.NEVER
+        self._results = Results(
+            query,
+            leaving,
+            is_batch,
+            timer_path,
+            is_partitioned=is_partitioned,
+            begins_anew=not is_silent,
+        )
+        self._following: Following | None = None
+        if follows:
+            assert isinstance(self._window, FollowedWindow), "those windows alone are followed"
+            self._following = Following(self._window, self._results.selector)
+        self.failures = Failures()
+
+    @staticmethod
+    def _leaving(source: BoundStream, query: BoundQuery) -> Leaving:
+        """To the engine named windows and sessions are batches, of which events leave singly."""
+        is_named = source.kind is SourceKind.WINDOW
+        if source.window is None and not is_named:
+            return Leaving.NEVER
+        if (is_named or _is(source, "session")) and not _asks_for_expired(query):
+            return Leaving.UNTRACKED
+        return Leaving.TRACKED
+
+    def _is_batch(self, source: BoundStream) -> bool:
+        """The engine takes whatever comes out of a named window as a batch."""
+        if source.kind is SourceKind.WINDOW:
+            return True
+        return self._window is not None and self._window.is_batch
+
+    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Events:
+        """What the events of its stream, and the timers, make of it."""
+        events = merge(inputs.get(self._stream, ()), self._input)
+        if self._following is not None:
+            events = self._handlers.before_window(events, self.failures)
+            return self._following.process(events, timeline)
+        events = self._handlers.process(events, timeline, self.failures)
+        frame = Frame.of_events(events)
+        if self._window is not None and self._window.is_batch:
+            # Of the batches that an array fills, the rest goes where one has failed.
+            frame.joint_path = self._timer_path
+        made = self._results.process(frame, events, timeline)
+        self.failures.take(frame, events)
+        return made
+
+    def next_time(self) -> int | None:
+        """When the next timer of window or rate is due."""
+        times = [self._results.next_time()]
+        if self._window is not None:
+            times.append(self._window.next_time())
+        return min((time for time in times if time is not None), default=None)
+
+    def begin(self, instances: Longs, clocks_ms: Longs) -> None:
+        """Count the time of these partition instances from there."""
+        self._results.begin(instances, clocks_ms)
+
+    def forget(self, instances: Longs) -> None:
+        """Drop these instances from window and aggregates."""
+        if self._window is not None:
+            self._window.forget(instances)
+        self._results.forget(instances)
+
+    def snapshot(self) -> State:
+        """Window and aggregates."""
+        window = State() if self._window is None else self._window.snapshot()
+        return prefixed({"window": window, "select": self._results.snapshot()})
+
+    def restore(self, state: State) -> None:
+        """Take over window and aggregates."""
+        if self._window is not None:
+            self._window.restore(part(state, "window"))
+        self._results.restore(part(state, "select"))
+        if self._following is not None:
+            self._following.restored()
