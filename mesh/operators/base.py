@@ -195,6 +195,12 @@ def merge(runs: Sequence[Events], schema: pa.Schema) -> Events:
     return together.take(np.lexsort(keys))
 
 
+def with_timer_path(events: Events, path: int) -> Events:
+    """Events with ``path`` where a timer of the operator itself caused them."""
+    own = events.path == OWN_TIMER
+    return events.with_path(np.where(own, path, events.path)) if bool(own.any()) else events
+
+
 @dataclass(frozen=True, slots=True)
 class Timeline:
     """What the executor knows of time while it processes one run of external events.

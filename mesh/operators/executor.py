@@ -30,10 +30,11 @@ from mesh.operators.base import (
     prefixed,
     restore_part,
 )
+from mesh.operators.dataflow.bulk import BulkDataflow
+from mesh.operators.dataflow.depth_first import StepwiseDataflow
 from mesh.operators.environment import Environment, using
 from mesh.operators.failing import FAILED
-from mesh.operators.flow import BulkFlow, Flow, Leaving, StepFlow
-from mesh.operators.graph import Node, chunk_starts
+from mesh.operators.graph import Dataflow, Emitted, Node, chunk_starts
 from mesh.operators.inputs import Inputs, Ready
 from mesh.operators.nodes import Nodes
 from mesh.operators.partitions import PartitionWork
@@ -206,7 +207,7 @@ class Executor:
         clocks_ms = np.maximum(causes_ms, self._now_ms)
         count = len(clocks_ms)
         last_ms = int(clocks_ms[-1]) if count else self._now_ms
-        leaving: list[Leaving] = []
+        leaving: list[Emitted] = []
         start_ms = _NEVER
         if not self._is_started:
             # The app starts, by its first event or the first time that is known: what makes events
@@ -241,7 +242,7 @@ class Executor:
             self._stop_at_timers(max(last_ms, start_ms), now_ms, leaving)
         return self._number(leaving)
 
-    def _stop_at_timers(self, from_ms: int, now_ms: int, leaving: list[Leaving]) -> None:
+    def _stop_at_timers(self, from_ms: int, now_ms: int, leaving: list[Emitted]) -> None:
         """Let time pass without events, in playback: it stops at each timer, however it passes."""
         none = np.empty(0, dtype=np.int64)
         fired_ms = _NEVER
@@ -259,12 +260,12 @@ class Executor:
             self._flow_on([], Timeline(self._events, none, now_ms, True), leaving)
 
     def _flow_on(
-        self, entering: list[tuple[str, Events]], timeline: Timeline, leaving: list[Leaving]
+        self, entering: list[tuple[str, Events]], timeline: Timeline, leaving: list[Emitted]
     ) -> None:
         """Add what leaves to ``leaving``, in places behind what is there."""
-        before = sum(len(one.place) for one in leaving)
+        before = sum(len(one.rank) for one in leaving)
         made = self._flow.run(entering, timeline)
-        leaving += [replace(one, place=one.place + before) for one in made] if before else made
+        leaving += [replace(one, rank=one.rank + before) for one in made] if before else made
 
     def _events_of(self, ready: Ready, number: Longs, clocks_ms: Longs) -> Events:
         count = len(ready.index)
@@ -280,17 +281,17 @@ class Executor:
             ready.rows,
         )
 
-    def _number(self, leaving: Sequence[Leaving]) -> list[OutputRun]:
+    def _number(self, leaving: Sequence[Emitted]) -> list[OutputRun]:
         """Give positions to output rows."""
-        found: dict[str, list[Leaving]] = {}
+        found: dict[str, list[Emitted]] = {}
         for one in leaving:
             found.setdefault(one.channel, []).append(one)
         runs = [self._output(stream, found[stream]) for stream in self._outputs if stream in found]
-        self.outputs_count += sum(len(one.place) for one in leaving)
+        self.outputs_count += sum(len(one.rank) for one in leaving)
         return runs
 
-    def _output(self, stream: str, parts: list[Leaving]) -> OutputRun:
-        position = np.concatenate([one.place for one in parts]) + (self.outputs_count + 1)
+    def _output(self, stream: str, parts: list[Emitted]) -> OutputRun:
+        position = np.concatenate([one.rank for one in parts]) + (self.outputs_count + 1)
         time_ms = np.concatenate([one.events.time_ms for one in parts])
         rows = concat([one.events.rows for one in parts])
         if not (position[1:] > position[:-1]).all():
@@ -410,10 +411,10 @@ def _plays_back(app: BoundApp) -> bool:
     return find(app.annotations, "app:playback") is not None
 
 
-def _flow(nodes: Nodes, outputs: Collection[str], mode: Mode) -> tuple[list[Node], Flow]:
+def _flow(nodes: Nodes, outputs: Collection[str], mode: Mode) -> tuple[list[Node], Dataflow]:
     """In bulk, unless what a partition puts out comes back to it."""
     grouped = None if mode is Mode.STEP else nodes.grouped()
     order = None if grouped is None else sort(grouped, loops=True)
     if grouped is None or order is None:
-        return nodes.flat, StepFlow(nodes.flat, outputs)
-    return grouped, BulkFlow(grouped, stages(grouped, order), outputs)
+        return nodes.flat, StepwiseDataflow(nodes.flat, outputs)
+    return grouped, BulkDataflow(grouped, stages(grouped, order), outputs)

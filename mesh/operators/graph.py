@@ -23,6 +23,35 @@ if TYPE_CHECKING:
 Made = list[tuple[str, Events]]
 
 
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """Events of a channel that leave the graph.
+
+    ``rank``: int64[n], growing; over all channels of a run the numbers 0, 1 .. once each.
+    """
+
+    channel: str
+    rank: Longs
+    events: Events
+
+
+class Dataflow(Protocol):
+    """A graph of nodes with a way to execute it: in bulk or stepwise, with the same result."""
+
+    #: By node, the path of what its timers cause.
+    timers: Sequence[int]
+    #: By channel that is read, the path of external events.
+    roots: Mapping[str, int]
+
+    def begin(self, timeline: Timeline) -> list[Emitted]:
+        """Start the app in all nodes."""
+        ...
+
+    def run(self, entering: Sequence[tuple[str, Events]], timeline: Timeline) -> list[Emitted]:
+        """Process external events, and let time pass; a run of a channel has any path."""
+        ...
+
+
 class Work(Stateful, Protocol):
     """What a node does: an operator with several inputs and outputs, called in order of time."""
 

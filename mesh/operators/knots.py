@@ -3,19 +3,17 @@
 All that comes to them is put into the total order.  Of that, pieces that do not disturb each other
 go through together: events that all only look at a table, say, or that one query all adds to it.
 Where the order matters, one chunk of events or one timer at a time goes through, and what each
-query makes of it is handed on at once, depth first, as in ``flow.StepFlow``.
+query makes of it is handed on at once, depth first, as in ``StepwiseDataflow``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from mesh.operators.base import OWN_TIMER, Timeline
+from mesh.operators.base import Timeline, with_timer_path
+from mesh.operators.dataflow.depth_first import REPEATS_MAX, DepthFirst
 from mesh.operators.paths import readers
 from mesh.operators.pieces import Gathered, Pieces, Times, Touching
-from mesh.operators.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,9 +22,6 @@ if TYPE_CHECKING:
     from mesh.operators.graph import Made, Node
     from mesh.operators.paths import Paths
     from mesh.operators.pieces import Cause, Key
-
-#: Timers of one node that fire at one instant without an end.
-_REPEATS_MAX = 100_000
 
 
 class Pass:
@@ -60,7 +55,7 @@ class Pass:
             inputs: dict[str, list[Events]] = {}
             for channel in node.reads:
                 runs = [*given.get((number, channel), ())]
-                runs += [through(self._paths, number, events) for events in own.get(channel, ())]
+                runs += [self._paths.via(number, events) for events in own.get(channel, ())]
                 if runs:
                     inputs[channel] = runs
             if quick and not inputs:
@@ -69,7 +64,7 @@ class Pass:
                     continue
             for channel, events in node.work.process(inputs, timeline):
                 if len(events):
-                    events = placed(events, self._paths.timers[number])
+                    events = with_timer_path(events, self._paths.timers[number])
                     own.setdefault(channel, []).append(events)
                     made.append((number, channel, events))
         return made
@@ -83,22 +78,11 @@ def arriving(
 ) -> list[tuple[Cause, list[Events]]]:
     """What comes to each node from outside, on the way through it."""
     return [
-        ((number, channel), [through(paths, number, events) for events in flowing[channel]])
+        ((number, channel), [paths.via(number, events) for events in flowing[channel]])
         for number in order
         for channel in nodes[number].reads
         if channel in flowing
     ]
-
-
-def through(paths: Paths, number: int, events: Events) -> Events:
-    """Events that come to a node, on the way through it."""
-    return events.with_path(paths.through(number, events.path))
-
-
-def placed(made: Events, timer: int) -> Events:
-    """Events with the path ``timer`` where a timer of the operator itself made them."""
-    own = made.path == OWN_TIMER
-    return made.with_path(np.where(own, timer, made.path)) if bool(own.any()) else made
 
 
 class Knot:
@@ -116,14 +100,14 @@ class Knot:
             channel: tuple(number for number in found[channel] if number in order)
             for channel in dict.fromkeys(c for number in order for c in nodes[number].reads)
         }
-        self._steps = Steps(nodes, reads, paths)
+        self._walker = DepthFirst(nodes, reads, paths.timers, paths=paths)
         self._touching = Touching(nodes, order, reads)
 
     def begin(self, flowing: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
         """What the nodes make of the app's start."""
         made = Gathered()
         for number in self._numbers:
-            self._steps.let_pass(number, timeline, made)
+            self._walker.advance_time(number, timeline, made)
         self._run(flowing, timeline, made)
         return made.all()
 
@@ -149,8 +133,10 @@ class Knot:
                 at = stop
                 continue
             self._fire(times, pieces.key(at), made)
-            cause, events = pieces.one(at)
-            self._steps.deliver(cause, events, times.here(*pieces.key(at)[:2]), made)
+            (number, channel), events = pieces.one(at)
+            assert channel is not None, "timers bring no events"
+            here = times.here(*pieces.key(at)[:2])
+            self._walker.deliver_to(number, channel, events, here, made)
             times.passed(pieces.key(at))
             at += 1
         self._finish(times, made)
@@ -201,13 +187,13 @@ class Knot:
                 return
             work = self._nodes[number].work
             due_ms = work.next_time()
-            self._steps.let_pass(number, times.here(*key[:2]), made)
+            self._walker.advance_time(number, times.here(*key[:2]), made)
             if times.jumps and work.next_time() == due_ms:
                 # It was set behind the last move of time, and waits for the next one.
                 waiting.add(number)
             repeats = repeats + 1 if key == last else 0
             last = key
-            if repeats > _REPEATS_MAX:
+            if repeats > REPEATS_MAX:
                 raise AssertionError(f"a timer of {self._nodes[number].name} fires without an end")
 
     def _finish(self, times: Times, made: Gathered) -> None:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mesh.language.syntax import EventKind
-from mesh.operators.base import CURRENT, EXPIRED, RESET, WHOLE, Longs, State, merge
-from mesh.operators.query.handlers import placed
+from mesh.operators.base import CURRENT, EXPIRED, RESET, WHOLE, Longs, State, merge, with_timer_path
 from mesh.operators.windows import make_window
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class NamedWindowWork:
         if events.rows.schema != self._schema:
             events = events.with_rows(events.rows.rename_columns(self._schema.names))
         events = replace(events, instance=np.full(len(events), WHOLE, dtype=np.int64))
-        made = placed(self._window.process(events, timeline), self._timer)
+        made = with_timer_path(self._window.process(events, timeline), self._timer)
         match self._events:
             case EventKind.ALL:
                 made = made.where(made.kind != RESET)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from mesh.language.parser import parse_expression
 from mesh.language.syntax import Literal, find
 from mesh.operators.actions import QueryWork, Target
+from mesh.operators.dataflow.bulk import BulkDataflow
+from mesh.operators.dataflow.depth_first import StepwiseDataflow
 from mesh.operators.entrance import Entrance, Purge
 from mesh.operators.failing import FAILED
-from mesh.operators.flow import BulkFlow, StepFlow
 from mesh.operators.graph import Node, Touch, is_tangled
 from mesh.operators.joins.query import JoinQuery, is_stepwise
 from mesh.operators.named_windows import NamedWindowWork, window_input
@@ -43,8 +44,7 @@ if TYPE_CHECKING:
 
     from mesh.language.syntax import Annotation
     from mesh.operators.base import Longs
-    from mesh.operators.flow import Flow
-    from mesh.operators.graph import Work
+    from mesh.operators.graph import Dataflow, Work
     from mesh.operators.query.handlers import RunningQuery
     from mesh.plan.bound import (
         BoundApp,
@@ -265,11 +265,11 @@ def _whole(region: Region) -> Node:
     writes = tuple(dict.fromkeys(channel for channel in written if channel not in inner))
 
     def make(timer: int) -> Work:
-        flow: Flow
+        flow: Dataflow
         if order is None or steps:
-            flow = StepFlow(queries, writes, numbers=True)
+            flow = StepwiseDataflow(queries, writes, numbers=True)
         else:
-            flow = BulkFlow(queries, [(number,) for number in order], writes)
+            flow = BulkDataflow(queries, [(number,) for number in order], writes)
         for node, own in zip(queries, flow.timers, strict=True):
             node.work = node.make(own)
         work = entrance.work = entrance.make(timer)

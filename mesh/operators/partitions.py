@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from mesh.operators.base import Events
     from mesh.operators.entrance import Entrance
-    from mesh.operators.flow import Flow, Leaving
-    from mesh.operators.graph import Node
+    from mesh.operators.graph import Dataflow, Emitted, Node
 
 _NEVER = int(np.iinfo(np.int64).min)
 
@@ -29,7 +28,9 @@ _NEVER = int(np.iinfo(np.int64).min)
 class PartitionWork:
     """The entrance and the nodes behind it, driven in bulk."""
 
-    def __init__(self, name: str, entrance: Entrance, nodes: Sequence[Node], flow: Flow) -> None:
+    def __init__(
+        self, name: str, entrance: Entrance, nodes: Sequence[Node], flow: Dataflow
+    ) -> None:
         self._name = name
         self._entrance = entrance
         self._nodes = nodes
@@ -90,7 +91,7 @@ class PartitionWork:
 
 
 def through(
-    flow: Flow, runs: Sequence[tuple[str, Events]], first: int, timeline: Timeline
+    flow: Dataflow, runs: Sequence[tuple[str, Events]], first: int, timeline: Timeline
 ) -> tuple[Made, int]:
     """Let each chunk through ``flow`` as a cause of its own, and time pass in it.
 
@@ -143,7 +144,7 @@ class _Causes:
             at += len(start)
 
 
-def _outside(leaving: Sequence[Leaving], causes: _Causes, first: int, timeline: Timeline) -> Made:
+def _outside(leaving: Sequence[Emitted], causes: _Causes, first: int, timeline: Timeline) -> Made:
     """Put what came out into the order outside, in the sequence in which it came out."""
     if not leaving:
         return []
@@ -153,7 +154,7 @@ def _outside(leaving: Sequence[Leaving], causes: _Causes, first: int, timeline: 
         for name in ("clock_ms", "path", "chunk")
     ]
     # What one node made for one channel is in order.
-    back = np.argsort(np.concatenate([one.place for one in leaving])) if len(leaving) > 1 else None
+    back = np.argsort(np.concatenate([one.rank for one in leaving])) if len(leaving) > 1 else None
     if back is not None:
         inner, columns = inner[back], [column[back] for column in columns]
     new = np.ones(len(inner), dtype=np.bool_)
@@ -170,10 +171,10 @@ def _outside(leaving: Sequence[Leaving], causes: _Causes, first: int, timeline: 
     made: Made = []
     at = 0
     for one in leaving:
-        cut = slice(at, at + len(one.place))
+        cut = slice(at, at + len(one.rank))
         events = replace(one.events, order=order[cut], path=path[cut], chunk=chunk[cut])
         made.append((one.channel, events))
-        at += len(one.place)
+        at += len(one.rank)
     return made
 
 

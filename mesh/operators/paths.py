@@ -16,7 +16,7 @@ from mesh.errors import MeshError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh.operators.base import Longs
+    from mesh.operators.base import Events, Longs
     from mesh.operators.graph import Node
 
 #: More ways than this can only be a knot of queries that feed each other in many ways.
@@ -45,9 +45,9 @@ class Paths:
             self._walk(channel, self.roots[channel], None)
         self._tables = [self._table(number) for number in range(len(nodes))]
 
-    def through(self, node: int, paths: Longs) -> Longs:
-        """The ways through ``node`` of events that come to it on ``paths``."""
-        return self._tables[node][paths]
+    def via(self, node: int, events: Events) -> Events:
+        """Events that arrive at ``node``, with their paths through it."""
+        return events.with_path(self._tables[node][events.path])
 
     def _new(self) -> int:
         self._count += 1

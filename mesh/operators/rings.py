@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mesh.operators.base import State, part, prefixed, restore_part
-from mesh.operators.flow import StepFlow
+from mesh.operators.dataflow.depth_first import StepwiseDataflow
 from mesh.operators.graph import Made, Node
 from mesh.operators.partitions import through
 from mesh.operators.paths import reached, readers
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class RingWork:
     """Nodes that feed each other, driven by ``flow``."""
 
-    def __init__(self, nodes: Sequence[Node], flow: StepFlow) -> None:
+    def __init__(self, nodes: Sequence[Node], flow: StepwiseDataflow) -> None:
         self._nodes = nodes
         self._flow = flow
         #: Chunks that have come so far.
@@ -104,7 +104,7 @@ def _ring(nodes: Sequence[Node]) -> Node:
     writes = tuple(dict.fromkeys(channel for node in nodes for channel in node.writes))
 
     def make(timer: int) -> Work:
-        flow = StepFlow(nodes, writes, numbers=True)
+        flow = StepwiseDataflow(nodes, writes, numbers=True)
         for node, own in zip(nodes, flow.timers, strict=True):
             node.work = node.make(own)
         return RingWork(nodes, flow)

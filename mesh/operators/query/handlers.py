@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import OWN_TIMER, RESET, Stateful, no_rows
+from mesh.operators.base import RESET, Stateful, no_rows, with_timer_path
 from mesh.operators.expressions import columns_of, compile_filter
 from mesh.operators.failing import lost
 from mesh.operators.following import schema_needed
@@ -174,7 +174,7 @@ class Handlers:
                 events = step.process(events, failures)
             elif step is None:
                 assert self.window is not None, "None stands for the window"
-                events = placed(self.window.process(events, timeline), self._timer_path)
+                events = with_timer_path(self.window.process(events, timeline), self._timer_path)
             else:
                 events = _computed(step, events, failures)
         return events
@@ -192,9 +192,3 @@ def _failed(failures: dict[int, str], length: int) -> Frame:
     frame = Frame(length, {})
     frame.failures = failures
     return frame
-
-
-def placed(events: Events, timer_path: int) -> Events:
-    """Events with the path of the query's timers where its own timers made them."""
-    own = events.path == OWN_TIMER
-    return events.with_path(np.where(own, timer_path, events.path)) if own.any() else events

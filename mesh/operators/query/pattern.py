@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mesh.operators.aggregates import Leaving
-from mesh.operators.base import State, merge, part, prefixed
+from mesh.operators.base import State, merge, part, prefixed, with_timer_path
 from mesh.operators.patterns import make_pattern
-from mesh.operators.query.handlers import Failures, named_columns, placed
+from mesh.operators.query.handlers import Failures, named_columns
 from mesh.operators.results import Results
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class PatternQuery:
         """What the matches that the events complete make of it."""
         merged = [merge(inputs.get(name, ()), self._schemas[name]) for name in self._streams]
         matches = self._pattern.process(merged, timeline, self.failures)
-        matches = placed(matches, self._timer_path)
+        matches = with_timer_path(matches, self._timer_path)
         frame = self._pattern.frame(matches).timed(matches)
         frame.joint_path = self._timer_path
         made = self._results.process(frame, matches, timeline)
