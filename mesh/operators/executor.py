@@ -30,15 +30,12 @@ from mesh.operators.base import (
     prefixed,
     restore_part,
 )
-from mesh.operators.dataflow.bulk import BulkDataflow
-from mesh.operators.dataflow.depth_first import StepwiseDataflow
 from mesh.operators.environment import Environment, using
 from mesh.operators.failing import FAILED
-from mesh.operators.graph import Dataflow, Emitted, Node, chunk_starts
-from mesh.operators.inputs import Inputs, Ready
-from mesh.operators.nodes import Nodes
+from mesh.operators.graph import Emitted, Node, chunk_starts
+from mesh.operators.inputs import Inputs, Ready, causes_of
+from mesh.operators.nodes import Nodes, make_dataflow
 from mesh.operators.partitions import PartitionWork
-from mesh.operators.paths import sort, stages
 from mesh.operators.rings import RingWork
 from mesh.operators.tables import Tables
 
@@ -140,7 +137,9 @@ class Executor:
         with using(environment):
             tables.define(app.tables)
             nodes = Nodes(app, tables, windows, self._outputs)
-            self._nodes, self._flow = _flow(nodes, self._outputs, mode)
+            self._nodes, self._flow = make_dataflow(
+                nodes, self._outputs, in_bulk=mode is not Mode.STEP
+            )
             for number, node in enumerate(self._nodes):
                 node.work = node.make(self._flow.timers[number])
         self._tables = tables
@@ -203,7 +202,7 @@ class Executor:
         return self._advance([Ready(stream, index, first, time_ms, clock_ms, rows)], now_ms)
 
     def _advance(self, ready: Sequence[Ready], known_ms: int) -> list[OutputRun]:
-        causes_ms, numbers = _causes(ready)
+        causes_ms, numbers = causes_of(ready)
         clocks_ms = np.maximum(causes_ms, self._now_ms)
         count = len(clocks_ms)
         last_ms = int(clocks_ms[-1]) if count else self._now_ms
@@ -386,35 +385,6 @@ class Executor:
         return self._inputs.schemas
 
 
-def _causes(ready: Sequence[Ready]) -> tuple[Longs, list[Longs]]:
-    """The clock of each cause, none before the one before it, and by part its events' causes.
-
-    What is sent at once is one cause: it moves time once.
-    """
-    if not ready:
-        return np.empty(0, dtype=np.int64), []
-    if len(ready) == 1 and ready[0].first is ready[0].index:
-        return ready[0].clock_ms, [ready[0].index]
-    total = sum(len(part_.index) for part_ in ready)
-    all_ms = np.empty(total, dtype=np.int64)
-    begins = np.zeros(total, dtype=np.bool_)
-    for part_ in ready:
-        all_ms[part_.index] = part_.clock_ms
-        begins[part_.first] = True
-    number = np.cumsum(begins) - 1
-    causes_ms = np.maximum.accumulate(all_ms[begins])
-    return causes_ms, [number[part_.first] for part_ in ready]
-
-
 def _plays_back(app: BoundApp) -> bool:
     """Whether the app has ``@App:playback``; what it says of idle times needs a clock of ours."""
     return find(app.annotations, "app:playback") is not None
-
-
-def _flow(nodes: Nodes, outputs: Collection[str], mode: Mode) -> tuple[list[Node], Dataflow]:
-    """In bulk, unless what a partition puts out comes back to it."""
-    grouped = None if mode is Mode.STEP else nodes.grouped()
-    order = None if grouped is None else sort(grouped, loops=True)
-    if grouped is None or order is None:
-        return nodes.flat, StepwiseDataflow(nodes.flat, outputs)
-    return grouped, BulkDataflow(grouped, stages(grouped, order), outputs)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from mesh.operators.base import Longs, State, concat, no_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _NEVER = int(np.iinfo(np.int64).min)
 _SEQUENCE, _TIME, _CHUNK = "#sequence", "#time_ms", "#chunk"
@@ -214,3 +214,23 @@ def _first_of(chunk: Longs) -> Longs | None:
         return None
     first: Longs = np.maximum.accumulate(np.where(new, np.arange(len(chunk)), 0))
     return first
+
+
+def causes_of(ready: Sequence[Ready]) -> tuple[Longs, list[Longs]]:
+    """The clock of each cause, none before the one before it, and by part its events' causes.
+
+    What is sent at once is one cause: it moves time once.
+    """
+    if not ready:
+        return np.empty(0, dtype=np.int64), []
+    if len(ready) == 1 and ready[0].first is ready[0].index:
+        return ready[0].clock_ms, [ready[0].index]
+    total = sum(len(run.index) for run in ready)
+    all_ms = np.empty(total, dtype=np.int64)
+    begins = np.zeros(total, dtype=np.bool_)
+    for run in ready:
+        all_ms[run.index] = run.clock_ms
+        begins[run.first] = True
+    number = np.cumsum(begins) - 1
+    causes_ms = np.maximum.accumulate(all_ms[begins])
+    return causes_ms, [number[run.first] for run in ready]

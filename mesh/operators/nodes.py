@@ -21,7 +21,7 @@ from mesh.operators.graph import Node, Touch, is_tangled
 from mesh.operators.joins.query import JoinQuery, is_stepwise
 from mesh.operators.named_windows import NamedWindowWork, window_input
 from mesh.operators.partitions import PartitionWork
-from mesh.operators.paths import is_answered, sort
+from mesh.operators.paths import is_answered, sort, stages
 from mesh.operators.query.pattern import PatternQuery
 from mesh.operators.query.stream import StreamQuery
 from mesh.operators.rings import ringed
@@ -239,6 +239,20 @@ class Nodes:
             ),
         )
         return Region(name, (entrance, *queries))
+
+
+def make_dataflow(
+    nodes: Nodes, outputs: Collection[str], *, in_bulk: bool
+) -> tuple[list[Node], Dataflow]:
+    """The nodes of an app and the dataflow that drives them.
+
+    ``in_bulk``: whether to execute them in bulk, unless the output of a partition comes back to it.
+    """
+    grouped = nodes.grouped() if in_bulk else None
+    order = None if grouped is None else sort(grouped, loops=True)
+    if grouped is None or order is None:
+        return nodes.flat, StepwiseDataflow(nodes.flat, outputs)
+    return grouped, BulkDataflow(grouped, stages(grouped, order), outputs)
 
 
 def make_query(query: BoundQuery, timer_path: int, is_partitioned: bool = False) -> RunningQuery:

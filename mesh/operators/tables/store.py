@@ -21,6 +21,7 @@ from mesh.functions.vectors import Vector, from_arrow
 from mesh.model.types import AttributeType
 from mesh.operators.base import State, concat
 from mesh.operators.tables.columns import Column
+from mesh.operators.tables.index import AttributeIndex
 from mesh.operators.tables.order import BUCKETS, bucket, buckets_for
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Table:
         #: Whether rows are listed by their key rather than in the order they came.
         self._sorted = len(self._key_types) == 1 and self._key_types[0].is_numeric
         self._columns = {name: Column(type) for name, type in types.items()}
-        self._indexes: dict[str, dict[Any, dict[int, None]]] = {name: {} for name in indexes}
+        self._indexes = {name: AttributeIndex(self._columns[name]) for name in indexes}
         self._keys: dict[Key, int] = {}
         self._buckets = BUCKETS
         #: Whether there is a row, by slot; the first ``_given`` slots have been given.
@@ -104,8 +105,7 @@ class Table:
 
     def by_index(self, name: str, value: Any) -> Longs:
         """The slots of the rows with ``value`` in an attribute that has an index."""
-        found = self._indexes[name].get(value, ())
-        return np.sort(np.fromiter(found, dtype=np.int64, count=len(found)))
+        return self._indexes[name].slots(value)
 
     def arrange(self, slots: Longs) -> Longs:
         """``slots``, growing, in the order in which the engine lists their rows."""
@@ -174,8 +174,8 @@ class Table:
             for name in self._indexes:
                 if self._columns[name].get(slot) is None:
                     return f'the indexed attribute "{name}" of table "{self.schema.name}" is null'
-        for name, index in self._indexes.items():
-            index.setdefault(self._columns[name].get(slot), {})[slot] = None
+        for index in self._indexes.values():
+            index.add(slot)
         self._flags[slot] = True
         self._count += 1
         self._touch(slot)
@@ -190,11 +190,8 @@ class Table:
     def _leave(self, slot: int) -> None:
         if self.primary_key:
             del self._keys[self._key_at(slot)]
-        for name, index in self._indexes.items():
-            value = self._columns[name].get(slot)
-            del index[value][slot]
-            if not index[value]:
-                del index[value]
+        for index in self._indexes.values():
+            index.remove(slot)
         self._flags[slot] = False
         self._count -= 1
         self._touch(slot)
@@ -260,12 +257,8 @@ class Table:
             index = self._indexes.get(name)
             if index is not None:
                 for at, slot in enumerate(slots.tolist()):
-                    value = _python(vector, at)
-                    old = self._columns[name].get(slot)
-                    del index[old][slot]
-                    if not index[old]:
-                        del index[old]
-                    index.setdefault(value, {})[slot] = None
+                    index.remove(slot)
+                    index.add(slot, _python(vector, at))
             self._columns[name].set(slots, vector)
         for slot in slots.tolist():
             self._touch(slot)
@@ -350,10 +343,8 @@ class Table:
         self._count = len(slots)
         if self.primary_key:
             self._keys = {self._key_at(slot): slot for slot in slots}
-        for name, index in self._indexes.items():
-            index.clear()
-            for slot in slots:
-                index.setdefault(self._columns[name].get(slot), {})[slot] = None
+        for name in self._indexes:
+            self._indexes[name] = AttributeIndex(self._columns[name], slots)
 
     def snapshot(self) -> State:
         """A piece for each ``PIECE_ROWS`` slots; only those change in which a row did."""

@@ -1,0 +1,1 @@
+"""The select clause: groups, aggregates, order, and the rows of the output."""
