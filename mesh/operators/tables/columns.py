@@ -100,3 +100,14 @@ def _plain(vector: Vector) -> tuple[Any, Bools]:
         values = vector.values.to_numpy(zero_copy_only=False)
         return values, vector.null_mask
     return vector.values, vector.null_mask
+
+
+def python_value(vector: Vector, at: int = 0) -> Any:
+    """The value at ``at``; a vector of length 1 has the same everywhere."""
+    at = at if len(vector) > 1 else 0
+    if bool(vector.null_mask[at]):
+        return None
+    value = vector.values[at]
+    if isinstance(value, pa.Scalar):
+        return value.as_py()
+    return value.item() if isinstance(value, np.generic) else value

@@ -20,7 +20,7 @@ import pyarrow as pa
 from mesh.functions.vectors import Vector, from_arrow
 from mesh.model.types import AttributeType
 from mesh.operators.base import State, concat
-from mesh.operators.tables.columns import Column
+from mesh.operators.tables.columns import Column, python_value
 from mesh.operators.tables.index import AttributeIndex
 from mesh.operators.tables.order import BUCKETS, bucket, buckets_for
 
@@ -223,7 +223,7 @@ class Table:
         keys = []
         for at, slot in enumerate(slots.tolist()):
             parts = tuple(
-                _python(values[name], at) if name in values else self._columns[name].get(slot)
+                python_value(values[name], at) if name in values else self._columns[name].get(slot)
                 for name in self.primary_key
             )
             keys.append(parts[0] if len(parts) == 1 else parts)
@@ -258,7 +258,7 @@ class Table:
             if index is not None:
                 for at, slot in enumerate(slots.tolist()):
                     index.remove(slot)
-                    index.add(slot, _python(vector, at))
+                    index.add(slot, python_value(vector, at))
             self._columns[name].set(slots, vector)
         for slot in slots.tolist():
             self._touch(slot)
@@ -266,7 +266,7 @@ class Table:
     def put(self, vectors: Sequence[Vector]) -> str | None:
         """Add one row, or write over the one that has its primary key."""
         given = dict(zip(self._columns, vectors, strict=True))
-        parts = tuple(_python(given[name]) for name in self.primary_key)
+        parts = tuple(python_value(given[name]) for name in self.primary_key)
         slot = self._keys.get(parts[0] if len(parts) == 1 else parts)
         if slot is None:
             return self.add(vectors, 1).get(0)
@@ -393,17 +393,6 @@ class Table:
 def _nothing(column: Column, count: int) -> pa.Array[Any]:
     none: pa.Array[Any] = pa.array([None] * count, column.type.arrow)
     return none
-
-
-def _python(vector: Vector, at: int = 0) -> Any:
-    """The value at ``at``; a vector of length 1 has the same everywhere."""
-    at = at if len(vector) > 1 else 0
-    if bool(vector.null_mask[at]):
-        return None
-    value = vector.values[at]
-    if isinstance(value, pa.Scalar):
-        return value.as_py()
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _shown(key: Key) -> str:
