@@ -1,15 +1,16 @@
 """Native loops: Numba's ``njit``, with a cache that can't be stale.
 
-Numba keeps compiled code by function, and looks only at the age of that function's own file.  A
-loop that has a function of another file compiled into it would stay as it was when that one
-changes, and go on with another idea of the arrays they share.  So the cache's directory is named
-after the contents of all files that have native loops in them, or constants for these.
+Numba caches compiled code by function, and checks only the age of that function's own file. A loop
+that has a function of another file compiled into it would not be compiled again when that file
+changes. So the cache directory is named after the contents of every file that has native loops,
+and of every file that one of these imports functions or constants from.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Any, Final
@@ -20,17 +21,26 @@ from numba import types as types
 HERE: Final = Path(__file__).parent
 #: Where a user wants compiled code to be; beside the sources otherwise.
 DIRECTORY_VARIABLE: Final = "NUMBA_CACHE_DIR"
-#: What a file has in it that has native loops, or is compiled into them.
-_WORDS: Final = (b"mesh.operators.native", b"machine import", b"njit")
+_PACKAGE: Final = __name__.rpartition(".")[0]
+#: An import of a module of this package.
+_IMPORT: Final = re.compile(rf"^ *from ({_PACKAGE}(?:\.\w+)*) import ", re.MULTILINE)
 
 
 def sources() -> list[Path]:
-    """The files whose contents compiled code is made of."""
-    return [
-        path
-        for path in sorted(HERE.rglob("*.py"))
-        if path.name == "base.py" or any(word in path.read_bytes() for word in _WORDS)
-    ]
+    """The files whose contents compiled code depends on: native loops, and what these import."""
+    imported = {}
+    for path in sorted(HERE.rglob("*.py")):
+        imported[path] = set(_IMPORT.findall(path.read_text("utf-8")))
+    found = {Path(__file__)}
+    for path, modules in imported.items():
+        if __name__ in modules:
+            found |= {path, *map(_file_of, modules)}
+    return sorted(found)
+
+
+def _file_of(module: str) -> Path:
+    place = HERE.joinpath(*module.removeprefix(_PACKAGE).split("."))
+    return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
 
 
 def _digest() -> str:
