@@ -19,7 +19,7 @@ from mesh.operators.base import Events
 from mesh.operators.environment import Environment, using
 from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.frame import Frame
-from mesh.operators.stream_functions import StreamFunction
+from mesh.operators.query.stream_functions import StreamFunction
 from mesh.plan.bind import bind
 from mesh.plan.bound import BoundStream, BoundStreamFunction
 

@@ -39,9 +39,9 @@ from mesh.functions.catalogue import (
 )
 from mesh.functions.catalogue.running import RUNNING_STREAM_FUNCTIONS
 from mesh.model.types import AttributeType
-from mesh.operators import stream_functions
-from mesh.operators.aggregates import Leaving
+from mesh.operators.query import stream_functions
 from mesh.operators.select import aggregate_slot
+from mesh.operators.select.aggregates import Leaving
 from mesh.plan.bound import AggregateCall, BoundStreamFunction, Constant
 from mesh.testing import record_signatures
 from mesh.testing.signatures import FUNCTIONS, RecordedCall, judge, judge_kind, read_cases

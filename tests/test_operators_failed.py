@@ -10,7 +10,7 @@ import pytest
 
 from mesh.language.parser import parse
 from mesh.operators.executor import Executor, InputRun, Mode
-from mesh.operators.failing import FAILED
+from mesh.operators.failures import FAILED
 from mesh.plan.bind import bind
 from mesh.testing.cases import batch, values
 from tests.test_operators_cuts import stored

@@ -74,7 +74,7 @@ def text_and_whether(window: str, select: str, is_partitioned: bool) -> tuple[st
 
 
 #: Groups that are as if they had never been are dropped at once.
-FEW_GROUPS = patch("mesh.operators.selector._SPARE_GROUPS", 1)
+FEW_GROUPS = patch("mesh.operators.select.selector._SPARE_GROUPS", 1)
 CASES = [
     (window, select, is_partitioned)
     for window in WINDOWS

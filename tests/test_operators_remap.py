@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mesh.language.parser import parse
 from mesh.operators.executor import Executor
-from mesh.operators.remap import remap
+from mesh.operators.state_migration import remap
 from mesh.plan.bind import bind
 from mesh.plan.states import continued
 from tests.test_operators_cuts import _EVENT, DEFINE, END_MS, Log, Recorder, log_of, stored

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mesh.functions.vectors import Vector
 from mesh.model.types import AttributeType
 from mesh.operators.executor import Executor
-from mesh.operators.groups import Groups
+from mesh.operators.select.groups import Groups
 from tests.test_operators_cuts import Recorder, log_of
 
 SELECTS = {

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mesh.language.parser import parse
-from mesh.operators import ranges
 from mesh.operators.executor import Executor, InputRun
-from mesh.operators.ranges import NUMBER, cut, joined, pieces_of
+from mesh.operators.state import range_pieces as ranges
+from mesh.operators.state.range_pieces import NUMBER, cut, joined, pieces_of
 from mesh.plan.bind import bind
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from mesh.operators.base import Events, Timeline, join
-from mesh.operators.rows import CHUNK_ROWS, RowStore
+from mesh.operators.state.row_store import CHUNK_ROWS, RowStore
 from mesh.operators.windows import make_window
 from mesh.operators.windows.keyed import KeyedWindow
 from mesh.operators.windows.plain import PlainWindow

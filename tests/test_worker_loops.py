@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from mesh.clock import SystemClock
-from mesh.operators import ahead
+from mesh.operators import precompile as ahead
 from mesh.worker import session
 
 

@@ -16,7 +16,6 @@ import pyarrow as pa
 from mesh.errors import MeshError
 from mesh.functions.scripts import compile_scripts
 from mesh.language.syntax import find
-from mesh.operators.actions import QueryWork
 from mesh.operators.base import (
     CURRENT,
     WHOLE,
@@ -30,19 +29,20 @@ from mesh.operators.base import (
     prefixed,
     restore_part,
 )
+from mesh.operators.dataflow.build import Nodes, make_dataflow
+from mesh.operators.dataflow.cycles import RingWork
+from mesh.operators.dataflow.graph import Emitted, Node, chunk_starts
+from mesh.operators.dataflow.merge import Inputs, Ready, causes_of
+from mesh.operators.dataflow.partition import PartitionWork
+from mesh.operators.dataflow.query_node import QueryWork
 from mesh.operators.environment import Environment, using
-from mesh.operators.failing import FAILED
-from mesh.operators.graph import Emitted, Node, chunk_starts
-from mesh.operators.inputs import Inputs, Ready, causes_of
-from mesh.operators.nodes import Nodes, make_dataflow
-from mesh.operators.partitions import PartitionWork
-from mesh.operators.rings import RingWork
+from mesh.operators.failures import FAILED
 from mesh.operators.tables import Tables
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from mesh.operators.named_windows import NamedWindowWork
+    from mesh.operators.dataflow.named_window import NamedWindowWork
     from mesh.plan.bound import BoundApp
 
 #: The format of ``snapshot``; a state of another one is not read.

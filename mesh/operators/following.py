@@ -18,7 +18,7 @@ from mesh.operators.base import CURRENT
 from mesh.operators.expressions import columns_of
 from mesh.operators.frame import Frame
 from mesh.operators.held import Held
-from mesh.operators.lifting import Lifted, is_safe, lift, names_aggregate
+from mesh.operators.select.aggregate_extraction import Lifted, is_safe, lift, names_aggregate
 from mesh.operators.windows import FOLLOWED
 from mesh.plan.bound import (
     Constant,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mesh.operators.base import Events, Timeline
-    from mesh.operators.selector import Selector
+    from mesh.operators.select.selector import Selector
     from mesh.operators.windows import FollowedWindow
     from mesh.plan.bound import BoundExpression, BoundQuery, BoundStream, Window
 

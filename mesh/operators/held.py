@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh.model.types import AttributeType
-    from mesh.operators.aggregates import Array
     from mesh.operators.base import Longs
+    from mesh.operators.select.aggregates import Array
 
 #: Rows that have left, before those that have not are put together.
 _SPARE = 65_536

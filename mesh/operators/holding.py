@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.operators.base import Events, State, join, no_events
-from mesh.operators.hashing import more_rows
-from mesh.operators.ranges import NUMBER, cut, joined
+from mesh.operators.select.hashing import more_rows
+from mesh.operators.state.range_pieces import NUMBER, cut, joined
 
 if TYPE_CHECKING:
     from mesh.operators.base import Longs, Timeline

@@ -15,8 +15,6 @@ import pyarrow as pa
 from mesh.functions.vectors import Vector, from_arrow
 from mesh.model.types import AttributeType
 from mesh.operators.base import CURRENT, State
-from mesh.operators.groups import Groups
-from mesh.operators.hashing import more_rows
 from mesh.operators.presence_lists import (
     CAME,
     COUNT,
@@ -40,8 +38,10 @@ from mesh.operators.presence_lists import (
     show,
 )
 from mesh.operators.presence_lists import Shows as Shows
-from mesh.operators.ranges import cut, stored, table
-from mesh.operators.rows import RowStore
+from mesh.operators.select.groups import Groups
+from mesh.operators.select.hashing import more_rows
+from mesh.operators.state.range_pieces import cut, stored, table
+from mesh.operators.state.row_store import RowStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,9 +23,9 @@ import pyarrow as pa
 
 from mesh.language.syntax import RateKind
 from mesh.operators.base import RESET, State
-from mesh.operators.hashing import more_rows
 from mesh.operators.holding import Births, Held, pieces, ticked
 from mesh.operators.native import njit
+from mesh.operators.select.hashing import more_rows
 
 if TYPE_CHECKING:
     from mesh.operators.base import Events, Longs, Timeline

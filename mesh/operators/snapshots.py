@@ -26,11 +26,11 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.operators.base import RESET, Events, State, no_events, part, prefixed
-from mesh.operators.hashing import more_rows
 from mesh.operators.holding import NEVER, Births, ticked
 from mesh.operators.native import bare, types
 from mesh.operators.presence import Presence, Shows
-from mesh.operators.ranges import cut, joined, table
+from mesh.operators.select.hashing import more_rows
+from mesh.operators.state.range_pieces import cut, joined, table
 from mesh.plan.bound import AggregateCall, BoundStream
 
 if TYPE_CHECKING:

@@ -2,7 +2,8 @@
 
 A snapshot names the text that made it.  Where an app has got another text since, its groups that
 changed have stopped where nothing was out of what they had not read (``mesh.control.forms``), so
-that the next text goes on from the last snapshot of the one before, by ``mesh.operators.remap``.
+that the next text continues from the last snapshot of the one before, by
+``mesh.operators.state_migration``.
 It is done again at each start until the new text has stored a snapshot of its own.
 """
 
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from mesh.language.parser import parse
 from mesh.operators.executor import Executor
-from mesh.operators.remap import remap
+from mesh.operators.state_migration import remap
 from mesh.plan.bind import bind
 from mesh.spark.state import LocalState, Manifest, Position
 

@@ -184,7 +184,7 @@ def failed_rows(wiring: Wiring, partition: int, run: OutputRun, by_events: bool)
     Args:
         wiring: of the instance.
         partition: the virtual partition whose operators they failed in.
-        run: n events as ``mesh.operators.failing`` tells of them.
+        run: n events as ``mesh.operators.failures`` tells of them.
         by_events: whether their times are their own rather than the broker's.
     """
     told: list[dict[str, str]] = run.rows.to_pylist()

@@ -27,7 +27,7 @@ import pyarrow.compute
 from mesh.errors import MeshError
 from mesh.model.app import Format
 from mesh.operators.executor import Executor, InputRun, OutputRun
-from mesh.operators.failing import FAILED
+from mesh.operators.failures import FAILED
 from mesh.plan.build import bind_group
 from mesh.spark import emit
 from mesh.spark.placing import channel_rows, owned

@@ -17,7 +17,7 @@ from typing import Final
 from mesh import java
 from mesh.jetstream import server
 from mesh.model import codec
-from mesh.operators import ahead
+from mesh.operators import precompile as ahead
 from mesh.settings import NatsSettings, Settings
 from mesh.spark import class_archive
 from mesh.worker.protocol import CONFIG_VARIABLE, SessionConfig

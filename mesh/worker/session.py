@@ -29,7 +29,7 @@ from mesh.logs import fields
 from mesh.model import codec
 from mesh.model.app import GroupKind
 from mesh.model.cluster import Assignment
-from mesh.operators import ahead
+from mesh.operators import precompile as ahead
 from mesh.spark import session as spark_session
 from mesh.spark import warmup
 from mesh.spark.carried import CarriedInstance

@@ -24,7 +24,7 @@ from mesh.errors import MeshError
 from mesh.logs import fields
 from mesh.model import names
 from mesh.model.cluster import InstanceState, InstanceStatus
-from mesh.operators.schedules import Schedule
+from mesh.operators.dataflow.schedules import Schedule
 from mesh.plan.build import bind_group
 
 if TYPE_CHECKING:

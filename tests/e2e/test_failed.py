@@ -10,7 +10,7 @@ import pytest
 
 from mesh.model import names
 from mesh.operators.executor import Executor, InputRun
-from mesh.operators.failing import FAILED
+from mesh.operators.failures import FAILED
 from mesh.plan.build import bind_group, plan
 from mesh.testing.cases import batch, values
 from tests.e2e.test_semantics import events, publish, rows

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mesh.operators.graph import Emitted
-from mesh.operators.knots import Knot, Pass
-from mesh.operators.paths import Paths
+from mesh.operators.dataflow.graph import Emitted
+from mesh.operators.dataflow.ordered import Knot, Pass
+from mesh.operators.dataflow.topology import Paths
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from mesh.operators.base import Events, Timeline
-    from mesh.operators.graph import Node
+    from mesh.operators.dataflow.graph import Node
 
 
 class BulkDataflow:

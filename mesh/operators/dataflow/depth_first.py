@@ -16,15 +16,15 @@ import numpy as np
 
 from mesh.errors import MeshError
 from mesh.operators.base import Timeline, with_timer_path
-from mesh.operators.graph import Emitted, chunk_starts
-from mesh.operators.paths import readers
+from mesh.operators.dataflow.graph import Emitted, chunk_starts
+from mesh.operators.dataflow.topology import readers
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from mesh.operators.base import Events
-    from mesh.operators.graph import Node
-    from mesh.operators.paths import Paths
+    from mesh.operators.dataflow.graph import Node
+    from mesh.operators.dataflow.topology import Paths
 
 #: Queries that feed each other may do so this often because of one event.
 DEPTH_MAX = 2_000

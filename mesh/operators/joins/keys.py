@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from mesh.language.syntax import BinaryOperator
 from mesh.model.types import AttributeType
 from mesh.operators.expressions import compile_expression, conjuncts
-from mesh.operators.hashing import Rows, Texts
+from mesh.operators.select.hashing import Rows, Texts
 from mesh.plan.bound import BinaryExpression, Column, EventIsNull, FunctionCall, TableCheck, walk
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mesh.operators.base import Longs
-    from mesh.operators.rows import RowStore
+    from mesh.operators.state.row_store import RowStore
 
 NO_ROW = -1
 _EXPIRED, _RESET = 1, 2

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mesh.operators.aggregates import Leaving
 from mesh.operators.base import RESET, State, merge, part, prefixed
 from mesh.operators.joins.stepwise import StepJoin
 from mesh.operators.joins.windowed import PLAIN_WINDOWS, WindowJoin
 from mesh.operators.query.handlers import Failures, named_columns
-from mesh.operators.results import Results
+from mesh.operators.query.results import Results
+from mesh.operators.select.aggregates import Leaving
 from mesh.plan.bound import SourceKind
 
 if TYPE_CHECKING:

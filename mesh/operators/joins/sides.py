@@ -12,7 +12,7 @@ from mesh.language.syntax import EventKind, JoinKind, RateKind
 from mesh.operators.base import CURRENT, EXPIRED, RESET, Events, Longs, State, part, prefixed
 from mesh.operators.expressions import columns_of
 from mesh.operators.query.handlers import Failures, Handlers
-from mesh.operators.rows import RowStore
+from mesh.operators.state.row_store import RowStore
 from mesh.operators.windows import make_window
 from mesh.plan.bound import Window
 

@@ -35,7 +35,7 @@ from mesh.operators.expressions import compile_filter
 from mesh.operators.frame import Frame
 from mesh.operators.joins.found import Found, entry_starts, nothing
 from mesh.operators.joins.sides import ROW, TIME, Entrance, joined_events, pass_nothing
-from mesh.operators.ordering import begins
+from mesh.operators.select.ordering import begins
 from mesh.operators.tables import Condition, Table
 from mesh.plan.bound import (
     BinaryExpression,

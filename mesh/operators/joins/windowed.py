@@ -25,7 +25,7 @@ from mesh.operators.joins import machine as m
 from mesh.operators.joins import pairs as p
 from mesh.operators.joins.keys import Keys, split
 from mesh.operators.joins.sides import INSTANCE, ROW, TIME, Side, joined_events
-from mesh.operators.lifting import is_safe
+from mesh.operators.select.aggregate_extraction import is_safe
 from mesh.plan.bound import BinaryExpression, has_aggregate
 
 if TYPE_CHECKING:

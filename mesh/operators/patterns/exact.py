@@ -24,7 +24,6 @@ from mesh.operators.base import (
 )
 from mesh.operators.expressions import columns_of, compile_filter
 from mesh.operators.frame import Frame
-from mesh.operators.ordering import begins
 from mesh.operators.patterns import program, storing, world
 from mesh.operators.patterns.conditions import Needs, compile_conditions
 from mesh.operators.patterns.events import EventStore, untimed
@@ -48,6 +47,7 @@ from mesh.operators.patterns.memory import Directory
 from mesh.operators.patterns.numbered import Numbered
 from mesh.operators.patterns.reads import Reads
 from mesh.operators.patterns.world import World
+from mesh.operators.select.ordering import begins
 from mesh.plan.bound import SomeEvents
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from mesh.operators.patterns import world
 from mesh.operators.patterns.runs import Runs
 from mesh.operators.patterns.world import NONE, SCRATCH, World
-from mesh.operators.ranges import NUMBER, named
+from mesh.operators.state.range_pieces import NUMBER, named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -19,7 +19,7 @@ from mesh.operators.native import njit
 from mesh.operators.patterns import world
 from mesh.operators.patterns.storing import STATE_SCALARS
 from mesh.operators.patterns.world import NONE, SCRATCH, World
-from mesh.operators.ranges import NUMBER, cut, stored
+from mesh.operators.state.range_pieces import NUMBER, cut, stored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

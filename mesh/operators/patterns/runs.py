@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.operators.base import concat
-from mesh.operators.ranges import NUMBER, named
+from mesh.operators.state.range_pieces import NUMBER, named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from mesh.operators.base import RESET, Stateful, no_rows, with_timer_path
 from mesh.operators.expressions import columns_of, compile_filter
-from mesh.operators.failing import lost
+from mesh.operators.failures import lost
 from mesh.operators.following import schema_needed
 from mesh.operators.frame import Frame
-from mesh.operators.stream_functions import StreamFunction
+from mesh.operators.query.stream_functions import StreamFunction
 from mesh.operators.windows import make_window
 from mesh.plan.bound import BoundFilter, BoundStreamFunction, Window
 

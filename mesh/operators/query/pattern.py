@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mesh.operators.aggregates import Leaving
 from mesh.operators.base import State, merge, part, prefixed, with_timer_path
 from mesh.operators.patterns import make_pattern
 from mesh.operators.query.handlers import Failures, named_columns
-from mesh.operators.results import Results
+from mesh.operators.query.results import Results
+from mesh.operators.select.aggregates import Leaving
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mesh.language.syntax import EventKind, RateKind
-from mesh.operators.aggregates import Leaving
 from mesh.operators.base import State, merge, part, prefixed
 from mesh.operators.following import Following, can_follow
 from mesh.operators.frame import Frame
 from mesh.operators.query.handlers import Failures, Handlers
-from mesh.operators.results import Results
+from mesh.operators.query.results import Results
+from mesh.operators.select.aggregates import Leaving
 from mesh.operators.windows import FollowedWindow
 from mesh.plan.bound import Column, SourceKind
 

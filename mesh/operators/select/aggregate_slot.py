@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from mesh.errors import MeshError
-from mesh.operators.aggregates import (
+from mesh.operators.expressions import compile_expression, compile_filter
+from mesh.operators.select.aggregate_extraction import FAIL_ON_NULL, may_fail, names_aggregate
+from mesh.operators.select.aggregates import (
     Average,
     Conditions,
     Count,
@@ -18,20 +20,18 @@ from mesh.operators.aggregates import (
     Listing,
     Sum,
 )
-from mesh.operators.distinct import DistinctCount, UnionSet
-from mesh.operators.expressions import compile_expression, compile_filter
-from mesh.operators.extremes import WindowExtreme
-from mesh.operators.lifting import FAIL_ON_NULL, may_fail, names_aggregate
+from mesh.operators.select.distinct import DistinctCount, UnionSet
+from mesh.operators.select.extremes import WindowExtreme
 from mesh.operators.select.running_extremes import ExtremeEver, ExtremeSince
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh.functions.vectors import Vector
-    from mesh.operators.aggregates import Aggregate
     from mesh.operators.base import Bools
     from mesh.operators.frame import Evaluator, Frame
-    from mesh.operators.lifting import Lifted
+    from mesh.operators.select.aggregate_extraction import Lifted
+    from mesh.operators.select.aggregates import Aggregate
     from mesh.plan.bound import AggregateCall
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.aggregates import Columns
 from mesh.operators.base import RESET, State
 from mesh.operators.native import njit
+from mesh.operators.select.aggregates import Columns
 from mesh.operators.state.paged_pieces import PagedPieces
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mesh.functions.vectors import Vector, dtype_of
-from mesh.operators.aggregates import Columns, native_of
 from mesh.operators.native import njit
+from mesh.operators.select.aggregates import Columns, native_of
 
 if TYPE_CHECKING:
     from mesh.model.types import AttributeType
-    from mesh.operators.aggregates import Batch
+    from mesh.operators.select.aggregates import Batch
 
 
 @njit

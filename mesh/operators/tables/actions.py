@@ -17,7 +17,7 @@ from mesh.functions import kernels
 from mesh.operators.base import RESET
 from mesh.operators.expressions import compile_expression
 from mesh.operators.frame import Frame
-from mesh.operators.ordering import begins
+from mesh.operators.select.ordering import begins
 from mesh.operators.tables.conditions import Condition, RowFrame
 from mesh.plan.bound import Column, Delete, Insert, Update
 from mesh.plan.bound.expressions import OUTPUT_STEP

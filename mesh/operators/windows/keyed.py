@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.operators.base import Events, Longs, State, Timeline, no_events
-from mesh.operators.ranges import NUMBER, cut, joined, pieces_of
-from mesh.operators.rows import RowStore
+from mesh.operators.state.range_pieces import NUMBER, cut, joined, pieces_of
+from mesh.operators.state.row_store import RowStore
 from mesh.operators.windows import machine as m
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.operators.base import OWN_TIMER, Events, Longs, State, Timeline, no_events
-from mesh.operators.rows import RowStore
+from mesh.operators.state.row_store import RowStore
 from mesh.operators.windows import machine as m
 from mesh.operators.windows.plain_state import Alarms, pack, unpack
 

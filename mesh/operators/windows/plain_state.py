@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.ranges import cut, stored, table
+from mesh.operators.state.range_pieces import cut, stored, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

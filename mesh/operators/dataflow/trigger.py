@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.operators.base import CURRENT, OWN_TIMER, WHOLE, Events, State
-from mesh.operators.schedules import Schedule
+from mesh.operators.dataflow.schedules import Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.operators.base import Timeline
-    from mesh.operators.graph import Made
+    from mesh.operators.dataflow.graph import Made
     from mesh.plan.bound import BoundTrigger
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh.operators.base import Events, Longs
-    from mesh.operators.graph import Node
+    from mesh.operators.dataflow.graph import Node
 
 #: More ways than this can only be a knot of queries that feed each other in many ways.
 PATHS_MAX = 100_000

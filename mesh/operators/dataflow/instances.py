@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.hashing import Rows, Texts, more_rows
+from mesh.operators.select.hashing import Rows, Texts, more_rows
 
 if TYPE_CHECKING:
     from mesh.operators.base import Bools, Longs

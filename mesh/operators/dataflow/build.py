@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING
 
 from mesh.language.parser import parse_expression
 from mesh.language.syntax import Literal, find
-from mesh.operators.actions import QueryWork, Target
 from mesh.operators.dataflow.bulk import BulkDataflow
+from mesh.operators.dataflow.cycles import ringed
 from mesh.operators.dataflow.depth_first import StepwiseDataflow
-from mesh.operators.entrance import Entrance, Purge
-from mesh.operators.failing import FAILED
-from mesh.operators.graph import Node, Touch, is_tangled
+from mesh.operators.dataflow.graph import Node, Touch, is_tangled
+from mesh.operators.dataflow.key_router import Entrance, Purge
+from mesh.operators.dataflow.named_window import NamedWindowWork, window_input
+from mesh.operators.dataflow.partition import PartitionWork
+from mesh.operators.dataflow.query_node import QueryWork, Target
+from mesh.operators.dataflow.topology import is_answered, sort, stages
+from mesh.operators.dataflow.trigger import TriggerWork
+from mesh.operators.failures import FAILED
 from mesh.operators.joins.query import JoinQuery, is_stepwise
-from mesh.operators.named_windows import NamedWindowWork, window_input
-from mesh.operators.partitions import PartitionWork
-from mesh.operators.paths import is_answered, sort, stages
 from mesh.operators.query.pattern import PatternQuery
 from mesh.operators.query.stream import StreamQuery
-from mesh.operators.rings import ringed
 from mesh.operators.tables import TableAction, Tables
-from mesh.operators.triggers import TriggerWork
 from mesh.plan.bound import (
     Answer,
     BoundJoin,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from mesh.language.syntax import Annotation
     from mesh.operators.base import Longs
-    from mesh.operators.graph import Dataflow, Work
+    from mesh.operators.dataflow.graph import Dataflow, Work
     from mesh.operators.query.handlers import RunningQuery
     from mesh.plan.bound import (
         BoundApp,

@@ -11,17 +11,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mesh.operators.base import Timeline, with_timer_path
+from mesh.operators.dataflow.chunk_queue import Gathered, Pieces, Times, Touching
 from mesh.operators.dataflow.depth_first import REPEATS_MAX, DepthFirst
-from mesh.operators.paths import readers
-from mesh.operators.pieces import Gathered, Pieces, Times, Touching
+from mesh.operators.dataflow.topology import readers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.operators.base import Events
-    from mesh.operators.graph import Made, Node
-    from mesh.operators.paths import Paths
-    from mesh.operators.pieces import Cause, Key
+    from mesh.operators.dataflow.chunk_queue import Cause, Key
+    from mesh.operators.dataflow.graph import Made, Node
+    from mesh.operators.dataflow.topology import Paths
 
 
 class Pass:

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.functions.vectors import Vector, dtype_of
-from mesh.operators.aggregates import Array, Batch, Columns, native_of
-from mesh.operators.hashing import more_rows
 from mesh.operators.native import bare, njit
+from mesh.operators.select.aggregates import Array, Batch, Columns, native_of
+from mesh.operators.select.hashing import more_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

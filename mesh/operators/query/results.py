@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from mesh.language.syntax import EventKind, RateKind
-from mesh.operators.aggregates import Leaving
 from mesh.operators.base import WHOLE, State, part, prefixed
 from mesh.operators.holding import NEVER
-from mesh.operators.outputs import output_schema
 from mesh.operators.rates import make_rate
-from mesh.operators.selector import Selector
+from mesh.operators.select.aggregates import Leaving
+from mesh.operators.select.output_schema import output_schema
+from mesh.operators.select.selector import Selector
 from mesh.operators.snapshots import Snapshots
 from mesh.operators.ties import make_ties
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from mesh.functions.vectors import Vector, dtype_of
 from mesh.model.types import AttributeType
 from mesh.operators.base import RESET
-from mesh.operators.hashing import Rows, Texts, more_rows
+from mesh.operators.select.hashing import Rows, Texts, more_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

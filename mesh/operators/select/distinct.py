@@ -16,10 +16,10 @@ import pyarrow as pa
 from mesh.functions.objects import ValueSet, from_binary, identity, object_array, to_binary
 from mesh.functions.vectors import Vector
 from mesh.model.types import AttributeType
-from mesh.operators.aggregates import Batch, Columns
 from mesh.operators.base import CURRENT
-from mesh.operators.groups import Groups
 from mesh.operators.native import njit
+from mesh.operators.select.aggregates import Batch, Columns
+from mesh.operators.select.groups import Groups
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.aggregates import Batch, Columns
 from mesh.operators.base import State, part, prefixed
-from mesh.operators.failing import Failing, stopped
-from mesh.operators.lifting import AGGREGATES
+from mesh.operators.failures import Failing, stopped
+from mesh.operators.select.aggregate_extraction import AGGREGATES
 from mesh.operators.select.aggregate_slot import AggregateSlot, reset_counters
+from mesh.operators.select.aggregates import Batch, Columns
 from mesh.operators.select.group_resets import GroupResets
 from mesh.operators.state.paged_pieces import PagedPieces
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh.functions.vectors import Vector
-    from mesh.operators.aggregates import Leaving
     from mesh.operators.base import Bools, Events, Longs
     from mesh.operators.frame import Frame
-    from mesh.operators.groups import Groups
-    from mesh.operators.lifting import Lifted
+    from mesh.operators.select.aggregate_extraction import Lifted
+    from mesh.operators.select.aggregates import Leaving
+    from mesh.operators.select.groups import Groups
     from mesh.operators.state.paged_pieces import Version
     from mesh.operators.windows.lines import Lines
 

@@ -13,17 +13,17 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.language.syntax import EventKind
-from mesh.operators.aggregators import Aggregators
 from mesh.operators.base import CURRENT, EXPIRED, RESET, State, no_rows, part, prefixed
 from mesh.operators.expressions import columns_of, compile_expression, compile_filter
-from mesh.operators.failing import lost, stopped
+from mesh.operators.failures import lost, stopped
 from mesh.operators.frame import Frame
-from mesh.operators.groups import Groups
-from mesh.operators.hashing import more_rows
-from mesh.operators.lifting import AGGREGATES, Lifted, lift
 from mesh.operators.native import bare
-from mesh.operators.ordering import begins, in_order, limited, places
-from mesh.operators.outputs import output_schema
+from mesh.operators.select.aggregate_extraction import AGGREGATES, Lifted, lift
+from mesh.operators.select.aggregator_set import Aggregators
+from mesh.operators.select.groups import Groups
+from mesh.operators.select.hashing import more_rows
+from mesh.operators.select.ordering import begins, in_order, limited, places
+from mesh.operators.select.output_schema import output_schema
 from mesh.plan.bound import OUTPUT_STEP
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from mesh.functions.vectors import Vector
     from mesh.model.types import AttributeType
-    from mesh.operators.aggregates import Leaving
     from mesh.operators.base import Bools, Events, Kinds, Longs
+    from mesh.operators.select.aggregates import Leaving
     from mesh.operators.windows.lines import Lines
     from mesh.plan.bound import BoundExpression, BoundQuery
 

@@ -24,11 +24,11 @@ import pyarrow as pa
 from mesh.functions.conversion import convert
 from mesh.model.types import AttributeType
 from mesh.operators.base import Events, Longs, State, join
+from mesh.operators.dataflow.graph import Made, chunk_starts
+from mesh.operators.dataflow.instances import Instances, WholeNumbers
 from mesh.operators.expressions import compile_expression, compile_filter
-from mesh.operators.failing import FAILED, faulted, told
+from mesh.operators.failures import FAILED, faulted, told
 from mesh.operators.frame import Frame
-from mesh.operators.graph import Made, chunk_starts
-from mesh.operators.instances import Instances, WholeNumbers
 from mesh.operators.native import bare
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mesh.operators.base import Timeline, join
-from mesh.operators.graph import chunk_starts, is_tangled
+from mesh.operators.dataflow.graph import chunk_starts, is_tangled
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from mesh.operators.base import Events
-    from mesh.operators.graph import Made, Node, Touch
+    from mesh.operators.dataflow.graph import Made, Node, Touch
 
 #: A place in the total order: order, clock and path.
 Key = tuple[int, int, int]

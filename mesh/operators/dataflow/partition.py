@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mesh.operators.base import OWN_TIMER, Longs, State, Timeline, part, prefixed, restore_part
-from mesh.operators.graph import Made, chunk_starts
+from mesh.operators.dataflow.graph import Made, chunk_starts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.operators.base import Events
-    from mesh.operators.entrance import Entrance
-    from mesh.operators.graph import Dataflow, Emitted, Node
+    from mesh.operators.dataflow.graph import Dataflow, Emitted, Node
+    from mesh.operators.dataflow.key_router import Entrance
 
 _NEVER = int(np.iinfo(np.int64).min)
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from mesh.operators.base import State, part, prefixed, restore_part
 from mesh.operators.dataflow.depth_first import StepwiseDataflow
-from mesh.operators.graph import Made, Node
-from mesh.operators.partitions import through
-from mesh.operators.paths import reached, readers
+from mesh.operators.dataflow.graph import Made, Node
+from mesh.operators.dataflow.partition import through
+from mesh.operators.dataflow.topology import reached, readers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from mesh.operators.base import Events, Timeline
-    from mesh.operators.graph import Work
+    from mesh.operators.dataflow.graph import Work
 
 
 class RingWork:

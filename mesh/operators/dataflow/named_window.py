@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mesh.operators.base import Events, Timeline
-    from mesh.operators.graph import Made
+    from mesh.operators.dataflow.graph import Made
     from mesh.plan.bound import BoundNamedWindow
 
 

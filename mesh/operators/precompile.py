@@ -1,4 +1,4 @@
-"""The operators' native loops, compiled ahead: ``python -m mesh.operators.ahead``.
+"""The operators' native loops, compiled ahead: ``python -m mesh.operators.precompile``.
 
 Numba compiles a loop when it is first called and keeps the result beside the source, or in
 ``NUMBA_CACHE_DIR``.  All of them together take a minute or two, which nobody should wait for in

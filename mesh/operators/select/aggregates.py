@@ -20,8 +20,8 @@ import numpy as np
 from mesh.functions import kernels
 from mesh.functions.vectors import Vector, dtype_of
 from mesh.model.types import AttributeType
-from mesh.operators.hashing import more_rows
 from mesh.operators.native import njit
+from mesh.operators.select.hashing import more_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from mesh.functions.objects import Opaque, from_binary, python_value, to_binary
 from mesh.operators.base import RESET
-from mesh.operators.ordering import begins
+from mesh.operators.select.ordering import begins
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mesh.operators.base import CURRENT, RESET, WHOLE
-from mesh.operators.causes import caused
-from mesh.operators.failing import FAILED, faulted, told
-from mesh.operators.graph import Calls, Made, entering
+from mesh.operators.dataflow.causes import caused
+from mesh.operators.dataflow.graph import Calls, Made, entering
+from mesh.operators.failures import FAILED, faulted, told
 from mesh.plan.bound import BoundStream
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from mesh.functions.rows import from_values, object_values, python_values
 from mesh.functions.tokens import TOKENIZERS
 from mesh.model.types import AttributeType
 from mesh.operators.expressions import compile_expression
-from mesh.operators.failing import lost
+from mesh.operators.failures import lost
 from mesh.operators.frame import Frame
 
 if TYPE_CHECKING:

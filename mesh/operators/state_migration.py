@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mesh.operators.base import State, part, prefixed
+from mesh.operators.dataflow.merge import with_schema
 from mesh.operators.executor import Executor
-from mesh.operators.inputs import with_schema
 from mesh.plan.states import continued
 
 if TYPE_CHECKING:
