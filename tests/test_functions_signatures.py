@@ -41,7 +41,7 @@ from mesh.functions.catalogue.running import RUNNING_STREAM_FUNCTIONS
 from mesh.model.types import AttributeType
 from mesh.operators.query import stream_functions
 from mesh.operators.select import aggregate_slot
-from mesh.operators.select.aggregates import Leaving
+from mesh.operators.select.aggregates import Expiry
 from mesh.plan.bound import AggregateCall, BoundStreamFunction, Constant
 from mesh.testing import record_signatures
 from mesh.testing.signatures import FUNCTIONS, RecordedCall, judge, judge_kind, read_cases
@@ -295,7 +295,7 @@ def test_a_stream_function_runs_when_there_is_something_that_computes_it(name: s
 def test_an_aggregator_runs_when_it_has_a_kernel(name: str) -> None:
     call = AggregateCall(name, (Constant(1.0, AttributeType.DOUBLE),), AttributeType.DOUBLE)
     try:
-        aggregate_slot.make_aggregate(call, Leaving.NEVER)
+        aggregate_slot.make_aggregate(call, Expiry.NEVER)
     except MeshError:
         assert not AGGREGATORS[name].runs
     else:

@@ -29,12 +29,12 @@ from mesh.operators.base import (
     prefixed,
     restore_part,
 )
-from mesh.operators.dataflow.build import Nodes, make_dataflow
-from mesh.operators.dataflow.cycles import RingWork
-from mesh.operators.dataflow.graph import Emitted, Node, chunk_starts
-from mesh.operators.dataflow.merge import Inputs, Ready, causes_of
-from mesh.operators.dataflow.partition import PartitionWork
-from mesh.operators.dataflow.query_node import QueryWork
+from mesh.operators.dataflow.build import DataflowBuilder, make_dataflow
+from mesh.operators.dataflow.cycles import CyclicNode
+from mesh.operators.dataflow.graph import DataflowNode, Emitted, chunk_starts
+from mesh.operators.dataflow.merge import InputMerger, MergedRun, causes_of
+from mesh.operators.dataflow.partition import PartitionNode
+from mesh.operators.dataflow.query_node import QueryNode
 from mesh.operators.environment import Environment, using
 from mesh.operators.failures import FAILED
 from mesh.operators.tables import Tables
@@ -42,7 +42,7 @@ from mesh.operators.tables import Tables
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from mesh.operators.dataflow.named_window import NamedWindowWork
+    from mesh.operators.dataflow.named_window import NamedWindowNode
     from mesh.plan.bound import BoundApp
 
 #: The format of ``snapshot``; a state of another one is not read.
@@ -131,12 +131,12 @@ class Executor:
         self._outputs = [stream.name for stream in app.streams if stream.name in outputs]
         self._outputs += [FAILED] if FAILED in outputs else []
         tables = Tables()
-        windows: dict[str, NamedWindowWork] = {}
+        windows: dict[str, NamedWindowNode] = {}
         scripts = compile_scripts(app.scripts)
         environment = Environment(scripts, tables, windows, salt=f"{app.name}/{salt}")
         with using(environment):
             tables.define(app.tables)
-            nodes = Nodes(app, tables, windows, self._outputs)
+            nodes = DataflowBuilder(app, tables, windows, self._outputs)
             self._nodes, self._flow = make_dataflow(
                 nodes, self._outputs, in_bulk=mode is not Mode.STEP
             )
@@ -144,13 +144,13 @@ class Executor:
                 node.work = node.make(self._flow.timers[number])
         self._tables = tables
         # Queries inside of partitions have no callbacks in the engine either.
-        outside = [part for part in nodes.parts if isinstance(part, Node)]
-        self._calls = [n.work.calls for n in outside if isinstance(n.work, QueryWork)]
+        outside = [part for part in nodes.parts if isinstance(part, DataflowNode)]
+        self._calls = [n.work.calls for n in outside if isinstance(n.work, QueryNode)]
         for calls in self._calls:
             calls.wanted = calls.query in callbacks
         mentioned = (channel for node in self._nodes for channel in node.reads)
         streams = [name for name in dict.fromkeys(mentioned) if name in self._schemas]
-        self._inputs = Inputs(tuple(streams), self._schemas)
+        self._inputs = InputMerger(tuple(streams), self._schemas)
         #: External events processed so far; those sent at once count as one.
         self._events = 0
         self._now_ms = _NEVER
@@ -199,9 +199,9 @@ class Executor:
         clock_ms = np.full(rows.num_rows, now_ms, dtype=np.int64)
         index = np.arange(rows.num_rows)
         first = np.zeros(rows.num_rows, dtype=np.int64) if rows.num_rows > 1 else index
-        return self._advance([Ready(stream, index, first, time_ms, clock_ms, rows)], now_ms)
+        return self._advance([MergedRun(stream, index, first, time_ms, clock_ms, rows)], now_ms)
 
-    def _advance(self, ready: Sequence[Ready], known_ms: int) -> list[OutputRun]:
+    def _advance(self, ready: Sequence[MergedRun], known_ms: int) -> list[OutputRun]:
         causes_ms, numbers = causes_of(ready)
         clocks_ms = np.maximum(causes_ms, self._now_ms)
         count = len(clocks_ms)
@@ -266,7 +266,7 @@ class Executor:
         made = self._flow.run(entering, timeline)
         leaving += [replace(one, rank=one.rank + before) for one in made] if before else made
 
-    def _events_of(self, ready: Ready, number: Longs, clocks_ms: Longs) -> Events:
+    def _events_of(self, ready: MergedRun, number: Longs, clocks_ms: Longs) -> Events:
         count = len(ready.index)
         none = np.zeros(count, dtype=np.int64)
         return Events(
@@ -372,7 +372,7 @@ class Executor:
         """
         found: dict[str, str] = {}
         for node in self._nodes:
-            if isinstance(node.work, PartitionWork | RingWork):
+            if isinstance(node.work, PartitionNode | CyclicNode):
                 inside = node.work.places.items()
                 found |= {name: f"{node.name}/{place}" for name, place in inside}
             else:

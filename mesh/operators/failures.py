@@ -49,7 +49,7 @@ def stopped(frame: Frame, events: Events) -> Bools:
     return result
 
 
-class Failing:
+class FailureRouter:
     """Which events each of several aggregators is given, where one of their arguments may fail.
 
     Those before the one that failed have taken the event; nothing behind it is looked at.
@@ -119,7 +119,7 @@ def _forgive_resets(frame: Frame, events: Events) -> None:
         del frame.failures[row]
 
 
-def told(query: str, stream: str, events: Events, reasons: Sequence[str]) -> Events:
+def failure_events(query: str, stream: str, events: Events, reasons: Sequence[str]) -> Events:
     """Events for the channel ``FAILED``: what failed, on which event, as JSON, and why.
 
     Args:

@@ -18,7 +18,12 @@ from mesh.operators.base import CURRENT
 from mesh.operators.expressions import columns_of
 from mesh.operators.frame import Frame
 from mesh.operators.held import Held
-from mesh.operators.select.aggregate_extraction import Lifted, is_safe, lift, names_aggregate
+from mesh.operators.select.aggregate_extraction import (
+    ExtractedAggregate,
+    extract,
+    is_safe,
+    names_aggregate,
+)
 from mesh.operators.windows import FOLLOWED
 from mesh.plan.bound import (
     Constant,
@@ -50,9 +55,9 @@ def can_follow(query: BoundQuery, source: BoundStream) -> bool:
         return False
     if query.having is not None and (FOLLOWED[window.name] or has_aggregate(query.having)):
         return False
-    lifted: list[Lifted] = []
+    lifted: list[ExtractedAggregate] = []
     for output in query.outputs:
-        lift(output.expression, lifted)
+        extract(output.expression, lifted)
     return all(map(_is_followed, lifted)) and all(map(is_safe, _expressions(query)))
 
 
@@ -66,7 +71,7 @@ def _keeps_rows(window: Window) -> bool:
     return window.name != "externalTimeBatch" or len(arguments) < 5
 
 
-def _is_followed(one: Lifted) -> bool:
+def _is_followed(one: ExtractedAggregate) -> bool:
     """Whether an aggregator is looked at in each event, and needs no more than numbers."""
     name, arguments = one.call.function.lower(), one.call.arguments
     if one.conditions or any(map(names_aggregate, arguments)):

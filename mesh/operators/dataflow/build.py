@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 from mesh.language.parser import parse_expression
 from mesh.language.syntax import Literal, find
 from mesh.operators.dataflow.bulk import BulkDataflow
-from mesh.operators.dataflow.cycles import ringed
+from mesh.operators.dataflow.cycles import collapse_cycles
 from mesh.operators.dataflow.depth_first import StepwiseDataflow
-from mesh.operators.dataflow.graph import Node, Touch, is_tangled
-from mesh.operators.dataflow.key_router import Entrance, Purge
-from mesh.operators.dataflow.named_window import NamedWindowWork, window_input
-from mesh.operators.dataflow.partition import PartitionWork
-from mesh.operators.dataflow.query_node import QueryWork, Target
-from mesh.operators.dataflow.topology import is_answered, sort, stages
-from mesh.operators.dataflow.trigger import TriggerWork
+from mesh.operators.dataflow.graph import DataflowNode, StateAccess, has_conflicts
+from mesh.operators.dataflow.key_router import KeyRouter, PurgePolicy
+from mesh.operators.dataflow.named_window import NamedWindowNode, window_input
+from mesh.operators.dataflow.partition import PartitionNode
+from mesh.operators.dataflow.query_node import OutputTarget, QueryNode
+from mesh.operators.dataflow.topology import feeds_back_into, stages_of, topological_order
+from mesh.operators.dataflow.trigger import TriggerNode
 from mesh.operators.failures import FAILED
 from mesh.operators.joins.query import JoinQuery, is_stepwise
 from mesh.operators.query.pattern import PatternQuery
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from mesh.language.syntax import Annotation
     from mesh.operators.base import Longs
-    from mesh.operators.dataflow.graph import Dataflow, Work
+    from mesh.operators.dataflow.graph import Dataflow, NodeOperator
     from mesh.operators.query.handlers import RunningQuery
     from mesh.plan.bound import (
         BoundApp,
@@ -59,14 +59,14 @@ _KEPT = (SourceKind.TABLE, SourceKind.AGGREGATION)
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class Scope:
     """A partition: the first of its nodes is the entrance."""
 
     name: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[DataflowNode, ...]
 
 
-class Nodes:
+class DataflowBuilder:
     """The nodes of ``app``.
 
     ``tables``: made already.  ``windows``: the named windows, by name, as soon as their work is
@@ -77,7 +77,7 @@ class Nodes:
         self,
         app: BoundApp,
         tables: Tables,
-        windows: dict[str, NamedWindowWork],
+        windows: dict[str, NamedWindowNode],
         outputs: Collection[str] = (),
     ) -> None:
         self.tables = tables
@@ -89,8 +89,10 @@ class Nodes:
         self._faults = {
             name[1:]: streams[name] for name in streams if name.startswith("!") and name in taken
         }
-        self.parts: list[Node | Region] = [
-            Node(f"trigger-{t.schema.name}", (), (t.schema.name,), _trigger(t), is_last=True)
+        self.parts: list[DataflowNode | Scope] = [
+            DataflowNode(
+                f"trigger-{t.schema.name}", (), (t.schema.name,), _trigger(t), is_last=True
+            )
             for t in app.triggers
         ]
         self.parts += [self._window(window) for window in app.windows]
@@ -106,64 +108,66 @@ class Nodes:
                 self.parts.append(self._query(f"query{number}", element, ""))
 
     @property
-    def flat(self) -> list[Node]:
+    def flat(self) -> list[DataflowNode]:
         """All nodes, entrances and queries of partitions too."""
-        found: list[Node] = []
+        found: list[DataflowNode] = []
         for part in self.parts:
-            found += part.nodes if isinstance(part, Region) else [part]
+            found += part.nodes if isinstance(part, Scope) else [part]
         return found
 
-    def grouped(self) -> list[Node] | None:
+    def grouped(self) -> list[DataflowNode] | None:
         """All nodes, each partition as one, and each circle of queries that feed each other.
 
         None where what such a one puts out leads to changes of what its queries look at: these
         come between one query in it and the next.
         """
-        found: list[Node] = []
+        found: list[DataflowNode] = []
         for part in self.parts:
-            if isinstance(part, Region):
+            if isinstance(part, Scope):
                 found.append(_whole(part))
             else:
                 found.append(part)
-        regions = {part.name for part in self.parts if isinstance(part, Region)}
-        nodes = ringed(found, regions)
+        regions = {part.name for part in self.parts if isinstance(part, Scope)}
+        nodes = collapse_cycles(found, regions)
         if nodes is None:
             return None
         own = {node.name for node in nodes} - ({node.name for node in found} - regions)
         wholes = [number for number, node in enumerate(nodes) if node.name in own]
-        return None if any(is_answered(nodes, number) for number in wholes) else nodes
+        return None if any(feeds_back_into(nodes, number) for number in wholes) else nodes
 
-    def _window(self, definition: BoundNamedWindow) -> Node:
+    def _window(self, definition: BoundNamedWindow) -> DataflowNode:
         name = definition.schema.name
 
-        def make(timer: int) -> Work:
-            work = self.windows[name] = NamedWindowWork(definition, timer)
+        def make(timer: int) -> NodeOperator:
+            work = self.windows[name] = NamedWindowNode(definition, timer)
             return work
 
-        touch = Touch(_window(name), f"window-{name}", True)
-        return Node(f"window-{name}", (window_input(name),), (name,), make, touches=(touch,))
+        access = StateAccess(_window(name), f"window-{name}", True)
+        return DataflowNode(
+            f"window-{name}", (window_input(name),), (name,), make, accesses=(access,)
+        )
 
-    def _query(self, name: str, query: BoundQuery, inside: str) -> Node:
+    def _query(self, name: str, query: BoundQuery, inside: str) -> DataflowNode:
         channels = {
             f"{inside}{stream}": stream for stream, kind in query.inputs if kind not in _KEPT
         }
         channel, leaves = self._channel(query, inside)
-        touches = _touches(name, query, inside)
+        accesses = _accesses(name, query, inside)
         reads = dict.fromkeys(channels.values())
         faults = tuple(f"!{s}" for s in reads if s in self._faults)
-        return Node(
+        return DataflowNode(
             name,
             tuple(channels),
             (*((channel,) if channel else ()), *faults, FAILED),
-            lambda timer: QueryWork(
+            lambda timer: QueryNode(
                 query,
                 make_query(query, timer, is_partitioned=bool(inside)),
                 channels,
                 self._target(query, channel, leaves),
                 self._faults,
             ),
-            touches=touches,
-            is_stepwise=is_tangled(touches)
+            accesses=accesses,
+            is_stepwise=has_conflicts(accesses)
             or (isinstance(query.input, BoundJoin) and is_stepwise(query.input)),
             singles=_singles(query, inside),
         )
@@ -185,14 +189,14 @@ class Nodes:
             case _:
                 return name, bool(inside)
 
-    def _target(self, query: BoundQuery, channel: str, leaves: bool) -> Target:
+    def _target(self, query: BoundQuery, channel: str, leaves: bool) -> OutputTarget:
         action = query.action
         assert not isinstance(action, Answer), "an app's queries answer nobody"
         if channel:
-            return Target(channel, leaves)
-        return Target("", leaves, TableAction(action, self.tables[action.target.name]))
+            return OutputTarget(channel, leaves)
+        return OutputTarget("", leaves, TableAction(action, self.tables[action.target.name]))
 
-    def _region(self, number: int, partition: BoundPartition) -> Region:
+    def _region(self, number: int, partition: BoundPartition) -> Scope:
         name = f"partition{number}"
         inside = f"{name}|"
         queries = [
@@ -208,9 +212,9 @@ class Nodes:
         keys = {key.stream: key for key in partition.keys if key.stream in outer}
         purge = _purge(partition.annotations)
 
-        def works() -> Iterator[QueryWork]:
+        def works() -> Iterator[QueryNode]:
             for node in queries:
-                assert isinstance(node.work, QueryWork)
+                assert isinstance(node.work, QueryNode)
                 yield node.work
 
         def begin(instances: Longs, clocks_ms: Longs) -> None:
@@ -223,36 +227,36 @@ class Nodes:
 
         faults = {stream: self._faults[stream] for stream in keys if stream in self._faults}
         marked = tuple(f"!{stream}" for stream in faults)
-        entrance = Node(
+        entrance = DataflowNode(
             f"{name}.entrance",
             tuple(outer),
             (*outer.values(), *marked, FAILED),
-            lambda timer: Entrance(outer, keys, purge, begin, forget, name, faults),
+            lambda timer: KeyRouter(outer, keys, purge, begin, forget, name, faults),
             {
                 stream: (channel, *((f"!{stream}",) if stream in faults else ()), FAILED)
                 for stream, channel in outer.items()
             },
-            touches=tuple(
-                Touch(_table(table), name, False)
+            accesses=tuple(
+                StateAccess(_table(table), name, False)
                 for key in partition.keys
                 for table in _asked(e for e in (key.value, *(r.condition for r in key.ranges)) if e)
             ),
         )
-        return Region(name, (entrance, *queries))
+        return Scope(name, (entrance, *queries))
 
 
 def make_dataflow(
-    nodes: Nodes, outputs: Collection[str], *, in_bulk: bool
-) -> tuple[list[Node], Dataflow]:
+    nodes: DataflowBuilder, outputs: Collection[str], *, in_bulk: bool
+) -> tuple[list[DataflowNode], Dataflow]:
     """The nodes of an app and the dataflow that drives them.
 
     ``in_bulk``: whether to execute them in bulk, unless the output of a partition comes back to it.
     """
     grouped = nodes.grouped() if in_bulk else None
-    order = None if grouped is None else sort(grouped, loops=True)
+    order = None if grouped is None else topological_order(grouped, loops=True)
     if grouped is None or order is None:
         return nodes.flat, StepwiseDataflow(nodes.flat, outputs)
-    return grouped, BulkDataflow(grouped, stages(grouped, order), outputs)
+    return grouped, BulkDataflow(grouped, stages_of(grouped, order), outputs)
 
 
 def make_query(query: BoundQuery, timer_path: int, is_partitioned: bool = False) -> RunningQuery:
@@ -264,21 +268,21 @@ def make_query(query: BoundQuery, timer_path: int, is_partitioned: bool = False)
     return StreamQuery(query, query.input, timer_path, is_partitioned)
 
 
-def _trigger(trigger: BoundTrigger) -> Callable[[int], Work]:
-    return lambda timer: TriggerWork(trigger)
+def _trigger(trigger: BoundTrigger) -> Callable[[int], NodeOperator]:
+    return lambda timer: TriggerNode(trigger)
 
 
-def _whole(region: Region) -> Node:
+def _whole(region: Scope) -> DataflowNode:
     """A partition as one node: in bulk, unless its queries feed each other somehow."""
     entrance, *queries = region.nodes
-    order = sort(queries)
-    touches = tuple(replace(t, by=None) for node in region.nodes for t in node.touches)
-    steps = is_tangled(touches) or any(node.is_stepwise for node in region.nodes)
+    order = topological_order(queries)
+    accesses = tuple(replace(t, by=None) for node in region.nodes for t in node.accesses)
+    steps = has_conflicts(accesses) or any(node.is_stepwise for node in region.nodes)
     inner = {channel for node in queries for channel in node.reads}
     written = (channel for node in region.nodes for channel in node.writes)
     writes = tuple(dict.fromkeys(channel for channel in written if channel not in inner))
 
-    def make(timer: int) -> Work:
+    def make(timer: int) -> NodeOperator:
         flow: Dataflow
         if order is None or steps:
             flow = StepwiseDataflow(queries, writes, numbers=True)
@@ -287,10 +291,10 @@ def _whole(region: Region) -> Node:
         for node, own in zip(queries, flow.timers, strict=True):
             node.work = node.make(own)
         work = entrance.work = entrance.make(timer)
-        assert isinstance(work, Entrance)
-        return PartitionWork(region.name, work, queries, flow)
+        assert isinstance(work, KeyRouter)
+        return PartitionNode(region.name, work, queries, flow)
 
-    return Node(region.name, entrance.reads, writes, make, touches=touches)
+    return DataflowNode(region.name, entrance.reads, writes, make, accesses=accesses)
 
 
 def _singles(query: BoundQuery, inside: str) -> tuple[str, ...]:
@@ -306,9 +310,9 @@ def _singles(query: BoundQuery, inside: str) -> tuple[str, ...]:
     )
 
 
-def _touches(name: str, query: BoundQuery, inside: str) -> tuple[Touch, ...]:
+def _accesses(name: str, query: BoundQuery, inside: str) -> tuple[StateAccess, ...]:
     """What a query looks at and changes beside events."""
-    found = [Touch(_table(table), name, False) for table in _asked(expressions(query))]
+    found = [StateAccess(_table(table), name, False) for table in _asked(expressions(query))]
     source, action = query.input, query.action
     if isinstance(source, BoundJoin):
         for side, other in ((source.left, source.right), (source.right, source.left)):
@@ -317,12 +321,12 @@ def _touches(name: str, query: BoundQuery, inside: str) -> tuple[Touch, ...]:
             # Without a window it is the events alone that look into the other side.
             by = (f"{inside}{side.schema.name}",) if side.window is None else None
             if other.kind is SourceKind.TABLE:
-                found.append(Touch(_table(other.schema.name), name, False, by))
+                found.append(StateAccess(_table(other.schema.name), name, False, by))
             elif other.kind is SourceKind.WINDOW:
-                found.append(Touch(_window(other.schema.name), name, False, by))
+                found.append(StateAccess(_window(other.schema.name), name, False, by))
     assert not isinstance(action, Answer), "an app's queries answer nobody"
     if not isinstance(action, Insert) or action.kind is SourceKind.TABLE:
-        found.append(Touch(_table(action.target.name), name, True))
+        found.append(StateAccess(_table(action.target.name), name, True))
     return tuple(dict.fromkeys(found))
 
 
@@ -339,13 +343,13 @@ def _window(name: str) -> str:
     return f"window {name}"
 
 
-def _purge(annotations: Sequence[Annotation]) -> Purge | None:
+def _purge(annotations: Sequence[Annotation]) -> PurgePolicy | None:
     annotation = find(tuple(annotations), "purge")
     if annotation is None or (annotation.get("enable") or "").lower() != "true":
         return None
     idle = annotation.get("idle.period")
     assert idle is not None, "the binder refuses @purge without it"
-    return Purge(_milliseconds(annotation.get("interval") or "1 min"), _milliseconds(idle))
+    return PurgePolicy(_milliseconds(annotation.get("interval") or "1 min"), _milliseconds(idle))
 
 
 def _milliseconds(text: str) -> int:

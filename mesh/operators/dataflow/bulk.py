@@ -11,39 +11,42 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mesh.operators.dataflow.graph import Emitted
-from mesh.operators.dataflow.ordered import Knot, Pass
-from mesh.operators.dataflow.topology import Paths
+from mesh.operators.dataflow.ordered import BulkStage, OrderedStage
+from mesh.operators.dataflow.topology import Topology
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from mesh.operators.base import Events, Timeline
-    from mesh.operators.dataflow.graph import Node
+    from mesh.operators.dataflow.graph import DataflowNode
 
 
 class BulkDataflow:
     """Whole runs through one set of nodes after the other.
 
     ``stages``: the numbers of nodes, in sets to go one after the other; the sets are those of
-    ``paths.stages``, and what is tied together goes through a ``Knot``.
+    ``topology.stages_of``, and what is tied together goes through an ``OrderedStage``.
 
     Raises:
         MeshError: MESH-O103, there are too many ways through the nodes.
     """
 
     def __init__(
-        self, nodes: Sequence[Node], stages: Sequence[tuple[int, ...]], outputs: Collection[str]
+        self,
+        nodes: Sequence[DataflowNode],
+        stages: Sequence[tuple[int, ...]],
+        outputs: Collection[str],
     ) -> None:
-        self._paths = Paths(nodes)
+        self._topology = Topology(nodes)
         self._stages = [
-            Knot(nodes, stage, self._paths)
+            OrderedStage(nodes, stage, self._topology)
             if len(stage) > 1 or nodes[stage[0]].is_stepwise
-            else Pass(nodes, stage, self._paths)
+            else BulkStage(nodes, stage, self._topology)
             for stage in stages
         ]
         self._outputs = outputs
-        self.timers: Sequence[int] = self._paths.timers
-        self.roots: Mapping[str, int] = self._paths.roots
+        self.timers: Sequence[int] = self._topology.timers
+        self.roots: Mapping[str, int] = self._topology.roots
 
     def begin(self, timeline: Timeline) -> list[Emitted]:
         """Let all nodes know that it is the app's start."""

@@ -24,7 +24,7 @@ _Place = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Caused:
+class FailedInput:
     """Events of a stream, in order, that came into a query, and why something failed on each."""
 
     stream: str
@@ -32,9 +32,9 @@ class Caused:
     reasons: list[str]
 
 
-def caused(
+def failed_inputs(
     inputs: Mapping[str, Sequence[Events]], failed: Events, reasons: Sequence[str]
-) -> tuple[list[Caused], Bools]:
+) -> tuple[list[FailedInput], Bools]:
     """The events of one run that set off what failed.
 
     Args:
@@ -50,7 +50,7 @@ def caused(
     for place, reason in zip(places, reasons, strict=True):
         why.setdefault(place, reason)
     orders = np.unique(failed.order)
-    found: list[Caused] = []
+    found: list[FailedInput] = []
     known: set[_Place] = set()
     for stream, runs in inputs.items():
         for run in runs:
@@ -59,7 +59,7 @@ def caused(
             kept = [number for number, place in enumerate(mine) if place in why]
             if kept:
                 texts = [why[mine[number]] for number in kept]
-                found.append(Caused(stream, run.take(some[kept]), texts))
+                found.append(FailedInput(stream, run.take(some[kept]), texts))
                 known.update(mine[number] for number in kept)
     return found, np.array([place in known for place in places], dtype=np.bool_)
 

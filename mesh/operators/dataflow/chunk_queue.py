@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mesh.operators.base import Timeline, join
-from mesh.operators.dataflow.graph import chunk_starts, is_tangled
+from mesh.operators.dataflow.graph import chunk_starts, has_conflicts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from mesh.operators.base import Events
-    from mesh.operators.dataflow.graph import Made, Node, Touch
+    from mesh.operators.dataflow.graph import DataflowNode, Outputs, StateAccess
 
 #: A place in the total order: order, clock and path.
 Key = tuple[int, int, int]
@@ -26,7 +26,7 @@ Key = tuple[int, int, int]
 Cause = tuple[int, str | None]
 
 
-class Pieces:
+class ChunkQueue:
     """The chunks of ``runs``, each run in order, and of one channel as it comes to one node."""
 
     def __init__(self, runs: Sequence[tuple[Cause, Events]]) -> None:
@@ -89,7 +89,7 @@ class Pieces:
                 stop = middle
         return at
 
-    def clean(self, at: int, stop: int, bound: Key | None, times: Times) -> int:
+    def clean(self, at: int, stop: int, bound: Key | None, times: TimeCursor) -> int:
         """``stop``, or less, so that all that is at the last instant is before or behind it.
 
         An external event ends all that is due by its time.  Behind what a timer caused there may
@@ -107,7 +107,7 @@ class Pieces:
         return stop
 
 
-class Times:
+class TimeCursor:
     """How far time has gone in a run; ``is_bound``: whether what goes next ends before the run."""
 
     def __init__(self, timeline: Timeline) -> None:
@@ -163,53 +163,56 @@ class Times:
         return replace(timeline, first=first, clocks_ms=clocks_ms, now_ms=now_ms)
 
 
-class Touching:
+class ConflictTable:
     """What each cause makes nodes look at or change.
 
     ``order``: the nodes that are tied together; ``reads``: who of them reads each channel.
     """
 
     def __init__(
-        self, nodes: Sequence[Node], order: Sequence[int], reads: Mapping[str, Sequence[int]]
+        self,
+        nodes: Sequence[DataflowNode],
+        order: Sequence[int],
+        reads: Mapping[str, Sequence[int]],
     ) -> None:
         self._nodes = nodes
         self._reads = reads
-        self._found: dict[Cause, tuple[frozenset[Touch], bool]] = {}
-        causes: dict[Cause, tuple[frozenset[Touch], bool]] = {
+        self._found: dict[Cause, tuple[frozenset[StateAccess], bool]] = {}
+        causes: dict[Cause, tuple[frozenset[StateAccess], bool]] = {
             (number, channel): self._of(number, channel)
             for number in order
             for channel in (None, *nodes[number].reads)
         }
-        self._agree = {
+        self._commutes = {
             (one, other): not causes[one][1]
             and not causes[other][1]
-            and not is_tangled(causes[one][0] | causes[other][0])
+            and not has_conflicts(causes[one][0] | causes[other][0])
             for one in causes
             for other in causes
         }
 
-    def _of(self, number: int, channel: str | None) -> tuple[frozenset[Touch], bool]:
+    def _of(self, number: int, channel: str | None) -> tuple[frozenset[StateAccess], bool]:
         """What an event of ``channel`` that comes to a node sets off; whether step by step."""
         known = self._found.get((number, channel))
         if known is None:
             node = self._nodes[number]
-            touches, steps = set(node.touching(channel)), node.is_stepwise
+            accesses, steps = set(node.accesses_by(channel)), node.is_stepwise
             for outlet in node.outlets(channel):
                 for reader in self._reads.get(outlet, ()):
                     if reader == number:
                         continue
                     further, also = self._of(reader, outlet)
-                    touches |= further
+                    accesses |= further
                     steps = steps or also
-            known = self._found[number, channel] = frozenset(touches), steps
+            known = self._found[number, channel] = frozenset(accesses), steps
         return known
 
-    def agree(self, cause: Cause, group: Collection[Cause]) -> bool:
+    def commutes_with(self, cause: Cause, group: Collection[Cause]) -> bool:
         """Whether the order of ``cause``, any number of times, and of ``group`` doesn't matter."""
-        return self._agree[cause, cause] and all(self._agree[cause, other] for other in group)
+        return self._commutes[cause, cause] and all(self._commutes[cause, other] for other in group)
 
 
-class Gathered:
+class OutputBuffer:
     """What nodes made, in the sequence in which they did."""
 
     def __init__(self) -> None:
@@ -224,7 +227,7 @@ class Gathered:
         """Take what one node made for one channel."""
         self._found.setdefault((number, channel), []).append(events)
 
-    def all(self) -> Made:
+    def all(self) -> Outputs:
         """All of it, a run in order for each node and channel."""
         return [
             (channel, _in_order(join(runs, runs[0].rows.schema)))

@@ -10,30 +10,30 @@ from typing import TYPE_CHECKING, Any
 
 from mesh.operators.base import State, part, prefixed, restore_part
 from mesh.operators.dataflow.depth_first import StepwiseDataflow
-from mesh.operators.dataflow.graph import Made, Node
-from mesh.operators.dataflow.partition import through
-from mesh.operators.dataflow.topology import reached, readers
+from mesh.operators.dataflow.graph import DataflowNode, Outputs
+from mesh.operators.dataflow.partition import run_chunkwise
+from mesh.operators.dataflow.topology import descendants, readers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from mesh.operators.base import Events, Timeline
-    from mesh.operators.dataflow.graph import Work
+    from mesh.operators.dataflow.graph import NodeOperator
 
 
-class RingWork:
+class CyclicNode:
     """Nodes that feed each other, driven by ``flow``."""
 
-    def __init__(self, nodes: Sequence[Node], flow: StepwiseDataflow) -> None:
+    def __init__(self, nodes: Sequence[DataflowNode], flow: StepwiseDataflow) -> None:
         self._nodes = nodes
         self._flow = flow
         #: Chunks that have come so far.
         self._causes = 0
 
-    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
+    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
         """What the nodes make of the events, however often it goes round."""
         entering = [(c, run) for c, runs in inputs.items() for run in runs if len(run)]
-        made, count = through(self._flow, entering, self._causes, timeline)
+        made, count = run_chunkwise(self._flow, entering, self._causes, timeline)
         self._causes += count
         return made
 
@@ -60,7 +60,9 @@ class RingWork:
         return {node.name: node.name for node in self._nodes}
 
 
-def ringed(nodes: Sequence[Node], whole: Collection[str]) -> list[Node] | None:
+def collapse_cycles(
+    nodes: Sequence[DataflowNode], whole: Collection[str]
+) -> list[DataflowNode] | None:
     """``nodes`` with each circle as one node, in the place of the first in it.
 
     Who reads a stream that feeds a circle goes with it: what comes round first gets there last.
@@ -69,7 +71,7 @@ def ringed(nodes: Sequence[Node], whole: Collection[str]) -> list[Node] | None:
     """
     by_channel = readers(nodes)
     follow = [{r for c in node.writes for r in by_channel.get(c, ())} for node in nodes]
-    behind = [reached(follow, number) for number in range(len(nodes))]
+    behind = [descendants(follow, number) for number in range(len(nodes))]
     circles: list[set[int]] = []
     for number in range(len(nodes)):
         if number in behind[number] and not any(number in circle for circle in circles):
@@ -80,7 +82,7 @@ def ringed(nodes: Sequence[Node], whole: Collection[str]) -> list[Node] | None:
             circles.append(own | {n for channel in fed for n in by_channel[channel]})
     if sum(map(len, circles)) > len(set().union(*circles)):
         return None
-    found: list[Node] = []
+    found: list[DataflowNode] = []
     done: set[int] = set()
     for number, node in enumerate(nodes):
         if number in done:
@@ -96,24 +98,24 @@ def ringed(nodes: Sequence[Node], whole: Collection[str]) -> list[Node] | None:
             return None
         if any(reads & set(nodes[n].reads) for n in between):
             return None
-        found.append(_ring([nodes[n] for n in sorted(members)]))
+        found.append(_cyclic_node([nodes[n] for n in sorted(members)]))
     return found
 
 
-def _ring(nodes: Sequence[Node]) -> Node:
+def _cyclic_node(nodes: Sequence[DataflowNode]) -> DataflowNode:
     writes = tuple(dict.fromkeys(channel for node in nodes for channel in node.writes))
 
-    def make(timer: int) -> Work:
+    def make(timer: int) -> NodeOperator:
         flow = StepwiseDataflow(nodes, writes, numbers=True)
         for node, own in zip(nodes, flow.timers, strict=True):
             node.work = node.make(own)
-        return RingWork(nodes, flow)
+        return CyclicNode(nodes, flow)
 
-    maker: Callable[[int], Work] = make
-    return Node(
+    maker: Callable[[int], NodeOperator] = make
+    return DataflowNode(
         f"ring-{nodes[0].name}",
         tuple(dict.fromkeys(channel for node in nodes for channel in node.reads)),
         writes,
         maker,
-        touches=tuple(replace(touch, by=None) for node in nodes for touch in node.touches),
+        accesses=tuple(replace(access, by=None) for node in nodes for access in node.accesses),
     )

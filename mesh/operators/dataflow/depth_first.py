@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from mesh.operators.base import Events
-    from mesh.operators.dataflow.graph import Node
-    from mesh.operators.dataflow.topology import Paths
+    from mesh.operators.dataflow.graph import DataflowNode
+    from mesh.operators.dataflow.topology import Topology
 
 #: Queries that feed each other may do so this often because of one event.
 DEPTH_MAX = 2_000
@@ -71,7 +71,7 @@ class DepthFirst:
 
     ``reads``: by channel, the numbers of the nodes that read it.
     ``timers``: by node, the path of what its timers cause.
-    ``paths``: the paths of a graph without cycles, in which no node reads its own output; None:
+    ``topology``: the paths of a graph without cycles, in which no node reads its own output; None:
     events keep the path of their cause, and nodes may feed themselves.
     ``outputs``: the channels whose events the sink receives, in the sequence of the walk. None: it
     receives all output, as soon as a node returns it.
@@ -79,17 +79,17 @@ class DepthFirst:
 
     def __init__(
         self,
-        nodes: Sequence[Node],
+        nodes: Sequence[DataflowNode],
         reads: Mapping[str, Sequence[int]],
         timers: Sequence[int],
         *,
-        paths: Paths | None = None,
+        topology: Topology | None = None,
         outputs: Collection[str] | None = None,
     ) -> None:
         self._nodes = nodes
         self._reads = reads
         self._timers = timers
-        self._paths = paths
+        self._topology = topology
         self._collects_all = outputs is None
         self._outputs = outputs or ()
         #: A heap.
@@ -149,10 +149,10 @@ class DepthFirst:
         """A task for each reader of ``channel``, the last one first."""
         tasks: list[_Task] = []
         for number in reversed(self._reads.get(channel, ())):
-            if self._paths is None:
+            if self._topology is None:
                 tasks += self._tasks_of(number, source, channel, events, depth)
             elif number != source:
-                via = self._paths.via(number, events)
+                via = self._topology.via(number, events)
                 tasks += self._tasks_of(number, source, channel, via, depth)
         if channel in self._outputs:
             tasks.append(_Task(depth, _OUTPUT, source, channel, events))
@@ -221,7 +221,7 @@ class StepwiseDataflow:
     """
 
     def __init__(
-        self, nodes: Sequence[Node], outputs: Collection[str], *, numbers: bool = False
+        self, nodes: Sequence[DataflowNode], outputs: Collection[str], *, numbers: bool = False
     ) -> None:
         self._numbers = numbers
         self._nodes = nodes

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mesh.operators.base import Timeline
 
 #: Events for channels, each channel any number of times, in order.
-Made = list[tuple[str, Events]]
+Outputs = list[tuple[str, Events]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +47,15 @@ class Dataflow(Protocol):
         """Start the app in all nodes."""
         ...
 
-    def run(self, entering: Sequence[tuple[str, Events]], timeline: Timeline) -> list[Emitted]:
+    def run(self, as_current: Sequence[tuple[str, Events]], timeline: Timeline) -> list[Emitted]:
         """Process external events, and let time pass; a run of a channel has any path."""
         ...
 
 
-class Work(Stateful, Protocol):
+class NodeOperator(Stateful, Protocol):
     """What a node does: an operator with several inputs and outputs, called in order of time."""
 
-    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
+    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
         """Take events, by channel, each run in order, and return what they and timers caused."""
         ...
 
@@ -65,7 +65,7 @@ class Work(Stateful, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Touch:
+class StateAccess:
     """That a query looks at something that is kept, or changes it: a table, a named window.
 
     ``who``: the name of the query's node, or of the window's.  ``by``: the channels of which an
@@ -77,7 +77,7 @@ class Touch:
     changes: bool
     by: tuple[str, ...] | None = None
 
-    def disturbs(self, other: Touch) -> bool:
+    def conflicts_with(self, other: StateAccess) -> bool:
         """Whether it matters which of both comes first.
 
         What one query does to one thing it does event by event, in order, however many there are.
@@ -89,13 +89,13 @@ class Touch:
         return self.changes or other.changes
 
 
-def is_tangled(touches: Collection[Touch]) -> bool:
-    """Whether the order matters among ``touches`` themselves."""
-    return any(one.disturbs(other) for one in touches for other in touches)
+def has_conflicts(accesses: Collection[StateAccess]) -> bool:
+    """Whether the order matters among ``accesses`` themselves."""
+    return any(one.conflicts_with(other) for one in accesses for other in accesses)
 
 
 @dataclass(slots=True)
-class Node:
+class DataflowNode:
     """A part of the graph.
 
     ``name`` is unique, and stands before the names of its pieces of state.  ``work`` is there as
@@ -108,21 +108,21 @@ class Node:
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     #: Makes ``work``, given the place of its timers among those of others at one instant.
-    make: Callable[[int], Work]
+    make: Callable[[int], NodeOperator]
     routes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: What it looks at and changes beside events.
-    touches: tuple[Touch, ...] = ()
+    accesses: tuple[StateAccess, ...] = ()
     #: Whether it has to be called with one chunk of events or one timer at a time.
     is_stepwise: bool = False
     #: Channels of which the node takes the events of a chunk one by one, step by step.
     singles: tuple[str, ...] = ()
     #: Whether its timers come behind all others of an instant: those of windows were set before.
     is_last: bool = False
-    work: Work = field(init=False)
+    work: NodeOperator = field(init=False)
 
-    def touching(self, channel: str | None) -> list[Touch]:
+    def accesses_by(self, channel: str | None) -> list[StateAccess]:
         """What an event of ``channel``, or a timer, makes it look at and change."""
-        return [touch for touch in self.touches if touch.by is None or channel in touch.by]
+        return [access for access in self.accesses if access.by is None or channel in access.by]
 
     def outlets(self, channel: str | None) -> tuple[str, ...]:
         """The channels that an event of ``channel`` (None: a timer) may cause events in."""
@@ -130,7 +130,7 @@ class Node:
 
 
 @dataclass(slots=True)
-class Calls:
+class CallbackRecorder:
     """What the callback of one query would get, call by call, while it is recorded.
 
     ``wanted``: whether it is.  ``runs``: what the query made, current and expired events.
@@ -146,7 +146,7 @@ class Calls:
             self.runs.append(made)
 
 
-def entering(events: Events) -> Events:
+def as_current(events: Events) -> Events:
     """Events as they enter a stream: all of them current."""
     if not events.kind.any():
         return events

@@ -77,7 +77,7 @@ class Instances:
         self.next = next_number
 
 
-class WholeNumbers:
+class IntegerKeyIndex:
     """The codes of whole numbers' texts, each text made once."""
 
     def __init__(self, instances: Instances) -> None:

@@ -24,10 +24,10 @@ import pyarrow as pa
 from mesh.functions.conversion import convert
 from mesh.model.types import AttributeType
 from mesh.operators.base import Events, Longs, State, join
-from mesh.operators.dataflow.graph import Made, chunk_starts
-from mesh.operators.dataflow.instances import Instances, WholeNumbers
+from mesh.operators.dataflow.graph import Outputs, chunk_starts
+from mesh.operators.dataflow.instances import Instances, IntegerKeyIndex
 from mesh.operators.expressions import compile_expression, compile_filter
-from mesh.operators.failures import FAILED, faulted, told
+from mesh.operators.failures import FAILED, failure_events, faulted
 from mesh.operators.frame import Frame
 from mesh.operators.native import bare
 
@@ -45,7 +45,7 @@ _Place = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Purge:
+class PurgePolicy:
     """``@purge(enable='true', interval='10 sec', idle.period='1 hour')``."""
 
     interval_ms: int
@@ -65,12 +65,12 @@ class _Keyed:
     code: Longs
 
 
-class Keys:
+class KeyExtractor:
     """How one stream is divided: the text of a value, or the labels of ranges."""
 
     def __init__(self, key: BoundKey, instances: Instances) -> None:
         self._instances = instances
-        self._whole = WholeNumbers(instances)
+        self._whole = IntegerKeyIndex(instances)
         self._value: Callable[[Frame], Vector] | None = None
         if key.value is not None:
             self._value = compile_expression(key.value)
@@ -106,7 +106,7 @@ class Keys:
         return self._instances.codes(vector.values.fill_null("")), ~vector.null_mask
 
 
-class Entrance:
+class KeyRouter:
     """``partition with (k of S)``: from the streams outside to those that the queries in it see.
 
     ``channels``: by channel outside, that inside; ``keys``: by channel outside, of those that have
@@ -120,7 +120,7 @@ class Entrance:
         self,
         channels: Mapping[str, str],
         keys: Mapping[str, BoundKey],
-        purge: Purge | None,
+        purge: PurgePolicy | None,
         begin: Callable[[Longs, Longs], None],
         forget: Callable[[Longs], None],
         name: str,
@@ -130,7 +130,7 @@ class Entrance:
         self._name = name
         self._faults = faults
         self._instances = Instances()
-        self._keys = {channel: Keys(key, self._instances) for channel, key in keys.items()}
+        self._keys = {channel: KeyExtractor(key, self._instances) for channel, key in keys.items()}
         self._purge = purge
         self._begin = begin
         self._forget = forget
@@ -139,7 +139,7 @@ class Entrance:
         #: When the first event with a key came.
         self._base_ms: int | None = None
 
-    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
+    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
         """Hand events on, each to where its key says; then forget what is idle by now."""
         runs = [
             (channel, join(found, found[0].rows.schema))
@@ -168,7 +168,7 @@ class Entrance:
         self._forget_idle(timeline.now_ms)
         return made
 
-    def _failed(self, part: _Keyed) -> Made:
+    def _failed(self, part: _Keyed) -> Outputs:
         """The events whose keys failed; they come before all that those beside them cause."""
         failures = self._keys[part.channel].failures
         if not failures:
@@ -181,7 +181,7 @@ class Entrance:
         schema = self._faults.get(part.channel)
         if schema is not None:
             return [(f"!{part.channel}", faulted(schema, lost, reasons))]
-        return [(FAILED, told(self._name, part.channel, lost, reasons))]
+        return [(FAILED, failure_events(self._name, part.channel, lost, reasons))]
 
     def _number_new(
         self, keyed: Sequence[_Keyed], known: Sequence[Longs]

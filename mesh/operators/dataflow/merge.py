@@ -24,7 +24,7 @@ _SEQUENCE, _TIME, _CHUNK = "#sequence", "#time_ms", "#chunk"
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class MergedRun:
     """Events of one stream that are to be processed now.
 
     ``index``: int64[n], the place of each among all that are; ``first``: that of the first event
@@ -41,7 +41,7 @@ class Ready:
 
 
 @dataclass(slots=True)
-class _Held:
+class _Buffered:
     """What one stream holds back, in the order of its sequence; arrays are never changed."""
 
     schema: pa.Schema
@@ -77,13 +77,13 @@ class _Held:
         return np.searchsorted(self.chunk, self.chunk, side="right") - 1
 
 
-class Inputs:
+class InputMerger:
     """The streams that come from outside, in the order of first mention."""
 
     def __init__(self, mentioned: tuple[str, ...], schemas: Mapping[str, pa.Schema]) -> None:
         self._schemas = schemas
         self._rank = {stream: number for number, stream in enumerate(mentioned)}
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _Buffered] = {}
 
     @property
     def schemas(self) -> dict[str, pa.Schema]:
@@ -115,15 +115,15 @@ class Inputs:
         held.sequence, held.time_ms, held.rows, held.chunk = sequence, time_ms, rows, own
         held.came += rows_new
 
-    def _of(self, stream: str) -> _Held:
+    def _of(self, stream: str) -> _Buffered:
         if stream not in self._held:
             schema = self._schemas[stream]
             none = np.empty(0, dtype=np.int64)
             rows = no_rows(schema)
-            self._held[stream] = _Held(schema, none, none, none, rows)
+            self._held[stream] = _Buffered(schema, none, none, none, rows)
         return self._held[stream]
 
-    def ready(self, clocks: Mapping[str, int]) -> tuple[list[Ready], int]:
+    def ready(self, clocks: Mapping[str, int]) -> tuple[list[MergedRun], int]:
         """Give out what may be processed, and the time up to which everything is known."""
         mentioned = [s for s in set(clocks) | set(self._held) if s in self._rank]
         streams = sorted(mentioned, key=self._rank.__getitem__)
@@ -156,7 +156,7 @@ class Inputs:
         for stream, first, time_ms, clock_ms, rows in parts:
             own = index[at : at + len(time_ms)]
             begins = own if first is None else own[first]
-            ready.append(Ready(stream, own, begins, time_ms, clock_ms, rows))
+            ready.append(MergedRun(stream, own, begins, time_ms, clock_ms, rows))
             at += len(time_ms)
         return ready, known_ms
 
@@ -216,7 +216,7 @@ def _first_of(chunk: Longs) -> Longs | None:
     return first
 
 
-def causes_of(ready: Sequence[Ready]) -> tuple[Longs, list[Longs]]:
+def causes_of(ready: Sequence[MergedRun]) -> tuple[Longs, list[Longs]]:
     """The clock of each cause, none before the one before it, and by part its events' causes.
 
     What is sent at once is one cause: it moves time once.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mesh.operators.base import Events, Timeline
-    from mesh.operators.dataflow.graph import Made
+    from mesh.operators.dataflow.graph import Outputs
     from mesh.plan.bound import BoundNamedWindow
 
 
@@ -26,7 +26,7 @@ def window_input(name: str) -> str:
     return f">{name}"
 
 
-class NamedWindowWork:
+class NamedWindowNode:
     """``define window W (..) length(5) output all events``.
 
     What goes on are current events, expired ones or both, but never what resets aggregates: of a
@@ -41,7 +41,7 @@ class NamedWindowWork:
         self._timer = timer
         self._window = make_window(definition.window, self._schema, timer)
 
-    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
+    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
         """What enters and leaves the window."""
         events = merge(inputs.get(window_input(self._name), ()), self._schema)
         if events.rows.schema != self._schema:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mesh.operators.base import Timeline, with_timer_path
-from mesh.operators.dataflow.chunk_queue import Gathered, Pieces, Times, Touching
+from mesh.operators.dataflow.chunk_queue import ChunkQueue, ConflictTable, OutputBuffer, TimeCursor
 from mesh.operators.dataflow.depth_first import REPEATS_MAX, DepthFirst
 from mesh.operators.dataflow.topology import readers
 
@@ -20,25 +20,27 @@ if TYPE_CHECKING:
 
     from mesh.operators.base import Events
     from mesh.operators.dataflow.chunk_queue import Cause, Key
-    from mesh.operators.dataflow.graph import Made, Node
-    from mesh.operators.dataflow.topology import Paths
+    from mesh.operators.dataflow.graph import DataflowNode, Outputs
+    from mesh.operators.dataflow.topology import Topology
 
 
-class Pass:
+class BulkStage:
     """Nodes that go through a run one after the other; ``order``: their numbers, as they go."""
 
-    def __init__(self, nodes: Sequence[Node], order: Sequence[int], paths: Paths) -> None:
+    def __init__(
+        self, nodes: Sequence[DataflowNode], order: Sequence[int], topology: Topology
+    ) -> None:
         self._nodes = nodes
         self._order = order
-        self._paths = paths
+        self._topology = topology
 
-    def begin(self, flowing: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
+    def begin(self, flowing: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
         """What the nodes make of the app's start."""
         return self.run(flowing, timeline)
 
-    def run(self, flowing: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
+    def run(self, flowing: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
         """What the nodes make of the events of channels and of their timers."""
-        given = dict(arriving(self._nodes, self._order, self._paths, flowing))
+        given = dict(arriving(self._nodes, self._order, self._topology, flowing))
         return [(channel, events) for _, channel, events in self.go(given, timeline)]
 
     def go(
@@ -55,7 +57,7 @@ class Pass:
             inputs: dict[str, list[Events]] = {}
             for channel in node.reads:
                 runs = [*given.get((number, channel), ())]
-                runs += [self._paths.via(number, events) for events in own.get(channel, ())]
+                runs += [self._topology.via(number, events) for events in own.get(channel, ())]
                 if runs:
                     inputs[channel] = runs
             if quick and not inputs:
@@ -64,65 +66,67 @@ class Pass:
                     continue
             for channel, events in node.work.process(inputs, timeline):
                 if len(events):
-                    events = with_timer_path(events, self._paths.timers[number])
+                    events = with_timer_path(events, self._topology.timers[number])
                     own.setdefault(channel, []).append(events)
                     made.append((number, channel, events))
         return made
 
 
 def arriving(
-    nodes: Sequence[Node],
+    nodes: Sequence[DataflowNode],
     order: Sequence[int],
-    paths: Paths,
+    topology: Topology,
     flowing: Mapping[str, Sequence[Events]],
 ) -> list[tuple[Cause, list[Events]]]:
     """What comes to each node from outside, on the way through it."""
     return [
-        ((number, channel), [paths.via(number, events) for events in flowing[channel]])
+        ((number, channel), [topology.via(number, events) for events in flowing[channel]])
         for number in order
         for channel in nodes[number].reads
         if channel in flowing
     ]
 
 
-class Knot:
+class OrderedStage:
     """Nodes that are tied together; ``order``: their numbers, each behind those that feed it."""
 
-    def __init__(self, nodes: Sequence[Node], order: Sequence[int], paths: Paths) -> None:
+    def __init__(
+        self, nodes: Sequence[DataflowNode], order: Sequence[int], topology: Topology
+    ) -> None:
         self._nodes = nodes
         self._order = order
         self._numbers = sorted(order)
-        self._paths = paths
-        self._timers = paths.timers
-        self._pass = Pass(nodes, order, paths)
+        self._topology = topology
+        self._timers = topology.timers
+        self._pass = BulkStage(nodes, order, topology)
         found = readers(nodes)
         reads = {
             channel: tuple(number for number in found[channel] if number in order)
             for channel in dict.fromkeys(c for number in order for c in nodes[number].reads)
         }
-        self._walker = DepthFirst(nodes, reads, paths.timers, paths=paths)
-        self._touching = Touching(nodes, order, reads)
+        self._walker = DepthFirst(nodes, reads, topology.timers, topology=topology)
+        self._conflicts = ConflictTable(nodes, order, reads)
 
-    def begin(self, flowing: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
+    def begin(self, flowing: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
         """What the nodes make of the app's start."""
-        made = Gathered()
+        made = OutputBuffer()
         for number in self._numbers:
             self._walker.advance_time(number, timeline, made)
         self._run(flowing, timeline, made)
         return made.all()
 
-    def run(self, flowing: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
+    def run(self, flowing: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
         """What the nodes make of the events of channels and of their timers."""
-        made = Gathered()
+        made = OutputBuffer()
         self._run(flowing, timeline, made)
         return made.all()
 
     def _run(
-        self, flowing: Mapping[str, Sequence[Events]], timeline: Timeline, made: Gathered
+        self, flowing: Mapping[str, Sequence[Events]], timeline: Timeline, made: OutputBuffer
     ) -> None:
-        given = arriving(self._nodes, self._order, self._paths, flowing)
-        pieces = Pieces([(cause, run) for cause, runs in given for run in runs])
-        times = Times(timeline)
+        given = arriving(self._nodes, self._order, self._topology, flowing)
+        pieces = ChunkQueue([(cause, run) for cause, runs in given for run in runs])
+        times = TimeCursor(timeline)
         at = 0
         while at < len(pieces):
             stop = self._together(pieces, at, times)
@@ -141,13 +145,13 @@ class Knot:
             at += 1
         self._finish(times, made)
 
-    def _together(self, pieces: Pieces, at: int, times: Times) -> int:
+    def _together(self, pieces: ChunkQueue, at: int, times: TimeCursor) -> int:
         """Behind the last piece that may go with that at ``at``; ``at`` if none may."""
         group: set[Cause] = set()
         stop = at
         for cause, end in pieces.runs(at):
             if cause not in group:
-                if not self._touching.agree(cause, group):
+                if not self._conflicts.commutes_with(cause, group):
                     break
                 group.add(cause)
             stop = end
@@ -160,14 +164,14 @@ class Knot:
             if last is not None and key > last:
                 break
             if (number, None) not in group:
-                if not self._touching.agree((number, None), group):
+                if not self._conflicts.commutes_with((number, None), group):
                     bound, times.is_bound = key, True
                     stop = pieces.before(key, at, stop)
                     break
                 group.add((number, None))
         return pieces.clean(at, stop, bound, times) if times.is_bound else stop
 
-    def _due(self, times: Times) -> list[tuple[Key, int]]:
+    def _due(self, times: TimeCursor) -> list[tuple[Key, int]]:
         """The timers that fire in this run, by their places."""
         found = []
         for number in self._numbers:
@@ -177,7 +181,7 @@ class Knot:
                 found.append(((*place, self._timers[number]), number))
         return sorted(found)
 
-    def _fire(self, times: Times, before: Key | None, made: Gathered) -> None:
+    def _fire(self, times: TimeCursor, before: Key | None, made: OutputBuffer) -> None:
         """Let timers fire one after the other, those before the place ``before``."""
         repeats, last = 0, None
         waiting: set[int] = set()
@@ -196,14 +200,14 @@ class Knot:
             if repeats > REPEATS_MAX:
                 raise AssertionError(f"a timer of {self._nodes[number].name} fires without an end")
 
-    def _finish(self, times: Times, made: Gathered) -> None:
+    def _finish(self, times: TimeCursor, made: OutputBuffer) -> None:
         """Let the time pass that is left."""
         due = [number for _, number in self._due(times)]
         if not due:
             return
         group: set[Cause] = set()
         for number in due:
-            if not self._touching.agree((number, None), group):
+            if not self._conflicts.commutes_with((number, None), group):
                 self._fire(times, None, made)
                 return
             group.add((number, None))

@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mesh.operators.base import OWN_TIMER, Longs, State, Timeline, part, prefixed, restore_part
-from mesh.operators.dataflow.graph import Made, chunk_starts
+from mesh.operators.dataflow.graph import Outputs, chunk_starts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.operators.base import Events
-    from mesh.operators.dataflow.graph import Dataflow, Emitted, Node
-    from mesh.operators.dataflow.key_router import Entrance
+    from mesh.operators.dataflow.graph import Dataflow, DataflowNode, Emitted
+    from mesh.operators.dataflow.key_router import KeyRouter
 
 _NEVER = int(np.iinfo(np.int64).min)
 
 
-class PartitionWork:
+class PartitionNode:
     """The entrance and the nodes behind it, driven in bulk."""
 
     def __init__(
-        self, name: str, entrance: Entrance, nodes: Sequence[Node], flow: Dataflow
+        self, name: str, entrance: KeyRouter, nodes: Sequence[DataflowNode], flow: Dataflow
     ) -> None:
         self._name = name
         self._entrance = entrance
@@ -38,9 +38,9 @@ class PartitionWork:
         #: Chunks that have gone into the queries so far: what they remember of the order inside.
         self._causes = 0
 
-    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
+    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
         """What the queries make of the events; in parts where instances are forgotten between."""
-        made: Made = []
+        made: Outputs = []
         due = self._entrance.next_purge(self._entrance.first_keyed(inputs))
         while due is not None and due <= timeline.now_ms:
             before, inputs = _cut(inputs, due)
@@ -55,13 +55,13 @@ class PartitionWork:
             due = self._entrance.next_purge(self._entrance.first_keyed(inputs))
         return made + self._part(inputs, timeline)
 
-    def _part(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
+    def _part(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
         quiet = replace(timeline, now_ms=_NEVER)
         inside_channels = set(self._entrance.channels.values())
         entered = [one for one in self._entrance.process(inputs, quiet) if len(one[1])]
         failed = [one for one in entered if one[0] not in inside_channels]
         divided = [one for one in entered if one[0] in inside_channels]
-        made, count = through(self._flow, divided, self._causes, timeline)
+        made, count = run_chunkwise(self._flow, divided, self._causes, timeline)
         self._causes += count
         return failed + made
 
@@ -90,9 +90,9 @@ class PartitionWork:
         return {f"{self._name}.entrance": "entrance", **{n.name: n.name for n in self._nodes}}
 
 
-def through(
+def run_chunkwise(
     flow: Dataflow, runs: Sequence[tuple[str, Events]], first: int, timeline: Timeline
-) -> tuple[Made, int]:
+) -> tuple[Outputs, int]:
     """Let each chunk through ``flow`` as a cause of its own, and time pass in it.
 
     Args:
@@ -144,7 +144,9 @@ class _Causes:
             at += len(start)
 
 
-def _outside(leaving: Sequence[Emitted], causes: _Causes, first: int, timeline: Timeline) -> Made:
+def _outside(
+    leaving: Sequence[Emitted], causes: _Causes, first: int, timeline: Timeline
+) -> Outputs:
     """Put what came out into the order outside, in the sequence in which it came out."""
     if not leaving:
         return []
@@ -168,7 +170,7 @@ def _outside(leaving: Sequence[Emitted], causes: _Causes, first: int, timeline: 
         where[back] = np.arange(len(back))
         order, path, chunk = order[where], path[where], chunk[where]
 
-    made: Made = []
+    made: Outputs = []
     at = 0
     for one in leaving:
         cut = slice(at, at + len(one.rank))

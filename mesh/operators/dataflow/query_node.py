@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mesh.operators.base import CURRENT, RESET, WHOLE
-from mesh.operators.dataflow.causes import caused
-from mesh.operators.dataflow.graph import Calls, Made, entering
-from mesh.operators.failures import FAILED, faulted, told
+from mesh.operators.dataflow.causes import failed_inputs
+from mesh.operators.dataflow.graph import CallbackRecorder, Outputs, as_current
+from mesh.operators.failures import FAILED, failure_events, faulted
 from mesh.plan.bound import BoundStream
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class OutputTarget:
     """Where a query's output goes.
 
     ``channel``: empty for tables, where ``table`` takes it.  ``leaves``: whether that is out of a
@@ -40,7 +40,7 @@ class Target:
     table: TableAction | None = None
 
 
-class QueryWork:
+class QueryNode:
     """A query between channels; ``channels``: by channel, the name by which the query knows it.
 
     ``faults``: by stream whose failed events somebody takes, the schema of its fault stream.
@@ -51,7 +51,7 @@ class QueryWork:
         query: BoundQuery,
         running: RunningQuery,
         channels: Mapping[str, str],
-        target: Target,
+        target: OutputTarget,
         faults: Mapping[str, pa.Schema],
     ) -> None:
         self._name = query.name
@@ -64,20 +64,20 @@ class QueryWork:
         #: Whether it selects from what several events make together.
         self._is_joint = not isinstance(query.input, BoundStream)
         self.query = running
-        self.calls = Calls(query.name)
+        self.calls = CallbackRecorder(query.name)
 
-    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
+    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
         """What the query makes of the events, for its target, and of those on which it failed."""
         named: dict[str, list[Events]] = {}
         for channel, runs in inputs.items():
             named.setdefault(self._channels[channel], []).extend(runs)
         made = self.query.process(named, timeline)
         self.calls.record(made)
-        result: Made = []
+        result: Outputs = []
         if self._target.table is not None:
             result += self._kept(self._target.table, made, named)
         else:
-            made = entering(made)
+            made = as_current(made)
             if self._target.leaves:
                 made = replace(made, instance=np.full(len(made), WHOLE, dtype=np.int64))
             result.append((self._target.channel, made))
@@ -87,12 +87,12 @@ class QueryWork:
 
     def _kept(
         self, table: TableAction, made: Events, named: Mapping[str, Sequence[Events]]
-    ) -> Made:
+    ) -> Outputs:
         """Have the table take the output; what it refuses is told, as it is lost."""
         if made.kind.any():
             made = made.where(made.kind != RESET)
         outcome = table.perform(made)
-        result: Made = []
+        result: Outputs = []
         streams = ", ".join(self._streams)
         for reasons, is_failed in ((outcome.refused, False), (outcome.failed, True)):
             if not reasons:
@@ -104,16 +104,16 @@ class QueryWork:
             if is_failed:
                 result += self._to_causes(named, lost, why)
             else:
-                result.append((FAILED, told(self._name, streams, lost, why)))
+                result.append((FAILED, failure_events(self._name, streams, lost, why)))
         return result
 
     def _to_causes(
         self, named: Mapping[str, Sequence[Events]], failed: Events, reasons: list[str]
-    ) -> Made:
+    ) -> Outputs:
         """What failed on its way out: the events that set it off, where their stream has faults."""
         asked = {stream: runs for stream, runs in named.items() if stream in self._faults}
-        found, has_cause = caused(asked, failed, reasons)
-        made: Made = []
+        found, has_cause = failed_inputs(asked, failed, reasons)
+        made: Outputs = []
         for one in found:
             whole = np.full(len(one.events), WHOLE, dtype=np.int64)
             events = replace(one.events, instance=whole)
@@ -124,12 +124,12 @@ class QueryWork:
         if len(rest):
             events = replace(failed.take(rest), instance=np.full(len(rest), WHOLE, dtype=np.int64))
             why = [reasons[row] for row in rest]
-            made.append((FAILED, told(self._name, ", ".join(self._streams), events, why)))
+            made.append((FAILED, failure_events(self._name, ", ".join(self._streams), events, why)))
         return made
 
-    def _failed(self, named: Mapping[str, Sequence[Events]]) -> Made:
+    def _failed(self, named: Mapping[str, Sequence[Events]]) -> Outputs:
         """Events for the fault stream, where the stream has one; the others are told."""
-        made: Made = []
+        made: Outputs = []
         for events, reasons, known in self.query.failures.found:
             for reason in reasons[:1]:
                 log.error("query failed on an event", extra={"query": self._name, "why": reason})
@@ -147,7 +147,7 @@ class QueryWork:
             if not len(events):
                 continue
             if schema is None or not set(names) <= set(events.rows.schema.names):
-                made.append((FAILED, told(self._name, stream, events, reasons)))
+                made.append((FAILED, failure_events(self._name, stream, events, reasons)))
                 continue
             made.append((f"!{stream}", faulted(schema, events, reasons)))
         self.query.failures.found.clear()

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh.operators.base import Events, Longs
-    from mesh.operators.dataflow.graph import Node
+    from mesh.operators.dataflow.graph import DataflowNode
 
 #: More ways than this can only be a knot of queries that feed each other in many ways.
 PATHS_MAX = 100_000
 
 
-class Paths:
+class Topology:
     """All ways through ``nodes``, which feed each other in no circle.
 
     ``roots``: by channel, the way of an external event; ``timers``: by node, that of its timer.
     """
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, nodes: Sequence[DataflowNode]) -> None:
         self._nodes = nodes
         self._readers = readers(nodes)
         self._next: list[dict[int, int]] = [{} for _ in nodes]
@@ -75,7 +75,7 @@ class Paths:
         return table
 
 
-def readers(nodes: Sequence[Node]) -> dict[str, list[int]]:
+def readers(nodes: Sequence[DataflowNode]) -> dict[str, list[int]]:
     """By channel, the nodes that read it, in order, each once."""
     found: dict[str, list[int]] = {}
     for number, node in enumerate(nodes):
@@ -84,7 +84,7 @@ def readers(nodes: Sequence[Node]) -> dict[str, list[int]]:
     return found
 
 
-def sort(nodes: Sequence[Node], *, loops: bool = False) -> list[int] | None:
+def topological_order(nodes: Sequence[DataflowNode], *, loops: bool = False) -> list[int] | None:
     """The nodes' numbers so that each comes behind those that feed it; None: they go in circles.
 
     ``loops``: whether a node may feed itself.
@@ -116,7 +116,7 @@ def sort(nodes: Sequence[Node], *, loops: bool = False) -> list[int] | None:
     return order[::-1]
 
 
-def stages(nodes: Sequence[Node], order: Sequence[int]) -> list[tuple[int, ...]]:
+def stages_of(nodes: Sequence[DataflowNode], order: Sequence[int]) -> list[tuple[int, ...]]:
     """The nodes in sets that can go one after the other, each set in the order to go in.
 
     A set is one node or what is tied together: nodes of which one changes what another looks at,
@@ -129,9 +129,11 @@ def stages(nodes: Sequence[Node], order: Sequence[int]) -> list[tuple[int, ...]]
     follow = _follow(nodes)
     for one, node in enumerate(nodes):
         for other, beside in enumerate(nodes):
-            if one != other and any(a.disturbs(b) for a in node.touches for b in beside.touches):
+            if one != other and any(
+                a.conflicts_with(b) for a in node.accesses for b in beside.accesses
+            ):
                 follow[one].add(other)
-    behind_of = [reached(follow, number) for number in range(len(nodes))]
+    behind_of = [descendants(follow, number) for number in range(len(nodes))]
     place = {number: at for at, number in enumerate(order)}
     done: set[int] = set()
     found: list[tuple[int, ...]] = []
@@ -159,14 +161,14 @@ def stages(nodes: Sequence[Node], order: Sequence[int]) -> list[tuple[int, ...]]
     return result
 
 
-def is_answered(nodes: Sequence[Node], number: int) -> bool:
+def feeds_back_into(nodes: Sequence[DataflowNode], number: int) -> bool:
     """Whether what a node puts out may come to one that changes what it looks at."""
-    own = nodes[number].touches
-    behind = reached(_follow(nodes), number) - {number} if own else set()
-    return any(a.disturbs(b) for other in behind for a in own for b in nodes[other].touches)
+    own = nodes[number].accesses
+    behind = descendants(_follow(nodes), number) - {number} if own else set()
+    return any(a.conflicts_with(b) for other in behind for a in own for b in nodes[other].accesses)
 
 
-def _follow(nodes: Sequence[Node]) -> list[set[int]]:
+def _follow(nodes: Sequence[DataflowNode]) -> list[set[int]]:
     """By node, those that read what it writes."""
     by_channel = readers(nodes)
     return [
@@ -175,7 +177,7 @@ def _follow(nodes: Sequence[Node]) -> list[set[int]]:
     ]
 
 
-def reached(follow: Sequence[set[int]], start: int) -> set[int]:
+def descendants(follow: Sequence[set[int]], start: int) -> set[int]:
     """What comes behind ``start``, itself only if it does so too."""
     found: set[int] = set()
     pending = list(follow[start])

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.operators.base import Timeline
-    from mesh.operators.dataflow.graph import Made
+    from mesh.operators.dataflow.graph import Outputs
     from mesh.plan.bound import BoundTrigger
 
 
-class TriggerWork:
+class TriggerNode:
     """``define trigger T at ..``; the app starts with the first call."""
 
     def __init__(self, trigger: BoundTrigger) -> None:
@@ -28,7 +28,7 @@ class TriggerWork:
         self._is_started = False
         self._next_ms: int | None = None
 
-    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
+    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
         """An event for each time that is due."""
         if not self._is_started:
             self._is_started = True

@@ -11,7 +11,7 @@ from mesh.operators.joins.stepwise import StepJoin
 from mesh.operators.joins.windowed import PLAIN_WINDOWS, WindowJoin
 from mesh.operators.query.handlers import Failures, named_columns
 from mesh.operators.query.results import Results
-from mesh.operators.select.aggregates import Leaving
+from mesh.operators.select.aggregates import Expiry
 from mesh.plan.bound import SourceKind
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class JoinQuery:
             self._join = WindowJoin(query, source, timer_path)
         # What each event finds is a batch to the selector, whatever the windows are.
         self._results = Results(
-            query, Leaving.TRACKED, True, timer_path, is_partitioned=is_partitioned
+            query, Expiry.TRACKED, True, timer_path, is_partitioned=is_partitioned
         )
         self._tells_resets = not query.has_aggregates and not query.group_by and query.rate is None
         sides = (source.left, source.right)

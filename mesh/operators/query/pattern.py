@@ -8,7 +8,7 @@ from mesh.operators.base import State, merge, part, prefixed, with_timer_path
 from mesh.operators.patterns import make_pattern
 from mesh.operators.query.handlers import Failures, named_columns
 from mesh.operators.query.results import Results
-from mesh.operators.select.aggregates import Leaving
+from mesh.operators.select.aggregates import Expiry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class PatternQuery:
         self._timer_path = timer_path
         self._pattern = make_pattern(query, source, is_partitioned)
         self._results = Results(
-            query, Leaving.NEVER, False, timer_path, is_partitioned=is_partitioned
+            query, Expiry.NEVER, False, timer_path, is_partitioned=is_partitioned
         )
         self._named = named_columns(query, [step.name for step in source.steps])
         self.failures = Failures()

@@ -11,7 +11,7 @@ from mesh.language.syntax import EventKind, RateKind
 from mesh.operators.base import WHOLE, State, part, prefixed
 from mesh.operators.holding import NEVER
 from mesh.operators.rates import make_rate
-from mesh.operators.select.aggregates import Leaving
+from mesh.operators.select.aggregates import Expiry
 from mesh.operators.select.output_schema import output_schema
 from mesh.operators.select.selector import Selector
 from mesh.operators.snapshots import Snapshots
@@ -41,7 +41,7 @@ class Results:
     def __init__(
         self,
         query: BoundQuery,
-        leaving: Leaving,
+        leaving: Expiry,
         batch: bool,
         timer_path: int,
         *,
@@ -72,7 +72,7 @@ class Results:
         if query.rate is not None:
             schema = output_schema(query).arrow
             if snapshots:
-                windowed = leaving is not Leaving.NEVER
+                windowed = leaving is not Expiry.NEVER
                 self._rate = Snapshots(query, schema, windowed, timer_path)
             else:
                 self._rate = make_rate(query.rate, schema, self._grouping, timer_path)

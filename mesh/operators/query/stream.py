@@ -10,7 +10,7 @@ from mesh.operators.following import Following, can_follow
 from mesh.operators.frame import Frame
 from mesh.operators.query.handlers import Failures, Handlers
 from mesh.operators.query.results import Results
-from mesh.operators.select.aggregates import Leaving
+from mesh.operators.select.aggregates import Expiry
 from mesh.operators.windows import FollowedWindow
 from mesh.plan.bound import Column, SourceKind
 
@@ -60,12 +60,12 @@ class StreamQuery:
         leaving = self._leaving(source, query)
         if follows and is_batch:
             # Nothing of a batch is taken back where nobody asks for it: it is reset.
-            leaving = Leaving.NEVER
+            leaving = Expiry.NEVER
         # Inside of a partition the engine's ``batch`` tells nobody that a batch is over, unless it
         # is asked for the events that leave it.
         is_silent = is_partitioned and not _asks_for_expired(query) and _is(source, "batch")
         if is_silent:
-            leaving = Leaving.NEVER
+            leaving = Expiry.NEVER
         self._results = Results(
             query,
             leaving,
@@ -81,14 +81,14 @@ class StreamQuery:
         self.failures = Failures()
 
     @staticmethod
-    def _leaving(source: BoundStream, query: BoundQuery) -> Leaving:
+    def _leaving(source: BoundStream, query: BoundQuery) -> Expiry:
         """To the engine named windows and sessions are batches, of which events leave singly."""
         is_named = source.kind is SourceKind.WINDOW
         if source.window is None and not is_named:
-            return Leaving.NEVER
+            return Expiry.NEVER
         if (is_named or _is(source, "session")) and not _asks_for_expired(query):
-            return Leaving.UNTRACKED
-        return Leaving.TRACKED
+            return Expiry.UNTRACKED
+        return Expiry.TRACKED
 
     def _is_batch(self, source: BoundStream) -> bool:
         """The engine takes whatever comes out of a named window as a batch."""

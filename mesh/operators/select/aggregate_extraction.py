@@ -36,7 +36,7 @@ AGGREGATES = -3
 
 
 @dataclass(frozen=True, slots=True)
-class Lifted:
+class ExtractedAggregate:
     """An aggregator, and the conditions that must all be true for it to be looked at.
 
     Its arguments, and the conditions, may name the values of those lifted before it.
@@ -46,9 +46,9 @@ class Lifted:
     conditions: tuple[BoundExpression, ...] = ()
 
 
-def lift(
+def extract(
     expression: BoundExpression,
-    lifted: list[Lifted],
+    lifted: list[ExtractedAggregate],
     prefix: str = "",
     conditions: tuple[BoundExpression, ...] = (),
 ) -> BoundExpression:
@@ -58,12 +58,12 @@ def lift(
     """
 
     def below(part: BoundExpression, *more: BoundExpression) -> BoundExpression:
-        return lift(part, lifted, prefix, (*conditions, *more))
+        return extract(part, lifted, prefix, (*conditions, *more))
 
     match expression:
         case AggregateCall():
             arguments = tuple(below(argument) for argument in expression.arguments)
-            found = Lifted(replace(expression, arguments=arguments), conditions)
+            found = ExtractedAggregate(replace(expression, arguments=arguments), conditions)
             shared = _place(found, lifted)
             if shared is None:
                 shared = len(lifted)
@@ -91,7 +91,7 @@ def lift(
             return expression
 
 
-def _place(found: Lifted, lifted: Sequence[Lifted]) -> int | None:
+def _place(found: ExtractedAggregate, lifted: Sequence[ExtractedAggregate]) -> int | None:
     """Where it is in ``lifted`` already; not before one that may fail, which parts the two.
 
     What stands before the one that failed has taken the event then, what stands behind it has not.
@@ -121,7 +121,7 @@ def is_safe(expression: BoundExpression) -> bool:
     )
 
 
-def may_fail(one: Lifted) -> bool:
+def may_fail(one: ExtractedAggregate) -> bool:
     """Whether an aggregator fails on some events: those behind it take fewer than those before."""
     arguments = one.call.arguments
     is_answered = one.call.function.lower() not in FAIL_ON_NULL

@@ -13,11 +13,11 @@ from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.select.aggregate_extraction import FAIL_ON_NULL, may_fail, names_aggregate
 from mesh.operators.select.aggregates import (
     Average,
+    CollectList,
     Conditions,
     Count,
     Deviation,
-    Leaving,
-    Listing,
+    Expiry,
     Sum,
 )
 from mesh.operators.select.distinct import DistinctCount, UnionSet
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from mesh.functions.vectors import Vector
     from mesh.operators.base import Bools
     from mesh.operators.frame import Evaluator, Frame
-    from mesh.operators.select.aggregate_extraction import Lifted
+    from mesh.operators.select.aggregate_extraction import ExtractedAggregate
     from mesh.operators.select.aggregates import Aggregate
     from mesh.plan.bound import AggregateCall
 
 
-def make_aggregate(call: AggregateCall, leaving: Leaving) -> Aggregate:
+def make_aggregate(call: AggregateCall, leaving: Expiry) -> Aggregate:
     """The aggregate that computes ``call``.
 
     ``leaving``: whether events expire, so that min and max have to remember what is in the window.
@@ -53,9 +53,9 @@ def make_aggregate(call: AggregateCall, leaving: Leaving) -> Aggregate:
             return Average()
         case "stddev":
             return Deviation()
-        case "min" | "max" if leaving is Leaving.TRACKED:
+        case "min" | "max" if leaving is Expiry.TRACKED:
             return WindowExtreme(type, larger=name == "max")
-        case "min" | "max" if leaving is Leaving.UNTRACKED:
+        case "min" | "max" if leaving is Expiry.UNTRACKED:
             return ExtremeSince(type, larger=name == "max")
         case "min" | "max":
             return ExtremeEver(type, larger=name == "max")
@@ -81,9 +81,11 @@ def make_aggregate(call: AggregateCall, leaving: Leaving) -> Aggregate:
 class AggregateSlot:
     """One aggregator of the query: its state, its argument, and the conditions it is read under."""
 
-    def __init__(self, lifted: Lifted, leaving: Leaving) -> None:
+    def __init__(self, lifted: ExtractedAggregate, leaving: Expiry) -> None:
         self.aggregate = make_aggregate(lifted.call, leaving)
-        self.listing = cast("Listing", self.aggregate) if hasattr(self.aggregate, "lists") else None
+        self.listing = (
+            cast("CollectList", self.aggregate) if hasattr(self.aggregate, "lists") else None
+        )
         self.conditions = [compile_filter(condition) for condition in lifted.conditions]
         name, arguments = lifted.call.function, lifted.call.arguments
         #: Its name, if it has no answer to a null.

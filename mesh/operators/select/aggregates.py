@@ -35,7 +35,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 _NO_NULLS = np.zeros(0, dtype=np.bool_)
 
 
-class Leaving(Enum):
+class Expiry(Enum):
     """Whether events leave before a query's aggregates, and what ``min`` and ``max`` know then."""
 
     NEVER = auto()
@@ -103,7 +103,7 @@ class Aggregate(Protocol):
         ...
 
 
-class Listing(Aggregate, Protocol):
+class CollectList(Aggregate, Protocol):
     """One that keeps a list of values for each group, beside its columns."""
 
     def forget(self, groups: Longs) -> None:

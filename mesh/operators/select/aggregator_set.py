@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.operators.base import State, part, prefixed
-from mesh.operators.failures import Failing, stopped
+from mesh.operators.failures import FailureRouter, stopped
 from mesh.operators.select.aggregate_extraction import AGGREGATES
 from mesh.operators.select.aggregate_slot import AggregateSlot, reset_counters
 from mesh.operators.select.aggregates import Batch, Columns
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from mesh.functions.vectors import Vector
     from mesh.operators.base import Bools, Events, Longs
     from mesh.operators.frame import Frame
-    from mesh.operators.select.aggregate_extraction import Lifted
-    from mesh.operators.select.aggregates import Leaving
+    from mesh.operators.select.aggregate_extraction import ExtractedAggregate
+    from mesh.operators.select.aggregates import Expiry
     from mesh.operators.select.groups import Groups
     from mesh.operators.state.paged_pieces import Version
     from mesh.operators.windows.lines import Lines
@@ -41,9 +41,9 @@ class Aggregators:
 
     def __init__(
         self,
-        lifted: Sequence[Lifted],
+        lifted: Sequence[ExtractedAggregate],
         groups: Groups,
-        leaving: Leaving,
+        leaving: Expiry,
         prefix: str = "",
         resets: bool = True,
     ) -> None:
@@ -72,10 +72,10 @@ class Aggregators:
         """
         self._grow(len(self.groups))
         self._touch(groups)
-        failing: Failing | None = None
+        failing: FailureRouter | None = None
         known: list[tuple[Vector | None, Bools | None]] = []
         if self._are_apart:
-            failing = Failing(frame, events)
+            failing = FailureRouter(frame, events)
             for number, site in enumerate(self._sites):
                 reached = site.active_mask(frame)
                 known.append((site.argument_in(frame, reached), reached))

@@ -18,7 +18,7 @@ from mesh.operators.expressions import columns_of, compile_expression, compile_f
 from mesh.operators.failures import lost, stopped
 from mesh.operators.frame import Frame
 from mesh.operators.native import bare
-from mesh.operators.select.aggregate_extraction import AGGREGATES, Lifted, lift
+from mesh.operators.select.aggregate_extraction import AGGREGATES, ExtractedAggregate, extract
 from mesh.operators.select.aggregator_set import Aggregators
 from mesh.operators.select.groups import Groups
 from mesh.operators.select.hashing import more_rows
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mesh.functions.vectors import Vector
     from mesh.model.types import AttributeType
     from mesh.operators.base import Bools, Events, Kinds, Longs
-    from mesh.operators.select.aggregates import Leaving
+    from mesh.operators.select.aggregates import Expiry
     from mesh.operators.windows.lines import Lines
     from mesh.plan.bound import BoundExpression, BoundQuery
 
@@ -56,7 +56,7 @@ class Selector:
     def __init__(
         self,
         query: BoundQuery,
-        leaving: Leaving,
+        leaving: Expiry,
         batch: bool = False,
         *,
         kind: EventKind | None = None,
@@ -73,18 +73,18 @@ class Selector:
         ]
         self._limit, self._offset = query.limit, query.offset
         self._group_by = query.group_by
-        lifted: list[Lifted] = []
+        lifted: list[ExtractedAggregate] = []
         self._outputs = [
-            (output.name, compile_expression(lift(output.expression, lifted)))
+            (output.name, compile_expression(extract(output.expression, lifted)))
             for output in query.outputs
         ]
-        shown = [lift(output.expression, []) for output in query.outputs]
+        shown = [extract(output.expression, []) for output in query.outputs]
         shown += [order.column for order in query.order_by]
         shown += [] if query.having is None else [query.having]
         #: The attributes that it looks at beside groups and what is aggregated.
         self.shown = list({c.name: c for e in shown for c in columns_of(e) if c.step == 0})
-        in_having: list[Lifted] = []
-        having = query.having and lift(query.having, in_having, _HAVING)
+        in_having: list[ExtractedAggregate] = []
+        having = query.having and extract(query.having, in_having, _HAVING)
         self._having = compile_filter(having) if having is not None else None
         keys = Groups([column.type for column in query.group_by])
         self._groups = keys
@@ -111,7 +111,7 @@ class Selector:
         #: The groups of the events that ``process`` returned last, if they are needed.
         self.groups: Longs = np.empty(0, dtype=np.int64)
 
-    def _argument_of(self, one: Lifted) -> int | None:
+    def _argument_of(self, one: ExtractedAggregate) -> int | None:
         if not one.call.arguments or one.call.function.lower() == "count":
             return None
         (argument, *_) = one.call.arguments

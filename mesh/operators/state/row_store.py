@@ -54,7 +54,7 @@ class _Chunk:
         return np.searchsorted(self.numbers, numbers)
 
 
-class Places:
+class RowIndex:
     """Rows that were found in a store: those at ``places`` of ``parts``, one behind the other."""
 
     def __init__(self, parts: list[pa.RecordBatch], places: Longs) -> None:
@@ -111,11 +111,11 @@ class RowStore:
         """The rows with these numbers, in their order, or some of their columns; each is kept."""
         return self.find(numbers, columns).rows()
 
-    def find(self, numbers: Longs, columns: Sequence[str] | None = None) -> Places:
+    def find(self, numbers: Longs, columns: Sequence[str] | None = None) -> RowIndex:
         """As ``take``, for a look at one column after the other."""
         names = list(self.schema.names if columns is None else columns)
         if not len(numbers):
-            return Places([no_rows(self.schema).select(names)], numbers)
+            return RowIndex([no_rows(self.schema).select(names)], numbers)
         lasts = np.array(self._lasts)
         firsts = np.array([chunk.first for chunk in self._chunks])
         where = np.empty(len(numbers), dtype=np.int64)
@@ -125,7 +125,7 @@ class RowStore:
         used = np.flatnonzero(spans[0]).tolist()
         if len(used) == 1:
             chunk = self._chunks[used[0]]
-            return Places([chunk.rows.select(names)], chunk.places(numbers))
+            return RowIndex([chunk.rows.select(names)], chunk.places(numbers))
         parts: list[pa.RecordBatch] = []
         shift = np.zeros(len(lasts), dtype=np.int64)
         apart: list[tuple[Longs, Longs]] = []
@@ -146,7 +146,7 @@ class RowStore:
         places += numbers
         for asked, found in apart:
             places[asked] = found
-        return Places(parts, places)
+        return RowIndex(parts, places)
 
     def release_below(self, number: int) -> None:
         """Forget rows with smaller numbers, as far as whole chunks go."""
