@@ -1,8 +1,8 @@
-"""The nodes of an app: what it defines, its queries with what becomes of their output, partitions.
+"""Builds the dataflow of an app from its triggers, named windows, queries and partitions.
 
-In the order in which the engine subscribes them: triggers, named windows, and then queries and
-partitions as they are written.  A partition is an entrance and the queries behind it; driven in
-bulk, these are one node.
+Nodes are in the order in which the engine subscribes them: triggers, named windows, then queries
+and partitions as written. A partition is a key router and the queries that it feeds; in bulk
+execution these are one node.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ if TYPE_CHECKING:
         BoundTrigger,
     )
 
-#: What queries look into rather than take events from.
+#: Sources that queries look up rows in; they get no events from them.
 _KEPT = (SourceKind.TABLE, SourceKind.AGGREGATION)
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A partition: the first of its nodes is the entrance."""
+    """A partition: the first of its nodes is the key router."""
 
     name: str
     nodes: tuple[DataflowNode, ...]
@@ -69,8 +69,8 @@ class Scope:
 class DataflowBuilder:
     """The nodes of ``app``.
 
-    ``tables``: made already.  ``windows``: the named windows, by name, as soon as their work is
-    made.  ``outputs``: the streams that leave.  ``parts``: nodes and partitions, in order.
+    ``tables``: the tables, which exist already. ``windows``: filled with the named windows, by
+    name. ``outputs``: the streams that leave. ``parts``: nodes and partitions, in order.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class DataflowBuilder:
         self.tables = tables
         self.windows = windows
         streams = {stream.name: stream.arrow for stream in app.streams}
-        # A fault stream that nobody takes anything from would let events vanish.
+        # Events on a fault stream without a reader would be lost.
         queries = [*app.queries, *(query for part in app.partitions for query in part.queries)]
         taken = {name for query in queries for name in query.input_streams} | set(outputs)
         self._faults = {
@@ -109,17 +109,17 @@ class DataflowBuilder:
 
     @property
     def flat(self) -> list[DataflowNode]:
-        """All nodes, entrances and queries of partitions too."""
+        """All nodes, including the key routers and queries of partitions."""
         found: list[DataflowNode] = []
         for part in self.parts:
             found += part.nodes if isinstance(part, Scope) else [part]
         return found
 
     def grouped(self) -> list[DataflowNode] | None:
-        """All nodes, each partition as one, and each circle of queries that feed each other.
+        """All nodes, with each partition and each cycle of queries as one node.
 
-        None where what such a one puts out leads to changes of what its queries look at: these
-        come between one query in it and the next.
+        None if the output of such a node leads to a write of state that its queries read: the
+        write comes between one query of the node and the next.
         """
         found: list[DataflowNode] = []
         for part in self.parts:
@@ -173,7 +173,7 @@ class DataflowBuilder:
         )
 
     def _channel(self, query: BoundQuery, inside: str) -> tuple[str, bool]:
-        """What the output goes into, and whether that is out of a partition."""
+        """The channel of the output, and whether that is outside of the partition."""
         action = query.action
         assert not isinstance(action, Answer), "an app's queries answer nobody"
         name = action.target.name
@@ -273,7 +273,7 @@ def _trigger(trigger: BoundTrigger) -> Callable[[int], NodeOperator]:
 
 
 def _whole(region: Scope) -> DataflowNode:
-    """A partition as one node: in bulk, unless its queries feed each other somehow."""
+    """A partition as one node: in bulk, unless its queries form a cycle or have conflicts."""
     entrance, *queries = region.nodes
     order = topological_order(queries)
     accesses = tuple(replace(t, by=None) for node in region.nodes for t in node.accesses)
@@ -298,7 +298,7 @@ def _whole(region: Scope) -> DataflowNode:
 
 
 def _singles(query: BoundQuery, inside: str) -> tuple[str, ...]:
-    """In a join what has no window finds its rows, and lets them go on, event by event."""
+    """The channels of a join's sides without a window: their events are processed one by one."""
     source = query.input
     if not isinstance(source, BoundJoin):
         return ()
@@ -311,14 +311,14 @@ def _singles(query: BoundQuery, inside: str) -> tuple[str, ...]:
 
 
 def _accesses(name: str, query: BoundQuery, inside: str) -> tuple[StateAccess, ...]:
-    """What a query looks at and changes beside events."""
+    """The state outside of events that a query reads and writes."""
     found = [StateAccess(_table(table), name, False) for table in _asked(expressions(query))]
     source, action = query.input, query.action
     if isinstance(source, BoundJoin):
         for side, other in ((source.left, source.right), (source.right, source.left)):
             if side.kind in _KEPT:
                 continue
-            # Without a window it is the events alone that look into the other side.
+            # Without a window, only events look up the other side, timers do not.
             by = (f"{inside}{side.schema.name}",) if side.window is None else None
             if other.kind is SourceKind.TABLE:
                 found.append(StateAccess(_table(other.schema.name), name, False, by))
@@ -331,7 +331,7 @@ def _accesses(name: str, query: BoundQuery, inside: str) -> tuple[StateAccess, .
 
 
 def _asked(roots: Iterable[BoundExpression]) -> list[str]:
-    """The tables that ``in`` asks."""
+    """The tables of ``in`` conditions."""
     return [part.table for root in roots for part in walk(root) if isinstance(part, TableCheck)]
 
 

@@ -1,8 +1,8 @@
-"""Which events set off what failed: they are what a fault stream gets.
+"""Input events that caused a failure: a fault stream gets these.
 
-A query of several streams, and a table's condition, fail on what the query made; the engine tells
-of the event that came, and with it of all that were sent at once.  What a timer set off has no such
-event.
+A query of several streams, and a table's condition, fail on the query's output; the engine reports
+the input event that caused it, with all events that were sent at once. A failure that a timer
+caused has no such event.
 
 Source: observed on Siddhi 5.1.7; tests/cases/conformance/faults.jsonl.
 """
@@ -25,7 +25,7 @@ _Place = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class FailedInput:
-    """Events of a stream, in order, that came into a query, and why something failed on each."""
+    """Input events of a query, in order, with the reason of the failure that each caused."""
 
     stream: str
     events: Events
@@ -35,11 +35,11 @@ class FailedInput:
 def failed_inputs(
     inputs: Mapping[str, Sequence[Events]], failed: Events, reasons: Sequence[str]
 ) -> tuple[list[FailedInput], Bools]:
-    """The events of one run that set off what failed.
+    """The events of one run that caused failures.
 
     Args:
-        inputs: what came into the query, by stream; streams that nobody asks for are left out.
-        failed: n rows that the query made, with the places of what caused them.
+        inputs: the input of the query, by stream; only streams whose failures are wanted.
+        failed: n rows that the query made, with the positions of their causes.
         reasons: of length n; the first of a cause counts.
 
     Returns:

@@ -1,6 +1,6 @@
-"""What comes to queries that are tied together: pieces in the total order, and time between them.
+"""Input of an ordered stage: chunks in the total order, the time between them, and conflicts.
 
-A piece is one chunk of events of one channel.  Places in the order are (order, clock, path).
+A position in the total order is (order, clock, path).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from mesh.operators.base import Events
     from mesh.operators.dataflow.graph import DataflowNode, Outputs, StateAccess
 
-#: A place in the total order: order, clock and path.
+#: A position in the total order: order, clock and path.
 Key = tuple[int, int, int]
-#: What sets something off: events of a channel that come to the node of a number, or its timers.
+#: A cause: the number of a node with the channel of its input, or with None for its timers.
 Cause = tuple[int, str | None]
 
 
@@ -55,21 +55,21 @@ class ChunkQueue:
         return len(self.order)
 
     def key(self, at: int) -> Key:
-        """The place of a piece."""
+        """The position of a chunk."""
         return int(self.order[at]), int(self.clock_ms[at]), int(self.path[at])
 
     def one(self, at: int) -> tuple[Cause, Events]:
-        """What a piece is, and its events."""
+        """The cause and the events of a chunk."""
         cause, events = self._runs[self._source[at]]
         return cause, events.slice(int(self._start[at]), int(self._stop[at]))
 
     def runs(self, at: int) -> Iterator[tuple[Cause, int]]:
-        """From a piece on, what comes and behind which piece that ends."""
+        """From a chunk on, the causes in order, each with the end of its consecutive chunks."""
         for end in self._ends[bisect_left(self._ends, at + 1) :]:
             yield self._runs[self._source[end - 1]][0], end
 
     def take(self, at: int, stop: int) -> dict[Cause, list[Events]]:
-        """The events of some pieces that follow each other."""
+        """The events of consecutive chunks, by cause."""
         found: dict[Cause, list[Events]] = {}
         source = self._source[at:stop]
         for number, (cause, events) in enumerate(self._runs):
@@ -80,7 +80,7 @@ class ChunkQueue:
         return found
 
     def before(self, key: Key, at: int, stop: int) -> int:
-        """Behind the last of the pieces from ``at`` to ``stop`` that come before ``key``."""
+        """The end of those of the chunks from ``at`` to ``stop`` that are earlier than ``key``."""
         while stop > at:
             middle = (at + stop) // 2
             if self.key(middle) < key:
@@ -90,10 +90,10 @@ class ChunkQueue:
         return at
 
     def clean(self, at: int, stop: int, bound: Key | None, times: TimeCursor) -> int:
-        """``stop``, or less, so that all that is at the last instant is before or behind it.
+        """``stop``, or less, so that no instant is split by it.
 
-        An external event ends all that is due by its time.  Behind what a timer caused there may
-        be other timers of that instant.
+        An external event ends all that is due by its time. A chunk that a timer caused may be
+        followed by other timers of that instant.
         """
         while stop > at:
             order, clock, _ = self.key(stop - 1)
@@ -108,7 +108,7 @@ class ChunkQueue:
 
 
 class TimeCursor:
-    """How far time has gone in a run; ``is_bound``: whether what goes next ends before the run."""
+    """The progress of time in a run; ``is_bound``: whether the next batch ends before the run."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -131,13 +131,13 @@ class TimeCursor:
             return (order, due_ms) if due_ms <= timeline.now_ms else None
         if before < len(clocks):
             return order, int(clocks[before])
-        # What was set behind the last move of time waits for the next one.
+        # A timer set after the last move of time waits for the next one.
         all_ms = timeline.clocks_ms
         moves = not len(all_ms) or timeline.now_ms > all_ms[-1]
         return (order, timeline.now_ms) if moves and due_ms <= timeline.now_ms else None
 
     def here(self, order: int, clock_ms: int) -> Timeline:
-        """Time at one place of the order alone."""
+        """Time at one position of the order alone."""
         timeline = self._timeline
         number = order >> 1
         at = number - timeline.first
@@ -146,11 +146,11 @@ class TimeCursor:
         )
 
     def passed(self, key: Key) -> None:
-        """Note that all up to the place ``key`` is done."""
+        """Note that everything up to the position ``key`` is processed."""
         self._next = max(self._next, (key[0] + 1) >> 1)
 
     def until(self, last: Key | None) -> Timeline:
-        """The time from where it is up to the place ``last``, or up to the end; it has passed."""
+        """Advance to the position ``last``, or to the end, and return the time that passes."""
         timeline = self._timeline
         if last is None:
             first, stop, now_ms = self._next, len(timeline.clocks_ms), timeline.now_ms
@@ -164,9 +164,9 @@ class TimeCursor:
 
 
 class ConflictTable:
-    """What each cause makes nodes look at or change.
+    """Which causes conflict: one writes state that the other reads or writes.
 
-    ``order``: the nodes that are tied together; ``reads``: who of them reads each channel.
+    ``order``: the nodes of the stage; ``reads``: by channel, which of them read it.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class ConflictTable:
         }
 
     def _of(self, number: int, channel: str | None) -> tuple[frozenset[StateAccess], bool]:
-        """What an event of ``channel`` that comes to a node sets off; whether step by step."""
+        """All accesses that an event of ``channel`` at a node causes; whether one is stepwise."""
         known = self._found.get((number, channel))
         if known is None:
             node = self._nodes[number]
@@ -208,27 +208,27 @@ class ConflictTable:
         return known
 
     def commutes_with(self, cause: Cause, group: Collection[Cause]) -> bool:
-        """Whether the order of ``cause``, any number of times, and of ``group`` doesn't matter."""
+        """Whether ``cause``, any number of times, may be reordered with all of ``group``."""
         return self._commutes[cause, cause] and all(self._commutes[cause, other] for other in group)
 
 
 class OutputBuffer:
-    """What nodes made, in the sequence in which they did."""
+    """The output of nodes, in the sequence in which they returned it."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[int, str], list[Events]] = {}
 
     def add(self, made: Sequence[tuple[int, str, Events]]) -> None:
-        """Take what nodes made, each for a channel."""
+        """Add the output of nodes, each for a channel."""
         for number, channel, events in made:
             self.put(number, channel, events)
 
     def put(self, number: int, channel: str, events: Events) -> None:
-        """Take what one node made for one channel."""
+        """Add the output of one node for one channel."""
         self._found.setdefault((number, channel), []).append(events)
 
     def all(self) -> Outputs:
-        """All of it, a run in order for each node and channel."""
+        """All output, one run in order for each node and channel."""
         return [
             (channel, _in_order(join(runs, runs[0].rows.schema)))
             for (_, channel), runs in self._found.items()
@@ -236,7 +236,7 @@ class OutputBuffer:
 
 
 def _in_order(events: Events) -> Events:
-    """Depth first is not the order of ways where one query puts out several chunks at once."""
+    """Sorted: depth first is not the order of paths where one query emits several chunks."""
     columns = (events.chunk, events.path, events.clock_ms, events.order)
     place = np.lexsort(columns)
     return events if (place[1:] > place[:-1]).all() else events.take(place)

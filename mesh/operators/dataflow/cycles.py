@@ -1,6 +1,6 @@
-"""Queries whose streams feed each other in a circle, as one node that goes step by step inside.
+"""Cycles: queries whose streams feed each other become one node, which is stepwise inside.
 
-The node reads what any of its queries reads, and what it puts out itself does not come back to it.
+The node reads the channels of all its queries. Its own output does not return to it from outside.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 class CyclicNode:
-    """Nodes that feed each other, driven by ``flow``."""
+    """Nodes that feed each other, as one node; ``flow`` drives them."""
 
     def __init__(self, nodes: Sequence[DataflowNode], flow: StepwiseDataflow) -> None:
         self._nodes = nodes
         self._flow = flow
-        #: Chunks that have come so far.
+        #: Chunks processed so far.
         self._causes = 0
 
     def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
-        """What the nodes make of the events, however often it goes round."""
+        """Process the events, with all that their output causes in the cycle."""
         entering = [(c, run) for c, runs in inputs.items() for run in runs if len(run)]
         made, count = run_chunkwise(self._flow, entering, self._causes, timeline)
         self._causes += count
@@ -56,50 +56,68 @@ class CyclicNode:
 
     @property
     def places(self) -> dict[str, str]:
-        """By name of what is in it, under which name its snapshot has the state of that."""
+        """By node, the name under which the snapshot has its state."""
         return {node.name: node.name for node in self._nodes}
 
 
 def collapse_cycles(
     nodes: Sequence[DataflowNode], whole: Collection[str]
 ) -> list[DataflowNode] | None:
-    """``nodes`` with each circle as one node, in the place of the first in it.
+    """``nodes`` with each cycle as one node, in the position of its first.
 
-    Who reads a stream that feeds a circle goes with it: what comes round first gets there last.
-    None where that can't be: a partition (``whole`` has their names) is in a circle, or a node that
-    is no part of it stands between nodes of a circle and reads what one of them reads.
+    The readers of a channel that feeds a cycle belong to it: an event that comes round first
+    reaches them last.
+
+    Args:
+        nodes: the nodes of an app, in its order.
+        whole: the names of partitions, which can't be part of a cycle.
+
+    Returns:
+        None if a cycle can't be one node: it has a partition in it, it shares a node with another,
+        or a node between its first and its last reads what one of its nodes reads.
     """
-    by_channel = readers(nodes)
-    follow = [{r for c in node.writes for r in by_channel.get(c, ())} for node in nodes]
-    behind = [descendants(follow, number) for number in range(len(nodes))]
-    circles: list[set[int]] = []
-    for number in range(len(nodes)):
-        if number in behind[number] and not any(number in circle for circle in circles):
-            own = {n for n in behind[number] if number in behind[n]}
-            fed = {c for n in own for c in nodes[n].writes} & {
-                c for n in own for c in nodes[n].reads
-            }
-            circles.append(own | {n for channel in fed for n in by_channel[channel]})
-    if sum(map(len, circles)) > len(set().union(*circles)):
+    cycles = _cycles_of(nodes)
+    if sum(map(len, cycles)) > len(set().union(*cycles)):
         return None
-    found: list[DataflowNode] = []
+    if not all(_can_collapse(nodes, cycle, whole) for cycle in cycles):
+        return None
+    result: list[DataflowNode] = []
     done: set[int] = set()
     for number, node in enumerate(nodes):
         if number in done:
             continue
-        members = next((circle for circle in circles if number in circle), None)
+        members = next((cycle for cycle in cycles if number in cycle), None)
         if members is None:
-            found.append(node)
+            result.append(node)
+        else:
+            done |= members
+            result.append(_cyclic_node([nodes[n] for n in sorted(members)]))
+    return result
+
+
+def _cycles_of(nodes: Sequence[DataflowNode]) -> list[set[int]]:
+    """The numbers of the nodes of each cycle, and of those that read a channel which feeds it."""
+    by_channel = readers(nodes)
+    follow = [{r for c in node.writes for r in by_channel.get(c, ())} for node in nodes]
+    after = [descendants(follow, number) for number in range(len(nodes))]
+    cycles: list[set[int]] = []
+    for number in range(len(nodes)):
+        if number not in after[number] or any(number in cycle for cycle in cycles):
             continue
-        done.update(members)
-        reads = {channel for n in members for channel in nodes[n].reads}
-        between = set(range(min(members), max(members))) - members
-        if any(nodes[n].name in whole for n in members):
-            return None
-        if any(reads & set(nodes[n].reads) for n in between):
-            return None
-        found.append(_cyclic_node([nodes[n] for n in sorted(members)]))
-    return found
+        members = {n for n in after[number] if number in after[n]}
+        written = {channel for n in members for channel in nodes[n].writes}
+        read = {channel for n in members for channel in nodes[n].reads}
+        cycles.append(members | {n for channel in written & read for n in by_channel[channel]})
+    return cycles
+
+
+def _can_collapse(nodes: Sequence[DataflowNode], members: set[int], whole: Collection[str]) -> bool:
+    """Whether no member is a partition, and none of the nodes between them reads their input."""
+    if any(nodes[n].name in whole for n in members):
+        return False
+    reads = {channel for n in members for channel in nodes[n].reads}
+    between = set(range(min(members), max(members))) - members
+    return not any(reads & set(nodes[n].reads) for n in between)
 
 
 def _cyclic_node(nodes: Sequence[DataflowNode]) -> DataflowNode:

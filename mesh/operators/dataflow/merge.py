@@ -1,8 +1,8 @@
-"""Merging the input streams of a group into one order that doesn't depend on arrival.
+"""Merges the input streams of a group into one order that doesn't depend on arrival.
 
 Several inputs are merged by (time, input, sequence).  The time of an event here is the highest of
 its stream so far, so that a late event keeps its place in its stream.  An event waits until all
-inputs are known beyond its time: no event that belongs before it can come any more.
+inputs are known beyond its time: no earlier event can arrive any more.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _SEQUENCE, _TIME, _CHUNK = "#sequence", "#time_ms", "#chunk"
 
 @dataclass(frozen=True, slots=True)
 class MergedRun:
-    """Events of one stream that are to be processed now.
+    """Events of one stream that are ready to be processed.
 
-    ``index``: int64[n], the place of each among all that are; ``first``: that of the first event
-    of its chunk, ``index`` itself where each was sent by itself; ``time_ms``: its own time;
+    ``index``: int64[n], the rank of each among all that are ready. ``first``: that of the first
+    event of its chunk, ``index`` itself where each was sent by itself. ``time_ms``: its own time.
     ``clock_ms``: the highest time of its stream up to the end of its chunk.
     """
 
@@ -42,7 +42,7 @@ class MergedRun:
 
 @dataclass(slots=True)
 class _Buffered:
-    """What one stream holds back, in the order of its sequence; arrays are never changed."""
+    """Events of one stream that wait, in the order of its sequence; arrays are never changed."""
 
     schema: pa.Schema
     sequence: Longs
@@ -50,9 +50,9 @@ class _Buffered:
     #: Never falls; events of one number were sent at once.
     chunk: Longs
     rows: pa.RecordBatch
-    #: The highest time of the events that have gone on.
+    #: The highest time of the events that have been handed out.
     latest_ms: int = _NEVER
-    #: Events that came, and that have gone on.
+    #: Events received, and events handed out.
     came: int = 0
     gone: int = 0
 
@@ -78,7 +78,7 @@ class _Buffered:
 
 
 class InputMerger:
-    """The streams that come from outside, in the order of first mention."""
+    """Merges external streams, which are in the order of first mention."""
 
     def __init__(self, mentioned: tuple[str, ...], schemas: Mapping[str, pa.Schema]) -> None:
         self._schemas = schemas
@@ -98,7 +98,7 @@ class InputMerger:
         rows: pa.RecordBatch,
         chunk: Longs | None = None,
     ) -> None:
-        """Take the events that follow those taken before; no chunk is in two calls."""
+        """Accept the events after those of earlier calls; no chunk is in two calls."""
         held = self._of(stream)
         # Chunks are told apart by the count of the first event of each.
         own = np.arange(held.came, held.came + len(sequence))
@@ -124,7 +124,7 @@ class InputMerger:
         return self._held[stream]
 
     def ready(self, clocks: Mapping[str, int]) -> tuple[list[MergedRun], int]:
-        """Give out what may be processed, and the time up to which everything is known."""
+        """The events that may be processed, and the time up to which everything is known."""
         mentioned = [s for s in set(clocks) | set(self._held) if s in self._rank]
         streams = sorted(mentioned, key=self._rank.__getitem__)
         known_ms = min((clocks.get(stream, _NEVER) for stream in streams), default=_NEVER)
@@ -161,12 +161,12 @@ class InputMerger:
         return ready, known_ms
 
     def next_time(self) -> int | None:
-        """When the first event that is held back may go on: just after its time."""
+        """When the first waiting event may be processed: just after its time."""
         times = [int(h.clock_ms[0]) + 1 for h in self._held.values() if len(h.time_ms)]
         return min(times, default=None)
 
     def snapshot(self) -> State:
-        """What is held back, a piece for each stream that holds any."""
+        """The waiting events, a piece for each stream that has any."""
         pieces, scalars = {}, {}
         for stream, held in self._held.items():
             scalars[stream] = [held.latest_ms, held.gone, held.came]
@@ -177,7 +177,7 @@ class InputMerger:
         return State(pieces, scalars)
 
     def restore(self, state: State) -> None:
-        """Take over what was held back."""
+        """Take over the waiting events."""
         self._held = {}
         scalars: Any = state.scalars
         for stream, (latest_ms, gone, came) in scalars.items():
@@ -192,9 +192,9 @@ class InputMerger:
 
 
 def with_schema(held: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A piece of what a stream holds back, where the stream has other attributes now.
+    """A piece of a stream's waiting events, for a stream that has other attributes now.
 
-    An attribute that is new, or whose values can't be had in its new type, is null.
+    An attribute is null if it is new, or if its values can't be cast to its new type.
     """
     columns: dict[str, pa.Array[Any]] = {}
     for field in schema:
@@ -217,7 +217,7 @@ def _first_of(chunk: Longs) -> Longs | None:
 
 
 def causes_of(ready: Sequence[MergedRun]) -> tuple[Longs, list[Longs]]:
-    """The clock of each cause, none before the one before it, and by part its events' causes.
+    """The clock of each cause, none before the one before it, and by run its events' causes.
 
     What is sent at once is one cause: it moves time once.
     """

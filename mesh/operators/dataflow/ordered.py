@@ -1,9 +1,10 @@
-"""Queries that look at what others of them change in between, driven as one part of a bulk flow.
+"""Stages of a bulk dataflow; an ordered stage runs queries that access state of one another.
 
-All that comes to them is put into the total order.  Of that, pieces that do not disturb each other
-go through together: events that all only look at a table, say, or that one query all adds to it.
-Where the order matters, one chunk of events or one timer at a time goes through, and what each
-query makes of it is handed on at once, depth first, as in ``StepwiseDataflow``.
+Such queries read tables or named windows that others of them write. An ordered stage sorts its
+input into the total order and splits it into chunks. Consecutive chunks without a read/write
+conflict are processed as one batch: all read a table, say, or one query adds all of them to it.
+Conflicting chunks and timers are processed one at a time, depth first, as in
+``StepwiseDataflow``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class BulkStage:
-    """Nodes that go through a run one after the other; ``order``: their numbers, as they go."""
+    """Nodes that process a run one after the other; ``order``: their numbers, in that sequence."""
 
     def __init__(
         self, nodes: Sequence[DataflowNode], order: Sequence[int], topology: Topology
@@ -35,20 +36,20 @@ class BulkStage:
         self._topology = topology
 
     def begin(self, flowing: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
-        """What the nodes make of the app's start."""
+        """Start the app in the nodes, and return their output."""
         return self.run(flowing, timeline)
 
     def run(self, flowing: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
-        """What the nodes make of the events of channels and of their timers."""
+        """The output of the nodes for the events of channels and for their timers."""
         given = dict(arriving(self._nodes, self._order, self._topology, flowing))
         return [(channel, events) for _, channel, events in self.go(given, timeline)]
 
     def go(
         self, given: Mapping[Cause, Sequence[Events]], timeline: Timeline, *, quick: bool = False
     ) -> list[tuple[int, str, Events]]:
-        """What the nodes make of what is given to each, with their numbers.
+        """The output of the nodes for what is given to each, with their numbers.
 
-        ``quick``: only nodes that have something to do are asked.
+        ``quick``: nodes without events and without a timer that is due are not called.
         """
         own: dict[str, list[Events]] = {}
         made: list[tuple[int, str, Events]] = []
@@ -78,7 +79,7 @@ def arriving(
     topology: Topology,
     flowing: Mapping[str, Sequence[Events]],
 ) -> list[tuple[Cause, list[Events]]]:
-    """What comes to each node from outside, on the way through it."""
+    """The input of each node from outside, with the paths through it."""
     return [
         ((number, channel), [topology.via(number, events) for events in flowing[channel]])
         for number in order
@@ -88,7 +89,7 @@ def arriving(
 
 
 class OrderedStage:
-    """Nodes that are tied together; ``order``: their numbers, each behind those that feed it."""
+    """Nodes with conflicting accesses; ``order``: their numbers, each after those that feed it."""
 
     def __init__(
         self, nodes: Sequence[DataflowNode], order: Sequence[int], topology: Topology
@@ -108,7 +109,7 @@ class OrderedStage:
         self._conflicts = ConflictTable(nodes, order, reads)
 
     def begin(self, flowing: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
-        """What the nodes make of the app's start."""
+        """Start the app in the nodes, and return their output."""
         made = OutputBuffer()
         for number in self._numbers:
             self._walker.advance_time(number, timeline, made)
@@ -116,7 +117,7 @@ class OrderedStage:
         return made.all()
 
     def run(self, flowing: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
-        """What the nodes make of the events of channels and of their timers."""
+        """The output of the nodes for the events of channels and for their timers."""
         made = OutputBuffer()
         self._run(flowing, timeline, made)
         return made.all()
@@ -146,7 +147,7 @@ class OrderedStage:
         self._finish(times, made)
 
     def _together(self, pieces: ChunkQueue, at: int, times: TimeCursor) -> int:
-        """Behind the last piece that may go with that at ``at``; ``at`` if none may."""
+        """The end of the chunks from ``at`` on that may go together; ``at`` if none may."""
         group: set[Cause] = set()
         stop = at
         for cause, end in pieces.runs(at):
@@ -172,7 +173,7 @@ class OrderedStage:
         return pieces.clean(at, stop, bound, times) if times.is_bound else stop
 
     def _due(self, times: TimeCursor) -> list[tuple[Key, int]]:
-        """The timers that fire in this run, by their places."""
+        """The timers that fire in this run, by their positions."""
         found = []
         for number in self._numbers:
             due = self._nodes[number].work.next_time()
@@ -182,7 +183,7 @@ class OrderedStage:
         return sorted(found)
 
     def _fire(self, times: TimeCursor, before: Key | None, made: OutputBuffer) -> None:
-        """Let timers fire one after the other, those before the place ``before``."""
+        """Let timers fire one after the other, up to the position ``before``."""
         repeats, last = 0, None
         waiting: set[int] = set()
         while due := [one for one in self._due(times) if one[1] not in waiting]:
@@ -193,7 +194,7 @@ class OrderedStage:
             due_ms = work.next_time()
             self._walker.advance_time(number, times.here(*key[:2]), made)
             if times.jumps and work.next_time() == due_ms:
-                # It was set behind the last move of time, and waits for the next one.
+                # It was set after the last move of time, and waits for the next one.
                 waiting.add(number)
             repeats = repeats + 1 if key == last else 0
             last = key
@@ -201,7 +202,7 @@ class OrderedStage:
                 raise AssertionError(f"a timer of {self._nodes[number].name} fires without an end")
 
     def _finish(self, times: TimeCursor, made: OutputBuffer) -> None:
-        """Let the time pass that is left."""
+        """Let the rest of the time pass."""
         due = [number for _, number in self._due(times)]
         if not due:
             return

@@ -1,8 +1,8 @@
-"""A partition as one node: its entrance and its queries, with an order of events of their own.
+"""Partition as one node: its key router and its queries, with an order of events of their own.
 
-Each chunk that the entrance hands to an instance is a cause of its own for the queries behind it:
-all of them are done with it before the next one comes.  So inside the partition chunks are numbered
-as external events are outside, and what comes out is put back into the order outside.
+Each chunk that the key router sends to an instance is a cause of its own: all queries finish it
+before the next one. So chunks inside the partition are numbered as external events are outside,
+and the output is put back into the order outside.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NEVER = int(np.iinfo(np.int64).min)
 
 
 class PartitionNode:
-    """The entrance and the nodes behind it, driven in bulk."""
+    """The key router and the queries that it feeds, as one node."""
 
     def __init__(
         self, name: str, entrance: KeyRouter, nodes: Sequence[DataflowNode], flow: Dataflow
@@ -35,11 +35,11 @@ class PartitionNode:
         self._entrance = entrance
         self._nodes = nodes
         self._flow = flow
-        #: Chunks that have gone into the queries so far: what they remember of the order inside.
+        #: Chunks sent to the queries so far: the position in the order inside.
         self._causes = 0
 
     def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
-        """What the queries make of the events; in parts where instances are forgotten between."""
+        """The output of the queries; input is split where instances are purged in between."""
         made: Outputs = []
         due = self._entrance.next_purge(self._entrance.first_keyed(inputs))
         while due is not None and due <= timeline.now_ms:
@@ -86,23 +86,23 @@ class PartitionNode:
 
     @property
     def places(self) -> dict[str, str]:
-        """By name of what is in it, under which name its snapshot has the state of that."""
+        """By node, the name under which the snapshot has its state."""
         return {f"{self._name}.entrance": "entrance", **{n.name: n.name for n in self._nodes}}
 
 
 def run_chunkwise(
     flow: Dataflow, runs: Sequence[tuple[str, Events]], first: int, timeline: Timeline
 ) -> tuple[Outputs, int]:
-    """Let each chunk through ``flow`` as a cause of its own, and time pass in it.
+    """Run each chunk through ``flow`` as a cause of its own, and let time pass in it.
 
     Args:
         flow: the nodes inside.
-        runs: events by channel inside, none empty, with their places in the order outside.
-        first: how many chunks have gone through before.
+        runs: events by channel inside, none empty, with their positions in the order outside.
+        first: the number of chunks processed before.
         timeline: of the order outside.
 
     Returns:
-        What comes out, in the order outside, and how many chunks went through.
+        The output in the order outside, and the number of chunks processed.
     """
     causes = _Causes([events for _, events in runs])
     entering = [
@@ -115,7 +115,7 @@ def run_chunkwise(
 
 
 class _Causes:
-    """The chunks that go into the queries, numbered in order, with their places outside.
+    """The chunks that go into the queries, numbered in order, with their positions outside.
 
     ``numbers``: for each run int64[n], the number of each event's chunk.  ``order``, ``clock_ms``,
     ``path``: int64[m], of each chunk.
@@ -147,7 +147,7 @@ class _Causes:
 def _outside(
     leaving: Sequence[Emitted], causes: _Causes, first: int, timeline: Timeline
 ) -> Outputs:
-    """Put what came out into the order outside, in the sequence in which it came out."""
+    """Put output into the order outside, in the sequence in which it was emitted."""
     if not leaving:
         return []
     inner = np.concatenate([one.events.order for one in leaving]) - 2 * first

@@ -1,4 +1,4 @@
-"""A query as a node: what comes to it by channels, where its output and its errors go."""
+"""Query as a node: its input channels, and the target of its output and of its failures."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OutputTarget:
-    """Where a query's output goes.
+    """Target of a query's output.
 
-    ``channel``: empty for tables, where ``table`` takes it.  ``leaves``: whether that is out of a
-    partition.
+    ``channel``: empty for tables; ``table`` then applies the output. ``leaves``: whether the
+    channel is outside of the query's partition.
     """
 
     channel: str
@@ -41,9 +41,9 @@ class OutputTarget:
 
 
 class QueryNode:
-    """A query between channels; ``channels``: by channel, the name by which the query knows it.
+    """A query between channels; ``channels``: by channel, the stream's name in the query.
 
-    ``faults``: by stream whose failed events somebody takes, the schema of its fault stream.
+    ``faults``: by stream whose fault stream has a reader, the schema of the fault stream.
     """
 
     def __init__(
@@ -58,16 +58,16 @@ class QueryNode:
         self._channels = channels
         self._target = target
         self._faults = faults
-        #: Attributes are named by the target, which may be defined with other names.
+        #: The target names the attributes; it may be defined with other names than the query's.
         self._schema = query.target.arrow
         self._streams = tuple(dict.fromkeys(channels.values()))
-        #: Whether it selects from what several events make together.
+        #: Whether its rows are made of several events.
         self._is_joint = not isinstance(query.input, BoundStream)
         self.query = running
         self.calls = CallbackRecorder(query.name)
 
     def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
-        """What the query makes of the events, for its target, and of those on which it failed."""
+        """The output of the query for its target, and the events on which it failed."""
         named: dict[str, list[Events]] = {}
         for channel, runs in inputs.items():
             named.setdefault(self._channels[channel], []).extend(runs)
@@ -88,7 +88,7 @@ class QueryNode:
     def _kept(
         self, table: TableAction, made: Events, named: Mapping[str, Sequence[Events]]
     ) -> Outputs:
-        """Have the table take the output; what it refuses is told, as it is lost."""
+        """Apply the output to the table; rows that it refuses are reported, as they are lost."""
         if made.kind.any():
             made = made.where(made.kind != RESET)
         outcome = table.perform(made)
@@ -110,7 +110,7 @@ class QueryNode:
     def _to_causes(
         self, named: Mapping[str, Sequence[Events]], failed: Events, reasons: list[str]
     ) -> Outputs:
-        """What failed on its way out: the events that set it off, where their stream has faults."""
+        """Failed output: the events that caused it, if their stream has a fault stream."""
         asked = {stream: runs for stream, runs in named.items() if stream in self._faults}
         found, has_cause = failed_inputs(asked, failed, reasons)
         made: Outputs = []
@@ -139,7 +139,7 @@ class QueryNode:
             stream = ", ".join(self._streams) if known is None else known
             schema = self._faults.get(stream)
             names = schema.names[:-1] if schema is not None else []
-            # What leaves a window has come before; the engine only logs what fails then.
+            # An expired event has been processed before; the engine only logs its failure.
             came = np.flatnonzero(events.kind == CURRENT)
             whole = np.full(len(came), WHOLE, dtype=np.int64)
             events = replace(events.take(came), instance=whole)

@@ -1,8 +1,8 @@
-"""The ways from a cause through the nodes of a group, numbered depth first.
+"""Topology of a group: paths from a cause through its nodes, numbered depth first.
 
-The reference engine hands what a query puts out to the readers of the target stream at once, in
-the order of the app, before the next reader of the first stream sees the event.  A way is a chain
-of nodes, and comparing the numbers of two ways says which is gone first.
+The reference engine hands the output of a query to the readers of the target stream at once, in
+the order of the app, before the next reader of the first stream sees the event. A path is a chain
+of nodes; of two paths, the one with the lower number is executed first.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from mesh.operators.base import Events, Longs
     from mesh.operators.dataflow.graph import DataflowNode
 
-#: More ways than this can only be a knot of queries that feed each other in many ways.
+#: More paths than this arise only from queries that feed each other in very many ways.
 PATHS_MAX = 100_000
 
 
 class Topology:
-    """All ways through ``nodes``, which feed each other in no circle.
+    """All paths through ``nodes``, a graph without cycles.
 
-    ``roots``: by channel, the way of an external event; ``timers``: by node, that of its timer.
+    ``roots``: by channel, the path of an external event; ``timers``: by node, that of its timer.
     """
 
     def __init__(self, nodes: Sequence[DataflowNode]) -> None:
@@ -85,7 +85,7 @@ def readers(nodes: Sequence[DataflowNode]) -> dict[str, list[int]]:
 
 
 def topological_order(nodes: Sequence[DataflowNode], *, loops: bool = False) -> list[int] | None:
-    """The nodes' numbers so that each comes behind those that feed it; None: they go in circles.
+    """The numbers of the nodes, each after those that feed it; None: there is a cycle.
 
     ``loops``: whether a node may feed itself.
     """
@@ -117,14 +117,14 @@ def topological_order(nodes: Sequence[DataflowNode], *, loops: bool = False) -> 
 
 
 def stages_of(nodes: Sequence[DataflowNode], order: Sequence[int]) -> list[tuple[int, ...]]:
-    """The nodes in sets that can go one after the other, each set in the order to go in.
+    """The nodes in stages that are executed one after the other, each stage in order.
 
-    A set is one node or what is tied together: nodes of which one changes what another looks at,
-    and all that is on a way from one of them to another.
+    A stage is one node, or nodes of which one writes state that another accesses, with all nodes
+    on a path from one of them to another.
 
     Args:
-        nodes: feed each other in no circle.
-        order: their numbers as ``sort`` gives them.
+        nodes: a graph without cycles.
+        order: their numbers as ``topological_order`` returns them.
     """
     follow = _follow(nodes)
     for one, node in enumerate(nodes):
@@ -133,39 +133,39 @@ def stages_of(nodes: Sequence[DataflowNode], order: Sequence[int]) -> list[tuple
                 a.conflicts_with(b) for a in node.accesses for b in beside.accesses
             ):
                 follow[one].add(other)
-    behind_of = [descendants(follow, number) for number in range(len(nodes))]
+    after = [descendants(follow, number) for number in range(len(nodes))]
     place = {number: at for at, number in enumerate(order)}
     done: set[int] = set()
     found: list[tuple[int, ...]] = []
     for number in order:
         if number in done:
             continue
-        tied = [
-            n for n in order if n == number or (n in behind_of[number] and number in behind_of[n])
-        ]
+        tied = [n for n in order if n == number or (n in after[number] and number in after[n])]
         done.update(tied)
         found.append(tuple(tied))
-    # A set goes behind all that leads to any of its nodes.
-    behind = {
-        knot: {n for n in order if n not in knot and behind_of[n] & set(knot)} for knot in found
+    # A stage goes after all that leads to any of its nodes.
+    needed = {
+        stage: {n for n in order if n not in stage and after[n] & set(stage)} for stage in found
     }
     result: list[tuple[int, ...]] = []
     gone: set[int] = set()
     while found:
-        knot = min(
-            (knot for knot in found if behind[knot] <= gone), key=lambda knot: place[knot[0]]
+        stage = min(
+            (stage for stage in found if needed[stage] <= gone), key=lambda stage: place[stage[0]]
         )
-        found.remove(knot)
-        result.append(knot)
-        gone.update(knot)
+        found.remove(stage)
+        result.append(stage)
+        gone.update(stage)
     return result
 
 
 def feeds_back_into(nodes: Sequence[DataflowNode], number: int) -> bool:
-    """Whether what a node puts out may come to one that changes what it looks at."""
+    """Whether the output of a node may reach one that writes state which the node accesses."""
     own = nodes[number].accesses
-    behind = descendants(_follow(nodes), number) - {number} if own else set()
-    return any(a.conflicts_with(b) for other in behind for a in own for b in nodes[other].accesses)
+    reachable = descendants(_follow(nodes), number) - {number} if own else set()
+    return any(
+        a.conflicts_with(b) for other in reachable for a in own for b in nodes[other].accesses
+    )
 
 
 def _follow(nodes: Sequence[DataflowNode]) -> list[set[int]]:
@@ -178,7 +178,7 @@ def _follow(nodes: Sequence[DataflowNode]) -> list[set[int]]:
 
 
 def descendants(follow: Sequence[set[int]], start: int) -> set[int]:
-    """What comes behind ``start``, itself only if it does so too."""
+    """All that ``start`` leads to, itself only if it is in a cycle."""
     found: set[int] = set()
     pending = list(follow[start])
     while pending:
