@@ -18,12 +18,8 @@ from mesh.operators.base import CURRENT
 from mesh.operators.expressions import Frame, columns_of
 from mesh.operators.held import Held
 from mesh.operators.lifting import Lifted, is_safe, lift, names_aggregate
-from mesh.operators.windows import FOLLOWED
-from mesh.plan.bound import (
-    Constant,
-    SourceKind,
-    has_aggregate,
-)
+from mesh.operators.windows import kind_of
+from mesh.plan.bound import SourceKind, has_aggregate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +27,7 @@ if TYPE_CHECKING:
     from mesh.operators.base import Events, Timeline
     from mesh.operators.selector import Selector
     from mesh.operators.windows import FollowedWindow
-    from mesh.plan.bound import BoundExpression, BoundQuery, BoundStream, Window
+    from mesh.plan.bound import BoundExpression, BoundQuery, BoundStream
 
 #: Aggregates of numbers, which pass over nulls.
 _OF_NUMBERS = frozenset({"avg", "count", "max", "maxforever", "min", "minforever", "stddev", "sum"})
@@ -45,24 +41,15 @@ def can_follow(query: BoundQuery, source: BoundStream) -> bool:
         return False
     if query.events is not EventKind.CURRENT or query.rate is not None:
         return False
-    if window.name not in FOLLOWED or not _keeps_rows(window):
+    kind = kind_of(window)
+    if not kind.can_select_late(window):
         return False
-    if query.having is not None and (FOLLOWED[window.name] or has_aggregate(query.having)):
+    if query.having is not None and (kind.is_batch or has_aggregate(query.having)):
         return False
     lifted: list[Lifted] = []
     for output in query.outputs:
         lift(output.expression, lifted)
     return all(map(_is_followed, lifted)) and all(map(is_safe, _expressions(query)))
-
-
-def _keeps_rows(window: Window) -> bool:
-    """Whether a window keeps events, as they came: one of length 0 resets at each of them."""
-    arguments = window.arguments
-    if window.name in ("length", "timeLength"):
-        size = arguments[-1]
-        return isinstance(size, Constant) and bool(size.value)
-    # With a fifth argument its rows get another time.
-    return window.name != "externalTimeBatch" or len(arguments) < 5
 
 
 def _is_followed(one: Lifted) -> bool:

@@ -20,7 +20,7 @@ from mesh.operators.failing import lost
 from mesh.operators.following import Following, can_follow, schema_needed
 from mesh.operators.patterns import make_pattern
 from mesh.operators.results import Results
-from mesh.operators.windows import FollowedWindow, make_window
+from mesh.operators.windows import FollowedWindow, kind_of, make_window
 from mesh.plan.bound import (
     BoundFilter,
     BoundJoin,
@@ -166,7 +166,7 @@ class Handlers:
                 case Window():
                     kept = self.schema if needed is None else schema_needed(self.schema, needed)
                     self.window = make_window(
-                        handler, kept, timer_path, expired=expired, used=used, followed=bool(needed)
+                        handler, kept, timer_path, expired=expired, used=used, late=bool(needed)
                     )
                     self._steps.append(None)
 
@@ -218,10 +218,6 @@ def _selected(query: BoundQuery) -> Sequence[str | None]:
     return [part.name if isinstance(part, Column) and part.step == 0 else None for part in parts]
 
 
-def _is(source: BoundStream, window: str) -> bool:
-    return source.window is not None and source.window.name == window
-
-
 def _asks_for_expired(query: BoundQuery) -> bool:
     """Whether events that leave its window go on, or it has to know which are in it."""
     snapshots = query.rate is not None and query.rate.kind is RateKind.SNAPSHOT
@@ -254,7 +250,12 @@ class StreamQuery:
             leaving = Leaving.NEVER
         # Inside of a partition the engine's ``batch`` tells nobody that a batch is over, unless it
         # is asked for the events that leave it.
-        is_silent = is_partitioned and not _asks_for_expired(query) and _is(source, "batch")
+        is_silent = (
+            is_partitioned
+            and not _asks_for_expired(query)
+            and source.window is not None
+            and kind_of(source.window).holds_only_for_expired
+        )
         if is_silent:
             leaving = Leaving.NEVER
         self._results = Results(
@@ -277,7 +278,8 @@ class StreamQuery:
         is_named = source.kind is SourceKind.WINDOW
         if source.window is None and not is_named:
             return Leaving.NEVER
-        if (is_named or _is(source, "session")) and not _asks_for_expired(query):
+        untracked = source.window is None or kind_of(source.window).expires_untracked
+        if (is_named or untracked) and not _asks_for_expired(query):
             return Leaving.UNTRACKED
         return Leaving.TRACKED
 

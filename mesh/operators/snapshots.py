@@ -31,6 +31,7 @@ from mesh.operators.holding import NEVER, Births, ticked
 from mesh.operators.native import bare, types
 from mesh.operators.presence import Presence, Shows
 from mesh.operators.ranges import cut, joined, table
+from mesh.operators.windows import kind_of
 from mesh.plan.bound import AggregateCall, BoundStream
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Snapshots:
         self._timer_path = timer_path
         # What resets there has the time of its batch's first event, else that of now.
         window = query.input.window if isinstance(query.input, BoundStream) else None
-        self._resets_late = window is not None and window.name in ("batch", "timeBatch")
+        self._resets_late = window is not None and kind_of(window).resets_at_batch_time
         self._births = Births()
         self._presence = _presence(query, schema, windowed)
         #: Timers: due, turn, instance.  Who has nothing to show has none.

@@ -13,22 +13,23 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from mesh.language.syntax import RateKind
 from mesh.operators.base import CURRENT, EXPIRED, RESET, State
+from mesh.operators.windows import kind_of
 from mesh.plan.bound import BoundStream, Constant
 
 if TYPE_CHECKING:
     from mesh.operators.base import Events, Longs
+    from mesh.operators.windows import WindowKind
+    from mesh.operators.windows.registry import TickOrder
     from mesh.plan.bound import BoundQuery, Window
 
 _NEVER = int(np.iinfo(np.int64).min)
-#: Those that have timers, and whose first argument says how long they wait.
-_WINDOWS: Final = ("time", "timeBatch", "timeLength", "session")
 
 
 @dataclass(slots=True)
@@ -67,16 +68,17 @@ class Ties:
 
     def __init__(
         self,
-        window: Window,
+        kind: WindowKind,
+        order: TickOrder,
         length_ms: int,
         latency_ms: int,
         every_ms: int,
         timer_path: int,
         snapshots: bool,
     ) -> None:
-        self._batch = window.name == "timeBatch"
+        self._batch = kind.is_periodic
         #: In others each event leaves when it is due, which says all.
-        self._remembers = window.name in ("timeLength", "session")
+        self._remembers = order.may_leave_early
         self._length_ms = length_ms
         self._latency_ms = latency_ms
         self._every_ms = every_ms
@@ -174,16 +176,18 @@ def make_ties(query: BoundQuery, timer_path: int) -> Ties | None:
     if rate is None or not rate.is_by_time or not isinstance(source, BoundStream):
         return None
     window = source.window
-    if window is None or window.name not in _WINDOWS or not window.arguments:
+    if window is None or not window.arguments:
         return None
+    kind = kind_of(window)
+    order = kind.tick_order
     snapshots = rate.kind is RateKind.SNAPSHOT
-    if snapshots and window.name in ("time", "timeLength"):
+    if order is None or (snapshots and not order.with_snapshots):
         return None
     length_ms = _constant(window, 0)
-    latency_ms = _constant(window, 2) if window.name == "session" else 0
+    latency_ms = 0 if order.latency_argument is None else _constant(window, order.latency_argument)
     if length_ms is None or latency_ms is None:
         return None
-    return Ties(window, length_ms, latency_ms, rate.every, timer_path, snapshots)
+    return Ties(kind, order, length_ms, latency_ms, rate.every, timer_path, snapshots)
 
 
 def _constant(window: Window, place: int) -> int | None:

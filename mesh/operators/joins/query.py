@@ -9,9 +9,10 @@ import pyarrow as pa
 from mesh.operators.aggregates import Leaving
 from mesh.operators.base import RESET, State, merge, part, prefixed
 from mesh.operators.joins.stepwise import StepJoin
-from mesh.operators.joins.windowed import PLAIN_WINDOWS, WindowJoin
+from mesh.operators.joins.windowed import WindowJoin
 from mesh.operators.queries import Failures, named_columns
 from mesh.operators.results import Results
+from mesh.operators.windows import kind_of
 from mesh.plan.bound import SourceKind
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def looks_inside(source: BoundJoin) -> bool:
     """Whether a join looks into what a side holds when an event of the other comes."""
     return any(
         side.kind in (SourceKind.TABLE, SourceKind.WINDOW)
-        or (side.window is not None and side.window.name not in PLAIN_WINDOWS)
+        or (side.window is not None and not kind_of(side.window).holds_what_it_emits)
         for side in (source.left, source.right)
     )
 

@@ -13,7 +13,7 @@ from mesh.operators.base import CURRENT, EXPIRED, RESET, Events, Longs, State, p
 from mesh.operators.expressions import columns_of
 from mesh.operators.queries import Failures, Handlers
 from mesh.operators.rows import RowStore
-from mesh.operators.windows import make_window
+from mesh.operators.windows import kind_of, make_window
 from mesh.plan.bound import Window
 
 if TYPE_CHECKING:
@@ -40,11 +40,13 @@ class Entrance:
         self.stream = source.schema.name
         self._timer_path = timer_path
         self.definition = source.window
+        self.kind = None if source.window is None else kind_of(source.window)
+        self.arguments = () if source.window is None else source.window.arguments
         #: Whether the other side never finds anything in the window: the engine's ``batch`` holds
         #: events only where somebody asks for those that leave it.
         self.hides = (
-            source.window is not None
-            and source.window.name == "batch"
+            self.kind is not None
+            and self.kind.holds_only_for_expired
             and query.events is EventKind.CURRENT
             and (query.rate is None or query.rate.kind is not RateKind.SNAPSHOT)
         )

@@ -54,10 +54,6 @@ if TYPE_CHECKING:
     from mesh.operators.queries import Failures
     from mesh.plan.bound import BoundExpression, BoundJoin, BoundQuery, BoundStream
 
-#: Windows of which rows that the other side has looked at keep their time when they leave.
-KEEPING = frozenset({"batch", "lengthBatch", "timeBatch"})
-
-
 _NO_MASK = np.empty(0, dtype=np.bool_)
 _WHOSE = pa.schema([pa.field(ROW, pa.int64())])
 _COLUMNS = {
@@ -158,12 +154,12 @@ class StepJoin:
             None if side.table is None else Condition(_of_table(source.on, side.step), side.table)
             for side in self._sides
         ]
-        windows = (source.left.window, source.right.window)
         # What has no window comes and leaves at once; where nothing behind asks, it only comes.
         self._comes_only = (
             query.events is EventKind.CURRENT and not query.has_aggregates and query.rate is None
         )
-        self._keeps = [w is not None and w.name in KEEPING for w in windows]
+        kinds = [side.kind for side in self._sides]
+        self._keeps = [kind is not None and kind.keeps_arrival_time for kind in kinds]
         #: By side and partition instance, the last row that the other side has looked at.
         self._found: dict[tuple[int, int], int] = {}
         #: (order, clock, path) of the last event that went out, and the number of its chunk.

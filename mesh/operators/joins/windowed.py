@@ -33,28 +33,9 @@ if TYPE_CHECKING:
     from mesh.functions.vectors import Mask
     from mesh.operators.base import Timeline
     from mesh.operators.queries import Failures
-    from mesh.plan.bound import BoundJoin, BoundQuery, Window
+    from mesh.operators.windows import WindowKind
+    from mesh.plan.bound import BoundJoin, BoundQuery
 
-#: Windows that hold what they have put out and not yet taken back, oldest first.
-PLAIN_WINDOWS = frozenset(
-    {
-        "batch",
-        "externalTime",
-        "externalTimeBatch",
-        "hopping",
-        "length",
-        "lengthBatch",
-        "time",
-        "timeBatch",
-        "timeLength",
-    }
-)
-#: Of these an event comes out as it comes in.
-_AT_ONCE = frozenset({"externalTime", "length", "time", "timeLength"})
-#: Of these the engine takes the time of leaving for rows that the other side has not looked at.
-_KEEPING = frozenset({"batch", "lengthBatch", "timeBatch"})
-#: Windows with timers: those of both sides may be due at one instant.
-_TIMED = frozenset({"time", "timeBatch", "timeLength", "externalTimeBatch", "hopping"})
 #: Pairs that are looked at together.
 _PAIRS = 1 << 18
 #: Rows that are gone, before a side is swept.
@@ -86,8 +67,8 @@ class WindowJoin:
                 )
             )
         self._keys = Keys(equal)
-        windows = (source.left.window, source.right.window)
-        self._has_ties = all(w is not None and w.name in _TIMED for w in windows)
+        # Timers of both sides may be due at one instant.
+        self._has_ties = all(side.kind is not None and side.kind.has_timers for side in self.sides)
         self._sets_off = (
             source.trigger is not JoinSide.RIGHT,
             source.trigger is not JoinSide.LEFT,
@@ -106,10 +87,11 @@ class WindowJoin:
             meta[m.M_TRIGGER + side] = sets_off
             is_found = self.sides[side].window is not None and not self.sides[side].hides
             meta[m.M_LISTED + side] = is_found and self._sets_off[1 - side]
-            window = self.sides[side].definition
-            if window is not None and window.name in _KEEPING:
+            kind, window = self.sides[side].kind, self.sides[side].definition
+            if kind is not None and kind.keeps_arrival_time:
                 meta[m.M_KEEPS + side] = 1
-            if window is not None and window.name == "timeBatch":
+            if kind is not None and kind.is_periodic:
+                assert window is not None, "it has a kind"
                 span = window.arguments[0]
                 meta[m.M_SPAN + side] = getattr(span, "value", 0) or 0
         self._meta = meta
@@ -192,16 +174,15 @@ class WindowJoin:
         if len(events):
             self._add(side, events, numbers, ranks)
         made = side.pass_window(events, numbers, timeline)
-        window = side.definition
-        return made if window is None else self._reset_times(side, window, made)
+        return made if side.kind is None else self._reset_times(side, side.kind, made)
 
-    def _reset_times(self, side: Side, window: Window, made: Events) -> Events:
+    def _reset_times(self, side: Side, kind: WindowKind, made: Events) -> Events:
         """What resets has the time that the first of its batch came with, as in the engine."""
         at = np.flatnonzero(made.kind == RESET)
-        if not len(at) or window.name not in ("batch", "timeBatch"):
+        if not len(at) or not kind.resets_at_batch_time:
             return made
         times = made.time_ms.copy()
-        if window.name == "timeBatch" and len(window.arguments) < 2:
+        if kind.is_periodic and len(side.arguments) < 2:
             # The batch that comes is behind it.
             at = at[at + 1 < len(made)]
             times[at] = made.time_ms[at + 1]
@@ -308,8 +289,7 @@ class WindowJoin:
     ) -> None:
         """Tell of the events that failed, as they came; ``own`` has the side and row of each."""
         for side, came, events in zip(self.sides, coming, made, strict=True):
-            window = side.definition
-            at_once = window is None or window.name in _AT_ONCE
+            at_once = side.kind is None or side.kind.emits_on_arrival
             by_kind: dict[bool, list[int]] = {}
             for number in sorted(failed):
                 if own[number, 0] == side.step:

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 class FollowedWindow(KeyedWindow):
     """``follow`` is called in the place of ``process``, and ``sweep`` behind it."""
 
-    def __init__(self, plan: Plan, schema: pa.Schema, timer_path: int, expired: bool) -> None:
-        super().__init__(plan, schema, timer_path, expired)
+    def __init__(
+        self, plan: Plan, schema: pa.Schema, timer_path: int, *, expired: bool, is_batch: bool
+    ) -> None:
+        super().__init__(plan, schema, timer_path, expired=expired, is_batch=is_batch)
         #: The attributes that are looked up for what goes on.
         self.shown: list[str] = list(schema.names)
         self._queue = self._new_queue()

@@ -77,7 +77,6 @@ class Plan:
     arguments: tuple[int, ...] = ()
     registers: int = m.OWN
     start: Mapping[int, int] = field(default_factory=dict)
-    is_batch: bool = False
     finds: int = m.A_HEAD
     listed: tuple[int, ...] = ()
     columns: tuple[str, ...] = ()
@@ -91,8 +90,10 @@ class Plan:
 class KeyedWindow:
     """A window whose state has a row of registers for each partition instance."""
 
-    def __init__(self, plan: Plan, schema: pa.Schema, timer_path: int, expired: bool) -> None:
-        self.is_batch = plan.is_batch
+    def __init__(
+        self, plan: Plan, schema: pa.Schema, timer_path: int, *, expired: bool, is_batch: bool
+    ) -> None:
+        self.is_batch = is_batch
         self._plan = plan
         self._schema = schema
         self._store = RowStore(
