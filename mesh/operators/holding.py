@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import Events, State, join, no_events
+from mesh.operators.base import BEFORE_ALL, Events, State, join, no_events
 from mesh.operators.hashing import more_rows
 from mesh.operators.ranges import NUMBER, cut, joined
+from mesh.operators.total_order import cause_begins, run_begins, run_starts
 
 if TYPE_CHECKING:
     from mesh.operators.base import Longs, Timeline
-
-#: When an instance begins that has not begun.
-NEVER = int(np.iinfo(np.int64).min)
 
 
 class Births:
@@ -36,8 +34,8 @@ class Births:
         if highest > known:
             self._start_ms = more_rows(self._start_ms, highest)
             self._number = more_rows(self._number, highest)
-            self._start_ms[known:] = NEVER
-        new = np.flatnonzero(self._start_ms[instance] == NEVER)
+            self._start_ms[known:] = BEFORE_ALL
+        new = np.flatnonzero(self._start_ms[instance] == BEFORE_ALL)
         if len(new):
             found, first = np.unique(instance[new], return_index=True)
             in_turn = np.argsort(first)
@@ -57,16 +55,16 @@ class Births:
 
     @property
     def start_ms(self) -> Longs:
-        """By instance when it began, ``NEVER`` for those that have not."""
+        """By instance when it began, ``BEFORE_ALL`` for those that have not."""
         return self._start_ms
 
     def forget(self, instances: Longs) -> None:
         """Be as if ``instances`` had never begun."""
-        self._start_ms[instances[instances < len(self._start_ms)]] = NEVER
+        self._start_ms[instances[instances < len(self._start_ms)]] = BEFORE_ALL
 
     def snapshot(self) -> State:
         """All instances."""
-        live = np.flatnonzero(self._start_ms != NEVER)
+        live = np.flatnonzero(self._start_ms != BEFORE_ALL)
         live = live[np.argsort(self._number[live])]
         rows = {"instance": live, "start_ms": self._start_ms[live], "number": self._number[live]}
         return State({f"births-{self._count}-{len(live)}": pa.RecordBatch.from_pydict(rows)})
@@ -81,7 +79,7 @@ class Births:
         number: Any
         instance, start_ms, number = (column.to_numpy() for column in piece.columns)
         size = int(instance.max(initial=-1)) + 1
-        self._start_ms = np.full(size, NEVER, dtype=np.int64)
+        self._start_ms = np.full(size, BEFORE_ALL, dtype=np.int64)
         self._number = np.zeros(size, dtype=np.int64)
         self._start_ms[instance], self._number[instance] = start_ms, number
 
@@ -151,15 +149,8 @@ def pieces(events: Events, cause: Longs) -> Events:
     """``events`` with the numbers of chunks: one for each ``cause``, from 0 on in each instant."""
     if not len(events):
         return events
-    new = np.ones(len(events), dtype=np.bool_)
-    new[1:] = cause[1:] != cause[:-1]
-    moved = np.ones(len(events), dtype=np.bool_)
-    moved[1:] = False
-    for column in (events.order, events.clock_ms, events.path):
-        moved[1:] |= column[1:] != column[:-1]
-    count = np.cumsum(new)
-    base = np.maximum.accumulate(np.where(moved, count, 0))
-    return replace(events, chunk=count - base)
+    count = np.cumsum(run_begins(cause))
+    return replace(events, chunk=count - count[run_starts(cause_begins(events))])
 
 
 def ticked(events: Events, due_ms: Longs, timer_path: int, timeline: Timeline) -> Events:
@@ -172,6 +163,4 @@ def ticked(events: Events, due_ms: Longs, timer_path: int, timeline: Timeline) -
     )
     if not len(made):
         return made
-    new = np.zeros(len(made), dtype=np.bool_)
-    new[1:] = (due_ms[1:] != due_ms[:-1]) | (events.instance[1:] != events.instance[:-1])
-    return pieces(made, np.cumsum(new))
+    return pieces(made, np.cumsum(run_begins(due_ms, events.instance)))

@@ -2,14 +2,16 @@
 
 Numba keeps compiled code by function, and looks only at the age of that function's own file.  A
 loop that has a function of another file compiled into it would stay as it was when that one
-changes, and go on with another idea of the arrays they share.  So the cache's directory is named
-after the contents of all files that have native loops in them, or constants for these.
+changes, and assume another layout of the arrays they share.  So the cache's directory is named
+after the contents of all files that have native loops in them, and of those that these import
+constants from.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Any, Final
@@ -20,17 +22,25 @@ from numba import types as types
 HERE: Final = Path(__file__).parent
 #: Where a user wants compiled code to be; beside the sources otherwise.
 DIRECTORY_VARIABLE: Final = "NUMBA_CACHE_DIR"
-#: What a file has in it that has native loops, or is compiled into them.
-_WORDS: Final = (b"mesh.operators.native", b"machine import", b"njit")
+_IMPORT: Final = re.compile(r"^from mesh\.operators\.([\w.]+) import (\([^)]*\)|.*)", re.MULTILINE)
+_CONSTANT: Final = re.compile(r"\b_?[A-Z][A-Z0-9_]+\b")
 
 
 def sources() -> list[Path]:
-    """The files whose contents compiled code is made of."""
-    return [
-        path
-        for path in sorted(HERE.rglob("*.py"))
-        if path.name == "base.py" or any(word in path.read_bytes() for word in _WORDS)
-    ]
+    """The files whose contents compiled code is made of.
+
+    A file that imports from this one has native loops.  Names of other files mean nothing.
+    """
+    imports = {path: _IMPORT.findall(path.read_text("utf-8")) for path in HERE.rglob("*.py")}
+    found = {path for path, of in imports.items() if any(name == "native" for name, _ in of)}
+    pending = list(found)
+    while pending:
+        for name, imported in imports.get(pending.pop(), ()):
+            path = HERE.joinpath(*name.split(".")).with_suffix(".py")
+            if path not in found and _CONSTANT.search(imported):
+                found.add(path)
+                pending.append(path)
+    return sorted(path for path in found if path in imports)
 
 
 def _digest() -> str:
@@ -71,3 +81,15 @@ def bare(*arguments: Any, **options: Any) -> Any:
     Where a loop calls small functions on many arrays, that counting takes longer than their work.
     """
     return njit(*arguments, _nrt=False, **options)
+
+
+def native(*signature: Any) -> Any:
+    """``bare`` for a loop with a signature: compiled when its module is first imported."""
+    compiler: Any = bare
+    return compiler(*signature, error_model="numpy")
+
+
+def helper(function: Any) -> Any:
+    """A function that is compiled into the loops that call it."""
+    # Inlined, calls don't count references to the arrays that they are given.
+    return bare(error_model="numpy", forceinline=True)(function)

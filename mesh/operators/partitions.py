@@ -12,8 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mesh.operators.base import OWN_TIMER, Longs, State, Timeline, part, prefixed, restore_part
+from mesh.operators.base import (
+    BEFORE_ALL,
+    OWN_TIMER,
+    Longs,
+    State,
+    Timeline,
+    part,
+    prefixed,
+    restore_part,
+)
 from mesh.operators.graph import Made, chunk_starts
+from mesh.operators.total_order import run_begins
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,8 +32,6 @@ if TYPE_CHECKING:
     from mesh.operators.entrance import Entrance
     from mesh.operators.flow import Flow, Leaving
     from mesh.operators.graph import Node
-
-_NEVER = int(np.iinfo(np.int64).min)
 
 
 class PartitionWork:
@@ -55,7 +63,7 @@ class PartitionWork:
         return made + self._part(inputs, timeline)
 
     def _part(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Made:
-        quiet = replace(timeline, now_ms=_NEVER)
+        quiet = replace(timeline, now_ms=BEFORE_ALL)
         inside_channels = set(self._entrance.channels.values())
         entered = [one for one in self._entrance.process(inputs, quiet) if len(one[1])]
         failed = [one for one in entered if one[0] not in inside_channels]
@@ -156,12 +164,8 @@ def _outside(leaving: Sequence[Leaving], causes: _Causes, first: int, timeline: 
     back = np.argsort(np.concatenate([one.place for one in leaving])) if len(leaving) > 1 else None
     if back is not None:
         inner, columns = inner[back], [column[back] for column in columns]
-    new = np.ones(len(inner), dtype=np.bool_)
-    new[1:] = inner[1:] != inner[:-1]
-    for column in columns:
-        new[1:] |= column[1:] != column[:-1]
     order, path = _causes_of(inner, columns[0], causes, timeline)
-    chunk: Longs = np.cumsum(new)
+    chunk: Longs = np.cumsum(run_begins(inner, *columns))
     if back is not None:
         where = np.empty_like(back)
         where[back] = np.arange(len(back))

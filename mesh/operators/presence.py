@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from mesh.functions.vectors import Vector, from_arrow
 from mesh.model.types import AttributeType
-from mesh.operators.base import CURRENT, State
+from mesh.operators.base import CURRENT, NIL, State
 from mesh.operators.groups import Groups
 from mesh.operators.hashing import more_rows
 from mesh.operators.presence_lists import (
@@ -25,7 +25,6 @@ from mesh.operators.presence_lists import (
     INSTANCE,
     KEY,
     KIND,
-    NIL,
     NODE_COLUMNS,
     OUT_ROWS,
     ROW,

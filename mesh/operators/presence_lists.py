@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from mesh.operators.base import CURRENT, RESET
+from mesh.operators.base import CURRENT, NIL, RESET
 from mesh.operators.native import bare, types
 
 
@@ -26,7 +26,6 @@ class Shows(IntEnum):
     ALL = 3
 
 
-NIL: Final = -1
 #: Columns of ``nodes``; free ones are chained through NEXT and have no row.
 ROW, TIME, KIND, SERIAL, INSTANCE, GROUP, KEY, COUNT, PREV, NEXT, ALIKE = range(11)
 NODE_COLUMNS: Final = 11

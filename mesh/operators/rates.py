@@ -26,6 +26,7 @@ from mesh.operators.base import RESET, State
 from mesh.operators.hashing import more_rows
 from mesh.operators.holding import Births, Held, pieces, ticked
 from mesh.operators.native import njit
+from mesh.operators.total_order import run_begins, run_starts
 
 if TYPE_CHECKING:
     from mesh.operators.base import Events, Longs, Timeline
@@ -156,11 +157,7 @@ class First:
 def _last_places(keys: list[Longs]) -> tuple[Longs, Longs]:
     """Of rows alike in ``keys`` where the last one is, and the first, whose place it takes."""
     order = np.lexsort(keys[::-1])
-    begins = np.zeros(len(order), dtype=np.bool_)
-    begins[:1] = True
-    for key in keys:
-        begins[1:] |= key[order][1:] != key[order][:-1]
-    first = np.flatnonzero(begins)
+    first = np.flatnonzero(run_begins(*(key[order] for key in keys)))
     last = np.append(first[1:], len(order)) - 1
     # Rows alike stand in the order they came.
     in_turn = np.argsort(order[first], kind="stable")
@@ -170,12 +167,8 @@ def _last_places(keys: list[Longs]) -> tuple[Longs, Longs]:
 def _ranks(instance: Longs) -> tuple[Longs, Longs]:
     """How many of the same come before each, and the order that puts the same together."""
     order = np.argsort(instance, kind="stable")
-    ordered = instance[order]
-    begins = np.ones(len(order), dtype=np.bool_)
-    begins[1:] = ordered[1:] != ordered[:-1]
-    starts = np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
     ranks = np.empty(len(order), dtype=np.int64)
-    ranks[order] = np.arange(len(order)) - starts
+    ranks[order] = np.arange(len(order)) - run_starts(run_begins(instance[order]))
     return ranks, order
 
 

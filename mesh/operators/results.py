@@ -9,8 +9,7 @@ import numpy as np
 
 from mesh.language.syntax import EventKind, RateKind
 from mesh.operators.aggregates import Leaving
-from mesh.operators.base import WHOLE, State, part, prefixed
-from mesh.operators.holding import NEVER
+from mesh.operators.base import BEFORE_ALL, WHOLE, State, part, prefixed
 from mesh.operators.outputs import output_schema
 from mesh.operators.rates import make_rate
 from mesh.operators.selector import Selector
@@ -68,7 +67,7 @@ class Results:
         self._is_snapshot = snapshots
         self._is_timed = held and query.rate is not None and query.rate.is_by_time
         #: Up to when timers have fired.
-        self._now_ms = NEVER
+        self._now_ms = BEFORE_ALL
         if query.rate is not None:
             schema = output_schema(query).arrow
             if snapshots:
@@ -159,7 +158,7 @@ class Results:
     def restore(self, state: State) -> None:
         """Take over what ``snapshot`` gave."""
         own: Any = part(state, "own").scalars
-        self._begins, self._now_ms = bool(own["begins"]), own.get("now_ms", NEVER)
+        self._begins, self._now_ms = bool(own["begins"]), own.get("now_ms", BEFORE_ALL)
         self.selector.restore(part(state, "select"))
         if self._rate is not None:
             self._rate.restore(part(state, "rate"))

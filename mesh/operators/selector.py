@@ -21,8 +21,9 @@ from mesh.operators.groups import Groups
 from mesh.operators.hashing import more_rows
 from mesh.operators.lifting import AGGREGATES, Lifted, lift
 from mesh.operators.native import bare
-from mesh.operators.ordering import begins, in_order, limited, places
+from mesh.operators.ordering import in_order, limited, places
 from mesh.operators.outputs import output_schema
+from mesh.operators.total_order import instance_chunk_begins
 from mesh.plan.bound import OUTPUT_STEP
 
 if TYPE_CHECKING:
@@ -305,7 +306,7 @@ class Selector:
             groups = np.zeros(len(events), dtype=np.int64)
         scratch = np.full((len(self._groups) + 1, 2), -1, dtype=np.int64)
         out = np.empty(len(events), dtype=np.int64)
-        return out[: _last_of_groups(begins(events), groups, going, scratch, out)]
+        return out[: _last_of_groups(instance_chunk_begins(events), groups, going, scratch, out)]
 
     def forget(self, instances: Longs) -> Longs:
         """Drop all groups of ``instances``, and return their numbers."""

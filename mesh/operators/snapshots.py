@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import RESET, Events, State, no_events, part, prefixed
+from mesh.operators.base import BEFORE_ALL, RESET, Events, State, no_events, part, prefixed
 from mesh.operators.hashing import more_rows
-from mesh.operators.holding import NEVER, Births, ticked
+from mesh.operators.holding import Births, ticked
 from mesh.operators.native import bare, types
 from mesh.operators.presence import Presence, Shows
 from mesh.operators.ranges import cut, joined, table
@@ -141,7 +141,7 @@ class Snapshots:
                 self._set_timers(coming.instance[at : at + 1], clocks[at : at + 1])
                 self._tick(int(coming.time_ms[at]), at_most=1)
             stop = _up_to_tick(
-                at, self._timers[0][0] if self._timers else NEVER, clocks, coming.time_ms,
+                at, self._timers[0][0] if self._timers else BEFORE_ALL, clocks, coming.time_ms,
                 coming.instance, late, self._births.start_ms, self._every_ms, self._timed, new,
             )  # fmt: skip
             found = new[1 : new[0] + 1]

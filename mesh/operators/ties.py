@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.language.syntax import RateKind
-from mesh.operators.base import CURRENT, EXPIRED, RESET, State
+from mesh.operators.base import BEFORE_ALL, CURRENT, EXPIRED, RESET, State
 from mesh.operators.windows import kind_of
 from mesh.plan.bound import BoundStream, Constant
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from mesh.operators.windows import WindowKind
     from mesh.operators.windows.registry import TickOrder
     from mesh.plan.bound import BoundQuery, Window
-
-_NEVER = int(np.iinfo(np.int64).min)
 
 
 @dataclass(slots=True)
@@ -40,7 +38,7 @@ class _Timer:
     ``due``: when it is to fire for events that have come, growing.
     """
 
-    fired_ms: int = _NEVER
+    fired_ms: int = BEFORE_ALL
     was_early: bool = False
     due: deque[int] = field(default_factory=deque)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.operators.base import RESET
+from mesh.operators.total_order import run_begins
 
 if TYPE_CHECKING:
     from mesh.functions.vectors import Mask
@@ -56,6 +57,4 @@ def nothing(schema: pa.Schema, count: int) -> pa.RecordBatch:
 
 def entry_starts(row: Longs) -> Bools:
     """Where another event's pairs begin."""
-    new = np.ones(len(row), dtype=np.bool_)
-    new[1:] = row[1:] != row[:-1]
-    return new
+    return run_begins(row)

@@ -11,13 +11,12 @@ number; ``lists[s, k]`` is key k's list; ``reg[s, i]`` are the registers of part
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from mesh.operators.native import bare, njit, types
+from mesh.operators.base import CURRENT, EXPIRED, NIL, RESET
+from mesh.operators.native import helper, native, njit, types
+from mesh.operators.total_order import is_same_chunk
 
-NIL = -1
 #: Columns of ``node``: row number, key (``NIL``: equal to none), neighbours, what has become of it,
 #: partition instance, and the place among all that came on both sides.
 ID, KEY, NEXT, BEFORE, STATE, INSTANCE, RANK = range(7)
@@ -49,21 +48,9 @@ EVENT_COLUMNS = 8
 ) = range(21)  # fmt: skip
 COUNTERS = 21
 
-_CURRENT, _EXPIRED, _RESET = 0, 1, 2
 _long1 = types.Array(types.int64, 1, "C")
 _long2 = types.Array(types.int64, 2, "C")
 _long3 = types.Array(types.int64, 3, "C")
-
-
-def native(*signature: Any) -> Any:
-    """A function that is compiled when the module is first imported, and then kept on disk."""
-    compiler: Any = bare
-    return compiler(*signature, error_model="numpy")
-
-
-def helper(function: Any) -> Any:
-    """A function that is compiled into those that call it."""
-    return bare(error_model="numpy", forceinline=True)(function)
 
 
 @helper
@@ -111,10 +98,12 @@ def _unlink(node, lists, s, n):
 @helper
 def _same_piece(events, at):
     """Whether the event at ``at`` is of the same piece as the one before it."""
-    for column in (E_ORDER, E_CLOCK, E_PATH, E_CHUNK):
-        if events[at, column] != events[at - 1, column]:
-            return False
-    return True
+    before = at - 1
+    return is_same_chunk(
+        events[at, E_ORDER], events[at, E_CLOCK], events[at, E_PATH], events[at, E_CHUNK],
+        events[before, E_ORDER], events[before, E_CLOCK], events[before, E_PATH],
+        events[before, E_CHUNK],
+    )  # fmt: skip
 
 
 @helper
@@ -168,7 +157,7 @@ def _move(node, lists, reg, meta, s, n, events, at):
         reg[s, instance, R_PLACE] = meta[M_STEPS]
         if meta[M_SPAN + s] == 0:
             reg[s, instance, R_ARMED] = 2 * clock
-    if kind == _CURRENT:
+    if kind == CURRENT:
         if reg[s, instance, R_COUNT] == 0 and meta[M_SPAN + s] == 0:
             reg[s, instance, R_ARMED] = 2 * clock + 1
             reg[s, instance, R_PLACE] = node[s, n, RANK]
@@ -202,10 +191,10 @@ def join_loop(left, right, node, lists, reg, meta, own, pairs):
         kind, instance = events[at, E_KIND], events[at, E_INSTANCE]
         done = meta[M_DONE]
         own[done, 2] = 0
-        if kind != _RESET:
+        if kind != RESET:
             n = _find(node, s, meta[M_USED + s], events[at, E_ID])
             key = node[s, n, KEY]
-            asks = kind == _CURRENT or meta[M_CURRENT] == 0
+            asks = kind == CURRENT or meta[M_CURRENT] == 0
             if meta[M_TRIGGER + s] and key != NIL and asks:
                 count = lists[1 - s, key, COUNT]
                 if meta[M_PAIRS] + count > pairs.shape[0]:
@@ -219,7 +208,7 @@ def join_loop(left, right, node, lists, reg, meta, own, pairs):
                     found = node[1 - s, found, NEXT]
             if meta[M_TRIGGER + s]:
                 reg[1 - s, instance, R_FOUND] = reg[1 - s, instance, R_ENTERED]
-            if kind == _EXPIRED and meta[M_KEEPS + s]:
+            if kind == EXPIRED and meta[M_KEEPS + s]:
                 own[done, 2] = events[at, E_ID] <= reg[s, instance, R_FOUND]
             meta[M_STEPS] += 1
             _move(node, lists, reg, meta, s, n, events, at)

@@ -34,8 +34,8 @@ from mesh.operators.environment import current
 from mesh.operators.expressions import Frame, compile_filter
 from mesh.operators.joins.found import Found, entry_starts, nothing
 from mesh.operators.joins.sides import ROW, TIME, Entrance, joined_events, pass_nothing
-from mesh.operators.ordering import begins
 from mesh.operators.tables import Condition, Table
+from mesh.operators.total_order import instance_chunk_begins, run_begins, run_starts
 from mesh.plan.bound import (
     BinaryExpression,
     Column,
@@ -331,12 +331,8 @@ class StepJoin:
         count = len(places[0])
         if not count:
             return np.empty(0, dtype=np.int64)
-        new = np.ones(count, dtype=np.bool_)
-        new[1:] = False
-        for column in places:
-            new[1:] |= column[1:] != column[:-1]
-        index = np.arange(count)
-        number = index - np.maximum.accumulate(np.where(new, index, 0))
+        new = run_begins(*places)
+        number = np.arange(count) - run_starts(new)
         if tuple(int(column[0]) for column in places) == self._last[:3]:
             stop = int(np.argmax(new[1:])) + 1 if new[1:].any() else count
             number[:stop] += self._last[3] + 1
@@ -380,10 +376,8 @@ def _calls(found: Sequence[Found]) -> Mask:
     """Where pairs begin that events of another chunk of a side found."""
     parts = [_NO_MASK]
     for one in found:
-        number = np.cumsum(begins(one.events))[one.row]
-        new = np.ones(len(number), dtype=np.bool_)
-        new[1:] = number[1:] != number[:-1]
-        parts.append(new)
+        number = np.cumsum(instance_chunk_begins(one.events))[one.row]
+        parts.append(run_begins(number))
     return np.concatenate(parts)
 
 

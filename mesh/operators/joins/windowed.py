@@ -18,13 +18,14 @@ import pyarrow as pa
 
 from mesh.language.syntax import BinaryOperator, EventKind, JoinSide
 from mesh.model.types import AttributeType
-from mesh.operators.base import CURRENT, OWN_TIMER, RESET, Events, Longs, State, part, prefixed
+from mesh.operators.base import CURRENT, NIL, OWN_TIMER, RESET, Events, Longs, State, part, prefixed
 from mesh.operators.expressions import Frame, compile_filter
 from mesh.operators.joins import machine as m
 from mesh.operators.joins import pairs as p
 from mesh.operators.joins.keys import Keys, split
 from mesh.operators.joins.sides import INSTANCE, ROW, TIME, Side, joined_events
 from mesh.operators.lifting import is_safe
+from mesh.operators.total_order import cause_begins, instance_chunk_begins, run_begins, run_starts
 from mesh.plan.bound import BinaryExpression, has_aggregate
 
 if TYPE_CHECKING:
@@ -187,11 +188,7 @@ class WindowJoin:
             at = at[at + 1 < len(made)]
             times[at] = made.time_ms[at + 1]
             return replace(made, time_ms=times)
-        new = np.ones(len(made), dtype=np.bool_)
-        new[1:] = False
-        for column in (made.order, made.clock_ms, made.path, made.chunk, made.instance):
-            new[1:] |= column[1:] != column[:-1]
-        starts = np.maximum.accumulate(np.where(new, np.arange(len(made)), 0))[at]
+        starts = run_starts(instance_chunk_begins(made))[at]
         # The batch that goes is before it.
         at, starts = at[made.kind[starts] != RESET], starts[made.kind[starts] != RESET]
         ids = made.rows.column(ROW).to_numpy(zero_copy_only=False)[starts]
@@ -226,7 +223,7 @@ class WindowJoin:
             self._node = node
         new = self._node[s, used:stop]
         new[:, m.ID], new[:, m.KEY], new[:, m.INSTANCE] = numbers, keys, instances
-        new[:, m.NEXT] = new[:, m.BEFORE] = m.NIL
+        new[:, m.NEXT] = new[:, m.BEFORE] = NIL
         new[:, m.STATE], new[:, m.RANK] = m.WAITING, ranks
         self._meta[m.M_USED + s] = stop
         if len(self._keys) > self._lists.shape[1]:
@@ -464,41 +461,21 @@ def _only_current(query: BoundQuery, source: BoundJoin) -> bool:
 def _calls(run: Run, pairs: Longs) -> Mask:
     """Where pairs begin that events of another chunk of a side found."""
     own, at = run[0], pairs[:, 0]
-    place = np.empty((len(pairs), 6), dtype=np.int64)
-    place[:, 0] = own[at, 0]
+    place = np.empty((6, len(pairs)), dtype=np.int64)
+    place[0] = own[at, 0]
     for side in (0, 1):
         of = own[at, 0] == side
         columns = [m.E_ORDER, m.E_CLOCK, m.E_PATH, m.E_CHUNK, m.E_INSTANCE]
-        place[of, 1:] = run[1 + side][own[at[of], 1]][:, columns]
-    new = np.ones(len(pairs), dtype=np.bool_)
-    new[1:] = (place[1:] != place[:-1]).any(axis=1)
-    return new
+        place[1:, of] = run[1 + side][own[at[of], 1]][:, columns].T
+    return run_begins(*place)
 
 
 def _one_by_one(events: Events) -> Events:
     """Each event a chunk of its own: a stream joined with itself hands them on one by one."""
-    count = len(events)
-    if count < 2:
+    begins = cause_begins(events)
+    if begins.all():
         return events
-    same = np.zeros(count, dtype=np.bool_)
-    same[1:] = (
-        (events.order[1:] == events.order[:-1])
-        & (events.clock_ms[1:] == events.clock_ms[:-1])
-        & (events.path[1:] == events.path[:-1])
-    )
-    if not same.any():
-        return events
-    starts = np.maximum.accumulate(np.where(same, 0, np.arange(count)))
-    return Events(
-        events.time_ms,
-        events.clock_ms,
-        events.order,
-        events.path,
-        np.arange(count) - starts,
-        events.kind,
-        events.instance,
-        events.rows,
-    )
+    return replace(events, chunk=np.arange(len(events)) - run_starts(begins))
 
 
 def _no_registers(instances: int) -> Longs:
@@ -507,7 +484,7 @@ def _no_registers(instances: int) -> Longs:
 
 def _no_lists(keys: int) -> Longs:
     lists = np.zeros((2, keys, m.LIST_COLUMNS), dtype=np.int64)
-    lists[:, :, [m.HEAD, m.TAIL]] = m.NIL
+    lists[:, :, [m.HEAD, m.TAIL]] = NIL
     return lists
 
 

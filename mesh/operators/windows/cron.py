@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mesh.operators.windows.machine import CURRENT, EXPIRED
+from mesh.operators.base import CURRENT, EXPIRED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

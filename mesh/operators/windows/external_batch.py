@@ -10,13 +10,14 @@ Source: observed on Siddhi 5.1.7, live and in playback.
 
 from __future__ import annotations
 
+from mesh.operators.base import CURRENT, EXPIRED, NIL, RESET
+from mesh.operators.native import helper, native
 from mesh.operators.windows.machine import (
     A_COUNT,
     A_HEAD,
     B_COUNT,
     B_HEAD,
     B_ROW,
-    CURRENT,
     E_ARG,
     E_ARG2,
     E_CLOCK,
@@ -24,18 +25,15 @@ from mesh.operators.windows.machine import (
     E_ORDER,
     E_PATH,
     E_TIME,
-    EXPIRED,
     LOOP,
     M_OUT,
     M_PIECE,
     M_RESUME,
     NEXT,
-    NIL,
     OWN,
     P_BASE,
     P_EXPIRED,
     P_OWN,
-    RESET,
     ROW,
     TIME,
     WHOSE,
@@ -44,8 +42,6 @@ from mesh.operators.windows.machine import (
     begin,
     emit,
     free_node,
-    helper,
-    native,
     new_node,
     next_timer,
     poll,

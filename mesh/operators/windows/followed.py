@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import Events
+from mesh.operators.base import BEFORE_ALL, CURRENT, NEVER, Events
 from mesh.operators.windows import machine as m
 from mesh.operators.windows import tumbling
 from mesh.operators.windows.counted import RowBatches
@@ -41,14 +41,14 @@ class FollowedWindow(KeyedWindow):
         plan = self._plan
         if not self._queues or len(self._reg) > 1:
             return None
-        head, latest = self._store.came, m.BEFORE_ALL
+        head, latest = self._store.came, BEFORE_ALL
         if len(self._reg):
             head = int(self._reg[0, m.A_ROW])
         if plan.batch_rows:
             return RowBatches(plan.batch_rows, head)
         assert plan.queue is not None, "there is one or the other"
         if len(self._reg):
-            latest = m.BEFORE_ALL if plan.latest is None else int(self._reg[0, plan.latest])
+            latest = BEFORE_ALL if plan.latest is None else int(self._reg[0, plan.latest])
         times = ((rows, due) for rows, (due,) in self._store.columns((TIME,)))
         return RowQueue(plan.queue, plan.arguments[0], head, latest, times)
 
@@ -91,7 +91,7 @@ class FollowedWindow(KeyedWindow):
                 out[m.O_ORDER].take(at),
                 out[m.O_PATH].take(at),
                 chunk.take(at),
-                np.full(len(at), m.CURRENT, dtype=np.int8),
+                np.full(len(at), CURRENT, dtype=np.int8),
                 out[m.O_INSTANCE].take(at),
                 # Some column has to say how many rows there are.
                 self._store.take(row.take(at), self.shown or [INSTANCE]),
@@ -142,7 +142,7 @@ class FollowedWindow(KeyedWindow):
         self._register(queue)
         # Nothing is in the other list: rows that have left are in none.
         left = int(self._reg[0, m.B_ROW])
-        self._reg[0, [m.A_COUNT, m.B_ROW]] = 0, m.NEVER
+        self._reg[0, [m.A_COUNT, m.B_ROW]] = 0, NEVER
         for rows, (times, instances) in self._store.columns((TIME, INSTANCE)):
             self._grow(len(rows))
             m.rebuild_lists(rows, instances, times, self._node, self._reg, self._meta)

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mesh.functions.texts import java_text
+from mesh.operators.base import CURRENT, EXPIRED
 from mesh.operators.windows.java_maps import spread, table_of
-from mesh.operators.windows.machine import CURRENT, EXPIRED
 from mesh.operators.windows.plain import Small
 
 if TYPE_CHECKING:

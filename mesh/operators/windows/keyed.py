@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import Events, Longs, State, Timeline, no_events
+from mesh.operators.base import BEFORE_ALL, NEVER, NIL, Events, Longs, State, Timeline, no_events
 from mesh.operators.ranges import NUMBER, cut, joined, pieces_of
 from mesh.operators.rows import RowStore
 from mesh.operators.windows import machine as m
@@ -103,7 +103,7 @@ class KeyedWindow:
         self._par = np.zeros(m.PARAMETERS, dtype=np.int64)
         self._par[m.P_PATH] = timer_path
         self._par[m.P_EXPIRED] = expired
-        self._par[m.P_BEFORE] = m.BEFORE_ALL
+        self._par[m.P_BEFORE] = BEFORE_ALL
         self._par[m.P_OWN : m.P_OWN + len(plan.arguments)] = plan.arguments
         #: No row with a smaller number is in a list.
         self.lowest = 0
@@ -115,8 +115,8 @@ class KeyedWindow:
         self._reg = np.empty((0, self._plan.registers), dtype=np.int64)
         self._heap = np.empty((0, 3), dtype=np.int64)
         self._meta = np.zeros(m.COUNTERS, dtype=np.int64)
-        self._meta[m.M_FREE] = m.NIL
-        self._meta[[m.M_ORDER, m.M_CLOCK]] = m.BEFORE_ALL
+        self._meta[m.M_FREE] = NIL
+        self._meta[[m.M_ORDER, m.M_CLOCK]] = BEFORE_ALL
         self._meta[m.M_ORDER] = -1
         #: (order, clock, path, piece, number) of the last line that went out.
         self._last = np.full(5, -1, dtype=np.int64)
@@ -136,7 +136,7 @@ class KeyedWindow:
         par[m.P_BASE] = self._store.came
         par[m.P_PLAYBACK] = getattr(timeline, "playback", False)
         if timeline.stands:
-            par[m.P_BEFORE] = m.BEFORE_ALL
+            par[m.P_BEFORE] = BEFORE_ALL
         if not count and (not meta[m.M_HEAP] or self._heap[0, m.DUE] > timeline.now_ms):
             par[m.P_BEFORE] = timeline.now_ms
             return self._out, 0
@@ -178,8 +178,8 @@ class KeyedWindow:
             return
         size = max(instances, had + had // 2)
         reg = np.zeros((size, self._plan.registers), dtype=np.int64)
-        reg[:, [m.A_HEAD, m.A_TAIL, m.B_HEAD, m.B_TAIL]] = m.NIL
-        reg[:, m.ALARM] = m.NEVER
+        reg[:, [m.A_HEAD, m.A_TAIL, m.B_HEAD, m.B_TAIL]] = NIL
+        reg[:, m.ALARM] = NEVER
         for register, value in self._plan.start.items():
             reg[:, register] = value
         reg[:had] = self._reg
@@ -276,7 +276,7 @@ class KeyedWindow:
         self._swept = store.came
         if not self._plan.listed:
             heads = np.concatenate([self._reg[:, m.A_HEAD], self._reg[:, m.B_HEAD]])
-            heads = heads[heads != m.NIL]
+            heads = heads[heads != NIL]
             self.lowest = int(self._node[heads, m.ROW].min()) if len(heads) else store.came
             store.release_below(self.lowest)
         if store.count > 2 * self.live + _SWEEP_ROWS:
@@ -302,7 +302,7 @@ class KeyedWindow:
         times: list[int] = []
         if instance < len(self._reg):
             n = int(self._reg[instance, head])
-            while n != m.NIL:
+            while n != NIL:
                 rows.append(int(self._node[n, m.ROW]))
                 times.append(int(self._node[n, m.TIME]))
                 n = int(self._node[n, m.NEXT])
@@ -316,8 +316,8 @@ class KeyedWindow:
             for head in (m.A_HEAD, m.B_HEAD):
                 m.clear(self._node, self._reg, self._meta, i, head)
             fresh = np.zeros(self._plan.registers, dtype=np.int64)
-            fresh[[m.A_HEAD, m.A_TAIL, m.B_HEAD, m.B_TAIL]] = m.NIL
-            fresh[m.ALARM] = m.NEVER
+            fresh[[m.A_HEAD, m.A_TAIL, m.B_HEAD, m.B_TAIL]] = NIL
+            fresh[m.ALARM] = NEVER
             fresh[[m.A_ROW, m.B_ROW]] = self._store.came
             for register, value in self._plan.start.items():
                 fresh[register] = value
@@ -391,7 +391,7 @@ class KeyedWindow:
             kept = self._reg[:, [m.A_ROW, m.B_ROW]].copy()
             if m.B_HEAD in listed or not self.is_batch:
                 # The other list is no older one: rows that have left are in none.
-                self._reg[:, m.B_ROW] = m.NEVER
+                self._reg[:, m.B_ROW] = NEVER
             for rows, (times, instances) in self._store.columns((TIME, INSTANCE)):
                 self._grow(len(rows))
                 m.rebuild_lists(rows, instances, times, self._node, self._reg, self._meta)
@@ -407,7 +407,7 @@ class KeyedWindow:
 
 def _unlisted(reg: Longs) -> Longs:
     """``reg`` without what tells where its lists are in memory."""
-    reg[:, [m.A_HEAD, m.A_TAIL, m.B_HEAD, m.B_TAIL]] = m.NIL
+    reg[:, [m.A_HEAD, m.A_TAIL, m.B_HEAD, m.B_TAIL]] = NIL
     reg[:, [m.A_COUNT, m.B_COUNT]] = 0
     return reg
 

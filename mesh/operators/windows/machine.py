@@ -12,15 +12,15 @@ column for each event that goes on.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
-from mesh.operators.native import bare, types
-
-NIL = -1
-NEVER = int(np.iinfo(np.int64).max)
-BEFORE_ALL = int(np.iinfo(np.int64).min)
+from mesh.operators.base import NEVER, NIL, OWN_TIMER
+from mesh.operators.native import helper, native, types
+from mesh.operators.total_order import (
+    fired_order,
+    fires_before,
+    is_same_cause,
+    is_same_chunk,
+    playback_place,
+)
 
 #: Columns of ``node``.
 ROW, TIME, NEXT = 0, 1, 2
@@ -55,26 +55,11 @@ COUNTERS = 16
 (P_FIRST, P_NOW, P_BEFORE, P_BASE, P_PATH, P_PLAYBACK, P_EXPIRED, P_OWN) = range(8)
 PARAMETERS = 16
 
-CURRENT, EXPIRED, RESET = 0, 1, 2
-OWN_TIMER = -1
-
 _long1 = types.Array(types.int64, 1, "C")
 _long2 = types.Array(types.int64, 2, "C")
 _read1 = types.Array(types.int64, 1, "C", readonly=True)
 #: The signature of a window's loop: ev, clocks, par, node, reg, heap, meta, out.
 LOOP = types.void(_long2, _read1, _long1, _long2, _long2, _long2, _long1, _long2)
-
-
-def native(*signature: Any) -> Any:
-    """A function that is compiled when the module is first imported, and then kept on disk."""
-    jit: Any = bare
-    return jit(*signature, error_model="numpy")
-
-
-def helper(function: Any) -> Any:
-    """A function that is compiled into those that call it."""
-    # Inlined, calls don't count references to the arrays that they are given.
-    return bare(error_model="numpy", forceinline=True)(function)
 
 
 @helper
@@ -220,7 +205,6 @@ def timer_before(ev, clocks, par, reg, heap, meta, e):  # type: ignore[no-untype
     if e < ev.shape[1] and due > ev[E_CLOCK, e]:
         return False
     if par[P_PLAYBACK] != 0:
-        # Time stands still until an event moves it: what was set behind the last move waits.
         order, clock = _playback_place(clocks, par, meta, due)
         if clock == NEVER:
             return False
@@ -229,21 +213,14 @@ def timer_before(ev, clocks, par, reg, heap, meta, e):  # type: ignore[no-untype
         return order < ev[E_ORDER, e]
     if e == ev.shape[1]:
         return due <= par[P_NOW]
-    clock = ev[E_CLOCK, e]
-    if heap[0, NUMBER] % 2 == 1:
-        if meta[M_ORDER] % 2 == 0:
-            return ev[E_ORDER, e] != meta[M_ORDER] or clock != meta[M_CLOCK]
-        if ev[E_ORDER, e] != meta[M_ORDER] + 1 or clock != meta[M_CLOCK]:
-            return ev[E_ORDER, e] > meta[M_ORDER]
-        return par[P_PATH] < ev[E_PATH, e]
-    if due != clock:
-        return due < clock
-    # At one instant timers come before external events, and among timers the path decides.
-    return ev[E_ORDER, e] % 2 == 1 or par[P_PATH] < ev[E_PATH, e]
+    return fires_before(
+        due, heap[0, NUMBER], par[P_PATH], meta[M_ORDER], meta[M_CLOCK],
+        ev[E_ORDER, e], ev[E_CLOCK, e], ev[E_PATH, e],
+    )  # fmt: skip
 
 
 @helper
-def _not_before(clocks, meta, due):  # type: ignore[no-untyped-def]
+def _earlier_clocks(clocks, meta, due):  # type: ignore[no-untyped-def]
     """How many clocks are before ``due``; most often about as many as the last time."""
     low, high = 0, clocks.shape[0]
     near = meta[M_NEAR]
@@ -266,18 +243,10 @@ def _not_before(clocks, meta, due):  # type: ignore[no-untyped-def]
 
 @helper
 def _playback_place(clocks, par, meta, due):  # type: ignore[no-untyped-def]
-    k = _not_before(clocks, meta, due)
-    least = (meta[M_ORDER] + 1) // 2 - par[P_FIRST]
-    k = max(k, least)
-    if k < clocks.shape[0]:
-        return 2 * (par[P_FIRST] + k), clocks[k]
-    if (
-        due <= par[P_NOW]
-        and (par[P_NOW] > par[P_BEFORE] or due > par[P_BEFORE])
-        and (clocks.shape[0] == 0 or par[P_NOW] > clocks[-1])
-    ):
-        return 2 * (par[P_FIRST] + clocks.shape[0]), par[P_NOW]
-    return 0, NEVER
+    return playback_place(
+        clocks, _earlier_clocks(clocks, meta, due), due,
+        par[P_FIRST], meta[M_ORDER], par[P_NOW], par[P_BEFORE],
+    )  # fmt: skip
 
 
 @helper
@@ -289,8 +258,7 @@ def next_timer(clocks, par, reg, heap, meta):  # type: ignore[no-untyped-def]
         order, clock = _playback_place(clocks, par, meta, due)
     else:
         clock = max(due, meta[M_CLOCK])
-        order = 2 * (par[P_FIRST] + _not_before(clocks, meta, due))
-        order = max(order, (meta[M_ORDER] + 1) // 2 * 2)
+        order = fired_order(_earlier_clocks(clocks, meta, due), par[P_FIRST], meta[M_ORDER])
         if number % 2 == 1 and order == meta[M_ORDER]:
             # Set by what another timer caused: it comes behind that.
             path = meta[M_PATH]
@@ -309,12 +277,10 @@ def next_timer(clocks, par, reg, heap, meta):  # type: ignore[no-untyped-def]
 def begin(ev, meta, e):  # type: ignore[no-untyped-def]
     """Note that event e comes; whether it is the first of its chunk."""
     meta[M_STEPS] += 1
-    if (
-        ev[E_ORDER, e] == meta[M_ORDER]
-        and ev[E_CLOCK, e] == meta[M_CLOCK]
-        and ev[E_PATH, e] == meta[M_PATH]
-        and ev[E_CHUNK, e] == meta[M_CHUNK]
-    ):
+    if is_same_chunk(
+        ev[E_ORDER, e], ev[E_CLOCK, e], ev[E_PATH, e], ev[E_CHUNK, e],
+        meta[M_ORDER], meta[M_CLOCK], meta[M_PATH], meta[M_CHUNK],
+    ):  # fmt: skip
         return False
     meta[M_ORDER], meta[M_CLOCK] = ev[E_ORDER, e], ev[E_CLOCK, e]
     meta[M_PATH], meta[M_CHUNK] = ev[E_PATH, e], ev[E_CHUNK, e]
@@ -325,12 +291,12 @@ def begin(ev, meta, e):  # type: ignore[no-untyped-def]
 @helper
 def ends_chunk(ev, e):  # type: ignore[no-untyped-def]
     """Whether event e is the last of its chunk for its partition instance."""
-    if e + 1 == ev.shape[1]:
+    if e + 1 == ev.shape[1] or ev[E_INSTANCE, e] != ev[E_INSTANCE, e + 1]:
         return True
-    for k in (E_ORDER, E_CLOCK, E_PATH, E_CHUNK, E_INSTANCE):  # noqa: SIM110
-        if ev[k, e] != ev[k, e + 1]:
-            return True
-    return False
+    return not is_same_chunk(
+        ev[E_ORDER, e], ev[E_CLOCK, e], ev[E_PATH, e], ev[E_CHUNK, e],
+        ev[E_ORDER, e + 1], ev[E_CLOCK, e + 1], ev[E_PATH, e + 1], ev[E_CHUNK, e + 1],
+    )  # fmt: skip
 
 
 @native(types.void(_long2, types.int64, _long1, _long1))
@@ -340,7 +306,9 @@ def number_chunks(out, count, state, chunk):  # type: ignore[no-untyped-def]
     ``state`` is (order, clock, path, piece, number) of the last line before, and then of these.
     """
     for k in range(count):
-        if out[O_ORDER, k] != state[0] or out[O_CLOCK, k] != state[1] or out[O_PATH, k] != state[2]:
+        if not is_same_cause(
+            out[O_ORDER, k], out[O_CLOCK, k], out[O_PATH, k], state[0], state[1], state[2]
+        ):
             state[0], state[1], state[2] = out[O_ORDER, k], out[O_CLOCK, k], out[O_PATH, k]
             state[4] = 0
         elif out[O_PIECE, k] != state[3]:

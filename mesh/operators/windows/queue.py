@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mesh.operators.native import types
-from mesh.operators.windows.machine import BEFORE_ALL, CURRENT, EXPIRED, native
+from mesh.operators.base import BEFORE_ALL, CURRENT, EXPIRED
+from mesh.operators.native import native, types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mesh.operators.windows.machine import CURRENT, EXPIRED
+from mesh.operators.base import CURRENT, EXPIRED
 from mesh.operators.windows.plain import Small
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from heapq import heappop, heappush
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
+from mesh.operators.base import CURRENT, EXPIRED
 from mesh.operators.windows.java_maps import spread
-from mesh.operators.windows.machine import CURRENT, EXPIRED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

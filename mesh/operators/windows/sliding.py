@@ -9,6 +9,8 @@ Source: observed on Siddhi 5.1.7, live and in playback.
 
 from __future__ import annotations
 
+from mesh.operators.base import BEFORE_ALL, CURRENT, EXPIRED, NEVER, NIL, RESET
+from mesh.operators.native import helper, native
 from mesh.operators.windows.machine import (
     A_COUNT,
     A_HEAD,
@@ -16,8 +18,6 @@ from mesh.operators.windows.machine import (
     ALARM,
     B_HEAD,
     B_TAIL,
-    BEFORE_ALL,
-    CURRENT,
     E_ARG,
     E_CLOCK,
     E_INSTANCE,
@@ -25,14 +25,10 @@ from mesh.operators.windows.machine import (
     E_ORDER,
     E_PATH,
     E_TIME,
-    EXPIRED,
     LOOP,
-    NEVER,
-    NIL,
     OWN,
     P_BASE,
     P_OWN,
-    RESET,
     ROW,
     TIME,
     add,
@@ -40,8 +36,6 @@ from mesh.operators.windows.machine import (
     begin,
     emit,
     free_node,
-    helper,
-    native,
     new_node,
     next_timer,
     poll,

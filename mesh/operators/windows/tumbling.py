@@ -10,27 +10,25 @@ Source: observed on Siddhi 5.1.7, live and in playback.
 
 from __future__ import annotations
 
+from mesh.operators.base import CURRENT, EXPIRED, NIL, RESET
+from mesh.operators.native import helper, native
 from mesh.operators.windows.machine import (
     A_COUNT,
     A_HEAD,
     A_ROW,
     B_HEAD,
     B_ROW,
-    CURRENT,
     E_CLOCK,
     E_INSTANCE,
     E_ORDER,
     E_PATH,
     E_TIME,
-    EXPIRED,
     LOOP,
     M_PIECE,
-    NIL,
     OWN,
     P_BASE,
     P_EXPIRED,
     P_OWN,
-    RESET,
     ROW,
     TIME,
     add,
@@ -39,8 +37,6 @@ from mesh.operators.windows.machine import (
     emit,
     ends_chunk,
     free_node,
-    helper,
-    native,
     new_node,
     next_timer,
     poll,
