@@ -26,7 +26,7 @@ from mesh.plan.bound import BoundStream, Constant
 if TYPE_CHECKING:
     from mesh.operators.base import Events, Longs
     from mesh.operators.windows import WindowKind
-    from mesh.operators.windows.registry import TickOrder
+    from mesh.operators.windows.kind import TickOrder
     from mesh.plan.bound import BoundQuery, Window
 
 

@@ -21,7 +21,6 @@ from mesh.operators.base import (
     EXPIRED,
     OWN_TIMER,
     RESET,
-    WHOLE,
     Bools,
     Events,
     Longs,
@@ -30,29 +29,24 @@ from mesh.operators.base import (
     part,
     prefixed,
 )
-from mesh.operators.environment import current
 from mesh.operators.expressions import Frame, compile_filter
 from mesh.operators.joins.found import Found, entry_starts, nothing
-from mesh.operators.joins.sides import ROW, TIME, Entrance, joined_events, pass_nothing
-from mesh.operators.tables import Condition, Table
+from mesh.operators.joins.lookup_input import BesideFrame, LookupInput, of_table
+from mesh.operators.joins.sides import ROW, TIME, joined_events, pass_nothing
+from mesh.operators.tables import Condition
 from mesh.operators.total_order import instance_chunk_begins, run_begins, run_starts
 from mesh.plan.bound import (
-    BinaryExpression,
-    Column,
-    FunctionCall,
     SourceKind,
-    UnaryExpression,
 )
-from mesh.plan.bound.expressions import TABLE_STEP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh.functions.vectors import Mask, Vector
+    from mesh.functions.vectors import Mask
     from mesh.operators.base import Timeline
     from mesh.operators.expressions import Key
     from mesh.operators.queries import Failures
-    from mesh.plan.bound import BoundExpression, BoundJoin, BoundQuery, BoundStream
+    from mesh.plan.bound import BoundJoin, BoundQuery
 
 _NO_MASK = np.empty(0, dtype=np.bool_)
 _WHOSE = pa.schema([pa.field(ROW, pa.int64())])
@@ -66,79 +60,14 @@ _COLUMNS = {
 }
 
 
-class _Side(Entrance):
-    """One side: what comes from it, and what is found in it; ``step`` is its number."""
-
-    def __init__(self, query: BoundQuery, source: BoundStream, step: int, timer_path: int) -> None:
-        super().__init__(query, source, step, timer_path)
-        beside = [pa.field(ROW, pa.int64()), pa.field(TIME, pa.int64())]
-        self._through = pa.schema([*beside, *self.schema])
-        self._make_window(self._through)
-        self._came = 0
-        self.table: Table | None = None
-        self._named: str | None = None
-        self._windows = current().windows
-        if source.kind is SourceKind.TABLE:
-            table = current().tables[source.schema.name]
-            assert isinstance(table, Table), "tables of an app are kept in memory"
-            self.table = table
-        elif source.kind is SourceKind.WINDOW:
-            self._named = source.schema.name
-
-    @property
-    def is_passing(self) -> bool:
-        """Whether its events leave as soon as they have come."""
-        return self.window is None and self._named is None
-
-    def enter(self, events: Events, timeline: Timeline, failures: Failures) -> Events:
-        """What the events of the side, and its timers, put out, with all that is needed.
-
-        Where they leave as soon as they have come, that is for who calls to add.
-        """
-        events = self.handle(events, timeline, failures)
-        count = len(events)
-        numbers = np.arange(self._came, self._came + count)
-        self._came += count
-        columns: list[pa.Array[Any]] = [
-            pa.array(numbers, pa.int64()),
-            pa.array(events.time_ms, pa.int64()),
-        ]
-        columns += [events.rows.column(name) for name in self.schema.names]
-        rows = pa.RecordBatch.from_arrays(columns, schema=self._through)
-        if self.window is None:
-            return events.with_rows(rows)
-        given = events.rows
-        for name, column in zip((ROW, TIME), columns, strict=False):
-            given = given.append_column(name, column)
-        return self.window.process(events.with_rows(given), timeline)
-
-    def content(self, instance: int) -> pa.RecordBatch | None:
-        """The rows that are found in it now; None where there are never any."""
-        if self._named is not None:
-            return self._windows[self._named].content(WHOLE)[0]
-        return None if self.window is None or self.hides else self.window.content(instance)[0]
-
-    def snapshot(self) -> State:
-        """The window."""
-        window = State() if self.window is None else self.window.snapshot()
-        return prefixed({"window": window, "own": State({}, {"came": self._came})})
-
-    def restore(self, state: State) -> None:
-        """Take over the window."""
-        came: Any = part(state, "own").scalars["came"]
-        self._came = came
-        if self.window is not None:
-            self.window.restore(part(state, "window"))
-
-
 class StepJoin:
     """``from A join T on ..`` and others of which one side is looked into."""
 
     def __init__(self, query: BoundQuery, source: BoundJoin, timer_path: int) -> None:
         self._timer_path = timer_path
         self._sides = (
-            _Side(query, source.left, 0, timer_path),
-            _Side(query, source.right, 1, timer_path),
+            LookupInput(query, source.left, 0, timer_path),
+            LookupInput(query, source.right, 1, timer_path),
         )
         self._is_self = (
             source.left.schema.name == source.right.schema.name
@@ -151,7 +80,7 @@ class StepJoin:
         )
         self._met = None if source.on is None else compile_filter(source.on)
         self._tables = [
-            None if side.table is None else Condition(_of_table(source.on, side.step), side.table)
+            None if side.table is None else Condition(of_table(source.on, side.step), side.table)
             for side in self._sides
         ]
         # What has no window comes and leaves at once; where nothing behind asks, it only comes.
@@ -194,7 +123,7 @@ class StepJoin:
             found.append(self._passing(part_) if side.is_passing else part_)
         return found
 
-    def _find(self, side: _Side, made: Events, failures: Failures) -> Found:
+    def _find(self, side: LookupInput, made: Events, failures: Failures) -> Found:
         """What each event of a side finds on the other; nothing where the condition fails."""
         step = side.step
         other = self._sides[1 - step]
@@ -232,7 +161,7 @@ class StepJoin:
         return Found(step, made, row, place, theirs)
 
     def _look(
-        self, other: _Side, frame: Frame, asks: Longs, instance: Longs
+        self, other: LookupInput, frame: Frame, asks: Longs, instance: Longs
     ) -> tuple[Longs, Longs, pa.RecordBatch]:
         """What rows ``asks`` of ``frame`` find in a window: which of them, what of the rows."""
         row: list[Longs] = []
@@ -252,7 +181,7 @@ class StepJoin:
                 continue
             met = np.arange(rows.num_rows)
             if self._met is not None:
-                beside = _Beside(frame, at, rows, other.step)
+                beside = BesideFrame(frame, at, rows, other.step)
                 met = np.flatnonzero(self._met(beside))
                 if beside.failures:
                     frame.failures[at] = beside.failures[min(beside.failures)]
@@ -262,7 +191,7 @@ class StepJoin:
         theirs = concat(parts) if parts else pa.RecordBatch.from_pylist([], other.schema)
         return np.concatenate([none, *row]), np.concatenate([none, *place]), theirs
 
-    def _content(self, other: _Side, instance: int) -> pa.RecordBatch | None:
+    def _content(self, other: LookupInput, instance: int) -> pa.RecordBatch | None:
         """The rows that are in a window now; None where there are none."""
         rows = other.content(instance)
         if rows is None or not rows.num_rows:
@@ -381,49 +310,6 @@ def _calls(found: Sequence[Found]) -> Mask:
     return np.concatenate(parts)
 
 
-class _Beside(Frame):
-    """Rows of one side beside one event of the other, which is the same for all of them."""
-
-    def __init__(self, own: Frame, row: int, rows: pa.RecordBatch, step: int) -> None:
-        names = rows.schema.names
-        super().__init__(
-            rows.num_rows, {(step, name): rows.column(i) for i, name in enumerate(names)}
-        )
-        self._own, self._step, self._row = own, step, np.array([row])
-
-    def column(self, column: Column) -> Vector:
-        """A column of the rows, or of the one event, which broadcasts."""
-        if column.step == self._step:
-            return super().column(column)
-        vector = self._own.column(column)
-        return vector if len(vector) == 1 else vector.take(self._row)
-
-    def missing(self, step: int, index: int | None) -> Mask:
-        """There is always an event."""
-        return np.zeros(self.length, dtype=np.bool_)
-
-
 def _select(rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
     """Some columns; where there are none to be selected, one stays, for the number of rows."""
     return rows.select(list(names)) if names else rows.select([0])
-
-
-def _of_table(on: BoundExpression | None, step: int) -> BoundExpression | None:
-    """``on`` with the columns of side ``step`` as those of a table's rows."""
-    match on:
-        case Column() if on.step == step:
-            return replace(on, step=TABLE_STEP)
-        case UnaryExpression():
-            return replace(on, operand=_moved(on.operand, step))
-        case BinaryExpression():
-            return replace(on, left=_moved(on.left, step), right=_moved(on.right, step))
-        case FunctionCall():
-            return replace(on, arguments=tuple(_moved(a, step) for a in on.arguments))
-        case _:
-            return on
-
-
-def _moved(part_: BoundExpression, step: int) -> BoundExpression:
-    moved = _of_table(part_, step)
-    assert moved is not None
-    return moved

@@ -18,12 +18,13 @@ import pyarrow as pa
 
 from mesh.language.syntax import BinaryOperator, EventKind, JoinSide
 from mesh.model.types import AttributeType
-from mesh.operators.base import CURRENT, NIL, OWN_TIMER, RESET, Events, Longs, State, part, prefixed
+from mesh.operators.base import CURRENT, OWN_TIMER, RESET, Events, Longs, State, part, prefixed
 from mesh.operators.expressions import Frame, compile_filter
 from mesh.operators.joins import machine as m
 from mesh.operators.joins import pairs as p
-from mesh.operators.joins.keys import Keys, split
-from mesh.operators.joins.sides import INSTANCE, ROW, TIME, Side, joined_events
+from mesh.operators.joins.keys import split
+from mesh.operators.joins.row_lists import RowLists
+from mesh.operators.joins.sides import ROW, TIME, Side, joined_events
 from mesh.operators.lifting import is_safe
 from mesh.operators.total_order import cause_begins, instance_chunk_begins, run_begins, run_starts
 from mesh.plan.bound import BinaryExpression, has_aggregate
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 
 #: Pairs that are looked at together.
 _PAIRS = 1 << 18
-#: Rows that are gone, before a side is swept.
-_SPARE = 4096
 _NO_PAIRS = np.empty((0, 2), dtype=np.int64)
 _ROW_SCHEMA = pa.schema([pa.field(ROW, pa.int64())])
 #: What pairs are made of: which event of which side each is, and the events of both.
@@ -67,35 +66,20 @@ class WindowJoin:
                     rest,
                 )
             )
-        self._keys = Keys(equal)
         # Timers of both sides may be due at one instant.
         self._has_ties = all(side.kind is not None and side.kind.has_timers for side in self.sides)
-        self._sets_off = (
+        self._triggers = (
             source.trigger is not JoinSide.RIGHT,
             source.trigger is not JoinSide.LEFT,
         )
+        self._rows = RowLists(
+            self.sides,
+            equal,
+            self._triggers,
+            timer_path,
+            only_current=_only_current(query, source),
+        )
         self._pairs = np.empty((_PAIRS, 2), dtype=np.int64)
-        self._only_current = _only_current(query, source)
-        self._clear()
-
-    def _clear(self) -> None:
-        self._node = np.empty((2, 1024, m.NODE_COLUMNS), dtype=np.int64)
-        self._lists = _no_lists(64)
-        self._reg = _no_registers(1)
-        meta = np.zeros(m.COUNTERS, dtype=np.int64)
-        meta[m.M_PATH], meta[m.M_CURRENT] = self._timer_path, self._only_current
-        for side, sets_off in enumerate(self._sets_off):
-            meta[m.M_TRIGGER + side] = sets_off
-            is_found = self.sides[side].window is not None and not self.sides[side].hides
-            meta[m.M_LISTED + side] = is_found and self._sets_off[1 - side]
-            kind, window = self.sides[side].kind, self.sides[side].definition
-            if kind is not None and kind.keeps_arrival_time:
-                meta[m.M_KEEPS + side] = 1
-            if kind is not None and kind.is_periodic:
-                assert window is not None, "it has a kind"
-                span = window.arguments[0]
-                meta[m.M_SPAN + side] = getattr(span, "value", 0) or 0
-        self._meta = meta
         #: Events that came to both sides, as far as it matters.
         self._came = 0
         #: (order, clock, path) of the last event that went out, and the number of its chunk.
@@ -131,7 +115,8 @@ class WindowJoin:
         own = np.empty((len(columns[0]) + len(columns[1]), 3), dtype=np.int64)
         run = (own, columns[0], columns[1])
         alone = self._alone(made)
-        meta = self._meta
+        rows = self._rows
+        meta = rows.meta
         meta[[m.M_LEFT, m.M_RIGHT, m.M_DONE, m.M_NEED]] = 0
         meta[m.M_PLAYBACK] = timeline.playback
         parts: list[Longs] = []
@@ -144,14 +129,15 @@ class WindowJoin:
                 self._pairs = np.empty((room, 2), dtype=np.int64)
             meta[[m.M_PAIRS, m.M_NEED]] = 0
             m.join_loop(
-                columns[0], columns[1], self._node, self._lists, self._reg, meta, own, self._pairs
-            )
+                columns[0], columns[1], rows.node, rows.lists, rows.registers, meta, own,
+                self._pairs,
+            )  # fmt: skip
             pairs = self._pairs[: meta[m.M_PAIRS]]
             parts.append(self._look(first, run, alone, pairs, failed))
         if failed:
             self._tell(failed, own, coming, made, failures)
         result = self._result(parts, run)
-        self._sweep()
+        rows.sweep()
         return result
 
     def _ranks(self, coming: Sequence[Events]) -> list[Longs]:
@@ -173,7 +159,7 @@ class WindowJoin:
         """What the window of ``side`` puts out, by numbers of rows."""
         numbers = side.keep(events)
         if len(events):
-            self._add(side, events, numbers, ranks)
+            self._rows.add(side, events, numbers, ranks)
         made = side.pass_window(events, numbers, timeline)
         return made if side.kind is None else self._reset_times(side, side.kind, made)
 
@@ -195,42 +181,6 @@ class WindowJoin:
         times[at] = side.rows.take(ids).column(TIME).to_numpy()
         return replace(made, time_ms=times)
 
-    def _add(self, side: Side, events: Events, numbers: Longs, ranks: Longs) -> None:
-        """Note rows that come to the window of ``side``, with their keys."""
-        s = side.step
-        frame = Frame.of_events(events, s)
-        keys = self._keys.number(s, frame, events.instance)
-        self._place(s, numbers, keys, events.instance, ranks)
-        instances = int(events.instance.max()) + 1
-        if instances > self._reg.shape[1]:
-            reg = _no_registers(max(instances, 2 * self._reg.shape[1]))
-            reg[:, : self._reg.shape[1]] = self._reg
-            self._reg = reg
-        if self._meta[m.M_SPAN + s]:
-            # Its timers go on for ever from the first event of an instance.
-            first, at = np.unique(events.instance, return_index=True)
-            new = self._reg[s, first, m.R_ARMED] < 0
-            first, at = first[new], at[new]
-            self._reg[s, first, m.R_ARMED] = 2 * events.clock_ms[at] + 1
-            self._reg[s, first, m.R_PLACE] = ranks[at]
-
-    def _place(self, s: int, numbers: Longs, keys: Longs, instances: Longs, ranks: Longs) -> None:
-        used = int(self._meta[m.M_USED + s])
-        stop = used + len(numbers)
-        if stop > self._node.shape[1]:
-            node = np.empty((2, max(stop, 2 * self._node.shape[1]), m.NODE_COLUMNS), dtype=np.int64)
-            node[:, : self._node.shape[1]] = self._node
-            self._node = node
-        new = self._node[s, used:stop]
-        new[:, m.ID], new[:, m.KEY], new[:, m.INSTANCE] = numbers, keys, instances
-        new[:, m.NEXT] = new[:, m.BEFORE] = NIL
-        new[:, m.STATE], new[:, m.RANK] = m.WAITING, ranks
-        self._meta[m.M_USED + s] = stop
-        if len(self._keys) > self._lists.shape[1]:
-            lists = _no_lists(max(len(self._keys), 2 * self._lists.shape[1]))
-            lists[:, : self._lists.shape[1]] = self._lists
-            self._lists = lists
-
     def _columns(self, events: Events) -> Longs:
         columns = np.empty((len(events), m.EVENT_COLUMNS), dtype=np.int64)
         columns[:, m.E_ORDER], columns[:, m.E_CLOCK] = events.order, events.clock_ms
@@ -244,15 +194,15 @@ class WindowJoin:
 
     def _alone(self, made: Sequence[Events]) -> Longs | None:
         """Which events go on by themselves, as ``pairs.with_singles`` takes it; None: none do."""
-        may = np.array(self._sets_off) & self._outer
+        may = np.array(self._triggers) & self._outer
         resets = [
-            sets_off and bool((events.kind == RESET).any())
-            for sets_off, events in zip(self._sets_off, made, strict=True)
+            triggers and bool((events.kind == RESET).any())
+            for triggers, events in zip(self._triggers, made, strict=True)
         ]
         if not may.any() and not any(resets):
             return None
         # What resets goes on by itself, and so does what found nothing where the side is outer.
-        return np.array([*may, *self._sets_off, self._meta[m.M_CURRENT]], dtype=np.int64)
+        return np.array([*may, *self._triggers, self._rows.meta[m.M_CURRENT]], dtype=np.int64)
 
     def _look(
         self, first: int, run: Run, alone: Longs | None, pairs: Longs, failed: dict[int, str]
@@ -272,7 +222,7 @@ class WindowJoin:
             pairs = _without(pairs[met], failed)
         if alone is None:
             return pairs
-        done = int(self._meta[m.M_DONE])
+        done = int(self._rows.meta[m.M_DONE])
         out = np.empty((len(pairs) + done - first, 2), dtype=np.int64)
         return _without(out[: p.with_singles(first, done, *run, pairs, alone, out)], failed)
 
@@ -353,7 +303,7 @@ class WindowJoin:
 
     def _keep_times(self, run: Run, pairs: Longs, out: Longs) -> None:
         """Let events that keep it have the time that they came with."""
-        if not self._meta[[m.M_KEEPS, m.M_KEEPS_RIGHT]].any():
+        if not self._rows.meta[[m.M_KEEPS, m.M_KEEPS_RIGHT]].any():
             return
         of = run[0][pairs[:, 0]]
         for side, ids in zip(self.sides, (out[p.P_LEFT], out[p.P_RIGHT]), strict=True):
@@ -361,37 +311,7 @@ class WindowJoin:
             if len(at):
                 out[p.P_TIME, at] = side.rows.take(ids[at], [TIME]).column(0).to_numpy()
 
-    # Room and state
-
-    def _sweep(self) -> None:
-        """Drop rows that are gone, once they are many."""
-        meta = self._meta
-        for side in self.sides:
-            s = side.step
-            used, gone = int(meta[m.M_USED + s]), int(meta[m.M_GONE + s])
-            if gone < _SPARE or 2 * gone < used:
-                continue
-            m.compact(self._node, self._lists, meta, s)
-            live = self._node[s, : meta[m.M_USED + s], m.ID]
-            side.rows.release_below(int(live[0]) if len(live) else side.rows.came)
-            if side.rows.count > 2 * len(live) + _SPARE:
-                side.rows.keep(live.copy())
-        used = int(meta[m.M_USED]) + int(meta[m.M_USED_RIGHT])
-        if self._keys.is_sparse(used):
-            self._renumber()
-
-    def _renumber(self) -> None:
-        """Give keys new numbers: those that no row has any more are forgotten."""
-        parts = [self._node[s, : self._meta[m.M_USED + s], m.KEY] for s in (0, 1)]
-        together = np.concatenate(parts)
-        known = np.unique(together[together >= 0])
-        self._keys.renumber(known)
-        lists = _no_lists(max(len(known), 64))
-        lists[:, : len(known)] = self._lists[:, known]
-        self._lists = lists
-        for keys in parts:
-            real = keys >= 0
-            keys[real] = np.searchsorted(known, keys[real])
+    # State
 
     def next_time(self) -> int | None:
         """When the next timer of a window is due."""
@@ -402,51 +322,28 @@ class WindowJoin:
         """Be as if these partition instances had never been."""
         for side in self.sides:
             side.forget(instances)
-            for instance in instances.tolist():
-                if instance < self._reg.shape[1]:
-                    m.forget_instance(
-                        self._node, self._lists, self._reg, self._meta, side.step, instance
-                    )
-        self._meta[m.M_STEPS] += 1
+        self._rows.forget(instances)
 
     def snapshot(self) -> State:
-        """Rows and windows; where rows are is told by the registers of their instances."""
-        steps = int(self._meta[m.M_STEPS])
-        names = [f"{s}-{r}" for s in (0, 1) for r in range(m.REGISTERS)]
-        arrays = [pa.array(self._reg[s, :, r].copy()) for s in (0, 1) for r in range(m.REGISTERS)]
-        registers = pa.RecordBatch.from_arrays(
-            arrays, schema=pa.schema([pa.field(name, pa.int64()) for name in names])
-        )
+        """Rows and windows; the registers of their instances say where rows are."""
+        steps = int(self._rows.meta[m.M_STEPS])
         own = State(
-            {f"registers-{steps}": registers},
+            {f"registers-{steps}": self._rows.snapshot()},
             {"steps": steps, "came": self._came, "last": self._last.tolist()},
         )
         left, right = (side.snapshot() for side in self.sides)
         return prefixed({"own": own, "left": left, "right": right})
 
     def restore(self, state: State) -> None:
-        """Take over rows and windows, and list the rows anew."""
-        self._clear()
-        self._keys.clear()
+        """Take over rows and windows."""
         own = part(state, "own")
         scalars: Any = own.scalars
-        self._meta[m.M_STEPS] = scalars["steps"]
         self._last[:] = scalars["last"]
         self._came = scalars["came"]
-        registers = own.pieces[f"registers-{scalars['steps']}"]
-        self._reg = np.empty((2, registers.num_rows, m.REGISTERS), dtype=np.int64)
-        for s in (0, 1):
-            for r in range(m.REGISTERS):
-                self._reg[s, :, r] = registers.column(f"{s}-{r}").to_numpy()
         for side, name in zip(self.sides, ("left", "right"), strict=True):
             side.restore(part(state, name))
-            numbers, rows = side.rows.all()
-            if len(numbers):
-                instances = rows.column(INSTANCE).to_numpy()
-                keys = self._keys.number(side.step, Frame.of_rows(rows, side.step), instances)
-                self._place(side.step, numbers, keys, instances, np.zeros_like(numbers))
-        for side in self.sides:
-            m.settle(self._node, self._lists, self._reg, self._meta, side.step)
+        steps = scalars["steps"]
+        self._rows.restore(own.pieces[f"registers-{steps}"], steps)
 
 
 def _only_current(query: BoundQuery, source: BoundJoin) -> bool:
@@ -476,16 +373,6 @@ def _one_by_one(events: Events) -> Events:
     if begins.all():
         return events
     return replace(events, chunk=np.arange(len(events)) - run_starts(begins))
-
-
-def _no_registers(instances: int) -> Longs:
-    return np.tile(m.NEW, (2, instances, 1))
-
-
-def _no_lists(keys: int) -> Longs:
-    lists = np.zeros((2, keys, m.LIST_COLUMNS), dtype=np.int64)
-    lists[:, :, [m.HEAD, m.TAIL]] = NIL
-    return lists
 
 
 def _without(pairs: Longs, failed: Mapping[int, str]) -> Longs:

@@ -6,8 +6,8 @@ of windows with their properties.
 """
 
 from mesh.operators.windows.followed import FollowedWindow as FollowedWindow
-from mesh.operators.windows.keyed import WindowOperator as WindowOperator
+from mesh.operators.windows.kind import WindowKind as WindowKind
+from mesh.operators.windows.kind import WindowOperator as WindowOperator
 from mesh.operators.windows.registry import WINDOWS as WINDOWS
-from mesh.operators.windows.registry import WindowKind as WindowKind
 from mesh.operators.windows.registry import kind_of as kind_of
 from mesh.operators.windows.registry import make_window as make_window

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mesh.functions.cron import Cron
-    from mesh.operators.windows.plain import Sink
+    from mesh.operators.windows.contents import Sink
 
 
 class CronBatch:

@@ -20,13 +20,13 @@ import pyarrow as pa
 
 from mesh.functions.texts import java_text
 from mesh.operators.base import CURRENT, EXPIRED
+from mesh.operators.windows.contents import Small
 from mesh.operators.windows.java_maps import spread, table_of
-from mesh.operators.windows.plain import Small
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from mesh.operators.windows.plain import Sink
+    from mesh.operators.windows.contents import Sink
 
 
 class _Counts(Small):

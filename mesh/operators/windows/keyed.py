@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,37 +25,6 @@ _BUFFER_EVENTS = 1 << 18
 _NO_ROOM = 1 << 40
 #: The registers of so many instances are no piece of their own.
 _FEW_INSTANCES = 16
-
-
-class WindowOperator(Protocol):
-    """A window of a query: an ``Operator`` whose content can be asked for."""
-
-    #: Whether the reference engine marks the chunks that it puts out as batches.
-    is_batch: bool
-
-    def process(self, events: Events, timeline: Timeline) -> Events:
-        """Take events, in order, and return what they and the timers caused, in order."""
-        ...
-
-    def next_time(self) -> int | None:
-        """When the earliest timer is due; None without one."""
-        ...
-
-    def snapshot(self) -> State:
-        """The whole state."""
-        ...
-
-    def restore(self, state: State) -> None:
-        """Take the place of the one that ``state`` was a snapshot of."""
-        ...
-
-    def content(self, instance: int) -> tuple[pa.RecordBatch, Longs]:
-        """What a join finds in it: rows in the engine's order, and their times."""
-        ...
-
-    def forget(self, instances: Longs) -> None:
-        """Be as if these partition instances had never been."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,9 @@ goes on when an event comes or a timer fires.
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from bisect import bisect_left
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,10 +26,11 @@ from mesh.operators.base import (
 )
 from mesh.operators.rows import RowStore
 from mesh.operators.total_order import fired_order, fires_before, playback_place
-from mesh.operators.windows.plain_state import Alarms, pack, unpack
+from mesh.operators.windows.contents import Content, Sink, pack, unpack
+from mesh.operators.windows.timers import Alarms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
 # The rules of the native loops; plain numbers are faster through Python than through Numba.
 _fires_before = fires_before.py_func
@@ -38,93 +38,6 @@ _fired_order = fired_order.py_func
 _playback_place = playback_place.py_func
 #: Rows that nobody needs any more, before the store is swept.
 _SWEEP_ROWS = 4096
-
-
-class Sink:
-    """Where a content lets events go on to, and sets timers."""
-
-    def __init__(self) -> None:
-        self.row: list[int] = []
-        self.kind: list[int] = []
-        self.time: list[int] = []
-        #: Times of timers that were set, in order.
-        self.alarms: list[int] = []
-        #: Whether what comes is the first of all, and comes as the window begins.
-        self.begins = False
-
-    def emit(self, row: int, kind: int, time_ms: int) -> None:
-        """Let a row go on, in the chunk that is made now."""
-        self.row.append(row)
-        self.kind.append(kind)
-        self.time.append(time_ms)
-
-
-class Content(Protocol):
-    """What one instance of a window holds."""
-
-    def take(self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Sink) -> None:
-        """Take one event; ``values`` are those of the columns that the window asked for."""
-        ...
-
-    def fire(self, due_ms: int, now_ms: int, to: Sink) -> None:
-        """Do what is to be done when a timer fires that was set to ``due_ms``."""
-        ...
-
-    def finish(self, to: Sink) -> None:
-        """Add what goes behind all events of a chunk."""
-        ...
-
-    def rows(self) -> Iterable[int]:
-        """The numbers of all rows in it."""
-        ...
-
-    def found(self) -> Sequence[tuple[int, int]]:
-        """What a join finds in it: row numbers and times, in order."""
-        ...
-
-    def parts(self) -> Iterable[tuple[int, Any]]:
-        """Its state as JSON in numbered parts; what a number is of stays the same."""
-        ...
-
-    def lists(self) -> Iterable[tuple[int, Sequence[tuple[int, int]]]]:
-        """Numbered lists of events, row numbers and times; a row is in one of them at most."""
-        ...
-
-    def load(
-        self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
-    ) -> None:
-        """Take over what ``parts`` and ``lists`` gave; of lists those that are not empty."""
-        ...
-
-    def load_whole(self, state: Any) -> None:
-        """Take over a state of one part, as an earlier release stored it."""
-        ...
-
-
-class Small(ABC):
-    """A content whose state is one part, because its arguments say how large it gets."""
-
-    @abstractmethod
-    def dump(self) -> Any:
-        """Its state as JSON."""
-
-    @abstractmethod
-    def load_whole(self, state: Any) -> None:
-        """Take over what ``dump`` gave."""
-
-    def parts(self) -> Iterable[tuple[int, Any]]:
-        """One part."""
-        return [(0, self.dump())]
-
-    def lists(self) -> Iterable[tuple[int, Sequence[tuple[int, int]]]]:
-        """None."""
-        return ()
-
-    def load(
-        self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
-    ) -> None:
-        """Take over what ``parts`` gave."""
-        self.load_whole(parts[0])
 
 
 class PlainWindow:

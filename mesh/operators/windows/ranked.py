@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mesh.operators.base import CURRENT, EXPIRED
-from mesh.operators.windows.plain import Small
+from mesh.operators.windows.contents import Small
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from mesh.operators.windows.plain import Sink
+    from mesh.operators.windows.contents import Sink
 
 _first = itemgetter(0)
 

@@ -6,7 +6,6 @@ To add a window: write its operator, add one entry to ``WINDOWS``, and declare i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError
@@ -17,7 +16,8 @@ from mesh.operators.windows import machine as m
 from mesh.operators.windows.cron import CronBatch
 from mesh.operators.windows.followed import FollowedWindow
 from mesh.operators.windows.frequent import Frequent, LossyFrequent, keys_of
-from mesh.operators.windows.keyed import KeyedWindow, Plan, WindowOperator
+from mesh.operators.windows.keyed import KeyedWindow, Plan
+from mesh.operators.windows.kind import TickOrder, WindowContext, WindowKind
 from mesh.operators.windows.plain import PlainWindow
 from mesh.operators.windows.ranked import Ranked, sort_keys
 from mesh.operators.windows.sessions import Sessions, session_keys
@@ -28,77 +28,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mesh.functions.catalogue import Signature
+    from mesh.operators.windows.kind import Maker, WindowOperator
     from mesh.plan.bound import Window
-
-    Maker = Callable[[Window, "WindowContext"], WindowOperator]
-
-
-@dataclass(frozen=True, slots=True)
-class WindowContext:
-    """The use that a query makes of a window; fields as the arguments of ``make_window``."""
-
-    schema: pa.Schema
-    timer_path: int
-    expired: bool
-    used: Sequence[str | None]
-    late: bool
-    is_batch: bool
-
-
-@dataclass(frozen=True, slots=True)
-class TickOrder:
-    """How the window's timers and the ticks of an output rate are ordered at one instant.
-
-    Only for windows whose first argument is the time after which an event leaves.
-    """
-
-    #: Events may leave before they are due, so arrivals have to be remembered.
-    may_leave_early: bool = False
-    #: Also for snapshots.  Elsewhere a snapshot is taken at the latest when an event of its time
-    #: arrives, and an event that leaves a sliding window is one.
-    with_snapshots: bool = False
-    #: The argument that delays what leaves; None without one.
-    latency_argument: int | None = None
-
-
-def _never(window: Window) -> bool:
-    return False
-
-
-@dataclass(frozen=True, slots=True)
-class WindowKind:
-    """One kind of window."""
-
-    #: Its entry in the catalogue.
-    signature: Signature
-    make: Maker
-    #: The reference engine marks the chunks that it emits as batches.
-    is_batch: bool = False
-    has_timers: bool = False
-    #: Its first event sets a timer that then fires every so often, with or without events.
-    is_periodic: bool = False
-    #: Each event is emitted, as a current one, when it arrives.
-    emits_on_arrival: bool = False
-    #: Its content is what it has emitted as current and not yet as expired, oldest first.
-    holds_what_it_emits: bool = False
-    #: Rows expire with the time of their arrival once the other side of a join has read them.
-    keeps_arrival_time: bool = False
-    #: A reset has the time of the first event of its batch.
-    resets_at_batch_time: bool = False
-    #: Without a reader of expired events nothing is found in it, and no batch's end is announced.
-    holds_only_for_expired: bool = False
-    #: Without a reader of expired events aggregates do not get those either.
-    expires_untracked: bool = False
-    #: Whether a selector may refer to rows of such a window by number: see ``late_selection``.
-    can_select_late: Callable[[Window], bool] = _never
-    #: None where ticks of an output rate need no ordering.
-    tick_order: TickOrder | None = None
-
-    @property
-    def name(self) -> str:
-        """As it is written in SiddhiQL."""
-        return self.signature.name
 
 
 # Arguments

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mesh.operators.windows.plain import Sink
+    from mesh.operators.windows.contents import Sink
 
 #: The key of all events where none is named.
 _NO_KEY = "default-key"

@@ -1,24 +1,24 @@
-"""What a ``PlainWindow`` holds, as pieces that change no more than what they hold does.
+"""Contents of a window that is kept in Python: what it holds for one instance, and as pieces.
 
-Parts of contents, their events and the alarms of instances have numbers that stay, and lie in
-pieces by ranges of these numbers.
+Parts of contents, their events and the timers of instances have numbers that stay, and are stored
+in pieces by ranges of these numbers.  So pieces change no more than what they hold.
 """
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict, deque
-from typing import TYPE_CHECKING, Any, Final
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from mesh.operators.ranges import cut, stored, table
+from mesh.operators.windows.timers import Alarms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from mesh.operators.windows.plain import Content
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     Pieces = Mapping[str, pa.RecordBatch]
     Lists = Mapping[int, list[tuple[int, int]]]
@@ -31,19 +31,91 @@ _BITS: Final = 36
 _WITHIN: Final = (1 << _BITS) - 1
 
 
-class Alarms:
-    """The times of timers that one instance set, in order; ``first``: the number of the first."""
+class Sink:
+    """Where a content lets events go on to, and sets timers."""
 
-    __slots__ = ("first", "times")
+    def __init__(self) -> None:
+        self.row: list[int] = []
+        self.kind: list[int] = []
+        self.time: list[int] = []
+        #: Times of timers that were set, in order.
+        self.alarms: list[int] = []
+        #: Whether what comes is the first of all, and comes as the window begins.
+        self.begins = False
 
-    def __init__(self, first: int = 0) -> None:
-        self.first = first
-        self.times: deque[int] = deque()
+    def emit(self, row: int, kind: int, time_ms: int) -> None:
+        """Let a row go on, in the chunk that is made now."""
+        self.row.append(row)
+        self.kind.append(kind)
+        self.time.append(time_ms)
 
-    def take(self) -> int:
-        """The first; it is gone then."""
-        self.first += 1
-        return self.times.popleft()
+
+class Content(Protocol):
+    """What one instance of a window holds."""
+
+    def take(self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Sink) -> None:
+        """Take one event; ``values`` are those of the columns that the window asked for."""
+        ...
+
+    def fire(self, due_ms: int, now_ms: int, to: Sink) -> None:
+        """Do what is to be done when a timer fires that was set to ``due_ms``."""
+        ...
+
+    def finish(self, to: Sink) -> None:
+        """Add what goes behind all events of a chunk."""
+        ...
+
+    def rows(self) -> Iterable[int]:
+        """The numbers of all rows in it."""
+        ...
+
+    def found(self) -> Sequence[tuple[int, int]]:
+        """What a join finds in it: row numbers and times, in order."""
+        ...
+
+    def parts(self) -> Iterable[tuple[int, Any]]:
+        """Its state as JSON in numbered parts; what a number is of stays the same."""
+        ...
+
+    def lists(self) -> Iterable[tuple[int, Sequence[tuple[int, int]]]]:
+        """Numbered lists of events, row numbers and times; a row is in one of them at most."""
+        ...
+
+    def load(
+        self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
+    ) -> None:
+        """Take over what ``parts`` and ``lists`` gave; of lists those that are not empty."""
+        ...
+
+    def load_whole(self, state: Any) -> None:
+        """Take over a state of one part, as an earlier release stored it."""
+        ...
+
+
+class Small(ABC):
+    """A content whose state is one part, because its arguments say how large it gets."""
+
+    @abstractmethod
+    def dump(self) -> Any:
+        """Its state as JSON."""
+
+    @abstractmethod
+    def load_whole(self, state: Any) -> None:
+        """Take over what ``dump`` gave."""
+
+    def parts(self) -> Iterable[tuple[int, Any]]:
+        """One part."""
+        return [(0, self.dump())]
+
+    def lists(self) -> Iterable[tuple[int, Sequence[tuple[int, int]]]]:
+        """None."""
+        return ()
+
+    def load(
+        self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
+    ) -> None:
+        """Take over what ``parts`` gave."""
+        self.load_whole(parts[0])
 
 
 def pack(

@@ -1,0 +1,20 @@
+"""Timers of one partition instance of a window that is kept in Python."""
+
+from __future__ import annotations
+
+from collections import deque
+
+
+class Alarms:
+    """The times of timers that one instance set, in order; ``first``: the number of the first."""
+
+    __slots__ = ("first", "times")
+
+    def __init__(self, first: int = 0) -> None:
+        self.first = first
+        self.times: deque[int] = deque()
+
+    def take(self) -> int:
+        """The first; it is gone then."""
+        self.first += 1
+        return self.times.popleft()
