@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mesh.language.parser import parse
 from mesh.operators.executor import Executor
-from mesh.operators.following import can_follow
+from mesh.operators.query.late_selection import can_follow
 from mesh.plan.bind import bind
 from tests.test_operators_cuts import DEFINE, END_MS, Recorder, at_once, log_of
 

@@ -13,7 +13,7 @@ from mesh.functions.vectors import from_arrow
 from mesh.language.parser import parse_app
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.operators.executor import Executor, InputRun, Mode
-from mesh.operators.joins.stepwise import StepJoin
+from mesh.operators.joins.lookup_join import StepJoin
 from mesh.operators.tables import Table
 from mesh.plan.bind import bind
 

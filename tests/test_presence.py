@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mesh.operators import presence
 from mesh.operators.base import CURRENT, EXPIRED, RESET
-from mesh.operators.presence import Presence, Shows
+from mesh.operators.output_rate.live_rows import Presence, Shows
 
 FIELDS: list[tuple[str, pa.DataType]] = [
     ("k", pa.string()),

@@ -14,8 +14,8 @@ import pytest
 from mesh.operators.base import Events, Timeline, join
 from mesh.operators.rows import CHUNK_ROWS, RowStore
 from mesh.operators.windows import make_window
-from mesh.operators.windows.keyed import KeyedWindow
-from mesh.operators.windows.plain import PlainWindow
+from mesh.operators.windows.native_window import KeyedWindow
+from mesh.operators.windows.python_window import PlainWindow
 from mesh.plan.bound import Window
 from tests import windows_driver as driver
 

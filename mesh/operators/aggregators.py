@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from mesh.operators.expressions import Evaluator, Frame
     from mesh.operators.groups import Groups
     from mesh.operators.lifting import Lifted
-    from mesh.operators.windows.lines import Lines
+    from mesh.operators.windows.row_refs import Lines
     from mesh.plan.bound import AggregateCall
 
 #: Groups, or instances, in one piece of state; a power of two, of which these are the bits.

@@ -17,8 +17,8 @@ from mesh.operators.aggregates import Leaving
 from mesh.operators.base import OWN_TIMER, RESET, State, Stateful, merge, no_rows, part, prefixed
 from mesh.operators.expressions import Frame, columns_of, compile_filter
 from mesh.operators.failing import lost
-from mesh.operators.following import Following, can_follow, schema_needed
 from mesh.operators.patterns import make_pattern
+from mesh.operators.query.late_selection import Following, can_follow, schema_needed
 from mesh.operators.results import Results
 from mesh.operators.windows import FollowedWindow, kind_of, make_window
 from mesh.plan.bound import (

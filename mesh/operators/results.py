@@ -10,16 +10,16 @@ import numpy as np
 from mesh.language.syntax import EventKind, RateKind
 from mesh.operators.aggregates import Leaving
 from mesh.operators.base import BEFORE_ALL, WHOLE, State, part, prefixed
+from mesh.operators.output_rate.limits import make_rate
+from mesh.operators.output_rate.snapshot import Snapshots
+from mesh.operators.output_rate.timer_order import make_ties
 from mesh.operators.outputs import output_schema
-from mesh.operators.rates import make_rate
 from mesh.operators.selector import Selector
-from mesh.operators.snapshots import Snapshots
-from mesh.operators.ties import make_ties
 
 if TYPE_CHECKING:
     from mesh.operators.base import Bools, Events, Longs, Timeline
     from mesh.operators.expressions import Frame
-    from mesh.operators.rates import Rate
+    from mesh.operators.output_rate.limits import Rate
     from mesh.plan.bound import BoundQuery
 
 #: To these what resets aggregates is an event as well.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mesh.model.types import AttributeType
     from mesh.operators.aggregates import Leaving
     from mesh.operators.base import Bools, Events, Kinds, Longs
-    from mesh.operators.windows.lines import Lines
+    from mesh.operators.windows.row_refs import Lines
     from mesh.plan.bound import BoundExpression, BoundQuery
 
 #: Groups that nothing is known of any more, before their numbers are given to others.

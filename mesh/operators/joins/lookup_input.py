@@ -11,7 +11,7 @@ import pyarrow as pa
 from mesh.operators.base import WHOLE, State, part, prefixed
 from mesh.operators.environment import current
 from mesh.operators.expressions import Frame
-from mesh.operators.joins.sides import ROW, TIME, Entrance
+from mesh.operators.joins.input import ROW, TIME, Entrance
 from mesh.operators.tables import Table
 from mesh.plan.bound import BinaryExpression, Column, FunctionCall, SourceKind, UnaryExpression
 from mesh.plan.bound.expressions import TABLE_STEP

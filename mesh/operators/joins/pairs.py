@@ -10,7 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mesh.operators.base import EXPIRED, NIL, RESET
-from mesh.operators.joins.machine import E_CLOCK, E_ID, E_INSTANCE, E_KIND, E_ORDER, E_PATH, E_TIME
+from mesh.operators.joins.join_loop import (
+    E_CLOCK,
+    E_ID,
+    E_INSTANCE,
+    E_KIND,
+    E_ORDER,
+    E_PATH,
+    E_TIME,
+)
 from mesh.operators.native import native, types
 from mesh.operators.total_order import is_same_cause
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from mesh.operators.aggregates import Leaving
 from mesh.operators.base import RESET, State, merge, part, prefixed
-from mesh.operators.joins.stepwise import StepJoin
-from mesh.operators.joins.windowed import WindowJoin
+from mesh.operators.joins.lookup_join import StepJoin
+from mesh.operators.joins.window_join import WindowJoin
 from mesh.operators.queries import Failures, named_columns
 from mesh.operators.results import Results
 from mesh.operators.windows import kind_of

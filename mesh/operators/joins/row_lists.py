@@ -13,16 +13,16 @@ import pyarrow as pa
 
 from mesh.operators.base import NIL
 from mesh.operators.expressions import Frame
-from mesh.operators.joins import machine as m
+from mesh.operators.joins import join_loop as m
+from mesh.operators.joins.input import INSTANCE
 from mesh.operators.joins.keys import Keys
-from mesh.operators.joins.sides import INSTANCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh.operators.base import Events, Longs
+    from mesh.operators.joins.input import Side
     from mesh.operators.joins.keys import Equality
-    from mesh.operators.joins.sides import Side
 
 #: Rows that are gone, before a side is swept.
 _SPARE = 4096

@@ -21,7 +21,7 @@ import pyarrow as pa
 from mesh.functions.texts import java_text
 from mesh.operators.base import CURRENT, EXPIRED
 from mesh.operators.windows.contents import Small
-from mesh.operators.windows.java_maps import spread, table_of
+from mesh.operators.windows.java_hash_order import spread, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Final
 from mesh.errors import MeshError
 from mesh.functions import catalogue
 from mesh.functions.cron import Cron
-from mesh.operators.windows import external_batch, queue, sliding, tumbling
-from mesh.operators.windows import machine as m
+from mesh.operators.windows import external_batch, row_queue, sliding, tumbling
+from mesh.operators.windows import window_loop as m
 from mesh.operators.windows.cron import CronBatch
-from mesh.operators.windows.followed import FollowedWindow
 from mesh.operators.windows.frequent import Frequent, LossyFrequent, keys_of
-from mesh.operators.windows.keyed import KeyedWindow, Plan
 from mesh.operators.windows.kind import TickOrder, WindowContext, WindowKind
-from mesh.operators.windows.plain import PlainWindow
-from mesh.operators.windows.ranked import Ranked, sort_keys
-from mesh.operators.windows.sessions import Sessions, session_keys
+from mesh.operators.windows.native_window import KeyedWindow, Plan
+from mesh.operators.windows.python_window import PlainWindow
+from mesh.operators.windows.row_ref_window import FollowedWindow
+from mesh.operators.windows.session import Sessions, session_keys
+from mesh.operators.windows.sort import Ranked, sort_keys
 from mesh.plan.bound import Constant
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _native(make_plan: Callable[[Window], Plan]) -> Maker:
 
 
 def _length(window: Window) -> Plan:
-    return Plan(sliding.length_loop, (_integer(window, 0),), queue=queue.length_queue, lines=3)
+    return Plan(sliding.length_loop, (_integer(window, 0),), queue=row_queue.length_queue, lines=3)
 
 
 def _time(window: Window) -> Plan:
@@ -83,7 +83,7 @@ def _time(window: Window) -> Plan:
         (_integer(window, 0),),
         sliding.LATEST + 1,
         sliding.LATEST_START,
-        queue=queue.time_queue,
+        queue=row_queue.time_queue,
         latest=sliding.LATEST,
     )
 
@@ -98,7 +98,7 @@ def _external_time(window: Window) -> Plan:
         sliding.external_time_loop,
         (_integer(window, 1),),
         columns=(_column(window, 0),),
-        queue=queue.external_time_queue,
+        queue=row_queue.external_time_queue,
     )
 
 

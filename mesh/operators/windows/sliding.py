@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from mesh.operators.base import BEFORE_ALL, CURRENT, EXPIRED, NEVER, NIL, RESET
 from mesh.operators.native import helper, native
-from mesh.operators.windows.machine import (
+from mesh.operators.windows.window_loop import (
     A_COUNT,
     A_HEAD,
     A_ROW,

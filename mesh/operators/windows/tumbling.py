@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from mesh.operators.base import CURRENT, EXPIRED, NIL, RESET
 from mesh.operators.native import helper, native
-from mesh.operators.windows.machine import (
+from mesh.operators.windows.window_loop import (
     A_COUNT,
     A_HEAD,
     A_ROW,

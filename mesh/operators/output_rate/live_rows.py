@@ -17,7 +17,7 @@ from mesh.model.types import AttributeType
 from mesh.operators.base import CURRENT, NIL, State
 from mesh.operators.groups import Groups
 from mesh.operators.hashing import more_rows
-from mesh.operators.presence_lists import (
+from mesh.operators.output_rate.live_rows_native import (
     CAME,
     COUNT,
     FIRST,
@@ -38,7 +38,7 @@ from mesh.operators.presence_lists import (
     relink,
     show,
 )
-from mesh.operators.presence_lists import Shows as Shows
+from mesh.operators.output_rate.live_rows_native import Shows as Shows
 from mesh.operators.ranges import cut, stored, table
 from mesh.operators.rows import RowStore
 

@@ -20,11 +20,11 @@ from mesh.language.syntax import BinaryOperator, EventKind, JoinSide
 from mesh.model.types import AttributeType
 from mesh.operators.base import CURRENT, OWN_TIMER, RESET, Events, Longs, State, part, prefixed
 from mesh.operators.expressions import Frame, compile_filter
-from mesh.operators.joins import machine as m
+from mesh.operators.joins import join_loop as m
 from mesh.operators.joins import pairs as p
+from mesh.operators.joins.input import ROW, TIME, Side, joined_events
 from mesh.operators.joins.keys import split
 from mesh.operators.joins.row_lists import RowLists
-from mesh.operators.joins.sides import ROW, TIME, Side, joined_events
 from mesh.operators.lifting import is_safe
 from mesh.operators.total_order import cause_begins, instance_chunk_begins, run_begins, run_starts
 from mesh.plan.bound import BinaryExpression, has_aggregate

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mesh.operators.base import CURRENT, RESET, WHOLE, Events
-from mesh.operators.windows import machine as m
-from mesh.operators.windows.lines import Lines
+from mesh.operators.windows import window_loop as m
+from mesh.operators.windows.row_refs import Lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +62,7 @@ class Ended:
     def chunks(self, events: Events, pieces: Longs, before: Longs) -> tuple[Longs, Longs]:
         """Order, clock and path of each batch, int64[3, m], and numbers for those alike in them.
 
-        ``pieces``: int64[m], growing; ``before``: see ``machine.number_chunks``.
+        ``pieces``: int64[m], growing; ``before``: see ``window_loop.number_chunks``.
         """
         last = self.last
         out = np.empty((m.OUT_ROWS, self.batches), dtype=np.int64)

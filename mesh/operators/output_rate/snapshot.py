@@ -27,9 +27,9 @@ import pyarrow as pa
 
 from mesh.operators.base import BEFORE_ALL, RESET, Events, State, no_events, part, prefixed
 from mesh.operators.hashing import more_rows
-from mesh.operators.holding import Births, ticked
 from mesh.operators.native import bare, types
-from mesh.operators.presence import Presence, Shows
+from mesh.operators.output_rate.buffer import Births, ticked
+from mesh.operators.output_rate.live_rows import Presence, Shows
 from mesh.operators.ranges import cut, joined, table
 from mesh.operators.windows import kind_of
 from mesh.plan.bound import AggregateCall, BoundStream

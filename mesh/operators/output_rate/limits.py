@@ -24,8 +24,8 @@ import pyarrow as pa
 from mesh.language.syntax import RateKind
 from mesh.operators.base import RESET, State
 from mesh.operators.hashing import more_rows
-from mesh.operators.holding import Births, Held, pieces, ticked
 from mesh.operators.native import njit
+from mesh.operators.output_rate.buffer import Births, Held, pieces, ticked
 from mesh.operators.total_order import run_begins, run_starts
 
 if TYPE_CHECKING:

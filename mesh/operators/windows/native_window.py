@@ -11,7 +11,7 @@ import pyarrow as pa
 from mesh.operators.base import BEFORE_ALL, NEVER, NIL, Events, Longs, State, Timeline, no_events
 from mesh.operators.ranges import NUMBER, cut, joined, pieces_of
 from mesh.operators.rows import RowStore
-from mesh.operators.windows import machine as m
+from mesh.operators.windows import window_loop as m
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.operators.base import CURRENT, EXPIRED
-from mesh.operators.windows.java_maps import spread
+from mesh.operators.windows.java_hash_order import spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
-"""A window that a selector follows by the numbers of rows: see ``mesh.operators.following``.
+"""Window for late selection: emits row numbers and kinds instead of rows.
 
-With a single instance it is a queue, or a batch that is told by its first row, where there is
-something for it; once more come it has lists.
+See ``mesh.operators.query.late_selection``.  A single instance is a queue of rows, or a batch that
+is known by its first row, if there is a loop for it; with more instances it has lists of rows.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.operators.base import BEFORE_ALL, CURRENT, NEVER, Events
-from mesh.operators.windows import machine as m
 from mesh.operators.windows import tumbling
-from mesh.operators.windows.counted import RowBatches
-from mesh.operators.windows.keyed import INSTANCE, TIME, KeyedWindow, Plan
-from mesh.operators.windows.lines import Lines
-from mesh.operators.windows.queue import QE_CLOCK, QE_KEPT, QE_TIME, RowQueue
+from mesh.operators.windows import window_loop as m
+from mesh.operators.windows.count_batches import RowBatches
+from mesh.operators.windows.native_window import INSTANCE, TIME, KeyedWindow, Plan
+from mesh.operators.windows.row_queue import QE_CLOCK, QE_KEPT, QE_TIME, RowQueue
+from mesh.operators.windows.row_refs import Lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

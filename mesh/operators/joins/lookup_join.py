@@ -30,9 +30,9 @@ from mesh.operators.base import (
     prefixed,
 )
 from mesh.operators.expressions import Frame, compile_filter
-from mesh.operators.joins.found import Found, entry_starts, nothing
+from mesh.operators.joins.input import ROW, TIME, joined_events, pass_nothing
 from mesh.operators.joins.lookup_input import BesideFrame, LookupInput, of_table
-from mesh.operators.joins.sides import ROW, TIME, joined_events, pass_nothing
+from mesh.operators.joins.matches import Found, entry_starts, nothing
 from mesh.operators.tables import Condition
 from mesh.operators.total_order import instance_chunk_begins, run_begins, run_starts
 from mesh.plan.bound import (

@@ -16,8 +16,8 @@ from mesh.language.syntax import EventKind
 from mesh.model.types import AttributeType
 from mesh.operators.base import CURRENT
 from mesh.operators.expressions import Frame, columns_of
-from mesh.operators.held import Held
 from mesh.operators.lifting import Lifted, is_safe, lift, names_aggregate
+from mesh.operators.query.late_arguments import Held
 from mesh.operators.windows import kind_of
 from mesh.plan.bound import SourceKind, has_aggregate
 
