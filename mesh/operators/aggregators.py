@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from mesh.operators.expressions import Evaluator, Frame
     from mesh.operators.groups import Groups
     from mesh.operators.lifting import Lifted
-    from mesh.operators.windows.row_refs import Lines
+    from mesh.operators.windows.row_refs import RowRefs
     from mesh.plan.bound import AggregateCall
 
 #: Groups, or instances, in one piece of state; a power of two, of which these are the bits.
@@ -170,7 +170,7 @@ class _Resets:
         self.ever = False
 
     def fresh(
-        self, groups: Longs, events: Events | Lines, reached: Bools | None, version: Version
+        self, groups: Longs, events: Events | RowRefs, reached: Bools | None, version: Version
     ) -> Bools:
         """bool[n], where a group's instance has been reset since the last row of the group.
 
@@ -366,7 +366,7 @@ class Aggregators:
         self._touch(groups)
 
     def follow(
-        self, lines: Lines, groups: Longs, arguments: Sequence[Vector | None]
+        self, lines: RowRefs, groups: Longs, arguments: Sequence[Vector | None]
     ) -> list[tuple[str, Vector]]:
         """As ``run``, where all that is needed is known.
 

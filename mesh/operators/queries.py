@@ -18,9 +18,9 @@ from mesh.operators.base import OWN_TIMER, RESET, State, Stateful, merge, no_row
 from mesh.operators.expressions import Frame, columns_of, compile_filter
 from mesh.operators.failing import lost
 from mesh.operators.patterns import make_pattern
-from mesh.operators.query.late_selection import Following, can_follow, schema_needed
+from mesh.operators.query.late_selection import LateSelection, can_select_late, schema_needed
 from mesh.operators.results import Results
-from mesh.operators.windows import FollowedWindow, kind_of, make_window
+from mesh.operators.windows import RowRefWindow, kind_of, make_window
 from mesh.plan.bound import (
     BoundFilter,
     BoundJoin,
@@ -233,7 +233,7 @@ class StreamQuery:
         self._timer_path = timer_path
         self._input = source.schema.arrow
         self._stream = source.schema.name
-        follows = can_follow(query, source)
+        follows = can_select_late(query, source)
         self._handlers = Handlers(
             source.handlers,
             self._input,
@@ -266,10 +266,10 @@ class StreamQuery:
             is_partitioned=is_partitioned,
             begins_anew=not is_silent,
         )
-        self._following: Following | None = None
+        self._following: LateSelection | None = None
         if follows:
-            assert isinstance(self._window, FollowedWindow), "those windows alone are followed"
-            self._following = Following(self._window, self._results.selector)
+            assert isinstance(self._window, RowRefWindow), "those windows alone are followed"
+            self._following = LateSelection(self._window, self._results.selector)
         self.failures = Failures()
 
     @staticmethod

@@ -12,7 +12,7 @@ from mesh.operators.aggregates import Leaving
 from mesh.operators.base import BEFORE_ALL, WHOLE, State, part, prefixed
 from mesh.operators.output_rate.limits import make_rate
 from mesh.operators.output_rate.snapshot import Snapshots
-from mesh.operators.output_rate.timer_order import make_ties
+from mesh.operators.output_rate.timer_order import make_tie_breaker
 from mesh.operators.outputs import output_schema
 from mesh.operators.selector import Selector
 
@@ -62,7 +62,7 @@ class Results:
         )
         self._begins = not is_partitioned
         held = query.rate is not None and query.rate.kind is not RateKind.FIRST
-        self._ties = make_ties(query, timer_path) if held else None
+        self._ties = make_tie_breaker(query, timer_path) if held else None
         self._timer_path = timer_path
         self._is_snapshot = snapshots
         self._is_timed = held and query.rate is not None and query.rate.is_by_time

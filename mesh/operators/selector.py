@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mesh.model.types import AttributeType
     from mesh.operators.aggregates import Leaving
     from mesh.operators.base import Bools, Events, Kinds, Longs
-    from mesh.operators.windows.row_refs import Lines
+    from mesh.operators.windows.row_refs import RowRefs
     from mesh.plan.bound import BoundExpression, BoundQuery
 
 #: Groups that nothing is known of any more, before their numbers are given to others.
@@ -179,7 +179,7 @@ class Selector:
         keys = [frame.column(column) for column in self._group_by]
         return self._groups.number(keys, instance, kind)
 
-    def follow(self, lines: Lines, groups: Longs, arguments: Sequence[Vector]) -> Events:
+    def follow(self, lines: RowRefs, groups: Longs, arguments: Sequence[Vector]) -> Events:
         """What goes on of the current events of ``lines``: see ``following``.
 
         ``groups``, ``arguments``: of the row of each line; of one that resets they are any.
@@ -230,7 +230,7 @@ class Selector:
             keys.release(gone)
         self._groups_max = 2 * keys.in_use + _SPARE_GROUPS
 
-    def _last_lines(self, lines: Lines, groups: Longs) -> Longs:
+    def _last_lines(self, lines: RowRefs, groups: Longs) -> Longs:
         """Of each chunk the last current line, or the last of each group."""
         if not self._group_by:
             groups = np.zeros(len(lines), dtype=np.int64)

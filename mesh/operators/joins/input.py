@@ -30,7 +30,7 @@ _ROW_SCHEMA = pa.schema([pa.field(ROW, pa.int64())])
 _PASSING = np.array([CURRENT, EXPIRED, RESET], dtype=np.int8)
 
 
-class Entrance:
+class JoinInput:
     """The handlers before the window of ``source``, and what window there is."""
 
     def __init__(self, query: BoundQuery, source: BoundStream, step: int, timer_path: int) -> None:
@@ -78,7 +78,7 @@ class Entrance:
             self.window.forget(instances)
 
 
-class Side(Entrance):
+class NumberedJoinInput(JoinInput):
     """A side of which only the numbers of rows go through the window.
 
     Rows are numbered as they pass the handlers, and are kept here.

@@ -82,7 +82,7 @@ def _steps(expression: BoundExpression) -> set[int | None]:
     return found
 
 
-class Keys:
+class EquiJoinKeys:
     """The numbers given so far."""
 
     def __init__(self, equal: Sequence[Equality]) -> None:

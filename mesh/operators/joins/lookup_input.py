@@ -11,7 +11,7 @@ import pyarrow as pa
 from mesh.operators.base import WHOLE, State, part, prefixed
 from mesh.operators.environment import current
 from mesh.operators.expressions import Frame
-from mesh.operators.joins.input import ROW, TIME, Entrance
+from mesh.operators.joins.input import ROW, TIME, JoinInput
 from mesh.operators.tables import Table
 from mesh.plan.bound import BinaryExpression, Column, FunctionCall, SourceKind, UnaryExpression
 from mesh.plan.bound.expressions import TABLE_STEP
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mesh.plan.bound import BoundExpression, BoundQuery, BoundStream
 
 
-class LookupInput(Entrance):
+class LookupInput(JoinInput):
     """One side: what comes from it, and what is found in it; ``step`` is its number."""
 
     def __init__(self, query: BoundQuery, source: BoundStream, step: int, timer_path: int) -> None:

@@ -32,7 +32,7 @@ from mesh.operators.base import (
 from mesh.operators.expressions import Frame, compile_filter
 from mesh.operators.joins.input import ROW, TIME, joined_events, pass_nothing
 from mesh.operators.joins.lookup_input import BesideFrame, LookupInput, of_table
-from mesh.operators.joins.matches import Found, entry_starts, nothing
+from mesh.operators.joins.matches import JoinMatches, entry_starts, nothing
 from mesh.operators.tables import Condition
 from mesh.operators.total_order import instance_chunk_begins, run_begins, run_starts
 from mesh.plan.bound import (
@@ -60,7 +60,7 @@ _COLUMNS = {
 }
 
 
-class StepJoin:
+class LookupJoin:
     """``from A join T on ..`` and others of which one side is looked into."""
 
     def __init__(self, query: BoundQuery, source: BoundJoin, timer_path: int) -> None:
@@ -98,7 +98,7 @@ class StepJoin:
         self, inputs: Sequence[Events], timeline: Timeline, failures: Failures
     ) -> tuple[Events, Frame]:
         """As ``WindowJoin.process``, for one chunk or one timer."""
-        found: list[Found] = []
+        found: list[JoinMatches] = []
         if self._is_self and len(inputs[0]) > 1:
             for at in range(len(inputs[0])):
                 one = inputs[0].slice(at, at + 1)
@@ -109,8 +109,8 @@ class StepJoin:
 
     def _both(
         self, inputs: Sequence[Events], timeline: Timeline, failures: Failures
-    ) -> list[Found]:
-        found: list[Found] = []
+    ) -> list[JoinMatches]:
+        found: list[JoinMatches] = []
         for side, events in zip(self._sides, inputs, strict=True):
             if side.table is not None:
                 continue
@@ -123,7 +123,7 @@ class StepJoin:
             found.append(self._passing(part_) if side.is_passing else part_)
         return found
 
-    def _find(self, side: LookupInput, made: Events, failures: Failures) -> Found:
+    def _find(self, side: LookupInput, made: Events, failures: Failures) -> JoinMatches:
         """What each event of a side finds on the other; nothing where the condition fails."""
         step = side.step
         other = self._sides[1 - step]
@@ -158,7 +158,7 @@ class StepJoin:
             place = np.concatenate([place, np.full(len(further), -1)])
             order = np.argsort(row, kind="stable")
             row, place = row[order], place[order]
-        return Found(step, made, row, place, theirs)
+        return JoinMatches(step, made, row, place, theirs)
 
     def _look(
         self, other: LookupInput, frame: Frame, asks: Longs, instance: Longs
@@ -201,7 +201,7 @@ class StepJoin:
             self._found[other.step, instance] = last
         return _select(rows, other.schema.names)
 
-    def _passing(self, found: Found) -> Found:
+    def _passing(self, found: JoinMatches) -> JoinMatches:
         """What has no window leaves as soon as it has come, and finds the same again."""
         if self._comes_only:
             return found
@@ -211,7 +211,7 @@ class StepJoin:
         place = np.concatenate([found.place, found.place, np.full(count, -1)])
         order = np.argsort(row, kind="stable")
         events = pass_nothing(found.events)
-        return Found(found.step, events, row[order], place[order], found.theirs)
+        return JoinMatches(found.step, events, row[order], place[order], found.theirs)
 
     def _own_times(self, step: int, made: Events) -> Events:
         """Rows of a batch window that have been looked at keep their time when they leave."""
@@ -223,7 +223,7 @@ class StepJoin:
         times = made.rows.column(TIME).to_numpy(zero_copy_only=False)
         return replace(made, time_ms=np.where(keeps, times, made.time_ms))
 
-    def _result(self, found: Sequence[Found]) -> tuple[Events, Frame]:
+    def _result(self, found: Sequence[JoinMatches]) -> tuple[Events, Frame]:
         arrays: dict[Key, pa.Array[Any]] = {}
         missing: list[tuple[int, Mask]] = []
         for side in self._sides:
@@ -240,7 +240,7 @@ class StepJoin:
         frame.calls = partial(_calls, found)
         return events, frame.timed(events)
 
-    def _events(self, found: Sequence[Found]) -> Events:
+    def _events(self, found: Sequence[JoinMatches]) -> Events:
         """The pairs as events, those of one event as a chunk of their own."""
         parts = [one.events.at(one.row) for one in found]
         begins = np.concatenate([_NO_MASK, *(entry_starts(one.row) for one in found)])
@@ -301,7 +301,7 @@ class StepJoin:
             side.restore(part(state, name))
 
 
-def _calls(found: Sequence[Found]) -> Mask:
+def _calls(found: Sequence[JoinMatches]) -> Mask:
     """Where pairs begin that events of another chunk of a side found."""
     parts = [_NO_MASK]
     for one in found:

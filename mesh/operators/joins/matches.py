@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class JoinMatches:
     """Events of one side and what they found.
 
     ``row``: int64[m], growing, the event of each pair; ``place``: int64[m], the row of ``theirs``

@@ -111,7 +111,7 @@ def with_singles(first, stop, own, left, right, pairs, alone, out):
     return count
 
 
-class Found:
+class PairMatches:
     """Attributes of rows of two stores, by (side, name), each looked up when it is asked for."""
 
     def __init__(self, sides: Sequence[tuple[RowStore, Longs, Sequence[str]]]) -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from mesh.operators.aggregates import Leaving
 from mesh.operators.base import RESET, State, merge, part, prefixed
-from mesh.operators.joins.lookup_join import StepJoin
+from mesh.operators.joins.lookup_join import LookupJoin
 from mesh.operators.joins.window_join import WindowJoin
 from mesh.operators.queries import Failures, named_columns
 from mesh.operators.results import Results
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mesh.plan.bound import BoundJoin, BoundQuery
 
 
-def looks_inside(source: BoundJoin) -> bool:
+def probes_table_or_window(source: BoundJoin) -> bool:
     """Whether a join looks into what a side holds when an event of the other comes."""
     return any(
         side.kind in (SourceKind.TABLE, SourceKind.WINDOW)
@@ -38,7 +38,7 @@ def is_stepwise(source: BoundJoin) -> bool:
     as it is while the other side's events come.
     """
     sides = (source.left, source.right)
-    if not looks_inside(source) or any(side.kind is SourceKind.TABLE for side in sides):
+    if not probes_table_or_window(source) or any(side.kind is SourceKind.TABLE for side in sides):
         return False
     return source.left.schema.name == source.right.schema.name or any(
         side.window is not None for side in sides
@@ -54,9 +54,9 @@ class JoinQuery:
         self._schemas = [
             (side.schema.name, side.schema.arrow) for side in (source.left, source.right)
         ]
-        self._join: WindowJoin | StepJoin
-        if looks_inside(source):
-            self._join = StepJoin(query, source, timer_path)
+        self._join: WindowJoin | LookupJoin
+        if probes_table_or_window(source):
+            self._join = LookupJoin(query, source, timer_path)
         else:
             self._join = WindowJoin(query, source, timer_path)
         # What each event finds is a batch to the selector, whatever the windows are.

@@ -15,13 +15,13 @@ from mesh.operators.base import NIL
 from mesh.operators.expressions import Frame
 from mesh.operators.joins import join_loop as m
 from mesh.operators.joins.input import INSTANCE
-from mesh.operators.joins.keys import Keys
+from mesh.operators.joins.keys import EquiJoinKeys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh.operators.base import Events, Longs
-    from mesh.operators.joins.input import Side
+    from mesh.operators.joins.input import NumberedJoinInput
     from mesh.operators.joins.keys import Equality
 
 #: Rows that are gone, before a side is swept.
@@ -37,7 +37,7 @@ class RowLists:
 
     def __init__(
         self,
-        sides: tuple[Side, Side],
+        sides: tuple[NumberedJoinInput, NumberedJoinInput],
         equal: Sequence[Equality],
         triggers: tuple[bool, bool],
         timer_path: int,
@@ -45,7 +45,7 @@ class RowLists:
         only_current: bool,
     ) -> None:
         self._sides = sides
-        self._keys = Keys(equal)
+        self._keys = EquiJoinKeys(equal)
         self._triggers = triggers
         self._timer_path = timer_path
         self._only_current = only_current
@@ -71,7 +71,7 @@ class RowLists:
 
     # Rows
 
-    def add(self, side: Side, events: Events, numbers: Longs, ranks: Longs) -> None:
+    def add(self, side: NumberedJoinInput, events: Events, numbers: Longs, ranks: Longs) -> None:
         """Add rows that come to the window of ``side``, with their keys.
 
         ``ranks``: the place of each event among all that ever came on both sides.

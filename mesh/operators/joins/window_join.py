@@ -22,7 +22,7 @@ from mesh.operators.base import CURRENT, OWN_TIMER, RESET, Events, Longs, State,
 from mesh.operators.expressions import Frame, compile_filter
 from mesh.operators.joins import join_loop as m
 from mesh.operators.joins import pairs as p
-from mesh.operators.joins.input import ROW, TIME, Side, joined_events
+from mesh.operators.joins.input import ROW, TIME, NumberedJoinInput, joined_events
 from mesh.operators.joins.keys import split
 from mesh.operators.joins.row_lists import RowLists
 from mesh.operators.lifting import is_safe
@@ -52,8 +52,8 @@ class WindowJoin:
     def __init__(self, query: BoundQuery, source: BoundJoin, timer_path: int) -> None:
         self._timer_path = timer_path
         self.sides = (
-            Side(query, source.left, 0, timer_path),
-            Side(query, source.right, 1, timer_path),
+            NumberedJoinInput(query, source.left, 0, timer_path),
+            NumberedJoinInput(query, source.right, 1, timer_path),
         )
         self._is_self = source.left.schema.name == source.right.schema.name
         self._outer = np.array(joined_events(source))
@@ -155,7 +155,9 @@ class WindowJoin:
         self._came += count
         return [ranks[: len(left)], ranks[len(left) :]]
 
-    def _enter(self, side: Side, events: Events, ranks: Longs, timeline: Timeline) -> Events:
+    def _enter(
+        self, side: NumberedJoinInput, events: Events, ranks: Longs, timeline: Timeline
+    ) -> Events:
         """What the window of ``side`` puts out, by numbers of rows."""
         numbers = side.keep(events)
         if len(events):
@@ -163,7 +165,7 @@ class WindowJoin:
         made = side.pass_window(events, numbers, timeline)
         return made if side.kind is None else self._reset_times(side, side.kind, made)
 
-    def _reset_times(self, side: Side, kind: WindowKind, made: Events) -> Events:
+    def _reset_times(self, side: NumberedJoinInput, kind: WindowKind, made: Events) -> Events:
         """What resets has the time that the first of its batch came with, as in the engine."""
         at = np.flatnonzero(made.kind == RESET)
         if not len(at) or not kind.resets_at_batch_time:
@@ -261,7 +263,7 @@ class WindowJoin:
                 (side.rows, ids, side.schema.names)
                 for side, ids in zip(self.sides, sides, strict=True)
             ]
-            return Frame(len(left), cast("Any", p.Found(found)))
+            return Frame(len(left), cast("Any", p.PairMatches(found)))
         arrays: dict[Any, pa.Array[Any]] = {}
         missing = []
         for side, ids in zip(self.sides, sides, strict=True):

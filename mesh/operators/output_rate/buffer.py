@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mesh.operators.base import Longs, Timeline
 
 
-class Births:
+class InstanceTimers:
     """When each instance began, and as the how manieth: its timers count from there."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Births:
         self._start_ms[instance], self._number[instance] = start_ms, number
 
 
-class Held:
+class RateBuffer:
     """Events that wait, in the order they came, each with its group."""
 
     def __init__(self, schema: pa.Schema) -> None:

@@ -25,7 +25,7 @@ from mesh.language.syntax import RateKind
 from mesh.operators.base import RESET, State
 from mesh.operators.hashing import more_rows
 from mesh.operators.native import njit
-from mesh.operators.output_rate.buffer import Births, Held, pieces, ticked
+from mesh.operators.output_rate.buffer import InstanceTimers, RateBuffer, pieces, ticked
 from mesh.operators.total_order import run_begins, run_starts
 
 if TYPE_CHECKING:
@@ -64,11 +64,11 @@ class Rate(Protocol):
 def make_rate(rate: BoundRate, schema: pa.Schema, grouped: bool, timer_path: int) -> Rate:
     """The limit ``rate``, which is no snapshot, of rows in ``schema``."""
     if rate.kind is RateKind.FIRST:
-        return First(rate.every, rate.is_by_time, grouped)
+        return FirstPerKey(rate.every, rate.is_by_time, grouped)
     last = rate.kind is RateKind.LAST
     if rate.is_by_time:
-        return TimeBlocks(schema, rate.every, last, grouped, timer_path)
-    return CountBlocks(schema, rate.every, last, grouped)
+        return EveryInterval(schema, rate.every, last, grouped, timer_path)
+    return EveryNEvents(schema, rate.every, last, grouped)
 
 
 # The first of so many, or of so long
@@ -95,7 +95,7 @@ def _first_by_time(keys: Any, clock_ms: Any, every: int, since: Any, going: Any)
             since[key] = clock_ms[row] + 1
 
 
-class First:
+class FirstPerKey:
     """``output first every ..``, of each group or instance: nothing is held back.
 
     What resets aggregates is counted where it is among the events, and goes nowhere.
@@ -172,14 +172,14 @@ def _ranks(instance: Longs) -> tuple[Longs, Longs]:
     return ranks, order
 
 
-class CountBlocks:
+class EveryNEvents:
     """``output all|last every n events``: a block goes out with the event that fills it."""
 
     def __init__(self, schema: pa.Schema, every: int, last: bool, grouped: bool) -> None:
         self._every = every
         self._last = last
         self._grouped = grouped
-        self._held = Held(schema)
+        self._held = RateBuffer(schema)
         #: By instance, events in the block that is not full.
         self._counts: Longs = np.zeros(0, dtype=np.int64)
 
@@ -266,7 +266,7 @@ def _cause(
     return cause
 
 
-class TimeBlocks:
+class EveryInterval:
     """``output all|last every t``: what has come goes out with the next tick of the timer."""
 
     def __init__(
@@ -276,8 +276,8 @@ class TimeBlocks:
         self._last = last
         self._grouped = grouped
         self._timer_path = timer_path
-        self._held = Held(schema)
-        self.births = Births()
+        self._held = RateBuffer(schema)
+        self.births = InstanceTimers()
 
     def begin(self, instance: Longs, clock_ms: Longs) -> None:
         """Timers count from there."""

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _SPARE: Final = 1024
 
 
-class Presence:
+class LiveRows:
     """What is there of all instances.
 
     ``aggregates``: which attributes are aggregators; ``ALL`` shows them with the newest values of
@@ -87,7 +87,7 @@ class Presence:
 
     def come(
         self, rows: pa.RecordBatch, time_ms: Longs, kind: Kinds, instance: Longs, group: Longs
-    ) -> Coming:
+    ) -> Arrivals:
         """Events, of which the next call of ``follow`` takes the first."""
         if not self._grouped:
             group = instance
@@ -98,7 +98,7 @@ class Presence:
         self._store.append(rows)
         key = self._keys_of(rows, group, kind)
         self._reserve(len(rows), instance, group, key)
-        return Coming(base, time_ms, kind, instance, group, key)
+        return Arrivals(base, time_ms, kind, instance, group, key)
 
     def _keys_of(self, rows: pa.RecordBatch, group: Longs, kind: Kinds) -> Longs:
         """By event what those that are alike have in common; of one that resets it is any."""
@@ -115,7 +115,7 @@ class Presence:
         self._newest = more_rows(self._newest, groups, NIL)
         self._seen = more_rows(self._seen, groups, NIL)
 
-    def follow(self, coming: Coming, start: int, stop: int) -> None:
+    def follow(self, coming: Arrivals, start: int, stop: int) -> None:
         """Take events of those that come, from ``start`` to below ``stop``."""
         follow(
             int(self._shows), coming.base, start, stop, coming.time_ms, coming.kind,
@@ -239,8 +239,8 @@ class Presence:
 
 
 @dataclass(frozen=True, slots=True)
-class Coming:
-    """Events on their way into a ``Presence``; ``base``: the number of the first one's row."""
+class Arrivals:
+    """Events on their way into a ``LiveRows``; ``base``: the number of the first one's row."""
 
     base: int
     time_ms: Longs

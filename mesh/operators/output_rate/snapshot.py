@@ -28,8 +28,8 @@ import pyarrow as pa
 from mesh.operators.base import BEFORE_ALL, RESET, Events, State, no_events, part, prefixed
 from mesh.operators.hashing import more_rows
 from mesh.operators.native import bare, types
-from mesh.operators.output_rate.buffer import Births, ticked
-from mesh.operators.output_rate.live_rows import Presence, Shows
+from mesh.operators.output_rate.buffer import InstanceTimers, ticked
+from mesh.operators.output_rate.live_rows import LiveRows, Shows
 from mesh.operators.ranges import cut, joined, table
 from mesh.operators.windows import kind_of
 from mesh.plan.bound import AggregateCall, BoundStream
@@ -75,18 +75,18 @@ def _up_to_tick(first, due_ms, clock_ms, time_ms, instance, late, start_ms, ever
     return len(clock_ms)
 
 
-def _presence(query: BoundQuery, schema: pa.Schema, windowed: bool) -> Presence:
+def _presence(query: BoundQuery, schema: pa.Schema, windowed: bool) -> LiveRows:
     """With nothing there yet, of the kind that ``query`` needs."""
     aggregates = [
         n for n, output in enumerate(query.outputs) if isinstance(output.expression, AggregateCall)
     ]
     is_grouped = bool(query.group_by)
     if not windowed:
-        return Presence(Shows.LAST, schema, aggregates, grouped=is_grouped)
+        return LiveRows(Shows.LAST, schema, aggregates, grouped=is_grouped)
     if len(aggregates) == len(query.outputs):
         shows = Shows.LAST_OF_GROUPS if is_grouped else Shows.LAST_PRESENT
-        return Presence(shows, schema, aggregates, grouped=is_grouped)
-    return Presence(Shows.ALL, schema, aggregates, grouped=bool(aggregates) and is_grouped)
+        return LiveRows(shows, schema, aggregates, grouped=is_grouped)
+    return LiveRows(Shows.ALL, schema, aggregates, grouped=bool(aggregates) and is_grouped)
 
 
 class Snapshots:
@@ -102,7 +102,7 @@ class Snapshots:
         # What resets there has the time of its batch's first event, else that of now.
         window = query.input.window if isinstance(query.input, BoundStream) else None
         self._resets_late = window is not None and kind_of(window).resets_at_batch_time
-        self._births = Births()
+        self._births = InstanceTimers()
         self._presence = _presence(query, schema, windowed)
         #: Timers: due, turn, instance.  Who has nothing to show has none.
         self._timers: list[tuple[int, int, int]] = []

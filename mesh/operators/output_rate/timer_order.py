@@ -56,7 +56,7 @@ class _Timer:
         self.fired_ms, self.was_early = due_ms, early
 
 
-class Ties:
+class TimerTieBreaker:
     """Puts what a window's timer let go before the tick of its instant, where that was set later.
 
     ``length_ms``: of the window, or the gap of sessions; ``latency_ms``: after which sessions that
@@ -168,7 +168,7 @@ class Ties:
                 self._timers[instance].due.append(due_ms)
 
 
-def make_ties(query: BoundQuery, timer_path: int) -> Ties | None:
+def make_tie_breaker(query: BoundQuery, timer_path: int) -> TimerTieBreaker | None:
     """What orders the timers of ``query``; None where there is nothing to order."""
     rate, source = query.rate, query.input
     if rate is None or not rate.is_by_time or not isinstance(source, BoundStream):
@@ -185,7 +185,7 @@ def make_ties(query: BoundQuery, timer_path: int) -> Ties | None:
     latency_ms = 0 if order.latency_argument is None else _constant(window, order.latency_argument)
     if length_ms is None or latency_ms is None:
         return None
-    return Ties(kind, order, length_ms, latency_ms, rate.every, timer_path, snapshots)
+    return TimerTieBreaker(kind, order, length_ms, latency_ms, rate.every, timer_path, snapshots)
 
 
 def _constant(window: Window, place: int) -> int | None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _SPARE = 65_536
 
 
-class Held:
+class RowArguments:
     """Groups, and vectors of ``types``; rows come by growing numbers."""
 
     def __init__(self, types: Sequence[AttributeType]) -> None:

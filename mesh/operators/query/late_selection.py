@@ -17,7 +17,7 @@ from mesh.model.types import AttributeType
 from mesh.operators.base import CURRENT
 from mesh.operators.expressions import Frame, columns_of
 from mesh.operators.lifting import Lifted, is_safe, lift, names_aggregate
-from mesh.operators.query.late_arguments import Held
+from mesh.operators.query.late_arguments import RowArguments
 from mesh.operators.windows import kind_of
 from mesh.plan.bound import SourceKind, has_aggregate
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from mesh.operators.base import Events, Timeline
     from mesh.operators.selector import Selector
-    from mesh.operators.windows import FollowedWindow
+    from mesh.operators.windows import RowRefWindow
     from mesh.plan.bound import BoundExpression, BoundQuery, BoundStream
 
 #: Aggregates of numbers, which pass over nulls.
@@ -34,7 +34,7 @@ _OF_NUMBERS = frozenset({"avg", "count", "max", "maxforever", "min", "minforever
 _NUMBERS = (AttributeType.INT, AttributeType.LONG, AttributeType.FLOAT, AttributeType.DOUBLE)
 
 
-def can_follow(query: BoundQuery, source: BoundStream) -> bool:
+def can_select_late(query: BoundQuery, source: BoundStream) -> bool:
     """Whether ``query`` is one of those: nothing in it fails, and nothing looks at what leaves."""
     window = source.window
     if window is None or source.handlers[-1] is not window or source.kind is SourceKind.WINDOW:
@@ -77,20 +77,20 @@ def schema_needed(schema: pa.Schema, query: BoundQuery) -> pa.Schema:
     return pa.schema([field for field in schema if field.name in names])
 
 
-class Following:
+class LateSelection:
     """``window`` and ``selector`` of one query."""
 
-    def __init__(self, window: FollowedWindow, selector: Selector) -> None:
+    def __init__(self, window: RowRefWindow, selector: Selector) -> None:
         window.shown = selector.shown
         self._window = window
         self._selector = selector
-        self._held = Held(selector.argument_types)
-        #: Whether ``_held`` lacks the rows that the window took over from a state.
+        self._arguments = RowArguments(selector.argument_types)
+        #: Whether ``_arguments`` lacks the rows that the window took over from a state.
         self._is_behind = False
 
     def process(self, events: Events, timeline: Timeline) -> Events:
         """What goes on of ``events``, all of them current, and of what the timers drive out."""
-        window, held = self._window, self._held
+        window, held = self._window, self._arguments
         if self._is_behind:
             self._catch_up()
         if len(events):
@@ -114,13 +114,13 @@ class Following:
     def _catch_up(self) -> None:
         """Work out what is held of the rows of a state; they are of groups that are known."""
         self._is_behind = False
-        self._held.clear()
+        self._arguments.clear()
         numbers = []
         for own, instance, rows in self._window.held_rows():
             frame = Frame.of_rows(rows)
             kind = np.full(len(own), CURRENT, dtype=np.int8)
             groups = self._selector.number(frame, instance, kind)
-            self._held.enter(self._held.next, groups, self._selector.arguments(frame))
+            self._arguments.enter(self._arguments.next, groups, self._selector.arguments(frame))
             numbers.append(own)
         if numbers:
-            self._held.renumber(np.concatenate(numbers), self._window.came)
+            self._arguments.renumber(np.concatenate(numbers), self._window.came)

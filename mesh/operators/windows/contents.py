@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.operators.ranges import cut, stored, table
-from mesh.operators.windows.timers import Alarms
+from mesh.operators.windows.timers import TimerQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ _BITS: Final = 36
 _WITHIN: Final = (1 << _BITS) - 1
 
 
-class Sink:
+class Emitter:
     """Where a content lets events go on to, and sets timers."""
 
     def __init__(self) -> None:
@@ -50,18 +50,20 @@ class Sink:
         self.time.append(time_ms)
 
 
-class Content(Protocol):
+class WindowContents(Protocol):
     """What one instance of a window holds."""
 
-    def take(self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Sink) -> None:
+    def take(
+        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
+    ) -> None:
         """Take one event; ``values`` are those of the columns that the window asked for."""
         ...
 
-    def fire(self, due_ms: int, now_ms: int, to: Sink) -> None:
+    def fire(self, due_ms: int, now_ms: int, to: Emitter) -> None:
         """Do what is to be done when a timer fires that was set to ``due_ms``."""
         ...
 
-    def finish(self, to: Sink) -> None:
+    def finish(self, to: Emitter) -> None:
         """Add what goes behind all events of a chunk."""
         ...
 
@@ -92,7 +94,7 @@ class Content(Protocol):
         ...
 
 
-class Small(ABC):
+class BoundedContents(ABC):
     """A content whose state is one part, because its arguments say how large it gets."""
 
     @abstractmethod
@@ -119,7 +121,7 @@ class Small(ABC):
 
 
 def pack(
-    contents: Mapping[int, Content], alarms: Mapping[int, Alarms]
+    contents: Mapping[int, WindowContents], alarms: Mapping[int, TimerQueue]
 ) -> dict[str, pa.RecordBatch]:
     """The pieces of all instances."""
     return (
@@ -130,8 +132,8 @@ def pack(
 
 
 def unpack(
-    pieces: Pieces, make: Callable[[], Content]
-) -> tuple[dict[int, Content], dict[int, Alarms]]:
+    pieces: Pieces, make: Callable[[], WindowContents]
+) -> tuple[dict[int, WindowContents], dict[int, TimerQueue]]:
     """Contents and alarms; ``make``: a content with nothing in it."""
     lists: defaultdict[int, dict[int, list[tuple[int, int]]]] = defaultdict(dict)
     events = stored(_LISTS, pieces)
@@ -144,13 +146,13 @@ def unpack(
     for instance, its_parts in parts.items():
         contents[instance] = content = make()
         content.load(its_parts, lists[instance])
-    alarms: dict[int, Alarms] = {}
+    alarms: dict[int, TimerQueue] = {}
     for instance, number, time in _told(stored(_ALARMS, pieces)):
-        alarms.setdefault(instance, Alarms(number)).times.append(time)
+        alarms.setdefault(instance, TimerQueue(number)).times.append(time)
     return contents, alarms
 
 
-def _parts_of(contents: Mapping[int, Content]) -> pa.RecordBatch:
+def _parts_of(contents: Mapping[int, WindowContents]) -> pa.RecordBatch:
     numbers: list[int] = []
     texts: list[str] = []
     encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
@@ -161,7 +163,7 @@ def _parts_of(contents: Mapping[int, Content]) -> pa.RecordBatch:
     return table(numbers, {"json": pa.array(texts, pa.string())})
 
 
-def _lists_of(contents: Mapping[int, Content]) -> pa.RecordBatch:
+def _lists_of(contents: Mapping[int, WindowContents]) -> pa.RecordBatch:
     rows: list[int] = []
     times: list[int] = []
     of: list[int] = []
@@ -197,7 +199,7 @@ def _fill(lists: Mapping[int, dict[int, list[tuple[int, int]]]], found: pa.Recor
         lists[whole >> _BITS][whole & _WITHIN] = events
 
 
-def _alarms_of(alarms: Mapping[int, Alarms]) -> pa.RecordBatch:
+def _alarms_of(alarms: Mapping[int, TimerQueue]) -> pa.RecordBatch:
     numbers: list[int] = []
     times: list[int] = []
     for instance in sorted(alarms):

@@ -14,7 +14,7 @@ import numpy as np
 
 from mesh.operators.base import CURRENT, RESET, WHOLE, Events
 from mesh.operators.windows import window_loop as m
-from mesh.operators.windows.row_refs import Lines
+from mesh.operators.windows.row_refs import RowRefs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class RowBatches:
+class CountBatches:
     """The rows of the batch that is not full: those from the one numbered ``head`` on.
 
     ``size``: rows in a batch, more than 0.
@@ -34,16 +34,16 @@ class RowBatches:
     size: int
     head: int
 
-    def run(self, base: int, count: int) -> Ended:
+    def run(self, base: int, count: int) -> EndedBatches:
         """Take ``count`` rows, the first of which is numbered ``base``; the batches that end."""
         head = self.head
         ends = (base + count - head) // self.size
         self.head += ends * self.size
-        return Ended(self.size, head, ends, base)
+        return EndedBatches(self.size, head, ends, base)
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedBatches:
     """So many batches of ``size`` rows from the row ``head`` on, which end in one run.
 
     ``base``: the number of the row of the run's first event.
@@ -79,7 +79,7 @@ class Ended:
         causes: Longs,
         chunk: Longs,
         take: Callable[[Longs], tuple[Longs, pa.RecordBatch]],
-    ) -> Lines:
+    ) -> RowRefs:
         """What goes out.
 
         ``causes``, ``chunk``: what ``chunks`` gave; ``take``: the times of rows, and attributes.
@@ -111,4 +111,4 @@ class Ended:
             )
 
         instance = np.full(len(of_line), WHOLE, dtype=np.int64)
-        return Lines(rows.reshape(-1), kind.reshape(-1), going, instance, of_line)
+        return RowRefs(rows.reshape(-1), kind.reshape(-1), going, instance, of_line)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mesh.functions.cron import Cron
-    from mesh.operators.windows.contents import Sink
+    from mesh.operators.windows.contents import Emitter
 
 
 class CronBatch:
@@ -29,7 +29,9 @@ class CronBatch:
         self._expires: list[tuple[int, int]] = []
         self._batch = 1
 
-    def take(self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Sink) -> None:
+    def take(
+        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
+    ) -> None:
         """Take one event; it waits."""
         if not self._current:
             after = self._schedule.first_from if to.begins else self._schedule.after
@@ -38,7 +40,7 @@ class CronBatch:
                 to.alarms.append(due)
         self._current.append((row, time_ms))
 
-    def fire(self, due_ms: int, now_ms: int, to: Sink) -> None:
+    def fire(self, due_ms: int, now_ms: int, to: Emitter) -> None:
         """Let the batch go on."""
         for row, _ in self._expires:
             to.emit(row, EXPIRED, now_ms)
@@ -47,7 +49,7 @@ class CronBatch:
         self._expires, self._current = self._current, []
         self._batch += 1
 
-    def finish(self, to: Sink) -> None:
+    def finish(self, to: Emitter) -> None:
         """Nothing goes behind a chunk."""
 
     def rows(self) -> Iterable[int]:

@@ -20,16 +20,16 @@ import pyarrow as pa
 
 from mesh.functions.texts import java_text
 from mesh.operators.base import CURRENT, EXPIRED
-from mesh.operators.windows.contents import Small
+from mesh.operators.windows.contents import BoundedContents
 from mesh.operators.windows.java_hash_order import spread, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from mesh.operators.windows.contents import Sink
+    from mesh.operators.windows.contents import Emitter
 
 
-class _Counts(Small):
+class _Counts(BoundedContents):
     """Counted keys: [count, bucket, row, time] of each, in the order of their coming."""
 
     def __init__(self) -> None:
@@ -44,10 +44,10 @@ class _Counts(Small):
         """The keys as the engine's map goes through them."""
         return sorted(self._keys, key=lambda key: spread(key) & (self._table - 1))
 
-    def fire(self, due_ms: int, now_ms: int, to: Sink) -> None:
+    def fire(self, due_ms: int, now_ms: int, to: Emitter) -> None:
         """It has no timers."""
 
-    def finish(self, to: Sink) -> None:
+    def finish(self, to: Emitter) -> None:
         """Nothing goes behind a chunk."""
 
     def rows(self) -> Iterable[int]:
@@ -75,7 +75,9 @@ class Frequent(_Counts):
         super().__init__()
         self._size = size
 
-    def take(self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Sink) -> None:
+    def take(
+        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
+    ) -> None:
         """Take one event."""
         (key,) = values
         entry = self._keys.get(key)
@@ -106,7 +108,9 @@ class LossyFrequent(_Counts):
         self._width = math.ceil(1 / error)
         self._total = 0
 
-    def take(self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Sink) -> None:
+    def take(
+        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
+    ) -> None:
         """Take one event."""
         (key,) = values
         self._total += 1

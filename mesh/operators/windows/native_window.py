@@ -28,7 +28,7 @@ _FEW_INSTANCES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WindowSpec:
     """What tells one window from another.
 
     ``loop``: the native loop; ``arguments``: its parameters, behind those that all have;
@@ -56,14 +56,14 @@ class Plan:
     lines: int = 0
 
 
-class KeyedWindow:
+class NativeWindow:
     """A window whose state has a row of registers for each partition instance."""
 
     def __init__(
-        self, plan: Plan, schema: pa.Schema, timer_path: int, *, expired: bool, is_batch: bool
+        self, spec: WindowSpec, schema: pa.Schema, timer_path: int, *, expired: bool, is_batch: bool
     ) -> None:
         self.is_batch = is_batch
-        self._plan = plan
+        self._spec = spec
         self._schema = schema
         self._store = RowStore(
             schema.append(pa.field(TIME, pa.int64())).append(pa.field(INSTANCE, pa.int32()))
@@ -73,7 +73,7 @@ class KeyedWindow:
         self._par[m.P_PATH] = timer_path
         self._par[m.P_EXPIRED] = expired
         self._par[m.P_BEFORE] = BEFORE_ALL
-        self._par[m.P_OWN : m.P_OWN + len(plan.arguments)] = plan.arguments
+        self._par[m.P_OWN : m.P_OWN + len(spec.arguments)] = spec.arguments
         #: No row with a smaller number is in a list.
         self.lowest = 0
         self._swept = 0
@@ -81,7 +81,7 @@ class KeyedWindow:
 
     def _clear(self) -> None:
         self._node = np.empty((0, 3), dtype=np.int64)
-        self._reg = np.empty((0, self._plan.registers), dtype=np.int64)
+        self._reg = np.empty((0, self._spec.registers), dtype=np.int64)
         self._heap = np.empty((0, 3), dtype=np.int64)
         self._meta = np.zeros(m.COUNTERS, dtype=np.int64)
         self._meta[m.M_FREE] = NIL
@@ -114,14 +114,14 @@ class KeyedWindow:
             self._grow_registers(int(events.instance.max()) + 1)
         self._grow(2 * count)
         size = 3 * count + 2 * self._present() + 2 * len(self._reg) + 16
-        out = self._buffer(self._plan.lines * count if self._plan.lines else size)
+        out = self._buffer(self._spec.lines * count if self._spec.lines else size)
         meta[[m.M_OUT, m.M_NEAR]] = 0
         clocks = np.ascontiguousarray(timeline.clocks_ms)
-        self._plan.loop(ev, clocks, par, self._node, self._reg, self._heap, meta, out)
+        self._spec.loop(ev, clocks, par, self._node, self._reg, self._heap, meta, out)
         while meta[m.M_OUT] >= _NO_ROOM:
             meta[m.M_OUT] -= _NO_ROOM
             out = np.concatenate([out, np.empty_like(out)], axis=1)
-            self._plan.loop(ev, clocks, par, self._node, self._reg, self._heap, meta, out)
+            self._spec.loop(ev, clocks, par, self._node, self._reg, self._heap, meta, out)
         par[m.P_BEFORE] = timeline.now_ms
         self._keep(events, ev[m.E_KEPT], ev[m.E_ARG])
         return out, int(meta[m.M_OUT])
@@ -132,7 +132,7 @@ class KeyedWindow:
         ev[m.E_ORDER], ev[m.E_PATH] = events.order, events.path
         ev[m.E_CHUNK], ev[m.E_INSTANCE] = events.chunk, events.instance
         ev[m.E_KEPT] = events.time_ms
-        for at, name in enumerate(self._plan.columns):
+        for at, name in enumerate(self._spec.columns):
             column = events.rows.column(name)
             ev[m.E_ARG + at] = column.fill_null(0).to_numpy(zero_copy_only=False)
         return ev
@@ -146,10 +146,10 @@ class KeyedWindow:
         if instances <= had:
             return
         size = max(instances, had + had // 2)
-        reg = np.zeros((size, self._plan.registers), dtype=np.int64)
+        reg = np.zeros((size, self._spec.registers), dtype=np.int64)
         reg[:, [m.A_HEAD, m.A_TAIL, m.B_HEAD, m.B_TAIL]] = NIL
         reg[:, m.ALARM] = NEVER
-        for register, value in self._plan.start.items():
+        for register, value in self._spec.start.items():
             reg[:, register] = value
         reg[:had] = self._reg
         self._reg = reg
@@ -176,8 +176,8 @@ class KeyedWindow:
         if rows.schema.names != self._schema.names:
             rows = rows.select(self._schema.names)
         attributes: list[pa.Array[Any]] = list(rows.columns)
-        if self._plan.replaces:
-            at = self._schema.get_field_index(self._plan.columns[0])
+        if self._spec.replaces:
+            at = self._schema.get_field_index(self._spec.columns[0])
             attributes[at] = pa.array(replaced.copy())
         arrays = [
             *attributes,
@@ -243,7 +243,7 @@ class KeyedWindow:
         if len(self._reg) == 0 or store.came - self._swept < len(self._reg) // 8:
             return
         self._swept = store.came
-        if not self._plan.listed:
+        if not self._spec.listed:
             heads = np.concatenate([self._reg[:, m.A_HEAD], self._reg[:, m.B_HEAD]])
             heads = heads[heads != NIL]
             self.lowest = int(self._node[heads, m.ROW].min()) if len(heads) else store.came
@@ -263,7 +263,7 @@ class KeyedWindow:
 
     def content(self, instance: int) -> tuple[pa.RecordBatch, Longs]:
         """What a join finds in it: rows in the engine's order, and their times."""
-        numbers, times = self._list(instance, self._plan.finds)
+        numbers, times = self._list(instance, self._spec.finds)
         return self._store.take(numbers, self._schema.names), times
 
     def _list(self, instance: int, head: int) -> tuple[Longs, Longs]:
@@ -284,11 +284,11 @@ class KeyedWindow:
                 continue
             for head in (m.A_HEAD, m.B_HEAD):
                 m.clear(self._node, self._reg, self._meta, i, head)
-            fresh = np.zeros(self._plan.registers, dtype=np.int64)
+            fresh = np.zeros(self._spec.registers, dtype=np.int64)
             fresh[[m.A_HEAD, m.A_TAIL, m.B_HEAD, m.B_TAIL]] = NIL
             fresh[m.ALARM] = NEVER
             fresh[[m.A_ROW, m.B_ROW]] = self._store.came
-            for register, value in self._plan.start.items():
+            for register, value in self._spec.start.items():
                 fresh[register] = value
             self._reg[i] = fresh
         self._meta[m.M_STEPS] += 1
@@ -303,7 +303,7 @@ class KeyedWindow:
             reg = _unlisted(self._reg.copy())
             columns = {str(k): pa.array(reg[:, k].copy()) for k in range(reg.shape[1])}
             pieces |= cut("registers", _batch({NUMBER: pa.array(np.arange(len(reg))), **columns}))
-        for head in self._plan.listed:
+        for head in self._spec.listed:
             pieces[f"list{head}-{steps}"] = self._listed(head)
         scalars = {
             "store": self._store.scalars(),
@@ -337,7 +337,7 @@ class KeyedWindow:
         steps = scalars["steps"]
         self._store.restore(state.pieces, scalars["store"])
         if scalars["registers"] is not None:
-            reg = np.array(scalars["registers"], dtype=np.int64).reshape(-1, self._plan.registers)
+            reg = np.array(scalars["registers"], dtype=np.int64).reshape(-1, self._spec.registers)
         else:
             registers = joined(pieces_of("registers", state.pieces))
             columns = [column.to_numpy() for column in registers.columns]
@@ -355,7 +355,7 @@ class KeyedWindow:
         m.rebuild_heap(self._reg, self._heap, self._meta)
 
     def _relist(self, state: State, steps: int) -> None:
-        listed = self._plan.listed
+        listed = self._spec.listed
         if m.A_HEAD not in listed:
             kept = self._reg[:, [m.A_ROW, m.B_ROW]].copy()
             if m.B_HEAD in listed or not self.is_batch:

@@ -1,7 +1,7 @@
-"""A window that is kept as Python lists, for those that are small: event by event, no native code.
+"""Window in Python lists, for windows that are small: event by event, without native code.
 
-What differs from window to window is a ``Content`` for each partition instance, which says what
-goes on when an event comes or a timer fires.
+Windows differ in their ``WindowContents``, one for each partition instance, which decides what is
+emitted when an event arrives or a timer fires.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from mesh.operators.base import (
 )
 from mesh.operators.rows import RowStore
 from mesh.operators.total_order import fired_order, fires_before, playback_place
-from mesh.operators.windows.contents import Content, Sink, pack, unpack
-from mesh.operators.windows.timers import Alarms
+from mesh.operators.windows.contents import Emitter, WindowContents, pack, unpack
+from mesh.operators.windows.timers import TimerQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,8 +40,8 @@ _playback_place = playback_place.py_func
 _SWEEP_ROWS = 4096
 
 
-class PlainWindow:
-    """A window with a ``Content`` for each partition instance.
+class PythonWindow:
+    """A window with a ``WindowContents`` for each partition instance.
 
     ``columns``: the attributes whose values a content is given.  Timers of an instance fire in the
     order in which they were set, one that is set to an earlier time with the one before it.
@@ -52,7 +52,7 @@ class PlainWindow:
 
     def __init__(
         self,
-        make: Callable[[], Content],
+        make: Callable[[], WindowContents],
         columns: Callable[[pa.RecordBatch], Sequence[list[Any]]],
         schema: pa.Schema,
         timer_path: int,
@@ -62,8 +62,8 @@ class PlainWindow:
         self._schema = schema
         self._timer_path = timer_path
         self._store = RowStore(schema)
-        self._contents: dict[int, Content] = {}
-        self._alarms: dict[int, Alarms] = {}
+        self._contents: dict[int, WindowContents] = {}
+        self._alarms: dict[int, TimerQueue] = {}
         #: Pending timers, one for each instance that has any: (due, number, instance).
         self._heap: list[tuple[int, int, int]] = []
         self._number = 0
@@ -122,11 +122,11 @@ class PlainWindow:
         self._sweep()
         return made
 
-    def set_alarms(self, instance: int, sink: Sink, now_ms: int) -> None:
+    def set_timers(self, instance: int, sink: Emitter, now_ms: int) -> None:
         """Take over the timers that a content set."""
         alarms = self._alarms.get(instance)
         if alarms is None:
-            alarms = self._alarms[instance] = Alarms()
+            alarms = self._alarms[instance] = TimerQueue()
         idle = not alarms.times
         alarms.times.extend(sink.alarms)
         sink.alarms.clear()
@@ -227,7 +227,7 @@ class PlainWindow:
         scalars: Any = state.scalars
         self._alarms = {}
         for instance, times in scalars["alarms"]:
-            self._alarms[instance] = Alarms()
+            self._alarms[instance] = TimerQueue()
             self._alarms[instance].times.extend(times)
         piece = state.pieces[f"contents-{self._steps}"]
         self._contents = {}
@@ -239,14 +239,14 @@ class PlainWindow:
 class _Run:
     """One call of ``process``: the lines that go out, and the timers on the way."""
 
-    def __init__(self, window: PlainWindow, timeline: Timeline) -> None:
+    def __init__(self, window: PythonWindow, timeline: Timeline) -> None:
         self._window = window
         self._first = timeline.first
         # NumPy's search takes ten times as long for a single number.
         self._clocks: list[int] = timeline.clocks_ms.tolist()
         self._now_ms = timeline.now_ms
         self._playback = bool(getattr(timeline, "playback", False))
-        self.sink = Sink()
+        self.sink = Emitter()
         #: Of each chunk that went out its length, order, clock, path, number and instance.
         self.chunks: list[tuple[int, ...]] = []
         self._closed = 0
@@ -259,7 +259,7 @@ class _Run:
             self.chunks.append((length, order, clock, path, chunk, instance))
             self._closed += length
         if self.sink.alarms:
-            self._window.set_alarms(instance, self.sink, clock)
+            self._window.set_timers(instance, self.sink, clock)
 
     def fire_before(self, order: int | None, clock: int, path: int) -> None:
         """Let the timers fire that come before an event; None: up to the end of the run."""

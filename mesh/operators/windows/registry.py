@@ -16,11 +16,11 @@ from mesh.operators.windows import window_loop as m
 from mesh.operators.windows.cron import CronBatch
 from mesh.operators.windows.frequent import Frequent, LossyFrequent, keys_of
 from mesh.operators.windows.kind import TickOrder, WindowContext, WindowKind
-from mesh.operators.windows.native_window import KeyedWindow, Plan
-from mesh.operators.windows.python_window import PlainWindow
-from mesh.operators.windows.row_ref_window import FollowedWindow
+from mesh.operators.windows.native_window import NativeWindow, WindowSpec
+from mesh.operators.windows.python_window import PythonWindow
+from mesh.operators.windows.row_ref_window import RowRefWindow
 from mesh.operators.windows.session import Sessions, session_keys
-from mesh.operators.windows.sort import Ranked, sort_keys
+from mesh.operators.windows.sort import SortWindow, sort_keys
 from mesh.plan.bound import Constant
 
 if TYPE_CHECKING:
@@ -59,11 +59,11 @@ def _column(window: Window, index: int) -> str:
 # Windows with a native loop
 
 
-def _native(make_plan: Callable[[Window], Plan]) -> Maker:
+def _native(make_spec: Callable[[Window], WindowSpec]) -> Maker:
     def make(window: Window, context: WindowContext) -> WindowOperator:
-        operator = FollowedWindow if context.late else KeyedWindow
+        operator = RowRefWindow if context.late else NativeWindow
         return operator(
-            make_plan(window),
+            make_spec(window),
             context.schema,
             context.timer_path,
             expired=context.expired,
@@ -73,12 +73,14 @@ def _native(make_plan: Callable[[Window], Plan]) -> Maker:
     return make
 
 
-def _length(window: Window) -> Plan:
-    return Plan(sliding.length_loop, (_integer(window, 0),), queue=row_queue.length_queue, lines=3)
+def _length(window: Window) -> WindowSpec:
+    return WindowSpec(
+        sliding.length_loop, (_integer(window, 0),), queue=row_queue.length_queue, lines=3
+    )
 
 
-def _time(window: Window) -> Plan:
-    return Plan(
+def _time(window: Window) -> WindowSpec:
+    return WindowSpec(
         sliding.time_loop,
         (_integer(window, 0),),
         sliding.LATEST + 1,
@@ -88,13 +90,13 @@ def _time(window: Window) -> Plan:
     )
 
 
-def _delay(window: Window) -> Plan:
+def _delay(window: Window) -> WindowSpec:
     arguments = (_integer(window, 0),)
-    return Plan(sliding.delay_loop, arguments, sliding.LATEST + 1, sliding.LATEST_START)
+    return WindowSpec(sliding.delay_loop, arguments, sliding.LATEST + 1, sliding.LATEST_START)
 
 
-def _external_time(window: Window) -> Plan:
-    return Plan(
+def _external_time(window: Window) -> WindowSpec:
+    return WindowSpec(
         sliding.external_time_loop,
         (_integer(window, 1),),
         columns=(_column(window, 0),),
@@ -102,14 +104,14 @@ def _external_time(window: Window) -> Plan:
     )
 
 
-def _time_length(window: Window) -> Plan:
+def _time_length(window: Window) -> WindowSpec:
     arguments = (_integer(window, 0), _integer(window, 1))
-    return Plan(sliding.time_length_loop, arguments, listed=(m.B_HEAD,))
+    return WindowSpec(sliding.time_length_loop, arguments, listed=(m.B_HEAD,))
 
 
-def _length_batch(window: Window) -> Plan:
+def _length_batch(window: Window) -> WindowSpec:
     size, streams = _integer(window, 0), _integer(window, 1)
-    return Plan(
+    return WindowSpec(
         tumbling.length_batch_loop,
         (size, streams),
         m.OWN + 2,
@@ -118,7 +120,7 @@ def _length_batch(window: Window) -> Plan:
     )
 
 
-def _time_batch(window: Window) -> Plan:
+def _time_batch(window: Window) -> WindowSpec:
     span, start, streams = _integer(window, 0), None, False
     for index in range(1, len(window.arguments)):
         value = _constant(window, index).value
@@ -127,19 +129,19 @@ def _time_batch(window: Window) -> Plan:
         else:
             start = _integer(window, index)
     arguments = (span, start is not None, start or 0, streams)
-    return Plan(tumbling.time_batch_loop, arguments, m.OWN + 2, finds=m.B_HEAD)
+    return WindowSpec(tumbling.time_batch_loop, arguments, m.OWN + 2, finds=m.B_HEAD)
 
 
-def _batch(window: Window) -> Plan:
-    return Plan(tumbling.batch_loop, (_integer(window, 0),), m.OWN + 2, finds=m.B_HEAD)
+def _batch(window: Window) -> WindowSpec:
+    return WindowSpec(tumbling.batch_loop, (_integer(window, 0),), m.OWN + 2, finds=m.B_HEAD)
 
 
-def _external_time_batch(window: Window) -> Plan:
+def _external_time_batch(window: Window) -> WindowSpec:
     start = window.arguments[2] if len(window.arguments) > 2 else None
     kind = 0 if start is None else 1 if isinstance(start, Constant) else 2
     start_ms = _integer(window, 2) if kind == 1 else 0
     replaces = _integer(window, 4)
-    return Plan(
+    return WindowSpec(
         external_batch.external_time_batch_loop,
         (_integer(window, 1), kind, start_ms, _integer(window, 3), replaces),
         external_batch.REGISTERS,
@@ -161,18 +163,18 @@ def _sort(window: Window, context: WindowContext) -> WindowOperator:
             by[-1] = (by[-1][0], str(argument.value).lower() == "desc")
         else:
             by.append((argument.name, False))
-    return PlainWindow(lambda: Ranked(size), sort_keys(by), context.schema, context.timer_path)
+    return PythonWindow(lambda: SortWindow(size), sort_keys(by), context.schema, context.timer_path)
 
 
 def _frequent(window: Window, context: WindowContext) -> WindowOperator:
     size, keys = _integer(window, 0), _keys(window, 1, context)
-    return PlainWindow(lambda: Frequent(size), keys, context.schema, context.timer_path)
+    return PythonWindow(lambda: Frequent(size), keys, context.schema, context.timer_path)
 
 
 def _lossy_frequent(window: Window, context: WindowContext) -> WindowOperator:
     support, error = _float(window, 0), _float(window, 1)
     keys = _keys(window, 2, context)
-    return PlainWindow(
+    return PythonWindow(
         lambda: LossyFrequent(support, error), keys, context.schema, context.timer_path
     )
 
@@ -188,12 +190,12 @@ def _keys(
 def _session(window: Window, context: WindowContext) -> WindowOperator:
     gap, latency = _integer(window, 0), _integer(window, 2)
     keys = session_keys(_column(window, 1) if len(window.arguments) > 1 else None)
-    return PlainWindow(lambda: Sessions(gap, latency), keys, context.schema, context.timer_path)
+    return PythonWindow(lambda: Sessions(gap, latency), keys, context.schema, context.timer_path)
 
 
 def _cron(window: Window, context: WindowContext) -> WindowOperator:
     schedule = Cron(str(_constant(window, 0).value))
-    return PlainWindow(
+    return PythonWindow(
         lambda: CronBatch(schedule), lambda rows: [], context.schema, context.timer_path
     )
 
@@ -345,7 +347,7 @@ def make_window(
         used: for each output of the query the attribute that it is, None where it is computed.
             Windows that compare events, and name no attributes, compare them by these, as the
             reference engine does.  None: the attributes of ``schema``.
-        late: make a ``FollowedWindow``, for a window that ``can_select_late``.
+        late: make a ``RowRefWindow``, for a window that ``can_select_late``.
 
     Raises:
         MeshError: MESH-O102, there is no operator for it.

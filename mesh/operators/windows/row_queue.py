@@ -95,7 +95,7 @@ def external_time_queue(ev, par, due, row, kind):
     return count
 
 
-class RowQueue:
+class SlidingRowQueue:
     """The rows from ``head`` on, and when each is due."""
 
     def __init__(

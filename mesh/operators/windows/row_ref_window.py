@@ -14,10 +14,10 @@ import pyarrow as pa
 from mesh.operators.base import BEFORE_ALL, CURRENT, NEVER, Events
 from mesh.operators.windows import tumbling
 from mesh.operators.windows import window_loop as m
-from mesh.operators.windows.count_batches import RowBatches
-from mesh.operators.windows.native_window import INSTANCE, TIME, KeyedWindow, Plan
-from mesh.operators.windows.row_queue import QE_CLOCK, QE_KEPT, QE_TIME, RowQueue
-from mesh.operators.windows.row_refs import Lines
+from mesh.operators.windows.count_batches import CountBatches
+from mesh.operators.windows.native_window import INSTANCE, TIME, NativeWindow, WindowSpec
+from mesh.operators.windows.row_queue import QE_CLOCK, QE_KEPT, QE_TIME, SlidingRowQueue
+from mesh.operators.windows.row_refs import RowRefs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,37 +25,37 @@ if TYPE_CHECKING:
     from mesh.operators.base import Longs, State, Timeline
 
 
-class FollowedWindow(KeyedWindow):
+class RowRefWindow(NativeWindow):
     """``follow`` is called in the place of ``process``, and ``sweep`` behind it."""
 
     def __init__(
-        self, plan: Plan, schema: pa.Schema, timer_path: int, *, expired: bool, is_batch: bool
+        self, spec: WindowSpec, schema: pa.Schema, timer_path: int, *, expired: bool, is_batch: bool
     ) -> None:
-        super().__init__(plan, schema, timer_path, expired=expired, is_batch=is_batch)
+        super().__init__(spec, schema, timer_path, expired=expired, is_batch=is_batch)
         #: The attributes that are looked up for what goes on.
         self.shown: list[str] = list(schema.names)
         self._queue = self._new_queue()
 
-    def _new_queue(self) -> RowQueue | RowBatches | None:
+    def _new_queue(self) -> SlidingRowQueue | CountBatches | None:
         """A queue of what the store has, where all of it is of one instance."""
-        plan = self._plan
+        spec = self._spec
         if not self._queues or len(self._reg) > 1:
             return None
         head, latest = self._store.came, BEFORE_ALL
         if len(self._reg):
             head = int(self._reg[0, m.A_ROW])
-        if plan.batch_rows:
-            return RowBatches(plan.batch_rows, head)
-        assert plan.queue is not None, "there is one or the other"
+        if spec.batch_rows:
+            return CountBatches(spec.batch_rows, head)
+        assert spec.queue is not None, "there is one or the other"
         if len(self._reg):
-            latest = BEFORE_ALL if plan.latest is None else int(self._reg[0, plan.latest])
+            latest = BEFORE_ALL if spec.latest is None else int(self._reg[0, spec.latest])
         times = ((rows, due) for rows, (due,) in self._store.columns((TIME,)))
-        return RowQueue(plan.queue, plan.arguments[0], head, latest, times)
+        return SlidingRowQueue(spec.queue, spec.arguments[0], head, latest, times)
 
     @property
     def _queues(self) -> bool:
         """Whether a single instance is a queue."""
-        return self._plan.queue is not None or self._plan.batch_rows > 0
+        return self._spec.queue is not None or self._spec.batch_rows > 0
 
     @property
     def came(self) -> int:
@@ -70,18 +70,18 @@ class FollowedWindow(KeyedWindow):
         """Not of this one."""
         raise AssertionError("no join looks into what a selector follows")
 
-    def follow(self, events: Events, timeline: Timeline) -> Lines:
+    def follow(self, events: Events, timeline: Timeline) -> RowRefs:
         """Take events, and tell which rows come and leave; nobody looks at those that leave."""
         if self._queue is not None:
             if not events.instance.any():
-                if isinstance(self._queue, RowBatches):
+                if isinstance(self._queue, CountBatches):
                     return self._run_batches(self._queue, events, timeline)
                 return self._run_queue(self._queue, events, timeline)
             self._end_queue(self._queue)
         out, count = self._run(events, timeline)
         row, kind = out[m.O_ROW, :count], out[m.O_KIND, :count].astype(np.int8)
         if not self.is_batch:
-            return Lines(row, kind, events)
+            return RowRefs(row, kind, events)
         chunk = self._chunks(out, count)
 
         def going(at: Longs) -> Events:
@@ -97,21 +97,21 @@ class FollowedWindow(KeyedWindow):
                 self._store.take(row.take(at), self.shown or [INSTANCE]),
             )
 
-        return Lines(row, kind, going, out[m.O_INSTANCE, :count], out[m.O_PIECE, :count])
+        return RowRefs(row, kind, going, out[m.O_INSTANCE, :count], out[m.O_PIECE, :count])
 
-    def _run_queue(self, queue: RowQueue, events: Events, timeline: Timeline) -> Lines:
+    def _run_queue(self, queue: SlidingRowQueue, events: Events, timeline: Timeline) -> RowRefs:
         ev = np.empty((3, len(events)), dtype=np.int64)
         ev[QE_TIME] = ev[QE_KEPT] = events.time_ms
         ev[QE_CLOCK] = events.clock_ms
-        for name in self._plan.columns:
+        for name in self._spec.columns:
             column = events.rows.column(name)
             ev[QE_CLOCK] = column.fill_null(0).to_numpy(zero_copy_only=False)
         row, kind = queue.run(ev, self._store.came, timeline.now_ms)
         self._keep(events, ev[QE_KEPT], ev[QE_CLOCK])
         self._passed(events, timeline)
-        return Lines(row, kind, events)
+        return RowRefs(row, kind, events)
 
-    def _run_batches(self, batches: RowBatches, events: Events, timeline: Timeline) -> Lines:
+    def _run_batches(self, batches: CountBatches, events: Events, timeline: Timeline) -> RowRefs:
         ended = batches.run(self._store.came, len(events))
         self._keep(events, events.time_ms, events.time_ms)
         # As many pieces as events, however they were cut into runs.
@@ -136,7 +136,7 @@ class FollowedWindow(KeyedWindow):
             meta[[m.M_ORDER, m.M_CLOCK, m.M_PATH, m.M_CHUNK]] = last
         self._par[m.P_BEFORE] = timeline.now_ms
 
-    def _end_queue(self, queue: RowQueue | RowBatches) -> None:
+    def _end_queue(self, queue: SlidingRowQueue | CountBatches) -> None:
         """Put what is in the queue into lists: other instances come."""
         self._queue = None
         self._register(queue)
@@ -147,21 +147,21 @@ class FollowedWindow(KeyedWindow):
             self._grow(len(rows))
             m.rebuild_lists(rows, instances, times, self._node, self._reg, self._meta)
         self._reg[0, m.B_ROW] = left
-        if isinstance(queue, RowBatches):
+        if isinstance(queue, CountBatches):
             return
-        if self._plan.latest is not None and self._reg[0, m.A_COUNT]:
+        if self._spec.latest is not None and self._reg[0, m.A_COUNT]:
             self._grow(1)
             m.arm_one(self._reg, self._heap, self._meta, 0, queue.due_at())
 
-    def _register(self, queue: RowQueue | RowBatches) -> None:
+    def _register(self, queue: SlidingRowQueue | CountBatches) -> None:
         """Say in the registers what is in the queue."""
         self._grow_registers(1)
         reg = self._reg[0]
         reg[m.A_ROW], reg[m.A_COUNT] = queue.head, self._store.came - queue.head
-        if isinstance(queue, RowBatches):
+        if isinstance(queue, CountBatches):
             reg[m.B_ROW], reg[tumbling.COUNT] = reg[m.A_ROW], reg[m.A_COUNT]
-        elif self._plan.latest is not None:
-            reg[self._plan.latest] = queue.latest
+        elif self._spec.latest is not None:
+            reg[self._spec.latest] = queue.latest
 
     @property
     def live(self) -> int:

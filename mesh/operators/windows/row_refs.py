@@ -20,7 +20,7 @@ def _none() -> Longs:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class RowRefs:
     """What happened, m lines in order.
 
     ``row``: int64[m], the row that came or left; of a reset any, or less than 0.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 
-class Alarms:
+class TimerQueue:
     """The times of timers that one instance set, in order; ``first``: the number of the first."""
 
     __slots__ = ("first", "times")
