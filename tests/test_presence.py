@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mesh.operators import presence
 from mesh.operators.base import CURRENT, EXPIRED, RESET
+from mesh.operators.output_rate import live_rows
 from mesh.operators.output_rate.live_rows import LiveRows, Shows
 
 FIELDS: list[tuple[str, pa.DataType]] = [
@@ -132,7 +132,7 @@ def test_it_is_as_a_list_would_be(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         # Whatever can be swept is.
-        patch.setattr(presence, "_SPARE", 0)
+        patch.setattr(live_rows, "_SPARE", 0)
         there = LiveRows(shows, SCHEMA, [AGGREGATE], grouped=grouped)
         models = [Model(shows, grouped) for _ in range(3)]
         number = 0

@@ -23,16 +23,20 @@ HERE: Final = Path(__file__).parent
 #: Where a user wants compiled code to be; beside the sources otherwise.
 DIRECTORY_VARIABLE: Final = "NUMBA_CACHE_DIR"
 _IMPORT: Final = re.compile(r"^from mesh\.operators\.([\w.]+) import (\([^)]*\)|.*)", re.MULTILINE)
+#: A file that makes native code by itself.
+_NUMBA: Final = re.compile(r"^(?:import|from) numba\b", re.MULTILINE)
 _CONSTANT: Final = re.compile(r"\b_?[A-Z][A-Z0-9_]+\b")
 
 
 def sources() -> list[Path]:
     """The files whose contents compiled code is made of.
 
-    A file that imports from this one has native loops.  Names of other files mean nothing.
+    A file that imports from this one, or Numba, has native loops; names of files mean nothing.
     """
-    imports = {path: _IMPORT.findall(path.read_text("utf-8")) for path in HERE.rglob("*.py")}
-    found = {path for path, of in imports.items() if any(name == "native" for name, _ in of)}
+    texts = {path: path.read_text("utf-8") for path in HERE.rglob("*.py")}
+    imports = {path: _IMPORT.findall(text) for path, text in texts.items()}
+    found = {path for path, text in texts.items() if _NUMBA.search(text)}
+    found |= {path for path, of in imports.items() if any(name == "native" for name, _ in of)}
     pending = list(found)
     while pending:
         for name, imported in imports.get(pending.pop(), ()):

@@ -100,7 +100,7 @@ class Results:
             if early.any():
                 made = replace(made, clock_ms=made.clock_ms - early)
             if self._ties is not None:
-                made = self._ties.placed(events, made)
+                made = self._ties.order_around_ticks(events, made)
         self._now_ms = timeline.now_ms
         groups = self.selector.groups if self._grouping else np.zeros(len(made), dtype=np.int64)
         return rate.process(made, groups, timeline)

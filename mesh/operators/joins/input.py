@@ -1,4 +1,4 @@
-"""One side of a join: what its events pass, its window, and the rows that may be found later."""
+"""One side of a join: its handlers, its window, and the rows that may be found later."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: Columns that go through a window beside the attributes.
 ROW, INSTANCE, TIME = "#joined", "#of", "#came"
 _ROW_SCHEMA = pa.schema([pa.field(ROW, pa.int64())])
-#: What an event without a window does: comes, leaves, and takes the aggregates with it.
+#: The output of an event without a window: it arrives, expires, and resets the aggregates.
 _PASSING = np.array([CURRENT, EXPIRED, RESET], dtype=np.int8)
 
 
@@ -42,8 +42,7 @@ class JoinInput:
         self.definition = source.window
         self.kind = None if source.window is None else kind_of(source.window)
         self.arguments = () if source.window is None else source.window.arguments
-        #: Whether the other side never finds anything in the window: the engine's ``batch`` holds
-        #: events only where somebody asks for those that leave it.
+        #: The other side never finds anything in the window: see ``holds_only_for_expired``.
         self.hides = (
             self.kind is not None
             and self.kind.holds_only_for_expired
@@ -53,7 +52,7 @@ class JoinInput:
         self.window: WindowOperator | None = None
         used = {c.name for e in _expressions(query) for c in columns_of(e) if c.step == step}
         fields = [f for f in self._handlers.schema if f.name in used]
-        #: The attributes that anything behind the join looks at.
+        #: The attributes that anything downstream of the join reads.
         self.schema = pa.schema(fields)
 
     def _make_window(self, schema: pa.Schema) -> None:
@@ -62,14 +61,14 @@ class JoinInput:
             self.window = make_window(self.definition, schema, self._timer_path)
 
     def handle(self, events: Events, timeline: Timeline, failures: Failures) -> Events:
-        """What comes to the window."""
+        """Apply the handlers; the events that reach the window."""
         own = Failures()
         going = self._handlers.process(events, timeline, own)
         failures.found += [(lost, reasons, self.stream) for lost, reasons, _ in own.found]
         return going
 
     def next_time(self) -> int | None:
-        """When the window's next timer is due."""
+        """Time of the window's next timer; None without one."""
         return None if self.window is None else self.window.next_time()
 
     def forget(self, instances: Longs) -> None:
@@ -99,7 +98,7 @@ class NumberedJoinInput(JoinInput):
         return np.arange(first, first + len(events))
 
     def pass_window(self, events: Events, numbers: Longs, timeline: Timeline) -> Events:
-        """What the window puts out, by the numbers of rows, in order."""
+        """The output of the window as row numbers, in order."""
         array = pa.array(numbers, pa.int64())
         if self.window is None:
             rows = pa.RecordBatch.from_arrays([array], schema=_ROW_SCHEMA)
@@ -122,7 +121,7 @@ class NumberedJoinInput(JoinInput):
 
 
 def pass_nothing(events: Events) -> Events:
-    """Without a window each event leaves as soon as it has come, and nothing is left behind."""
+    """Without a window each event expires on arrival, and resets the aggregates."""
     count = len(events)
     kind = np.tile(_PASSING, count)
     made = events.take(np.repeat(np.arange(count), len(_PASSING)))
@@ -131,7 +130,7 @@ def pass_nothing(events: Events) -> Events:
 
 
 def joined_events(source: BoundJoin) -> tuple[bool, bool]:
-    """By side, whether its events go on where they find nothing."""
+    """By side, whether its events are emitted if they find nothing."""
     return (
         source.kind in (JoinKind.LEFT_OUTER, JoinKind.FULL_OUTER),
         source.kind in (JoinKind.RIGHT_OUTER, JoinKind.FULL_OUTER),

@@ -1,10 +1,10 @@
-"""The native loop of a join of two windows: lists of rows by key, and what each event finds.
+"""Native loop of a join of two windows: lists of rows by key, and the pairs that each event finds.
 
-What a window holds is what it has let in and not yet let go, so the loop follows the events that
-both windows put out, in the total order, and needs not look into the windows.  Each side has a
-list of rows for each key; an event looks through the other side's list of its own key.
+A window's content is what it has emitted as current and not yet as expired.  So the loop follows
+the output of both windows, in the total order, and need not look into the windows.  Each side has a
+list of rows for each key; an event searches the other side's list of its own key.
 
-All arrays are int64.  ``node[s, n]`` is a row of side s that has not left yet, by growing row
+All arrays are int64.  ``node[s, n]`` is a row of side s that has not expired, by growing row
 number; ``lists[s, k]`` is key k's list; ``reg[s, i]`` are the registers of partition instance i.
 """
 # mypy: disable-error-code="no-untyped-def"
@@ -35,11 +35,11 @@ NEW = np.array([0, -1, -1, -1, -1, -1])
 #: Columns of a window's output.
 E_ORDER, E_CLOCK, E_PATH, E_CHUNK, E_KIND, E_ID, E_INSTANCE, E_TIME = range(8)
 EVENT_COLUMNS = 8
-#: What the loop is told and remembers: where it is on both sides, events done in this run and
+#: Parameters and counters of the loop: where it is on both sides, events done in this run and
 #: ever, pairs written, nodes used and gone by side, the path of the query's timers, which side sets
 #: it off, which side is looked into, room that the next event needs, by side the milliseconds after
 #: which a timer is set again (0: it is set by events), and whether rows that were looked at keep
-#: their time when they leave; whether nobody asks for what is found by events that leave; whether
+#: their time when they leave; whether pairs of expired events are not used; whether
 #: time is that of the events.
 (
     M_LEFT, M_RIGHT, M_DONE, M_STEPS, M_PAIRS, M_USED, M_USED_RIGHT, M_GONE, M_GONE_RIGHT, M_PATH,
@@ -97,7 +97,7 @@ def _unlink(node, lists, s, n):
 
 @helper
 def _same_piece(events, at):
-    """Whether the event at ``at`` is of the same piece as the one before it."""
+    """True if the event at ``at`` is of the same chunk as the one before it."""
     before = at - 1
     return is_same_chunk(
         events[at, E_ORDER], events[at, E_CLOCK], events[at, E_PATH], events[at, E_CHUNK],
@@ -108,7 +108,7 @@ def _same_piece(events, at):
 
 @helper
 def _armed(events, at, reg, meta, s):
-    """When the timer that made the piece at ``at`` was set."""
+    """The time at which the timer was set that caused the chunk at ``at``."""
     when = reg[s, events[at, E_INSTANCE], R_ARMED]
     if meta[M_SPAN + s]:
         return max(when, 2 * (events[at, E_CLOCK] - meta[M_SPAN + s]))
@@ -117,7 +117,7 @@ def _armed(events, at, reg, meta, s):
 
 @helper
 def _right_first(left, i, right, j, reg, meta):
-    """Whether the right side's next event comes before the left's; both stand at a piece's start.
+    """True if the right side's next event precedes the left's; both begin a chunk.
 
     Of two timers at one instant the one that was set first fires first; in playback, where they
     are at one instant when they are due before one event, all those of the left side do.
@@ -138,7 +138,7 @@ def _right_first(left, i, right, j, reg, meta):
 
 @helper
 def _next_side(left, i, right, j, reg, meta):
-    """Whose event is next, of which there is one; a piece stays together."""
+    """The side of the next event, of which there is one; a chunk stays together."""
     if i > 0 and i < left.shape[0] and _same_piece(left, i):
         return 0
     if j > 0 and j < right.shape[0] and _same_piece(right, j):
@@ -150,7 +150,7 @@ def _next_side(left, i, right, j, reg, meta):
 
 @helper
 def _move(node, lists, reg, meta, s, n, events, at):
-    """Let one row in or go."""
+    """Add a row to its window's list, or remove it."""
     kind, instance, clock = events[at, E_KIND], events[at, E_INSTANCE], events[at, E_CLOCK]
     by_timer = events[at, E_PATH] == meta[M_PATH]
     if by_timer:
@@ -179,7 +179,7 @@ def _move(node, lists, reg, meta, s, n, events, at):
 
 @native(types.void(_long2, _long2, _long3, _long3, _long3, _long1, _long2, _long2))
 def join_loop(left, right, node, lists, reg, meta, own, pairs):
-    """Go on with both windows' outputs until they end, or ``pairs`` is full.
+    """Process the output of both windows until it ends, or ``pairs`` is full.
 
     ``own[k]`` becomes (side, number, whether it keeps its time) of the k-th event; ``pairs[p]`` is
     (k, a row it found).
@@ -252,7 +252,7 @@ def compact(node, lists, meta, s):
 
 @native(types.void(_long3, _long3, _long3, _long1, types.int64))
 def settle(node, lists, reg, meta, s):
-    """After a restore: say of each row of side s, by its instance's registers, where it is."""
+    """After a restore: derive each row's state, on side s, from its instance's registers."""
     for n in range(meta[M_USED + s]):
         instance = node[s, n, INSTANCE]
         if node[s, n, ID] <= reg[s, instance, R_LEFT]:
@@ -268,7 +268,7 @@ def settle(node, lists, reg, meta, s):
 
 @native(types.void(_long3, _long3, _long3, _long1, types.int64, types.int64))
 def forget_instance(node, lists, reg, meta, s, instance):
-    """Let all rows of one partition instance go, on side s."""
+    """Remove all rows of one partition instance, on side s."""
     for n in range(meta[M_USED + s]):
         if node[s, n, INSTANCE] != instance or node[s, n, STATE] == GONE:
             continue

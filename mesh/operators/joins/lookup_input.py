@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class LookupInput(JoinInput):
-    """One side: what comes from it, and what is found in it; ``step`` is its number."""
+    """One side: its input, and the rows that are found in it; ``step`` is its number."""
 
     def __init__(self, query: BoundQuery, source: BoundStream, step: int, timer_path: int) -> None:
         super().__init__(query, source, step, timer_path)
@@ -44,13 +44,13 @@ class LookupInput(JoinInput):
 
     @property
     def is_passing(self) -> bool:
-        """Whether its events leave as soon as they have come."""
+        """True if its events expire on arrival."""
         return self.window is None and self._named is None
 
     def enter(self, events: Events, timeline: Timeline, failures: Failures) -> Events:
-        """What the events of the side, and its timers, put out, with all that is needed.
+        """Process the events of the side; its output, with all columns that the join needs.
 
-        Where they leave as soon as they have come, that is for who calls to add.
+        If events expire on arrival (``is_passing``), the caller adds their expiry.
         """
         events = self.handle(events, timeline, failures)
         count = len(events)

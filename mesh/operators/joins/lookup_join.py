@@ -1,8 +1,8 @@
-"""A join that looks into the other side for each event, as the reference engine does.
+"""Join that looks into the other side for each event, as the reference engine does.
 
-For sides that are known by what they hold rather than by what they put out: tables, named windows,
-and windows that hold other rows than those, or in another order.  It has to be called step by step,
-with one chunk of events or one timer at a time, so that what it finds is what is there then.
+For sides whose content is not what they emit: tables, named windows, and windows that hold other
+rows, or in another order.  It is called stepwise, with one chunk of events or one timer at a time,
+so that it finds what is there at that time.
 
 Source: observed on Siddhi 5.1.7, live; tests/cases/conformance/joins.jsonl and tables.jsonl.
 """
@@ -124,7 +124,7 @@ class LookupJoin:
         return found
 
     def _find(self, side: LookupInput, made: Events, failures: Failures) -> JoinMatches:
-        """What each event of a side finds on the other; nothing where the condition fails."""
+        """Find each event's rows on the other side; none if the condition fails."""
         step = side.step
         other = self._sides[1 - step]
         asks = np.flatnonzero(made.kind != RESET)
@@ -142,7 +142,7 @@ class LookupJoin:
         if condition is not None:
             assert other.table is not None
             place, theirs = np.arange(len(slots)), other.table.take(slots, other.schema.names)
-        # Others go on alone: resets, and what finds nothing in an outer join.
+        # Resets are emitted alone, and so is what finds nothing in an outer join.
         alone = np.ones(len(made), dtype=np.bool_)
         if not self._outer[step]:
             alone = made.kind == RESET
@@ -163,7 +163,7 @@ class LookupJoin:
     def _look(
         self, other: LookupInput, frame: Frame, asks: Longs, instance: Longs
     ) -> tuple[Longs, Longs, pa.RecordBatch]:
-        """What rows ``asks`` of ``frame`` find in a window: which of them, what of the rows."""
+        """Look rows ``asks`` of ``frame`` up in a window: for each pair event and row; the rows."""
         row: list[Longs] = []
         place: list[Longs] = []
         parts: list[pa.RecordBatch] = []
@@ -202,7 +202,7 @@ class LookupJoin:
         return _select(rows, other.schema.names)
 
     def _passing(self, found: JoinMatches) -> JoinMatches:
-        """What has no window leaves as soon as it has come, and finds the same again."""
+        """Add the expiry of events without a window, which finds the same rows again."""
         if self._comes_only:
             return found
         count = len(found.events)
@@ -255,7 +255,7 @@ class LookupJoin:
         return Events(chunk=self._chunks(columns, begins, whose), rows=rows, **columns)
 
     def _chunks(self, columns: dict[str, Any], begins: Bools, whose: Longs) -> Longs:
-        """Number what each event found, under one (order, clock, path)."""
+        """Number the events that found something, under one cause."""
         places = [columns[name][begins] for name in ("order", "clock_ms", "path")]
         count = len(places[0])
         if not count:
@@ -271,12 +271,12 @@ class LookupJoin:
         return result
 
     def next_time(self) -> int | None:
-        """When the next timer of a window is due."""
+        """Time of the next timer of a window; None without one."""
         times = [side.next_time() for side in self._sides]
         return min((time for time in times if time is not None), default=None)
 
     def forget(self, instances: Longs) -> None:
-        """Be as if these partition instances had never been."""
+        """Remove all state of these partition instances."""
         for side in self._sides:
             side.forget(instances)
         gone = set(instances.tolist())
@@ -292,7 +292,7 @@ class LookupJoin:
         return prefixed({"own": State({}, own), "left": left, "right": right})
 
     def restore(self, state: State) -> None:
-        """Take over both windows."""
+        """Restore both windows."""
         own: Any = part(state, "own").scalars
         self._found = {(step, instance): row for step, instance, row in own["found"]}
         order, clock, path, chunk = own["last"]
@@ -302,7 +302,7 @@ class LookupJoin:
 
 
 def _calls(found: Sequence[JoinMatches]) -> Mask:
-    """Where pairs begin that events of another chunk of a side found."""
+    """bool[m], where the pairs of another chunk of a side begin."""
     parts = [_NO_MASK]
     for one in found:
         number = np.cumsum(instance_chunk_begins(one.events))[one.row]

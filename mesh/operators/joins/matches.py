@@ -1,4 +1,4 @@
-"""What the events of one side of a join found on the other."""
+"""Rows that the events of one side of a join found on the other."""
 
 from __future__ import annotations
 
@@ -56,5 +56,5 @@ def nothing(schema: pa.Schema, count: int) -> pa.RecordBatch:
 
 
 def entry_starts(row: Longs) -> Bools:
-    """Where another event's pairs begin."""
+    """bool[m], where another event's pairs begin."""
     return run_begins(row)

@@ -1,7 +1,7 @@
-"""What a join found, as columns: for each pair the place of the event that found it, and both rows.
+"""Pairs of a window join as columns: the place of the event that found the pair, and both rows.
 
-A pair is (event, row): the event's number among all that the loop went through, and the row that it
-found on the other side, or ``NIL`` for one that goes on by itself.
+A pair is (event, row): the event's number among all that the loop processed, and the row that it
+found on the other side, or ``NIL`` for an event that is emitted alone.
 """
 # mypy: disable-error-code="no-untyped-def"
 

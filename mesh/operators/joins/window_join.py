@@ -1,8 +1,7 @@
-"""A join of two windows that are known by what they put out.
+"""Join of two windows that hold what they emit: see ``WindowKind.holds_what_it_emits``.
 
-What a window holds, for every window listed below, is what it has let in and not let go yet, in
-that order.  So both windows take the whole run, and one native loop follows what they put out; see
-``machine``.  What the condition says besides equality is looked at for many pairs at once.
+Both windows process the whole run, and one native loop follows their output; see ``join_loop``.
+Equalities of the condition select pairs by key; the rest is evaluated for many pairs at once.
 
 Source: observed on Siddhi 5.1.7, live; tests/cases/conformance/joins.jsonl.
 """
@@ -38,11 +37,11 @@ if TYPE_CHECKING:
     from mesh.operators.windows import WindowKind
     from mesh.plan.bound import BoundJoin, BoundQuery
 
-#: Pairs that are looked at together.
+#: Pairs that are evaluated together.
 _PAIRS = 1 << 18
 _NO_PAIRS = np.empty((0, 2), dtype=np.int64)
 _ROW_SCHEMA = pa.schema([pa.field(ROW, pa.int64())])
-#: What pairs are made of: which event of which side each is, and the events of both.
+#: The events that pairs refer to: side and index of each, and the events of both sides.
 Run = tuple[Longs, Longs, Longs]
 
 
@@ -90,7 +89,7 @@ class WindowJoin:
     def process(
         self, inputs: Sequence[Events], timeline: Timeline, failures: Failures
     ) -> tuple[Events, Frame]:
-        """What the events of both sides, and the timers, find.
+        """Find the pairs of the events of both sides, and of the timers.
 
         Args:
             inputs: left and right, each in order; of a join with itself both are the same.
@@ -133,15 +132,15 @@ class WindowJoin:
                 self._pairs,
             )  # fmt: skip
             pairs = self._pairs[: meta[m.M_PAIRS]]
-            parts.append(self._look(first, run, alone, pairs, failed))
+            parts.append(self._matching(first, run, alone, pairs, failed))
         if failed:
-            self._tell(failed, own, coming, made, failures)
+            self._report_failures(failed, own, coming, made, failures)
         result = self._result(parts, run)
         rows.sweep()
         return result
 
     def _ranks(self, coming: Sequence[Events]) -> list[Longs]:
-        """Which event each is, by side, among all that ever came; 0 where nobody asks."""
+        """By side, each event's number among all that ever arrived; 0 if timers need no order."""
         left, right = coming
         if not self._has_ties:
             return [np.zeros(len(left), dtype=np.int64), np.zeros(len(right), dtype=np.int64)]
@@ -158,7 +157,7 @@ class WindowJoin:
     def _enter(
         self, side: NumberedJoinInput, events: Events, ranks: Longs, timeline: Timeline
     ) -> Events:
-        """What the window of ``side`` puts out, by numbers of rows."""
+        """The output of the window of ``side``, as row numbers."""
         numbers = side.keep(events)
         if len(events):
             self._rows.add(side, events, numbers, ranks)
@@ -166,18 +165,18 @@ class WindowJoin:
         return made if side.kind is None else self._reset_times(side, side.kind, made)
 
     def _reset_times(self, side: NumberedJoinInput, kind: WindowKind, made: Events) -> Events:
-        """What resets has the time that the first of its batch came with, as in the engine."""
+        """Give resets the time of the first event of their batch, as in the engine."""
         at = np.flatnonzero(made.kind == RESET)
         if not len(at) or not kind.resets_at_batch_time:
             return made
         times = made.time_ms.copy()
         if kind.is_periodic and len(side.arguments) < 2:
-            # The batch that comes is behind it.
+            # The batch follows its reset.
             at = at[at + 1 < len(made)]
             times[at] = made.time_ms[at + 1]
             return replace(made, time_ms=times)
         starts = run_starts(instance_chunk_begins(made))[at]
-        # The batch that goes is before it.
+        # The expired batch precedes the reset.
         at, starts = at[made.kind[starts] != RESET], starts[made.kind[starts] != RESET]
         ids = made.rows.column(ROW).to_numpy(zero_copy_only=False)[starts]
         times[at] = side.rows.take(ids).column(TIME).to_numpy()
@@ -195,7 +194,7 @@ class WindowJoin:
     # Pairs
 
     def _alone(self, made: Sequence[Events]) -> Longs | None:
-        """Which events go on by themselves, as ``pairs.with_singles`` takes it; None: none do."""
+        """The events that are emitted without a pair, for ``pairs.with_singles``; None: none."""
         may = np.array(self._triggers) & self._outer
         resets = [
             triggers and bool((events.kind == RESET).any())
@@ -203,16 +202,16 @@ class WindowJoin:
         ]
         if not may.any() and not any(resets):
             return None
-        # What resets goes on by itself, and so does what found nothing where the side is outer.
+        # Resets are emitted alone, and so is what found nothing if the side is outer.
         return np.array([*may, *self._triggers, self._rows.meta[m.M_CURRENT]], dtype=np.int64)
 
-    def _look(
+    def _matching(
         self, first: int, run: Run, alone: Longs | None, pairs: Longs, failed: dict[int, str]
     ) -> Longs:
-        """Of the events from number ``first`` on, the pairs that go on, in order.
+        """The pairs of the events from number ``first`` on that meet the condition, in order.
 
-        An event that meets a row on which the condition fails finds nothing; into ``failed`` goes
-        why, by the event's number.
+        An event for which the condition fails with any row has no pairs; ``failed`` receives the
+        reason, by the event's number.
         """
         if self._rest is not None and len(pairs):
             rows = np.empty((p.PAIR_ROWS, len(pairs)), dtype=np.int64)
@@ -228,7 +227,7 @@ class WindowJoin:
         out = np.empty((len(pairs) + done - first, 2), dtype=np.int64)
         return _without(out[: p.with_singles(first, done, *run, pairs, alone, out)], failed)
 
-    def _tell(
+    def _report_failures(
         self,
         failed: dict[int, str],
         own: Longs,
@@ -236,7 +235,7 @@ class WindowJoin:
         made: Sequence[Events],
         failures: Failures,
     ) -> None:
-        """Tell of the events that failed, as they came; ``own`` has the side and row of each."""
+        """Report the events that failed, as they arrived; ``own``: side and row of each."""
         for side, came, events in zip(self.sides, coming, made, strict=True):
             at_once = side.kind is None or side.kind.emits_on_arrival
             by_kind: dict[bool, list[int]] = {}
@@ -304,7 +303,7 @@ class WindowJoin:
         return events, frame.timed(events)
 
     def _keep_times(self, run: Run, pairs: Longs, out: Longs) -> None:
-        """Let events that keep it have the time that they came with."""
+        """Give expired events their arrival time where they keep it."""
         if not self._rows.meta[[m.M_KEEPS, m.M_KEEPS_RIGHT]].any():
             return
         of = run[0][pairs[:, 0]]
@@ -316,12 +315,12 @@ class WindowJoin:
     # State
 
     def next_time(self) -> int | None:
-        """When the next timer of a window is due."""
+        """Time of the next timer of a window; None without one."""
         times = [side.next_time() for side in self.sides]
         return min((time for time in times if time is not None), default=None)
 
     def forget(self, instances: Longs) -> None:
-        """Be as if these partition instances had never been."""
+        """Remove all state of these partition instances."""
         for side in self.sides:
             side.forget(instances)
         self._rows.forget(instances)
@@ -349,7 +348,7 @@ class WindowJoin:
 
 
 def _only_current(query: BoundQuery, source: BoundJoin) -> bool:
-    """Whether what is found by events that leave is for nothing: it neither counts nor fails."""
+    """True if pairs of expired events are not used: they neither count nor fail."""
     if query.events is not EventKind.CURRENT or query.rate is not None or query.group_by:
         return False
     expressions = [output.expression for output in query.outputs]
@@ -358,7 +357,7 @@ def _only_current(query: BoundQuery, source: BoundJoin) -> bool:
 
 
 def _calls(run: Run, pairs: Longs) -> Mask:
-    """Where pairs begin that events of another chunk of a side found."""
+    """bool[m], where the pairs of another chunk of a side begin."""
     own, at = run[0], pairs[:, 0]
     place = np.empty((6, len(pairs)), dtype=np.int64)
     place[0] = own[at, 0]
@@ -370,7 +369,7 @@ def _calls(run: Run, pairs: Longs) -> Mask:
 
 
 def _one_by_one(events: Events) -> Events:
-    """Each event a chunk of its own: a stream joined with itself hands them on one by one."""
+    """Each event as a chunk: a stream joined with itself passes them on one by one."""
     begins = cause_begins(events)
     if begins.all():
         return events

@@ -1,4 +1,4 @@
-"""What limits of the output rate are made of: what is held back, timers of instances, chunks."""
+"""Common parts of output rates: events that are held back, timers of instances, chunks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class InstanceTimers:
-    """When each instance began, and as the how manieth: its timers count from there."""
+    """Start time of each instance, and their order; timers count from the start."""
 
     def __init__(self) -> None:
         self._start_ms: Longs = np.empty(0, dtype=np.int64)
@@ -26,7 +26,7 @@ class InstanceTimers:
         self._count = 0
 
     def note(self, instance: Longs, clock_ms: Longs) -> None:
-        """Events of ``instance`` have come at ``clock_ms``, of which some may be their first."""
+        """Record events of ``instance`` at ``clock_ms``, some of which may be the first."""
         if not len(instance):
             return
         known = len(self._start_ms)
@@ -45,12 +45,12 @@ class InstanceTimers:
             self._count += len(found)
 
     def after(self, instance: Longs, clock_ms: Longs, every_ms: int) -> Longs:
-        """The first tick of each one's timer behind ``clock_ms``."""
+        """The first tick of each one's timer after ``clock_ms``."""
         start_ms = self._start_ms[instance]
         return start_ms + ((clock_ms - start_ms) // every_ms + 1) * every_ms
 
     def turn(self, instance: Longs) -> Longs:
-        """Which one's timer comes first of those that are due at one instant."""
+        """The order of timers that are due at one instant."""
         return self._number[instance]
 
     @property
@@ -59,7 +59,7 @@ class InstanceTimers:
         return self._start_ms
 
     def forget(self, instances: Longs) -> None:
-        """Be as if ``instances`` had never begun."""
+        """Remove ``instances``."""
         self._start_ms[instances[instances < len(self._start_ms)]] = BEFORE_ALL
 
     def snapshot(self) -> State:
@@ -71,7 +71,6 @@ class InstanceTimers:
 
     def restore(self, state: State) -> None:
         """Take over all instances."""
-        self.__init__()  # type: ignore[misc]  # back to the beginning
         ((name, piece),) = state.pieces.items()
         self._count = int(name.split("-")[1])
         instance: Any
@@ -85,11 +84,14 @@ class InstanceTimers:
 
 
 class RateBuffer:
-    """Events that wait, in the order they came, each with its group."""
+    """Events that wait, in order of arrival, each with its group."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        self.events = no_events(schema)
+        self._clear()
+
+    def _clear(self) -> None:
+        self.events = no_events(self._schema)
         self.groups: Longs = np.empty(0, dtype=np.int64)
         #: Which of all that have come each is.
         self._numbers: Longs = np.empty(0, dtype=np.int64)
@@ -97,7 +99,7 @@ class RateBuffer:
         self.rows = 0
 
     def add(self, events: Events, groups: Longs) -> None:
-        """Put ``events`` behind the others."""
+        """Append ``events``."""
         if len(events):
             numbers = np.arange(self.rows, self.rows + len(events))
             self.rows += len(events)
@@ -128,7 +130,7 @@ class RateBuffer:
     def restore(self, state: State) -> None:
         """Take it over."""
         scalars: Any = state.scalars
-        self.__init__(self._schema)  # type: ignore[misc]  # back to the beginning
+        self._clear()
         self.rows = scalars["rows"]
         if not state.pieces:
             return
@@ -154,7 +156,7 @@ def pieces(events: Events, cause: Longs) -> Events:
 
 
 def ticked(events: Events, due_ms: Longs, timer_path: int, timeline: Timeline) -> Events:
-    """``events`` as ticks at ``due_ms`` put them out, those of an instance at a time."""
+    """``events`` as emitted by ticks at ``due_ms``, instance by instance."""
     made = replace(
         events,
         clock_ms=timeline.fired_ms(due_ms),

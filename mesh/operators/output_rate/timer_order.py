@@ -1,10 +1,10 @@
-"""Which comes first of a window's timer and an output rate's, where both are due at one instant.
+"""Order of a window's timer and an output rate's tick that are due at one instant.
 
-The one that was set first.  The rate's was set one period before.  That of a batch window was set a
-length before.  Other windows want to be woken a length after each event: their one timer is set
-for the next such time when it fires, or when an event comes that it waits for nothing else before.
-A snapshot is taken at the latest when an event of that time comes, which what leaves a sliding
-window is; so only what a batch window lets in can be in it, and what a session has let go.
+The one that was set first fires first.  The tick was set one period before, the timer of a batch
+window one length before.  Other windows wake a length after each event: their one timer is set for
+the next such time when it fires, or when an event arrives while none is pending.  A snapshot is
+taken at the latest when an event of its time arrives, and an event that leaves a sliding window is
+one; so only batch windows and sessions can emit before it.
 
 Source: observed on Siddhi 5.1.7.
 """
@@ -43,7 +43,7 @@ class _Timer:
     due: deque[int] = field(default_factory=deque)
 
     def fire(self, due_ms: int, came_ms: int, every_ms: int, *, in_turn: bool = False) -> None:
-        """It fires for what came at ``came_ms``; ticks are ``every_ms`` apart.
+        """Fire for events that arrived at ``came_ms``; ticks are ``every_ms`` apart.
 
         ``in_turn``: whether that came as it fired, rather than as an event.
         """
@@ -57,7 +57,7 @@ class _Timer:
 
 
 class TimerTieBreaker:
-    """Puts what a window's timer let go before the tick of its instant, where that was set later.
+    """Moves what a window's timer emits before the tick of its instant, if that was set later.
 
     ``length_ms``: of the window, or the gap of sessions; ``latency_ms``: after which sessions that
     are over leave; ``batch``: whether it is a batch window; ``pushes``: whether events may leave
@@ -87,7 +87,7 @@ class TimerTieBreaker:
         #: Events so far, for the name of the state.
         self._rows = 0
 
-    def placed(self, events: Events, made: Events) -> Events:
+    def order_around_ticks(self, events: Events, made: Events) -> Events:
         """``made`` of ``events``; the clock of what precedes its tick is one millisecond less."""
         own = made.path == self._timer_path
         if self._snapshots:
@@ -142,7 +142,7 @@ class TimerTieBreaker:
         self._rows += 1
 
     def snapshot(self) -> State:
-        """When timers fired last, and when they will."""
+        """Last and next times of the timers."""
         fired = [[i, timer.fired_ms, timer.was_early] for i, timer in self._timers.items()]
         due = [(i, due_ms) for i, timer in self._timers.items() for due_ms in timer.due]
         pieces = {}
@@ -169,7 +169,7 @@ class TimerTieBreaker:
 
 
 def make_tie_breaker(query: BoundQuery, timer_path: int) -> TimerTieBreaker | None:
-    """What orders the timers of ``query``; None where there is nothing to order."""
+    """The order of the timers of ``query``; None if there is nothing to order."""
     rate, source = query.rate, query.input
     if rate is None or not rate.is_by_time or not isinstance(source, BoundStream):
         return None

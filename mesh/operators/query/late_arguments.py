@@ -1,8 +1,8 @@
-"""What aggregates need of the rows in a window, by the rows' numbers: groups and arguments.
+"""Groups and aggregate arguments of the rows in a window, by row number.
 
-A row goes through a query's aggregates twice, as it comes and as it leaves.  Its group and what is
-aggregated of it are worked out once, when it comes, and are kept here as numbers.  The state does
-not hold them: they are worked out anew from the window's rows.
+A row passes a query's aggregates twice, when it arrives and when it expires.  Its group and the
+arguments of the aggregates are computed once, on arrival, and kept here as numbers.  The snapshot
+does not hold them: they are computed again from the window's rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mesh.operators.aggregates import Array
     from mesh.operators.base import Longs
 
-#: Rows that have left, before those that have not are put together.
+#: Expired rows that are kept before the others are compacted.
 _SPARE = 65_536
 
 
@@ -32,7 +32,7 @@ class RowArguments:
         self.clear()
 
     def clear(self) -> None:
-        """Hold nothing."""
+        """Remove all rows."""
         #: Numbers of the oldest rows, growing, where they don't follow each other; they stand
         #: before all others, which begin with number ``_first``.
         self._apart: Longs = np.empty(0, dtype=np.int64)
@@ -47,7 +47,7 @@ class RowArguments:
         return self._count
 
     def enter(self, first: int, groups: Longs, vectors: Sequence[Vector]) -> None:
-        """Take rows from number ``first`` on, which is behind all that came before.
+        """Add rows from number ``first`` on, which is after all earlier ones.
 
         ``vectors``: of each type one, of the length of ``groups`` or 1.
         """
@@ -120,7 +120,7 @@ class RowArguments:
         self._first += gone
 
     def is_sparse(self, live: int) -> bool:
-        """Whether most rows have left, of which ``live`` have not."""
+        """True if most rows have expired; ``live``: rows in the window."""
         return self._count > 2 * live + _SPARE
 
     def keep(self, numbers: Longs) -> None:

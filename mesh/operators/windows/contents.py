@@ -1,7 +1,7 @@
-"""Contents of a window that is kept in Python: what it holds for one instance, and as pieces.
+"""Contents of a window in Python: what one partition instance holds, and its state in pieces.
 
-Parts of contents, their events and the timers of instances have numbers that stay, and are stored
-in pieces by ranges of these numbers.  So pieces change no more than what they hold.
+Parts of contents, their events and the timers of instances have stable numbers, and are stored in
+pieces by ranges of these numbers.  So a change rewrites few pieces.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WITHIN: Final = (1 << _BITS) - 1
 
 
 class Emitter:
-    """Where a content lets events go on to, and sets timers."""
+    """Receives the events that contents emit and the timers that they set."""
 
     def __init__(self) -> None:
         self.row: list[int] = []
@@ -40,31 +40,31 @@ class Emitter:
         self.time: list[int] = []
         #: Times of timers that were set, in order.
         self.alarms: list[int] = []
-        #: Whether what comes is the first of all, and comes as the window begins.
+        #: The event is the first of all, and arrives at the time at which the window began.
         self.begins = False
 
     def emit(self, row: int, kind: int, time_ms: int) -> None:
-        """Let a row go on, in the chunk that is made now."""
+        """Emit a row, in the current chunk."""
         self.row.append(row)
         self.kind.append(kind)
         self.time.append(time_ms)
 
 
 class WindowContents(Protocol):
-    """What one instance of a window holds."""
+    """The events that one instance of a window holds."""
 
     def take(
         self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
     ) -> None:
-        """Take one event; ``values`` are those of the columns that the window asked for."""
+        """Add one event; ``values``: of the columns that the window requested."""
         ...
 
     def fire(self, due_ms: int, now_ms: int, to: Emitter) -> None:
-        """Do what is to be done when a timer fires that was set to ``due_ms``."""
+        """Handle a timer that was set to ``due_ms``."""
         ...
 
     def finish(self, to: Emitter) -> None:
-        """Add what goes behind all events of a chunk."""
+        """Emit what follows the events of a chunk."""
         ...
 
     def rows(self) -> Iterable[int]:
@@ -72,7 +72,7 @@ class WindowContents(Protocol):
         ...
 
     def found(self) -> Sequence[tuple[int, int]]:
-        """What a join finds in it: row numbers and times, in order."""
+        """The rows that a join finds: row numbers and times, in order."""
         ...
 
     def parts(self) -> Iterable[tuple[int, Any]]:

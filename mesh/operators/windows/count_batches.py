@@ -1,8 +1,7 @@
-"""``lengthBatch`` of a single instance whose expired events nobody looks at: cut off, not looped.
+"""``lengthBatch`` of a single instance whose expired events are not read: arithmetic, no loop.
 
-Rows come in order, n of them are a batch, and what has gone on is forgotten; so where batches end
-is told by the numbers of rows alone.  The lines that go out are those of
-``tumbling.length_batch_loop``: of each batch one that resets, and then its rows.
+Every n rows are a batch, and emitted rows are forgotten; so row numbers alone say where batches
+end.  The output is that of ``tumbling.length_batch_loop``: for each batch a reset, then its rows.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class CountBatches:
     head: int
 
     def run(self, base: int, count: int) -> EndedBatches:
-        """Take ``count`` rows, the first of which is numbered ``base``; the batches that end."""
+        """Add ``count`` rows, numbered from ``base`` on; the batches that end."""
         head = self.head
         ends = (base + count - head) // self.size
         self.head += ends * self.size
@@ -56,7 +55,7 @@ class EndedBatches:
 
     @property
     def last(self) -> Longs:
-        """Of each batch the place in the run of the event that ends it."""
+        """For each batch, the index in the run of the event that ends it."""
         return np.arange(1, self.batches + 1) * self.size + (self.head - self.base - 1)
 
     def chunks(self, events: Events, pieces: Longs, before: Longs) -> tuple[Longs, Longs]:
@@ -80,9 +79,9 @@ class EndedBatches:
         chunk: Longs,
         take: Callable[[Longs], tuple[Longs, pa.RecordBatch]],
     ) -> RowRefs:
-        """What goes out.
+        """The output as row references.
 
-        ``causes``, ``chunk``: what ``chunks`` gave; ``take``: the times of rows, and attributes.
+        ``causes``, ``chunk``: what ``chunks`` gave; ``take``: looks up rows.
         """
         size, batches = self.size, self.batches
         shape = (batches, size + 1)

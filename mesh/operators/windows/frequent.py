@@ -1,12 +1,13 @@
-"""``frequent(n, attribute)`` and ``lossyFrequent(support, error, attribute)``: what comes often.
+"""``frequent(n, attribute)`` and ``lossyFrequent(support, error, attribute)``: frequent keys.
 
-Keys are the attributes' values one behind the other as text.  Of each key the latest event is kept.
+A key is the concatenation of the attributes' values as text.  The window holds the latest event of
+each key.
 
 ``frequent`` counts up to n keys (Misra and Gries): an event of a further key takes one from every
-count, and what has none left leaves; if nothing left the event is dropped.
+count, and a key whose count reaches 0 expires; if none does, the event is dropped.
 
-``lossyFrequent`` (Manku and Motwani): an event passes if its key has come often enough, and after
-each bucket of 1/error events those that are too rare leave.
+``lossyFrequent`` (Manku and Motwani): an event is emitted if its key is frequent enough, and after
+each bucket of 1/error events the keys that are too rare expire.
 
 Source: observed on Siddhi 5.1.7.
 """
@@ -55,7 +56,7 @@ class _Counts(BoundedContents):
         return [entry[2] for entry in self._keys.values()]
 
     def found(self) -> Sequence[tuple[int, int]]:
-        """What a join finds: the latest event of each key."""
+        """The rows that a join finds: the latest event of each key."""
         return [(self._keys[key][2], self._keys[key][3]) for key in self._in_order()]
 
     def dump(self) -> Any:

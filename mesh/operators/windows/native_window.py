@@ -1,4 +1,4 @@
-"""A window around its native loop: rows in Arrow, lists and timers in arrays, state in pieces."""
+"""Window with a native loop: rows in Arrow, lists and timers in arrays, snapshot in pieces."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 TIME, INSTANCE = "#time", "#instance"
-#: Rows that nobody needs any more, before the store is swept.
+#: Unused rows that the store may have before it is swept.
 _SWEEP_ROWS = 65_536
-#: Up to so many events that go out the room for them is used again.
+#: Output buffers of up to so many events are reused.
 _BUFFER_EVENTS = 1 << 18
-#: What a loop adds to the lines out when it needs room for more.
+#: Added by a loop to the count of output events when it needs more room.
 _NO_ROOM = 1 << 40
-#: The registers of so many instances are no piece of their own.
+#: The registers of up to so many instances are stored with the scalars.
 _FEW_INSTANCES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class WindowSpec:
-    """What tells one window from another.
+    """Loop, parameters and layout of one kind of window.
 
     ``loop``: the native loop; ``arguments``: its parameters, behind those that all have;
     ``registers``: how many each instance has; ``start``: what they begin with where it is not 0;
@@ -91,14 +91,14 @@ class NativeWindow:
         self._last = np.full(5, -1, dtype=np.int64)
 
     def process(self, events: Events, timeline: Timeline) -> Events:
-        """Let ``events`` in, and out what they and the timers drive out."""
+        """Process ``events`` and timers; the current and expired events that they cause."""
         out, count = self._run(events, timeline)
         made = self._emit(out, count)
         self.sweep()
         return made
 
     def _run(self, events: Events, timeline: Timeline) -> tuple[Longs, int]:
-        """What goes out, in columns, and how much that is."""
+        """Run the loop; the output columns, and how many events they hold."""
         count = len(events)
         par, meta = self._par, self._meta
         par[m.P_FIRST], par[m.P_NOW] = timeline.first, timeline.now_ms
@@ -168,7 +168,7 @@ class NativeWindow:
             self._heap.resize((need + need // 4, 3), refcheck=False)
 
     def _keep(self, events: Events, kept: Longs, replaced: Longs) -> None:
-        """Put the new rows into the store, with what their lists are told by."""
+        """Append the new rows to the store, with their times and instances."""
         count = len(events)
         if not count:
             return
@@ -188,7 +188,7 @@ class NativeWindow:
         self._store.append(pa.RecordBatch.from_arrays(arrays, schema=self._store.schema))
 
     def _buffer(self, size: int) -> Longs:
-        """Room for ``size`` events that go out; what is never written takes no memory."""
+        """Room for ``size`` output events; what is never written takes no memory."""
         if size > _BUFFER_EVENTS:
             return np.empty((m.OUT_ROWS, size), dtype=np.int64)
         if size > self._out.shape[1]:
@@ -239,7 +239,7 @@ class NativeWindow:
     def sweep(self) -> None:
         """Forget rows that are in no list."""
         store = self._store
-        # It takes a look at each instance, so it waits until as many rows have come.
+        # A sweep looks at each instance, so it waits for a number of rows in proportion.
         if len(self._reg) == 0 or store.came - self._swept < len(self._reg) // 8:
             return
         self._swept = store.came
@@ -256,13 +256,13 @@ class NativeWindow:
         self._store.keep(self.live_rows())
 
     def next_time(self) -> int | None:
-        """When the earliest timer is due."""
+        """Time of the earliest timer; None without one."""
         if not self._meta[m.M_HEAP]:
             return None
         return int(self._heap[0, m.DUE])
 
     def content(self, instance: int) -> tuple[pa.RecordBatch, Longs]:
-        """What a join finds in it: rows in the engine's order, and their times."""
+        """The rows that a join finds, in the engine's order, and their times."""
         numbers, times = self._list(instance, self._spec.finds)
         return self._store.take(numbers, self._schema.names), times
 
@@ -278,7 +278,7 @@ class NativeWindow:
         return np.array(rows, dtype=np.int64), np.array(times, dtype=np.int64)
 
     def forget(self, instances: Longs) -> None:
-        """Be as if these partition instances had never been."""
+        """Remove all state of these partition instances."""
         for i in instances.tolist():
             if i >= len(self._reg):
                 continue
@@ -331,7 +331,7 @@ class NativeWindow:
         )
 
     def restore(self, state: State) -> None:
-        """Take over rows and registers, and tie the lists anew."""
+        """Restore rows and registers, and rebuild the lists."""
         self._clear()
         scalars: Any = state.scalars
         steps = scalars["steps"]
@@ -375,7 +375,7 @@ class NativeWindow:
 
 
 def _unlisted(reg: Longs) -> Longs:
-    """``reg`` without what tells where its lists are in memory."""
+    """``reg`` without the places of its lists in memory."""
     reg[:, [m.A_HEAD, m.A_TAIL, m.B_HEAD, m.B_TAIL]] = NIL
     reg[:, [m.A_COUNT, m.B_COUNT]] = 0
     return reg

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _fires_before = fires_before.py_func
 _fired_order = fired_order.py_func
 _playback_place = playback_place.py_func
-#: Rows that nobody needs any more, before the store is swept.
+#: Unused rows that the store may have before it is swept.
 _SWEEP_ROWS = 4096
 
 
@@ -76,13 +76,13 @@ class PythonWindow:
         self._last: tuple[tuple[int, int, int], int] = ((-1, -1, -1), 0)
 
     def process(self, events: Events, timeline: Timeline) -> Events:
-        """Let ``events`` in, and out what they and the timers drive out."""
+        """Process ``events`` and timers; the current and expired events that they cause."""
         count = len(events)
         now_ms = timeline.now_ms
         if timeline.stands:
             self._before_ms = BEFORE_ALL
         if self._began_ms is None:
-            # Known only if it is told so: time passes before the first event.
+            # Known only if time passes before the first event.
             self._began_ms = BEFORE_ALL if len(timeline.clocks_ms) else now_ms
         if not count and (not self._heap or self._heap[0][0] > now_ms):
             self._before_ms = now_ms
@@ -172,18 +172,18 @@ class PythonWindow:
         self._store.keep(np.array(live, dtype=np.int64))
 
     def next_time(self) -> int | None:
-        """When the earliest timer is due."""
+        """Time of the earliest timer; None without one."""
         return self._heap[0][0] if self._heap else None
 
     def content(self, instance: int) -> tuple[pa.RecordBatch, Longs]:
-        """What a join finds in it: rows in the engine's order, and their times."""
+        """The rows that a join finds, in the engine's order, and their times."""
         content = self._contents.get(instance)
         found = content.found() if content is not None else ()
         rows = np.array([row for row, _ in found], dtype=np.int64)
         return self._store.take(rows), np.array([time for _, time in found], dtype=np.int64)
 
     def forget(self, instances: Longs) -> None:
-        """Be as if these partition instances had never been."""
+        """Remove all state of these partition instances."""
         for instance in instances.tolist():
             self._contents.pop(instance, None)
             self._alarms.pop(instance, None)
@@ -237,7 +237,7 @@ class PythonWindow:
 
 
 class _Run:
-    """One call of ``process``: the lines that go out, and the timers on the way."""
+    """One call of ``process``: the events that it emits, and the timers that fire."""
 
     def __init__(self, window: PythonWindow, timeline: Timeline) -> None:
         self._window = window
@@ -252,7 +252,7 @@ class _Run:
         self._closed = 0
 
     def close(self, order: int, clock: int, path: int, instance: int) -> None:
-        """What has gone into the sink since the last one is a chunk."""
+        """End a chunk: the events that were emitted since the last one."""
         length = len(self.sink.row) - self._closed
         if length:
             chunk = self._window.chunk_of((order, clock, path))
@@ -262,7 +262,7 @@ class _Run:
             self._window.set_timers(instance, self.sink, clock)
 
     def fire_before(self, order: int | None, clock: int, path: int) -> None:
-        """Let the timers fire that come before an event; None: up to the end of the run."""
+        """Fire the timers that are due before an event; None: up to the end of the run."""
         window = self._window
         while window._heap:
             due, number, instance = window._heap[0]

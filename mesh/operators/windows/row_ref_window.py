@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class RowRefWindow(NativeWindow):
-    """``follow`` is called in the place of ``process``, and ``sweep`` behind it."""
+    """``follow`` is called instead of ``process``, then ``sweep``."""
 
     def __init__(
         self, spec: WindowSpec, schema: pa.Schema, timer_path: int, *, expired: bool, is_batch: bool
@@ -54,7 +54,7 @@ class RowRefWindow(NativeWindow):
 
     @property
     def _queues(self) -> bool:
-        """Whether a single instance is a queue."""
+        """True if a single instance is a queue or a batch."""
         return self._spec.queue is not None or self._spec.batch_rows > 0
 
     @property
@@ -63,15 +63,15 @@ class RowRefWindow(NativeWindow):
         return self._store.came
 
     def process(self, events: Events, timeline: Timeline) -> Events:
-        """Not of this one."""
+        """Not available: see ``follow``."""
         raise AssertionError("a window that is followed is followed always")
 
     def content(self, instance: int) -> tuple[pa.RecordBatch, Longs]:
-        """Not of this one."""
+        """Not available to joins."""
         raise AssertionError("no join looks into what a selector follows")
 
     def follow(self, events: Events, timeline: Timeline) -> RowRefs:
-        """Take events, and tell which rows come and leave; nobody looks at those that leave."""
+        """Process events; the rows that arrive and expire.  Downstream ignores expired events."""
         if self._queue is not None:
             if not events.instance.any():
                 if isinstance(self._queue, CountBatches):
@@ -137,7 +137,7 @@ class RowRefWindow(NativeWindow):
         self._par[m.P_BEFORE] = timeline.now_ms
 
     def _end_queue(self, queue: SlidingRowQueue | CountBatches) -> None:
-        """Put what is in the queue into lists: other instances come."""
+        """Move the rows of the queue into lists: other instances have arrived."""
         self._queue = None
         self._register(queue)
         # Nothing is in the other list: rows that have left are in none.
@@ -154,7 +154,7 @@ class RowRefWindow(NativeWindow):
             m.arm_one(self._reg, self._heap, self._meta, 0, queue.due_at())
 
     def _register(self, queue: SlidingRowQueue | CountBatches) -> None:
-        """Say in the registers what is in the queue."""
+        """Write the bounds of the queue to the registers."""
         self._grow_registers(1)
         reg = self._reg[0]
         reg[m.A_ROW], reg[m.A_COUNT] = queue.head, self._store.came - queue.head
@@ -188,7 +188,7 @@ class RowRefWindow(NativeWindow):
             yield numbers[own], instance, kept.select(self._schema.names)
 
     def sweep(self) -> None:
-        """Forget rows that have left."""
+        """Release rows that have expired."""
         if self._queue is None:
             super().sweep()
         else:
@@ -196,13 +196,13 @@ class RowRefWindow(NativeWindow):
             self._store.release_below(self.lowest)
 
     def forget(self, instances: Longs) -> None:
-        """Be as if these partition instances had never been."""
+        """Remove all state of these partition instances."""
         if self._queue is not None:
             self._end_queue(self._queue)
         super().forget(instances)
 
     def next_time(self) -> int | None:
-        """When the earliest timer is due; a queue needs none, since nobody sees what leaves."""
+        """Time of the earliest timer; a queue needs none, as downstream ignores expired events."""
         return None if self._queue is not None else super().next_time()
 
     def snapshot(self) -> State:

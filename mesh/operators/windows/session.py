@@ -1,7 +1,7 @@
-"""``session(gap, key, latency)``: events pass on, and expire as a session when none came for a gap.
+"""``session(gap, key, latency)``: events are emitted on arrival; a session expires after a gap.
 
-With a latency a session that is over waits that long for late events, as the previous one; a late
-event may join the running session to it.
+With a latency a session that is over waits that long for late events, as the previous session; a
+late event may merge it with the running one.
 
 Source: observed on Siddhi 5.1.7.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _NO_KEY = "default-key"
 #: Which of a key's two sessions.
 _CURRENT, _PREVIOUS = range(2)
-#: The end under which a session is not to be found at present: it is looked at.
+#: ``indexed_end_ms`` of a session that is being looked at, and not in the heap.
 _NOT_INDEXED: Final = -1
 
 
@@ -104,7 +104,7 @@ class Sessions:
     def take(
         self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
     ) -> None:
-        """Take one event."""
+        """Add one event."""
         name = values[0] if values else _NO_KEY
         key = self._keys.get(name)
         if key is None:
@@ -251,7 +251,7 @@ class Sessions:
         return [key for *_, key in over]
 
     def finish(self, to: Emitter) -> None:
-        """What expired goes behind the events of the chunk."""
+        """Expired events follow the events of the chunk."""
         for row, time_ms in self._expired:
             to.emit(row, EXPIRED, time_ms)
         self._expired = []

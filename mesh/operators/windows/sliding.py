@@ -1,7 +1,7 @@
-"""Sliding windows: events pass on as they come, and leave one by one, oldest first.
+"""Sliding windows: events are emitted on arrival, and expire one by one, oldest first.
 
 The loops of ``length``, ``time``, ``timeLength``, ``externalTime`` and ``delay``.  Events that
-leave before another comes are in that one's chunk; what a timer drives out is a chunk of its own.
+expire before another one arrives are in its chunk; those that a timer expires are a chunk.
 
 Source: observed on Siddhi 5.1.7, live and in playback.
 """
@@ -50,7 +50,7 @@ LATEST_START = {LATEST: BEFORE_ALL}
 
 @helper
 def _leave(node, reg, meta, out, i, now, time, kind, clock, order, path):
-    """Let go what is due at ``now``, at the head of instance i's list."""
+    """Expire what is due at ``now``, at the head of instance i's list."""
     while reg[i, A_HEAD] != NIL and node[reg[i, A_HEAD], TIME] <= now:
         n = poll(node, reg, i, A_HEAD)
         emit(out, meta, node[n, ROW], kind, time, clock, order, path, i)
@@ -74,7 +74,7 @@ def length_loop(ev, clocks, par, node, reg, heap, meta, out):
             free_node(node, meta, n)
             emit(out, meta, row, CURRENT, time, clock, order, path, i)
         else:
-            # There is room for none: it leaves as it comes, and nothing is left behind.
+            # A window of length 0: the event expires at once, and the aggregates are reset.
             emit(out, meta, row, CURRENT, time, clock, order, path, i)
             emit(out, meta, row, EXPIRED, time, clock, order, path, i)
             emit(out, meta, row, RESET, time, clock, order, path, i)
@@ -85,7 +85,7 @@ def length_loop(ev, clocks, par, node, reg, heap, meta, out):
 
 @helper
 def _passing_of_time(ev, clocks, par, node, reg, heap, meta, out, kind):
-    """``time`` and ``delay``, which tell apart only what they let go and when.
+    """``time`` and ``delay``, which differ only in what they emit and when.
 
     An event leaves no earlier than those before it, so it is due when the latest of them is.  A
     timer is set for events that are later than all before; one that is late and due already waits
@@ -125,7 +125,7 @@ def time_loop(ev, clocks, par, node, reg, heap, meta, out):
 
 @native(LOOP)
 def delay_loop(ev, clocks, par, node, reg, heap, meta, out):
-    """``delay(t)``: events go on t milliseconds late, as of the time at which they do."""
+    """``delay(t)``: events are emitted t milliseconds late, with the time of their emission."""
     _passing_of_time(ev, clocks, par, node, reg, heap, meta, out, CURRENT)
 
 

@@ -1,6 +1,6 @@
-"""``sort(n, attribute, order ..)``: the n events that come first by their attributes.
+"""``sort(n, attribute, order ..)``: the first n events in the order of their attributes.
 
-When there are more the last in order leaves, and among equals the one that came last.
+When there are more, the last in order expires, and among equals the one that arrived last.
 
 Source: observed on Siddhi 5.1.7.
 """
@@ -37,7 +37,7 @@ class SortWindow(BoundedContents):
     def take(
         self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
     ) -> None:
-        """Take one event; it may be the one that leaves."""
+        """Add one event; it may be the one that expires."""
         to.emit(row, CURRENT, time_ms)
         entry = (values, row, time_ms)
         if len(self._held) < self._size:
@@ -62,7 +62,7 @@ class SortWindow(BoundedContents):
         return [row for _, row, _ in self._held]
 
     def found(self) -> Sequence[tuple[int, int]]:
-        """What a join finds, in the order in which the engine has them."""
+        """The rows that a join finds, in the engine's order."""
         return [(row, time) for _, row, time in self._held]
 
     def dump(self) -> Any:

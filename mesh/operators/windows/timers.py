@@ -1,4 +1,4 @@
-"""Timers of one partition instance of a window that is kept in Python."""
+"""Timers of one partition instance of a window in Python."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ class TimerQueue:
         self.times: deque[int] = deque()
 
     def take(self) -> int:
-        """The first; it is gone then."""
+        """Remove and return the first."""
         self.first += 1
         return self.times.popleft()

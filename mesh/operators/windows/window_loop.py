@@ -1,13 +1,13 @@
-"""What the native loops of windows have in common: lists of events, timers, what goes out.
+"""Common parts of the native loops of windows: lists of events, timers, and the output columns.
 
-A window's loop goes over a run of events one by one, as the reference engine does, and fires timers
+A window's loop processes a run of events one by one, as the reference engine does, and fires timers
 between them.  It works on row numbers and times; attributes stay in the row store.
 
 All arrays are int64.  ``node`` is a pool of list elements, ``node[n] = (row, time, next)``; free
-ones are chained through ``next``.  ``reg[i]`` are the registers of partition instance i; what they
-mean is each window's own, but for the first ones below.  ``heap`` holds pending timers,
-``(due, number, instance)``, the next one first; an instance has one at most.  ``out`` takes a
-column for each event that goes on.
+ones are chained through ``next``.  ``reg[i]`` are the registers of partition instance i; each
+window defines its own after the common ones below.  ``heap`` holds pending timers,
+``(due, number, instance)``, the next one first; an instance has one at most.  ``out`` has a column
+for each event that is emitted.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ A_HEAD, A_TAIL, A_COUNT, A_ROW, B_HEAD, B_TAIL, B_COUNT, B_ROW, ALARM, ALARM_NUM
 OWN = 10
 
 #: Counters: the first free node, nodes in use, pending timers, timers set so far, lines out, pieces
-#: out, steps done, the event before, and where a loop is to go on that found
-#: no room in ``out``, and how many clocks were before the last timer.
+#: out, steps done, the event before, the event at which a loop resumes that found no room in
+#: ``out``, and how many clocks were before the last timer.
 (
     M_FREE, M_USED, M_HEAP, M_NUMBER, M_OUT, M_PIECE, M_STEPS, M_ORDER, M_CLOCK, M_PATH, M_CHUNK,
     M_RESUME, M_NEAR,
 ) = range(13)  # fmt: skip
 COUNTERS = 16
 
-#: What a run is told: number of its first event, time to go to, that of the run before, number of
+#: Parameters of a run: number of its first event, time to go to, that of the run before, number of
 #: the first row, the timers' path, whether time is that of the events, whether expired events are
 #: wanted; then the window's own arguments.
 (P_FIRST, P_NOW, P_BEFORE, P_BASE, P_PATH, P_PLAYBACK, P_EXPIRED, P_OWN) = range(8)
@@ -64,7 +64,7 @@ LOOP = types.void(_long2, _read1, _long1, _long2, _long2, _long2, _long1, _long2
 
 @helper
 def emit(out, meta, row, kind, time, clock, order, path, instance):  # type: ignore[no-untyped-def]
-    """Let one event go on."""
+    """Emit one event."""
     at = meta[M_OUT]
     out[O_ROW, at] = row
     out[O_KIND, at] = kind
@@ -113,7 +113,7 @@ def add(node, reg, i, head, n):  # type: ignore[no-untyped-def]
 
 @helper
 def poll(node, reg, i, head):  # type: ignore[no-untyped-def]
-    """Take the first element of a list, which has one."""
+    """Remove and return the first element of a list that is not empty."""
     n = reg[i, head]
     reg[i, head] = node[n, NEXT]
     if reg[i, head] == NIL:
@@ -159,7 +159,7 @@ def push(heap, meta, due, number, instance):  # type: ignore[no-untyped-def]
 
 @helper
 def pop(heap, meta):  # type: ignore[no-untyped-def]
-    """Take the earliest timer out of the heap."""
+    """Remove the earliest timer from the heap."""
     size = meta[M_HEAP] - 1
     meta[M_HEAP] = size
     _swap(heap, 0, size)
@@ -179,8 +179,8 @@ def pop(heap, meta):  # type: ignore[no-untyped-def]
 def arm(reg, heap, meta, i, due):  # type: ignore[no-untyped-def]
     """Set instance i's timer, in place of the one that it has.
 
-    Timers have odd numbers if their time has come when they are set: they fire when everything
-    else is done that goes on at this instant.
+    The number is odd if the timer is due already when it is set: such a timer fires after
+    everything else that is under way at this instant.
     """
     meta[M_NUMBER] += 2
     reg[i, ALARM] = due
@@ -190,14 +190,14 @@ def arm(reg, heap, meta, i, due):  # type: ignore[no-untyped-def]
 
 @helper
 def _drop_stale(reg, heap, meta):  # type: ignore[no-untyped-def]
-    """Let the first timer of the heap be one that still stands."""
+    """Remove timers from the top of the heap that have been replaced."""
     while meta[M_HEAP] > 0 and reg[heap[0, WHOSE], ALARM_NUMBER] != heap[0, NUMBER]:
         pop(heap, meta)
 
 
 @helper
 def timer_before(ev, clocks, par, reg, heap, meta, e):  # type: ignore[no-untyped-def]
-    """Whether a timer fires before event e; with e = n, whether one fires up to the run's end."""
+    """True if a timer fires before event e or, with e = n, before the end of the run."""
     _drop_stale(reg, heap, meta)
     if meta[M_HEAP] == 0:
         return False
@@ -221,7 +221,7 @@ def timer_before(ev, clocks, par, reg, heap, meta, e):  # type: ignore[no-untype
 
 @helper
 def _earlier_clocks(clocks, meta, due):  # type: ignore[no-untyped-def]
-    """How many clocks are before ``due``; most often about as many as the last time."""
+    """The number of clocks before ``due``; most often close to that of the last call."""
     low, high = 0, clocks.shape[0]
     near = meta[M_NEAR]
     if near <= high and (near == 0 or clocks[near - 1] < due):
@@ -251,7 +251,7 @@ def _playback_place(clocks, par, meta, due):  # type: ignore[no-untyped-def]
 
 @helper
 def next_timer(clocks, par, reg, heap, meta):  # type: ignore[no-untyped-def]
-    """Take the earliest timer: its instance, and clock, order and path of its firing."""
+    """Remove the earliest timer; its instance, and clock, order and path of its firing."""
     due, number, i = heap[0, DUE], heap[0, NUMBER], heap[0, WHOSE]
     path = OWN_TIMER
     if par[P_PLAYBACK] != 0:
@@ -260,7 +260,7 @@ def next_timer(clocks, par, reg, heap, meta):  # type: ignore[no-untyped-def]
         clock = max(due, meta[M_CLOCK])
         order = fired_order(_earlier_clocks(clocks, meta, due), par[P_FIRST], meta[M_ORDER])
         if number % 2 == 1 and order == meta[M_ORDER]:
-            # Set by what another timer caused: it comes behind that.
+            # Set as a consequence of another timer: it fires after that one.
             path = meta[M_PATH]
     pop(heap, meta)
     reg[i, ALARM] = NEVER
@@ -275,7 +275,7 @@ def next_timer(clocks, par, reg, heap, meta):  # type: ignore[no-untyped-def]
 
 @helper
 def begin(ev, meta, e):  # type: ignore[no-untyped-def]
-    """Note that event e comes; whether it is the first of its chunk."""
+    """Record the arrival of event e; true if it is the first of its chunk."""
     meta[M_STEPS] += 1
     if is_same_chunk(
         ev[E_ORDER, e], ev[E_CLOCK, e], ev[E_PATH, e], ev[E_CHUNK, e],
@@ -290,7 +290,7 @@ def begin(ev, meta, e):  # type: ignore[no-untyped-def]
 
 @helper
 def ends_chunk(ev, e):  # type: ignore[no-untyped-def]
-    """Whether event e is the last of its chunk for its partition instance."""
+    """True if event e is the last of its chunk for its partition instance."""
     if e + 1 == ev.shape[1] or ev[E_INSTANCE, e] != ev[E_INSTANCE, e + 1]:
         return True
     return not is_same_chunk(
