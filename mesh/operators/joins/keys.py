@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _WHOLE = (AttributeType.INT, AttributeType.LONG)
 _NO_TEXT: Any = ""
-#: Numbers of keys that no row has any more, before all are given anew.
+#: Numbers of unused keys that are kept before all keys are numbered again.
 _SPARE = 65_536
 
 

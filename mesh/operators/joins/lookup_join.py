@@ -83,7 +83,7 @@ class LookupJoin:
             None if side.table is None else Condition(of_table(source.on, side.step), side.table)
             for side in self._sides
         ]
-        # What has no window comes and leaves at once; where nothing behind asks, it only comes.
+        # Without a window an event expires on arrival, which is left out if nothing reads it.
         self._comes_only = (
             query.events is EventKind.CURRENT and not query.has_aggregates and query.rate is None
         )

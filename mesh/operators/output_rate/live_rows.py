@@ -223,7 +223,7 @@ class LiveRows:
             group = instance
         self._store = RowStore(self._store.schema)
         self._store.append(rows)
-        # The newest values of groups stood behind the events, as if they left.
+        # The newest values of groups were stored after the events, as expired ones.
         there = (
             np.flatnonzero(code == CURRENT) if self._shows is Shows.ALL else np.arange(len(code))
         )
@@ -234,7 +234,7 @@ class LiveRows:
         counted = self._shows is Shows.LAST_OF_GROUPS
         nodes[:, KIND] = code[there] % 10 if counted else code[there]
         nodes[:, COUNT] = code[there] // 10 if counted else 0
-        # Of each group the last row, as the order tells, has its newest values.
+        # The last row of each group, in order, has its newest values.
         self._put(nodes, len(there), group, np.arange(len(code)))
 
 

@@ -33,8 +33,8 @@ class RowArguments:
 
     def clear(self) -> None:
         """Remove all rows."""
-        #: Numbers of the oldest rows, growing, where they don't follow each other; they stand
-        #: before all others, which begin with number ``_first``.
+        #: Numbers of the oldest rows, growing, where they are not consecutive; they are
+        #: stored before all others, which begin with number ``_first``.
         self._apart: Longs = np.empty(0, dtype=np.int64)
         self._first = 0
         self._count = 0
@@ -97,7 +97,7 @@ class RowArguments:
         if len(self._apart):
             old = np.flatnonzero(rows < self._first)
             where[old] = np.searchsorted(self._apart, rows[old])
-        # What stands for no row is less than 0, and is taken from the end.
+        # A number for no row is less than 0, and takes any row from the end.
         groups = self._groups.take(where, mode="wrap").astype(np.int64)
         vectors = []
         for type, values, nulls in zip(self._types, self._values, self._nulls, strict=True):

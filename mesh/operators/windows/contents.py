@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _PARTS: Final = "contents"
 _LISTS: Final = "lists"
 _ALARMS: Final = "alarms"
-#: Bits of a number behind those of the instance that it belongs to.
+#: Bits of a number that follow those of its instance.
 _BITS: Final = 36
 _WITHIN: Final = (1 << _BITS) - 1
 

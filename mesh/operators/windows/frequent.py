@@ -49,7 +49,7 @@ class _Counts(BoundedContents):
         """It has no timers."""
 
     def finish(self, to: Emitter) -> None:
-        """Nothing goes behind a chunk."""
+        """Nothing follows the events of a chunk."""
 
     def rows(self) -> Iterable[int]:
         """The rows in it."""

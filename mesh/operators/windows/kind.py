@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 class WindowOperator(Protocol):
-    """A window of a query: an ``Operator`` whose content can be asked for."""
+    """A window of a query: an ``Operator`` with a readable content."""
 
-    #: Whether the reference engine marks the chunks that it puts out as batches.
+    #: True if the reference engine marks its output chunks as batches.
     is_batch: bool
 
     def process(self, events: Events, timeline: Timeline) -> Events:
-        """Take events, in order, and return what they and the timers caused, in order."""
+        """Process events, in order, and timers; the output that they cause, in order."""
         ...
 
     def next_time(self) -> int | None:
-        """When the earliest timer is due; None without one."""
+        """Time of the earliest timer; None without one."""
         ...
 
     def snapshot(self) -> State:
@@ -36,15 +36,15 @@ class WindowOperator(Protocol):
         ...
 
     def restore(self, state: State) -> None:
-        """Take the place of the one that ``state`` was a snapshot of."""
+        """Restore the state of a snapshot."""
         ...
 
     def content(self, instance: int) -> tuple[pa.RecordBatch, Longs]:
-        """What a join finds in it: rows in the engine's order, and their times."""
+        """The rows that a join finds, in the engine's order, and their times."""
         ...
 
     def forget(self, instances: Longs) -> None:
-        """Be as if these partition instances had never been."""
+        """Remove all state of these partition instances."""
         ...
 
 
@@ -62,7 +62,7 @@ class WindowContext:
 
 @dataclass(frozen=True, slots=True)
 class TickOrder:
-    """How the window's timers and the ticks of an output rate are ordered at one instant.
+    """Order of the window's timers and the ticks of an output rate at one instant.
 
     Only for windows whose first argument is the time after which an event leaves.
     """

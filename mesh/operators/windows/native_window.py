@@ -31,15 +31,16 @@ _FEW_INSTANCES = 16
 class WindowSpec:
     """Loop, parameters and layout of one kind of window.
 
-    ``loop``: the native loop; ``arguments``: its parameters, behind those that all have;
-    ``registers``: how many each instance has; ``start``: what they begin with where it is not 0;
-    ``finds``: the list that joins look into.  ``listed``: the lists that can't be told from which
-    rows there are, and are stored as they are.  ``columns``: attributes of type long that the loop
-    needs, at most two; ``replaces``: whether it gives the first of them another value.
-    ``queue``: the loop for a single instance whose expired events nobody looks at; ``latest``: the
+    ``loop``: the native loop; ``arguments``: its own parameters, which follow the common ones.
+    ``registers``: how many each instance has; ``start``: their first values if not 0.
+    ``finds``: the list that joins look into.  ``listed``: the lists that can't be derived from the
+    rows that are stored, and are stored themselves.
+    ``columns``: attributes of type long that the loop needs, at most two; ``replaces``: whether it
+    gives the first of them another value.
+    ``queue``: the loop for a single instance whose expired events are not read; ``latest``: the
     register of the latest time, if there is one; ``batch_rows``: the rows after which its batches
-    end, where that tells all; 0 elsewhere.  ``lines``: what goes out at most for each event
-    that comes; 0 where it depends on what is in the window.
+    end, if that is a constant; 0 elsewhere.  ``lines``: the largest output for an input event; 0 if
+    it depends on the content of the window.
     """
 
     loop: Callable[..., None]

@@ -32,7 +32,7 @@ class RowRefWindow(NativeWindow):
         self, spec: WindowSpec, schema: pa.Schema, timer_path: int, *, expired: bool, is_batch: bool
     ) -> None:
         super().__init__(spec, schema, timer_path, expired=expired, is_batch=is_batch)
-        #: The attributes that are looked up for what goes on.
+        #: The attributes that are looked up for rows that are emitted.
         self.shown: list[str] = list(schema.names)
         self._queue = self._new_queue()
 

@@ -142,7 +142,7 @@ class Sessions:
         return True
 
     def _follow(self, which: int, key: _Key) -> None:
-        """A session may have changed: let it wait under an end that is not later than its own."""
+        """Index a session that may have changed, under an end that is not later than its own."""
         session = key.sessions[which]
         if not session.events:
             if session.indexed_end_ms is not None:
@@ -228,7 +228,7 @@ class Sessions:
     def _over(self, which: int, due_ms: int) -> list[_Key]:
         """The keys whose session is over, by its end, and then as the engine's map has them.
 
-        Each is to be told to ``_follow`` when it has been looked at.
+        The caller passes each to ``_follow`` when it is done with it.
         """
         while self._live[which] > self._table * 3 // 4:
             self._table *= 2

@@ -55,7 +55,7 @@ class SortWindow(BoundedContents):
         """It has no timers."""
 
     def finish(self, to: Emitter) -> None:
-        """Nothing goes behind a chunk."""
+        """Nothing follows the events of a chunk."""
 
     def rows(self) -> Iterable[int]:
         """The rows in it."""
@@ -94,7 +94,7 @@ class _Descending:
 
 
 def _plain(key: tuple[Any, ...]) -> list[Any]:
-    """A key as JSON: numbers, and texts as hexadecimal digits behind their direction."""
+    """A key as JSON: numbers, and texts as hexadecimal digits after their direction."""
     return [
         f"-{part.text.hex()}"
         if isinstance(part, _Descending)
