@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mesh.language.parser import parse
 from mesh.operators.executor import Executor
-from mesh.operators.following import can_follow
+from mesh.operators.query.late_selection import can_select_late
 from mesh.plan.bind import bind
 from tests.test_operators_cuts import DEFINE, END_MS, Recorder, at_once, log_of
 
@@ -70,7 +70,7 @@ def text_and_whether(window: str, select: str, is_partitioned: bool) -> tuple[st
     queries = [*app.queries, *(q for p in app.partitions for q in p.queries)]
     query = next(q for q in queries if q.target.name == "O")
     source: Any = query.input
-    return text, can_follow(query, source)
+    return text, can_select_late(query, source)
 
 
 #: Groups that are as if they had never been are dropped at once.
@@ -126,7 +126,7 @@ def test_the_same_goes_on_whichever_way_is_taken(
     text, _ = text_and_whether(window, select, is_partitioned)
     with FEW_GROUPS:
         found = run(text, steps, cuts)
-    with patch("mesh.operators.query.stream.can_follow", lambda query, source: False):
+    with patch("mesh.operators.query.stream.can_select_late", lambda query, source: False):
         assert found == run(text, steps, [])
         if "group by" in text:
             with FEW_GROUPS:

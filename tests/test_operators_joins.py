@@ -13,7 +13,7 @@ from mesh.functions.vectors import from_arrow
 from mesh.language.parser import parse_app
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.operators.executor import Executor, InputRun, Mode
-from mesh.operators.joins.stepwise import StepJoin
+from mesh.operators.joins.lookup_join import LookupJoin
 from mesh.operators.tables import Table
 from mesh.plan.bind import bind
 
@@ -115,7 +115,7 @@ def test_the_native_join_finds_what_looking_into_windows_finds(
         for n, (_, stream, values) in enumerate(random_steps(seed, "LR"))
     ]
     native = run(app, steps, Mode.STEP, set())
-    monkeypatch.setattr("mesh.operators.joins.query.WindowJoin", StepJoin)
+    monkeypatch.setattr("mesh.operators.joins.query.WindowJoin", LookupJoin)
     assert run(app, steps, Mode.STEP, set()) == native
 
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mesh.operators import presence
 from mesh.operators.base import CURRENT, EXPIRED, RESET
-from mesh.operators.presence import Presence, Shows
+from mesh.operators.output_rate import live_rows
+from mesh.operators.output_rate.live_rows import LiveRows, Shows
 
 FIELDS: list[tuple[str, pa.DataType]] = [
     ("k", pa.string()),
@@ -132,8 +132,8 @@ def test_it_is_as_a_list_would_be(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         # Whatever can be swept is.
-        patch.setattr(presence, "_SPARE", 0)
-        there = Presence(shows, SCHEMA, [AGGREGATE], grouped=grouped)
+        patch.setattr(live_rows, "_SPARE", 0)
+        there = LiveRows(shows, SCHEMA, [AGGREGATE], grouped=grouped)
         models = [Model(shows, grouped) for _ in range(3)]
         number = 0
         for run in runs:
@@ -162,7 +162,7 @@ def test_it_is_as_a_list_would_be(
                 models[1] = Model(shows, grouped)
             elif after == "a restart":
                 state = there.snapshot()
-                there = Presence(shows, SCHEMA, [AGGREGATE], grouped=grouped)
+                there = LiveRows(shows, SCHEMA, [AGGREGATE], grouped=grouped)
                 there.restore(state)
             expected = [line for model in models for line in model.show()]
             counts = [there.show(i) for i in range(4)]

@@ -14,8 +14,8 @@ import pytest
 from mesh.operators.base import Events, Timeline, join
 from mesh.operators.state.row_store import CHUNK_ROWS, RowStore
 from mesh.operators.windows import make_window
-from mesh.operators.windows.keyed import KeyedWindow
-from mesh.operators.windows.plain import PlainWindow
+from mesh.operators.windows.native_window import NativeWindow
+from mesh.operators.windows.python_window import PythonWindow
 from mesh.plan.bound import Window
 from tests import windows_driver as driver
 
@@ -134,7 +134,7 @@ def test_sweeping_and_forgetting_change_nothing_that_is_seen(name: str) -> None:
     for case in FILES[name][:15]:
         events, clocks = _of_instances(case, 3)
         window = make_window(case.bound, driver.SCHEMA, timer_path=0)
-        assert isinstance(window, KeyedWindow | PlainWindow)
+        assert isinstance(window, NativeWindow | PythonWindow)
         made = []
         for part in driver.chunks(events):
             number = int(part.order[0]) // 2

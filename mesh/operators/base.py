@@ -33,7 +33,11 @@ _concat: _Concat = getattr(pa, "concat_batches")  # noqa: B009
 
 #: The ``path`` of what a timer of the operator itself caused; the executor puts in the real one.
 OWN_TIMER = -1
-
+#: The index or number of nothing.
+NIL = -1
+#: Times after and before all others: of a timer that is not set, and before the first event.
+NEVER = int(np.iinfo(np.int64).max)
+BEFORE_ALL = int(np.iinfo(np.int64).min)
 
 #: ``Events.kind``: enters; leaves a window; sets the aggregates of its instance back to nothing.
 CURRENT, EXPIRED, RESET = 0, 1, 2

@@ -17,6 +17,7 @@ from mesh.errors import MeshError
 from mesh.functions.scripts import compile_scripts
 from mesh.language.syntax import find
 from mesh.operators.base import (
+    BEFORE_ALL,
     CURRENT,
     WHOLE,
     Events,
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 
 #: The format of ``snapshot``; a state of another one is not read.
 STATE_VERSION = 2
-_NEVER = int(np.iinfo(np.int64).min)
 
 
 class Mode(StrEnum):
@@ -153,7 +153,7 @@ class Executor:
         self._inputs = InputMerger(tuple(streams), self._schemas)
         #: External events processed so far; those sent at once count as one.
         self._events = 0
-        self._now_ms = _NEVER
+        self._now_ms = BEFORE_ALL
         self._is_started = False
         #: Whether something without a state is among what has one: it begins where the others are.
         self._has_new = False
@@ -174,7 +174,7 @@ class Executor:
         for run in inputs:
             self._inputs.add(run.stream, run.sequence, run.time_ms, run.rows, run.chunk)
         ready, known_ms = self._inputs.ready(clocks)
-        return self._advance(ready, _NEVER if self.plays_back else known_ms)
+        return self._advance(ready, BEFORE_ALL if self.plays_back else known_ms)
 
     def step(
         self,
@@ -207,7 +207,7 @@ class Executor:
         count = len(clocks_ms)
         last_ms = int(clocks_ms[-1]) if count else self._now_ms
         leaving: list[Emitted] = []
-        start_ms = _NEVER
+        start_ms = BEFORE_ALL
         if not self._is_started:
             # The app starts, by its first event or the first time that is known: what makes events
             # by itself begins to count.
@@ -244,7 +244,7 @@ class Executor:
     def _stop_at_timers(self, from_ms: int, now_ms: int, leaving: list[Emitted]) -> None:
         """Let time pass without events, in playback: it stops at each timer, however it passes."""
         none = np.empty(0, dtype=np.int64)
-        fired_ms = _NEVER
+        fired_ms = BEFORE_ALL
         while True:
             due = [due for n in self._nodes if (due := n.work.next_time()) is not None]
             next_ms = min(due, default=now_ms)

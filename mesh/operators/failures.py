@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from mesh.functions.objects import Opaque, from_binary, python_value, to_binary
 from mesh.operators.base import RESET
-from mesh.operators.select.ordering import begins
+from mesh.operators.total_order import instance_chunk_begins, run_begins
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +91,7 @@ def lost(frame: Frame, events: Events) -> Bools:
     reasons: dict[int, str] = {}
     for row in sorted(frame.failures):
         reasons.setdefault(int(cause[row]), frame.failures[row])
-    number = np.cumsum(begins(events)) - 1
+    number = np.cumsum(instance_chunk_begins(events)) - 1
     result: Bools = np.isin(number, number[ended])
     for row in np.flatnonzero(result & (events.kind != RESET)).tolist():
         frame.failures[row] = reasons[int(cause[row])]
@@ -102,15 +102,13 @@ def _apart(frame: Frame, events: Events) -> Bools:
     """bool[n], where what fails together begins: a chunk, a join's call, or all of a cause."""
     if frame.calls is not None:
         return frame.calls()
-    first = begins(events)
+    first = instance_chunk_begins(events)
     if frame.joint_path is None or len(first) < 2:
         return first
-    others = np.zeros(len(events) - 1, dtype=np.bool_)
-    for column in (events.order, events.clock_ms, events.path, events.instance):
-        others |= column[1:] != column[:-1]
+    others = run_begins(events.order, events.clock_ms, events.path, events.instance)
     # Each timer is a cause by itself.
-    first[1:] &= others | (events.path[1:] == frame.joint_path)
-    return first
+    result: Bools = first & (others | (events.path == frame.joint_path))
+    return result
 
 
 def _forgive_resets(frame: Frame, events: Events) -> None:

@@ -81,3 +81,15 @@ def bare(*arguments: Any, **options: Any) -> Any:
     Where a loop calls small functions on many arrays, that counting takes longer than their work.
     """
     return njit(*arguments, _nrt=False, **options)
+
+
+def native(*signature: Any) -> Any:
+    """``bare`` for a loop with a signature: compiled when its module is first imported."""
+    compiler: Any = bare
+    return compiler(*signature, error_model="numpy")
+
+
+def helper(function: Any) -> Any:
+    """A function that is compiled into the loops that call it."""
+    # Inlined, calls don't count references to the arrays that they are given.
+    return bare(error_model="numpy", forceinline=True)(function)

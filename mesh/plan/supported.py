@@ -9,7 +9,13 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError, not_supported
-from mesh.functions.catalogue import AGGREGATORS, DOCUMENTED_FUNCTIONS, SCALARS, WINDOWS
+from mesh.functions.catalogue import (
+    AGGREGATORS,
+    DOCUMENTED_FUNCTIONS,
+    SCALARS,
+    WINDOWS,
+    Requirement,
+)
 from mesh.functions.catalogue.running import RUNNING_STREAM_FUNCTIONS
 from mesh.functions.cron import check_cron
 from mesh.functions.scripts import compile_script
@@ -56,7 +62,6 @@ _FUNCTIONS: Final = frozenset(
     s.bound_name for s in (*SCALARS.values(), *DOCUMENTED_FUNCTIONS.values()) if s.runs
 )
 _AGGREGATORS: Final = frozenset(s.bound_name for s in AGGREGATORS.values() if s.runs)
-_WINDOWS: Final = frozenset(s.name for s in WINDOWS.values() if s.runs)
 _ARITHMETIC: Final = frozenset(
     {
         BinaryOperator.ADD,
@@ -270,21 +275,30 @@ def _check_handler(handler: BoundHandler) -> None:
 
 
 def _check_window(window: Window) -> None:
-    if window.name not in _WINDOWS:
+    signature = WINDOWS.get(window.name)
+    if signature is None or not signature.runs:
         raise not_supported(f"windows of kind {window.name}", window.position)
     if window.fails is not None:
         raise not_supported("a window that never works", window.position, hint=window.fails)
-    if window.name == "cron" and isinstance(window.arguments[0], Constant):
-        check_cron(str(window.arguments[0].value), window.arguments[0].position)
-    if window.name in ("time", "delay", "timeLength"):
-        length = window.arguments[0]
-        value = length.value if isinstance(length, Constant) else None
-        if not isinstance(value, int) or value < 0:
-            raise not_supported(
-                "a window of a time shorter than nothing",
-                length.position,
-                hint="Write #window.time(2 min), or milliseconds: #window.time(120000).",
-            )
+    parameters = signature.overloads[0].parameters
+    for parameter, argument in zip(parameters, window.arguments, strict=False):
+        if parameter.requires is not None:
+            _check_requirement(parameter.requires, argument)
+
+
+def _check_requirement(requirement: Requirement, argument: BoundExpression) -> None:
+    value = argument.value if isinstance(argument, Constant) else None
+    match requirement:
+        case Requirement.CRON:
+            if value is not None:
+                check_cron(str(value), argument.position)
+        case Requirement.NOT_NEGATIVE:
+            if not isinstance(value, int) or value < 0:
+                raise not_supported(
+                    "a window of a time shorter than nothing",
+                    argument.position,
+                    hint="Write #window.time(2 min), or milliseconds: #window.time(120000).",
+                )
 
 
 def _check_pattern(source: BoundPattern) -> None:

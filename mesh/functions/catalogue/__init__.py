@@ -28,6 +28,7 @@ from mesh.functions.catalogue.model import Overload as Overload
 from mesh.functions.catalogue.model import Parameter as Parameter
 from mesh.functions.catalogue.model import Reason as Reason
 from mesh.functions.catalogue.model import Refusal as Refusal
+from mesh.functions.catalogue.model import Requirement as Requirement
 from mesh.functions.catalogue.model import Resolution as Resolution
 from mesh.functions.catalogue.model import Signature as Signature
 from mesh.functions.catalogue.resolve import describe as describe

@@ -51,6 +51,15 @@ class Argument:
     value: str | int | float | bool | None = None
 
 
+class Requirement(StrEnum):
+    """What the planner requires of an argument that the engine accepts when it creates an app."""
+
+    #: A cron expression that means something.
+    CRON = "cron"
+    #: A constant of 0 or more.
+    NOT_NEGATIVE = "not negative"
+
+
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """One parameter: what it takes."""
@@ -64,6 +73,8 @@ class Parameter:
     choices: tuple[str, ...] = ()
     #: What it is when it is left out, for documentation; None when there is nothing to say.
     default: str | None = None
+    #: Only for a window's parameter that every form of the window has at the same place.
+    requires: Requirement | None = None
 
 
 @dataclass(frozen=True, slots=True)

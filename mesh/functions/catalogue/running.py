@@ -55,22 +55,3 @@ RUNNING_STREAM_FUNCTIONS: Final = frozenset(
         "str:tokenize",
     }
 )
-#: The same of windows, whose names are their own.
-RUNNING_WINDOWS: Final = frozenset(
-    {
-        "batch",
-        "cron",
-        "delay",
-        "externalTime",
-        "externalTimeBatch",
-        "frequent",
-        "length",
-        "lengthBatch",
-        "lossyFrequent",
-        "session",
-        "sort",
-        "time",
-        "timeBatch",
-        "timeLength",
-    }
-)

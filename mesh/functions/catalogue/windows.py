@@ -25,18 +25,19 @@ from mesh.functions.catalogue.model import (
     Overload,
     Parameter,
     Reason,
+    Requirement,
     Signature,
     ordinal,
 )
-from mesh.functions.catalogue.running import RUNNING_WINDOWS
 from mesh.model.types import AttributeType
 
 _ORDERS: Final = ("asc", "desc")
 
 
 def _window(name: str, *forms: tuple[Parameter, ...] | Overload) -> Signature:
+    """A window that runs: ``mesh.operators.windows.registry`` has its operator, says a test."""
     overloads = tuple(form if isinstance(form, Overload) else Overload(form) for form in forms)
-    return Signature(name, Kind.WINDOW, overloads, runs=name in RUNNING_WINDOWS)
+    return Signature(name, Kind.WINDOW, overloads, runs=True)
 
 
 def _not_negative(arguments: tuple[Argument, ...]) -> Objection | None:
@@ -102,6 +103,9 @@ def _within_bounds(arguments: tuple[Argument, ...]) -> str | None:
 
 _LENGTH: Final = Parameter("window.length", INT, CONSTANT)
 _TIME: Final = Parameter("window.time", WHOLE, CONSTANT)
+_TIMER: Final = Parameter("window.time", WHOLE, CONSTANT, requires=Requirement.NOT_NEGATIVE)
+_DELAY: Final = Parameter("window.delay", WHOLE, CONSTANT, requires=Requirement.NOT_NEGATIVE)
+_SCHEDULE: Final = Parameter("cron.expression", STRING, CONSTANT, requires=Requirement.CRON)
 _CURRENT: Final = Parameter("stream.current.event", BOOL, CONSTANT, default="false")
 _TIMESTAMP: Final = Parameter("timestamp", LONG, ATTRIBUTE)
 _KEY: Final = Parameter("attribute", STRING, ATTRIBUTE, default="all attributes")
@@ -120,8 +124,8 @@ _ORDER: Final = Parameter("order", STRING, CONSTANT, choices=_ORDERS, default="a
 
 _ENGINE: Final = (
     _window("batch", (), Overload((_LENGTH,), rule=_not_negative)),
-    _window("cron", (Parameter("cron.expression", STRING, CONSTANT),)),
-    _window("delay", (Parameter("window.delay", WHOLE, CONSTANT),)),
+    _window("cron", (_SCHEDULE,)),
+    _window("delay", (_DELAY,)),
     _window("externalTime", (_TIMESTAMP, _TIME)),
     _window(
         "externalTimeBatch",
@@ -159,7 +163,7 @@ _ENGINE: Final = (
             rule=_sorted_by,
         ),
     ),
-    _window("time", (_TIME,)),
+    _window("time", (_TIMER,)),
     _window(
         "timeBatch",
         *(
@@ -167,7 +171,7 @@ _ENGINE: Final = (
             for more in ((), (_START,), (_CURRENT,), (_START, _CURRENT))
         ),
     ),
-    _window("timeLength", (_TIME, _LENGTH)),
+    _window("timeLength", (_TIMER, _LENGTH)),
 )
 
 #: Windows by name, of ``#window.x(..)`` and of ``define window``.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from mesh.operators.base import NIL
 from mesh.operators.select.hashing import Rows, Texts, more_rows
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 #: Codes that stand for no instance any more, before all are given anew.
 _SPARE = 65_536
-NONE = -1
+NONE = NIL
 
 
 class Instances:

@@ -30,6 +30,7 @@ from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.failures import FAILED, failure_events, faulted
 from mesh.operators.frame import Frame
 from mesh.operators.native import bare
+from mesh.operators.total_order import is_same_cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -325,11 +326,8 @@ def _split(events: Events) -> Events:
 def _number_parts(order: Any, clock: Any, path: Any, chunk: Any, instance: Any, out: Any) -> None:
     for row in range(len(order)):
         last = row - 1
-        if (
-            row == 0
-            or order[row] != order[last]
-            or clock[row] != clock[last]
-            or path[row] != path[last]
+        if row == 0 or not is_same_cause(
+            order[row], clock[row], path[row], order[last], clock[last], path[last]
         ):
             out[row] = 0
         elif chunk[row] != chunk[last] or instance[row] != instance[last]:

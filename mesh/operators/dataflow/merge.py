@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import Longs, State, concat, no_rows
+from mesh.operators.base import BEFORE_ALL, Longs, State, concat, no_rows
+from mesh.operators.total_order import run_begins, run_starts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_NEVER = int(np.iinfo(np.int64).min)
 _SEQUENCE, _TIME, _CHUNK = "#sequence", "#time_ms", "#chunk"
 
 
@@ -51,7 +51,7 @@ class _Buffered:
     chunk: Longs
     rows: pa.RecordBatch
     #: The highest time of the events that have been handed out.
-    latest_ms: int = _NEVER
+    latest_ms: int = BEFORE_ALL
     #: Events received, and events handed out.
     came: int = 0
     gone: int = 0
@@ -127,7 +127,7 @@ class InputMerger:
         """The events that may be processed, and the time up to which everything is known."""
         mentioned = [s for s in set(clocks) | set(self._held) if s in self._rank]
         streams = sorted(mentioned, key=self._rank.__getitem__)
-        known_ms = min((clocks.get(stream, _NEVER) for stream in streams), default=_NEVER)
+        known_ms = min((clocks.get(stream, BEFORE_ALL) for stream in streams), default=BEFORE_ALL)
         parts: list[tuple[str, Longs | None, Longs, Longs, pa.RecordBatch]] = []
         for stream in streams:
             held = self._of(stream)
@@ -208,12 +208,8 @@ def with_schema(held: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def _first_of(chunk: Longs) -> Longs | None:
     """The index of the first element equal to each, of a sorted column; None: all differ."""
-    new = np.ones(len(chunk), dtype=np.bool_)
-    np.not_equal(chunk[1:], chunk[:-1], out=new[1:])
-    if new.all():
-        return None
-    first: Longs = np.maximum.accumulate(np.where(new, np.arange(len(chunk)), 0))
-    return first
+    new = run_begins(chunk)
+    return None if new.all() else run_starts(new)
 
 
 def causes_of(ready: Sequence[MergedRun]) -> tuple[Longs, list[Longs]]:

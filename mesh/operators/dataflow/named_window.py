@@ -9,7 +9,7 @@ import numpy as np
 
 from mesh.language.syntax import EventKind
 from mesh.operators.base import CURRENT, EXPIRED, RESET, WHOLE, Longs, State, merge, with_timer_path
-from mesh.operators.windows import make_window
+from mesh.operators.windows import kind_of, make_window
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,7 +37,11 @@ class NamedWindowNode:
         self._name = definition.schema.name
         self._schema = definition.schema.arrow
         self._events = definition.events
-        self._is_batch = definition.window.name == "batch"
+        # Nothing is found in such a window of which only current events are emitted.
+        self._is_hidden = (
+            kind_of(definition.window).holds_only_for_expired
+            and definition.events is EventKind.CURRENT
+        )
         self._timer = timer
         self._window = make_window(definition.window, self._schema, timer)
 
@@ -58,14 +62,10 @@ class NamedWindowNode:
         return [(self._name, made)]
 
     def content(self, instance: int = WHOLE) -> tuple[pa.RecordBatch, Longs]:
-        """What is in it now: rows in the engine's order, and their times.
-
-        Nothing is found in a ``batch`` of which only current events go on, as in the engine.
-        """
+        """What is in it now: rows in the engine's order, and their times."""
         del instance
         rows, times = self._window.content(WHOLE)
-        is_hidden = self._is_batch and self._events is EventKind.CURRENT
-        return (rows.slice(0, 0), times[:0]) if is_hidden else (rows, times)
+        return (rows.slice(0, 0), times[:0]) if self._is_hidden else (rows, times)
 
     def next_time(self) -> int | None:
         """When the window's next timer is due."""

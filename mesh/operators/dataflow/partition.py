@@ -12,8 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mesh.operators.base import OWN_TIMER, Longs, State, Timeline, part, prefixed, restore_part
+from mesh.operators.base import (
+    BEFORE_ALL,
+    OWN_TIMER,
+    Longs,
+    State,
+    Timeline,
+    part,
+    prefixed,
+    restore_part,
+)
 from mesh.operators.dataflow.graph import Outputs, chunk_starts
+from mesh.operators.total_order import run_begins
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,8 +31,6 @@ if TYPE_CHECKING:
     from mesh.operators.base import Events
     from mesh.operators.dataflow.graph import Dataflow, DataflowNode, Emitted
     from mesh.operators.dataflow.key_router import KeyRouter
-
-_NEVER = int(np.iinfo(np.int64).min)
 
 
 class PartitionNode:
@@ -56,7 +64,7 @@ class PartitionNode:
         return made + self._part(inputs, timeline)
 
     def _part(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
-        quiet = replace(timeline, now_ms=_NEVER)
+        quiet = replace(timeline, now_ms=BEFORE_ALL)
         inside_channels = set(self._entrance.channels.values())
         entered = [one for one in self._entrance.process(inputs, quiet) if len(one[1])]
         failed = [one for one in entered if one[0] not in inside_channels]
@@ -159,12 +167,8 @@ def _outside(
     back = np.argsort(np.concatenate([one.rank for one in leaving])) if len(leaving) > 1 else None
     if back is not None:
         inner, columns = inner[back], [column[back] for column in columns]
-    new = np.ones(len(inner), dtype=np.bool_)
-    new[1:] = inner[1:] != inner[:-1]
-    for column in columns:
-        new[1:] |= column[1:] != column[:-1]
     order, path = _causes_of(inner, columns[0], causes, timeline)
-    chunk: Longs = np.cumsum(new)
+    chunk: Longs = np.cumsum(run_begins(inner, *columns))
     if back is not None:
         where = np.empty_like(back)
         where[back] = np.arange(len(back))

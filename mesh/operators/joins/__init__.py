@@ -1,1 +1,1 @@
-"""Joins of two inputs: of windows, by what they put out; of tables and others, event by event."""
+"""Joins of two inputs: of windows, by their output; of tables and others, event by event."""

@@ -1,7 +1,7 @@
-"""Numbers for what rows of both sides of a join have to have alike.
+"""Numbers for the values that rows of both sides of a join must have in common.
 
-A key is the partition instance and the values of the columns that the condition says are equal.
-Rows of both sides get the same number where they meet; a null equals nothing, nor does NaN.
+A key is the partition instance and the values of the columns that the condition compares for
+equality.  Rows that meet have the same number; a null equals nothing, nor does NaN.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _WHOLE = (AttributeType.INT, AttributeType.LONG)
 _NO_TEXT: Any = ""
-#: Numbers of keys that no row has any more, before all are given anew.
+#: Numbers of unused keys that are kept before all keys are numbered again.
 _SPARE = 65_536
 
 
@@ -82,7 +82,7 @@ def _steps(expression: BoundExpression) -> set[int | None]:
     return found
 
 
-class Keys:
+class EquiJoinKeys:
     """The numbers given so far."""
 
     def __init__(self, equal: Sequence[Equality]) -> None:
@@ -114,7 +114,7 @@ class Keys:
         return self._rows.number(rows, skip)
 
     def is_sparse(self, used: int) -> bool:
-        """Whether most numbers are of no use any more, of ``used`` that may be."""
+        """True if most numbers are unused; ``used``: how many may be in use."""
         return len(self) > 2 * used + _SPARE
 
     def renumber(self, used: Longs) -> None:

@@ -1,7 +1,7 @@
-"""What a join found, as columns: for each pair the place of the event that found it, and both rows.
+"""Pairs of a window join as columns: the place of the event that found the pair, and both rows.
 
-A pair is (event, row): the event's number among all that the loop went through, and the row that it
-found on the other side, or ``NO_ROW`` for one that goes on by itself.
+A pair is (event, row): the event's number among all that the loop processed, and the row that it
+found on the other side, or ``NIL`` for an event that is emitted alone.
 """
 # mypy: disable-error-code="no-untyped-def"
 
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mesh.operators.joins.machine import (
+from mesh.operators.base import EXPIRED, NIL, RESET
+from mesh.operators.joins.join_loop import (
     E_CLOCK,
     E_ID,
     E_INSTANCE,
@@ -17,9 +18,9 @@ from mesh.operators.joins.machine import (
     E_ORDER,
     E_PATH,
     E_TIME,
-    native,
 )
-from mesh.operators.native import types
+from mesh.operators.native import native, types
+from mesh.operators.total_order import is_same_cause
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from mesh.operators.base import Longs
     from mesh.operators.state.row_store import RowStore
 
-NO_ROW = -1
-_EXPIRED, _RESET = 1, 2
 #: Rows of what ``place`` fills: rows of both sides, and the place of the event.
 P_LEFT, P_RIGHT, P_TIME, P_CLOCK, P_ORDER, P_PATH, P_CHUNK, P_INSTANCE = range(8)
 PAIR_ROWS = 8
@@ -47,11 +46,11 @@ def both_rows(own, left, right, pairs, out):
         k = pairs[p, 0]
         at = own[k, 1]
         if own[k, 0] == 0:
-            out[P_LEFT, p] = left[at, E_ID] if left[at, E_KIND] != _RESET else NO_ROW
+            out[P_LEFT, p] = left[at, E_ID] if left[at, E_KIND] != RESET else NIL
             out[P_RIGHT, p] = pairs[p, 1]
         else:
             out[P_LEFT, p] = pairs[p, 1]
-            out[P_RIGHT, p] = right[at, E_ID] if right[at, E_KIND] != _RESET else NO_ROW
+            out[P_RIGHT, p] = right[at, E_ID] if right[at, E_KIND] != RESET else NIL
 
 
 @native(types.void(_long2, _long2, _long2, _long2, _long1, _long2, _byte1))
@@ -68,8 +67,8 @@ def place(own, left, right, pairs, last, out, kinds):
             events = left if side == 0 else right
             time, instance, kind = events[at, E_TIME], events[at, E_INSTANCE], events[at, E_KIND]
             order, clock, path = events[at, E_ORDER], events[at, E_CLOCK], events[at, E_PATH]
-            mine = events[at, E_ID] if kind != _RESET else NO_ROW
-            if order != last[0] or clock != last[1] or path != last[2]:
+            mine = events[at, E_ID] if kind != RESET else NIL
+            if not is_same_cause(order, clock, path, last[0], last[1], last[2]):
                 last[0], last[1], last[2], last[3] = order, clock, path, 0
             else:
                 last[3] += 1
@@ -102,17 +101,17 @@ def with_singles(first, stop, own, left, right, pairs, alone, out):
             p += 1
         side, at = own[k, 0], own[k, 1]
         kind = left[at, E_KIND] if side == 0 else right[at, E_KIND]
-        if kind == _RESET:
+        if kind == RESET:
             goes = alone[2 + side] != 0
         else:
-            goes = alone[side] != 0 and not found and not (alone[4] != 0 and kind == _EXPIRED)
+            goes = alone[side] != 0 and not found and not (alone[4] != 0 and kind == EXPIRED)
         if goes:
-            out[count, 0], out[count, 1] = k, NO_ROW
+            out[count, 0], out[count, 1] = k, NIL
             count += 1
     return count
 
 
-class Found:
+class PairMatches:
     """Attributes of rows of two stores, by (side, name), each looked up when it is asked for."""
 
     def __init__(self, sides: Sequence[tuple[RowStore, Longs, Sequence[str]]]) -> None:

@@ -1,4 +1,4 @@
-"""A join query: what both sides find, and the selector behind."""
+"""Join query: the pairs of both sides, and the selector after them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mesh.operators.base import RESET, State, merge, part, prefixed
-from mesh.operators.joins.stepwise import StepJoin
-from mesh.operators.joins.windowed import PLAIN_WINDOWS, WindowJoin
+from mesh.operators.joins.lookup_join import LookupJoin
+from mesh.operators.joins.window_join import WindowJoin
 from mesh.operators.query.handlers import Failures, named_columns
 from mesh.operators.query.results import Results
 from mesh.operators.select.aggregates import Expiry
+from mesh.operators.windows import kind_of
 from mesh.plan.bound import SourceKind
 
 if TYPE_CHECKING:
@@ -21,23 +22,23 @@ if TYPE_CHECKING:
     from mesh.plan.bound import BoundJoin, BoundQuery
 
 
-def looks_inside(source: BoundJoin) -> bool:
-    """Whether a join looks into what a side holds when an event of the other comes."""
+def probes_table_or_window(source: BoundJoin) -> bool:
+    """True if a join looks into the content of a side when an event of the other arrives."""
     return any(
         side.kind in (SourceKind.TABLE, SourceKind.WINDOW)
-        or (side.window is not None and side.window.name not in PLAIN_WINDOWS)
+        or (side.window is not None and not kind_of(side.window).holds_what_it_emits)
         for side in (source.left, source.right)
     )
 
 
 def is_stepwise(source: BoundJoin) -> bool:
-    """Whether a join has to be called step by step: both sides may look into the other's window.
+    """True if a join must be called stepwise: both sides may look into the other's window.
 
-    Where one side is a table, or both have no window of the join's own, what is looked into stays
-    as it is while the other side's events come.
+    If one side is a table, or neither has a window of the join's own, the content that is read does
+    not change while the other side's events arrive.
     """
     sides = (source.left, source.right)
-    if not looks_inside(source) or any(side.kind is SourceKind.TABLE for side in sides):
+    if not probes_table_or_window(source) or any(side.kind is SourceKind.TABLE for side in sides):
         return False
     return source.left.schema.name == source.right.schema.name or any(
         side.window is not None for side in sides
@@ -53,9 +54,9 @@ class JoinQuery:
         self._schemas = [
             (side.schema.name, side.schema.arrow) for side in (source.left, source.right)
         ]
-        self._join: WindowJoin | StepJoin
-        if looks_inside(source):
-            self._join = StepJoin(query, source, timer_path)
+        self._join: WindowJoin | LookupJoin
+        if probes_table_or_window(source):
+            self._join = LookupJoin(query, source, timer_path)
         else:
             self._join = WindowJoin(query, source, timer_path)
         # What each event finds is a batch to the selector, whatever the windows are.
@@ -68,7 +69,7 @@ class JoinQuery:
         self.failures = Failures()
 
     def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Events:
-        """What the pairs that the events and the timers find make of it."""
+        """Process events and timers; the selected output of their pairs."""
         merged = [merge(inputs.get(name, ()), schema) for name, schema in self._schemas]
         pairs, frame = self._join.process(merged, timeline, self.failures)
         made = self._results.process(frame, pairs, timeline)
@@ -76,7 +77,7 @@ class JoinQuery:
         return self._with_resets(made, pairs) if self._tells_resets else made
 
     def _with_resets(self, made: Events, pairs: Events) -> Events:
-        """What goes on, with the resets among it: the engine calls back with nothing for each."""
+        """The output with the resets in it: the engine calls back with nothing for each."""
         resets = pairs.where(pairs.kind == RESET)
         if not len(resets):
             return made
@@ -87,7 +88,7 @@ class JoinQuery:
         return merge([made, resets.with_rows(rows)], made.rows.schema)
 
     def next_time(self) -> int | None:
-        """When the next timer of a window or of the rate is due."""
+        """Time of the next timer of a window or of the rate; None without one."""
         times = (self._join.next_time(), self._results.next_time())
         return min((time for time in times if time is not None), default=None)
 

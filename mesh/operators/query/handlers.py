@@ -11,8 +11,8 @@ import pyarrow as pa
 from mesh.operators.base import RESET, Stateful, no_rows, with_timer_path
 from mesh.operators.expressions import columns_of, compile_filter
 from mesh.operators.failures import lost
-from mesh.operators.following import schema_needed
 from mesh.operators.frame import Frame
+from mesh.operators.query.late_selection import schema_needed
 from mesh.operators.query.stream_functions import StreamFunction
 from mesh.operators.windows import make_window
 from mesh.plan.bound import BoundFilter, BoundStreamFunction, Window
@@ -154,7 +154,7 @@ class Handlers:
                 case Window():
                     kept = self.schema if needed is None else schema_needed(self.schema, needed)
                     self.window = make_window(
-                        handler, kept, timer_path, expired=expired, used=used, followed=bool(needed)
+                        handler, kept, timer_path, expired=expired, used=used, late=bool(needed)
                     )
                     self._steps.append(None)
 

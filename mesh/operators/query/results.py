@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from mesh.language.syntax import EventKind, RateKind
-from mesh.operators.base import WHOLE, State, part, prefixed
-from mesh.operators.holding import NEVER
-from mesh.operators.rates import make_rate
+from mesh.operators.base import BEFORE_ALL, WHOLE, State, part, prefixed
+from mesh.operators.output_rate.limits import make_rate
+from mesh.operators.output_rate.snapshot import Snapshots
+from mesh.operators.output_rate.timer_order import make_tie_breaker
 from mesh.operators.select.aggregates import Expiry
 from mesh.operators.select.output_schema import output_schema
 from mesh.operators.select.selector import Selector
-from mesh.operators.snapshots import Snapshots
-from mesh.operators.ties import make_ties
 
 if TYPE_CHECKING:
     from mesh.operators.base import Bools, Events, Longs, Timeline
     from mesh.operators.frame import Frame
-    from mesh.operators.rates import Rate
+    from mesh.operators.output_rate.limits import Rate
     from mesh.plan.bound import BoundQuery
 
 #: To these what resets aggregates is an event as well.
@@ -63,12 +62,12 @@ class Results:
         )
         self._begins = not is_partitioned
         held = query.rate is not None and query.rate.kind is not RateKind.FIRST
-        self._ties = make_ties(query, timer_path) if held else None
+        self._ties = make_tie_breaker(query, timer_path) if held else None
         self._timer_path = timer_path
         self._is_snapshot = snapshots
         self._is_timed = held and query.rate is not None and query.rate.is_by_time
         #: Up to when timers have fired.
-        self._now_ms = NEVER
+        self._now_ms = BEFORE_ALL
         if query.rate is not None:
             schema = output_schema(query).arrow
             if snapshots:
@@ -101,7 +100,7 @@ class Results:
             if early.any():
                 made = replace(made, clock_ms=made.clock_ms - early)
             if self._ties is not None:
-                made = self._ties.placed(events, made)
+                made = self._ties.order_around_ticks(events, made)
         self._now_ms = timeline.now_ms
         groups = self.selector.groups if self._grouping else np.zeros(len(made), dtype=np.int64)
         return rate.process(made, groups, timeline)
@@ -159,7 +158,7 @@ class Results:
     def restore(self, state: State) -> None:
         """Take over what ``snapshot`` gave."""
         own: Any = part(state, "own").scalars
-        self._begins, self._now_ms = bool(own["begins"]), own.get("now_ms", NEVER)
+        self._begins, self._now_ms = bool(own["begins"]), own.get("now_ms", BEFORE_ALL)
         self.selector.restore(part(state, "select"))
         if self._rate is not None:
             self._rate.restore(part(state, "rate"))

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from mesh.language.syntax import EventKind, RateKind
 from mesh.operators.base import State, merge, part, prefixed
-from mesh.operators.following import Following, can_follow
 from mesh.operators.frame import Frame
 from mesh.operators.query.handlers import Failures, Handlers
+from mesh.operators.query.late_selection import LateSelection, can_select_late
 from mesh.operators.query.results import Results
 from mesh.operators.select.aggregates import Expiry
-from mesh.operators.windows import FollowedWindow
+from mesh.operators.windows import RowRefWindow, kind_of
 from mesh.plan.bound import Column, SourceKind
 
 if TYPE_CHECKING:
@@ -25,10 +25,6 @@ def _selected(query: BoundQuery) -> Sequence[str | None]:
     """For each output the attribute of the input that it is; None where it is computed."""
     parts = (output.expression for output in query.outputs)
     return [part.name if isinstance(part, Column) and part.step == 0 else None for part in parts]
-
-
-def _is(source: BoundStream, window: str) -> bool:
-    return source.window is not None and source.window.name == window
 
 
 def _asks_for_expired(query: BoundQuery) -> bool:
@@ -46,7 +42,7 @@ class StreamQuery:
         self._timer_path = timer_path
         self._input = source.schema.arrow
         self._stream = source.schema.name
-        follows = can_follow(query, source)
+        follows = can_select_late(query, source)
         self._handlers = Handlers(
             source.handlers,
             self._input,
@@ -63,7 +59,12 @@ class StreamQuery:
             leaving = Expiry.NEVER
         # Inside of a partition the engine's ``batch`` tells nobody that a batch is over, unless it
         # is asked for the events that leave it.
-        is_silent = is_partitioned and not _asks_for_expired(query) and _is(source, "batch")
+        is_silent = (
+            is_partitioned
+            and not _asks_for_expired(query)
+            and source.window is not None
+            and kind_of(source.window).holds_only_for_expired
+        )
         if is_silent:
             leaving = Expiry.NEVER
         self._results = Results(
@@ -74,10 +75,10 @@ class StreamQuery:
             is_partitioned=is_partitioned,
             begins_anew=not is_silent,
         )
-        self._following: Following | None = None
+        self._following: LateSelection | None = None
         if follows:
-            assert isinstance(self._window, FollowedWindow), "those windows alone are followed"
-            self._following = Following(self._window, self._results.selector)
+            assert isinstance(self._window, RowRefWindow), "those windows alone are followed"
+            self._following = LateSelection(self._window, self._results.selector)
         self.failures = Failures()
 
     @staticmethod
@@ -86,7 +87,8 @@ class StreamQuery:
         is_named = source.kind is SourceKind.WINDOW
         if source.window is None and not is_named:
             return Expiry.NEVER
-        if (is_named or _is(source, "session")) and not _asks_for_expired(query):
+        untracked = source.window is None or kind_of(source.window).expires_untracked
+        if (is_named or untracked) and not _asks_for_expired(query):
             return Expiry.UNTRACKED
         return Expiry.TRACKED
 

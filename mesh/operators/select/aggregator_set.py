@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mesh.operators.select.aggregates import Expiry
     from mesh.operators.select.groups import Groups
     from mesh.operators.state.paged_pieces import Version
-    from mesh.operators.windows.lines import Lines
+    from mesh.operators.windows.row_refs import RowRefs
 
 
 class Aggregators:
@@ -113,7 +113,7 @@ class Aggregators:
         self._touch(groups)
 
     def follow(
-        self, lines: Lines, groups: Longs, arguments: Sequence[Vector | None]
+        self, lines: RowRefs, groups: Longs, arguments: Sequence[Vector | None]
     ) -> list[tuple[str, Vector]]:
         """As ``run``, where all that is needed is known.
 

@@ -19,6 +19,7 @@ import numpy as np
 from mesh.language.syntax import Direction
 from mesh.model.types import AttributeType
 from mesh.operators.base import CURRENT, RESET
+from mesh.operators.total_order import instance_chunk_begins
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,21 +27,13 @@ if TYPE_CHECKING:
     from mesh.functions.vectors import Vector
     from mesh.operators.base import Bools, Events, Longs
 
-
-def begins(events: Events) -> Bools:
-    """bool[n], whether a chunk begins with an event; a chunk is of one instance."""
-    first = np.ones(len(events.order), dtype=np.bool_)
-    if len(events.order) > 1:
-        same = np.ones(len(events.order) - 1, dtype=np.bool_)
-        for column in (events.order, events.clock_ms, events.path, events.chunk, events.instance):
-            same &= column[1:] == column[:-1]
-        first[1:] = ~same
-    return first
+#: For ``patterns``, which will import it from ``total_order``.
+begins = instance_chunk_begins
 
 
 def in_order(events: Events, keys: Sequence[tuple[Vector, Direction]]) -> Longs:
     """The indices of ``events`` in the order of ``keys``, the first of which counts most."""
-    breaks = begins(events)
+    breaks = instance_chunk_begins(events)
     breaks[1:] |= events.kind[1:] != events.kind[:-1]
     if breaks.all():
         return np.arange(len(events.order))
@@ -77,7 +70,7 @@ def _ranks(vector: Vector) -> Longs:
 
 def places(events: Events) -> Longs:
     """int64[n], how many events come before each in its chunk."""
-    first = np.flatnonzero(begins(events))
+    first = np.flatnonzero(instance_chunk_begins(events))
     lengths = np.diff(np.append(first, len(events.order)))
     return np.arange(len(events.order)) - np.repeat(first, lengths)
 
@@ -88,7 +81,7 @@ def limited(events: Events, limit: int | None, offset: int | None) -> Bools:
     place = places(events) - (offset or 0)
     if resets.any():
         before = np.cumsum(resets) - resets
-        place -= before - np.maximum.accumulate(np.where(begins(events), before, 0))
+        place -= before - np.maximum.accumulate(np.where(instance_chunk_begins(events), before, 0))
     going: Bools = (place >= 0) | resets
     if limit is not None:
         going &= (place < limit) | (events.kind != CURRENT)

@@ -22,8 +22,9 @@ from mesh.operators.select.aggregate_extraction import AGGREGATES, ExtractedAggr
 from mesh.operators.select.aggregator_set import Aggregators
 from mesh.operators.select.groups import Groups
 from mesh.operators.select.hashing import more_rows
-from mesh.operators.select.ordering import begins, in_order, limited, places
+from mesh.operators.select.ordering import in_order, limited, places
 from mesh.operators.select.output_schema import output_schema
+from mesh.operators.total_order import instance_chunk_begins
 from mesh.plan.bound import OUTPUT_STEP
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from mesh.model.types import AttributeType
     from mesh.operators.base import Bools, Events, Kinds, Longs
     from mesh.operators.select.aggregates import Expiry
-    from mesh.operators.windows.lines import Lines
+    from mesh.operators.windows.row_refs import RowRefs
     from mesh.plan.bound import BoundExpression, BoundQuery
 
 #: Groups that nothing is known of any more, before their numbers are given to others.
@@ -179,7 +180,7 @@ class Selector:
         keys = [frame.column(column) for column in self._group_by]
         return self._groups.number(keys, instance, kind)
 
-    def follow(self, lines: Lines, groups: Longs, arguments: Sequence[Vector]) -> Events:
+    def follow(self, lines: RowRefs, groups: Longs, arguments: Sequence[Vector]) -> Events:
         """What goes on of the current events of ``lines``: see ``following``.
 
         ``groups``, ``arguments``: of the row of each line; of one that resets they are any.
@@ -230,7 +231,7 @@ class Selector:
             keys.release(gone)
         self._groups_max = 2 * keys.in_use + _SPARE_GROUPS
 
-    def _last_lines(self, lines: Lines, groups: Longs) -> Longs:
+    def _last_lines(self, lines: RowRefs, groups: Longs) -> Longs:
         """Of each chunk the last current line, or the last of each group."""
         if not self._group_by:
             groups = np.zeros(len(lines), dtype=np.int64)
@@ -306,7 +307,7 @@ class Selector:
             groups = np.zeros(len(events), dtype=np.int64)
         scratch = np.full((len(self._groups) + 1, 2), -1, dtype=np.int64)
         out = np.empty(len(events), dtype=np.int64)
-        return out[: _last_of_groups(begins(events), groups, going, scratch, out)]
+        return out[: _last_of_groups(instance_chunk_begins(events), groups, going, scratch, out)]
 
     def forget(self, instances: Longs) -> Longs:
         """Drop all groups of ``instances``, and return their numbers."""

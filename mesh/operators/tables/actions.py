@@ -17,8 +17,8 @@ from mesh.functions import kernels
 from mesh.operators.base import RESET
 from mesh.operators.expressions import compile_expression
 from mesh.operators.frame import Frame
-from mesh.operators.select.ordering import begins
 from mesh.operators.tables.conditions import Condition, RowFrame
+from mesh.operators.total_order import instance_chunk_begins
 from mesh.plan.bound import Column, Delete, Insert, Update
 from mesh.plan.bound.expressions import OUTPUT_STEP
 
@@ -150,7 +150,7 @@ class TableAction:
 
 def _rows(events: Events, outcome: Outcome) -> Iterator[int]:
     """The rows one after the other, without those behind one of their chunk that has failed."""
-    first = begins(events)
+    first = instance_chunk_begins(events)
     reason: str | None = None
     for row in range(len(events)):
         reason = None if first[row] else reason

@@ -1,7 +1,7 @@
-"""``cron('..')``: what came since the last time of a schedule goes on as a batch.
+"""``cron('..')``: the events since the last time of a schedule are emitted as a batch.
 
-It expires when the next batch goes on.  The schedule begins with the window: if it names the second
-in which that is, an event that comes just then goes on at once.
+The batch expires when the next one is emitted.  The schedule begins with the window: if it contains
+that second, an event that arrives within it is emitted at once.
 
 Source: observed on Siddhi 5.1.7, live.
 """
@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mesh.operators.windows.machine import CURRENT, EXPIRED
+from mesh.operators.base import CURRENT, EXPIRED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mesh.functions.cron import Cron
-    from mesh.operators.windows.plain import Sink
+    from mesh.operators.windows.contents import Emitter
 
 
 class CronBatch:
@@ -29,8 +29,10 @@ class CronBatch:
         self._expires: list[tuple[int, int]] = []
         self._batch = 1
 
-    def take(self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Sink) -> None:
-        """Take one event; it waits."""
+    def take(
+        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
+    ) -> None:
+        """Add one event; it waits for the batch."""
         if not self._current:
             after = self._schedule.first_from if to.begins else self._schedule.after
             due = after(now_ms)
@@ -38,8 +40,8 @@ class CronBatch:
                 to.alarms.append(due)
         self._current.append((row, time_ms))
 
-    def fire(self, due_ms: int, now_ms: int, to: Sink) -> None:
-        """Let the batch go on."""
+    def fire(self, due_ms: int, now_ms: int, to: Emitter) -> None:
+        """Emit the batch."""
         for row, _ in self._expires:
             to.emit(row, EXPIRED, now_ms)
         for row, time_ms in self._current:
@@ -47,19 +49,19 @@ class CronBatch:
         self._expires, self._current = self._current, []
         self._batch += 1
 
-    def finish(self, to: Sink) -> None:
-        """Nothing goes behind a chunk."""
+    def finish(self, to: Emitter) -> None:
+        """Nothing follows the events of a chunk."""
 
     def rows(self) -> Iterable[int]:
         """The rows in it."""
         return [row for row, _ in (*self._expires, *self._current)]
 
     def found(self) -> Sequence[tuple[int, int]]:
-        """What a join finds: the batch that went on last."""
+        """The rows that a join finds: the batch that was emitted last."""
         return self._expires
 
     def lists(self) -> Iterable[tuple[int, Sequence[tuple[int, int]]]]:
-        """Both batches; each keeps its number when it goes on."""
+        """Both batches; each keeps its number when it is emitted."""
         return [
             (self._batch, self._current),
             (self._batch - 1, self._expires),

@@ -1,8 +1,8 @@
 """``externalTimeBatch(ts, t, start, timeout, replace)``: batches of t milliseconds by an attribute.
 
-A batch is over when an event beyond it comes, or, with a timeout, when none has come for so long.
-What was let go by a timeout may still get company: events of the same batch that come later are
-let go together with it, once more, and the aggregates begin anew.
+A batch ends when an event after it arrives or, with a timeout, when none has arrived for so long.
+Events of the same batch that arrive after a timeout are emitted together with those that the
+timeout emitted, once more, and the aggregates restart.
 
 Source: observed on Siddhi 5.1.7, live and in playback.
 """
@@ -10,13 +10,14 @@ Source: observed on Siddhi 5.1.7, live and in playback.
 
 from __future__ import annotations
 
-from mesh.operators.windows.machine import (
+from mesh.operators.base import CURRENT, EXPIRED, NIL, RESET
+from mesh.operators.native import helper, native
+from mesh.operators.windows.window_loop import (
     A_COUNT,
     A_HEAD,
     B_COUNT,
     B_HEAD,
     B_ROW,
-    CURRENT,
     E_ARG,
     E_ARG2,
     E_CLOCK,
@@ -24,18 +25,15 @@ from mesh.operators.windows.machine import (
     E_ORDER,
     E_PATH,
     E_TIME,
-    EXPIRED,
     LOOP,
     M_OUT,
     M_PIECE,
     M_RESUME,
     NEXT,
-    NIL,
     OWN,
     P_BASE,
     P_EXPIRED,
     P_OWN,
-    RESET,
     ROW,
     TIME,
     WHOSE,
@@ -44,8 +42,6 @@ from mesh.operators.windows.machine import (
     begin,
     emit,
     free_node,
-    helper,
-    native,
     new_node,
     next_timer,
     poll,
@@ -73,7 +69,7 @@ def _end_of(now, start, span):
 
 @helper
 def _keep_current(par, node, reg, meta, out, i, keeps, clock, order, path):
-    """Let the batch go on, and keep it to expire if ``keeps``."""
+    """Emit the batch, and keep it to expire if ``keeps``."""
     while reg[i, A_HEAD] != NIL:
         n = poll(node, reg, i, A_HEAD)
         emit(out, meta, node[n, ROW], CURRENT, node[n, TIME], clock, order, path, i)
@@ -87,7 +83,7 @@ def _keep_current(par, node, reg, meta, out, i, keeps, clock, order, path):
 
 @helper
 def _flush(par, node, reg, meta, out, i, keeps, clock, order, path):
-    """Let the batch before expire, and this one go on."""
+    """Expire the previous batch, and emit this one."""
     meta[M_PIECE] += 1
     now = reg[i, LATEST]
     while reg[i, B_HEAD] != NIL:
@@ -102,7 +98,7 @@ def _flush(par, node, reg, meta, out, i, keeps, clock, order, path):
 
 @helper
 def _append(par, node, reg, meta, out, i, keeps, clock, order, path):
-    """Let what came since a timeout go on, together with what went on then."""
+    """Emit the events since a timeout, together with those that the timeout emitted."""
     if reg[i, A_HEAD] == NIL:
         return
     meta[M_PIECE] += 1
@@ -127,7 +123,7 @@ def _has_room(reg, meta, out, i):
 
 @native(LOOP)
 def external_time_batch_loop(ev, clocks, par, node, reg, heap, meta, out):
-    """The window's loop; it stops where ``out`` has no room, to be called again."""
+    """The window's loop; it returns when ``out`` is full, to be called again."""
     span = par[SPAN]
     first = meta[M_RESUME]
     meta[M_RESUME] = 0

@@ -1,12 +1,13 @@
-"""``frequent(n, attribute)`` and ``lossyFrequent(support, error, attribute)``: what comes often.
+"""``frequent(n, attribute)`` and ``lossyFrequent(support, error, attribute)``: frequent keys.
 
-Keys are the attributes' values one behind the other as text.  Of each key the latest event is kept.
+A key is the concatenation of the attributes' values as text.  The window holds the latest event of
+each key.
 
 ``frequent`` counts up to n keys (Misra and Gries): an event of a further key takes one from every
-count, and what has none left leaves; if nothing left the event is dropped.
+count, and a key whose count reaches 0 expires; if none does, the event is dropped.
 
-``lossyFrequent`` (Manku and Motwani): an event passes if its key has come often enough, and after
-each bucket of 1/error events those that are too rare leave.
+``lossyFrequent`` (Manku and Motwani): an event is emitted if its key is frequent enough, and after
+each bucket of 1/error events the keys that are too rare expire.
 
 Source: observed on Siddhi 5.1.7.
 """
@@ -19,17 +20,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mesh.functions.texts import java_text
-from mesh.operators.windows.java_maps import spread, table_of
-from mesh.operators.windows.machine import CURRENT, EXPIRED
-from mesh.operators.windows.plain import Small
+from mesh.operators.base import CURRENT, EXPIRED
+from mesh.operators.windows.contents import BoundedContents
+from mesh.operators.windows.java_hash_order import spread, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from mesh.operators.windows.plain import Sink
+    from mesh.operators.windows.contents import Emitter
 
 
-class _Counts(Small):
+class _Counts(BoundedContents):
     """Counted keys: [count, bucket, row, time] of each, in the order of their coming."""
 
     def __init__(self) -> None:
@@ -44,18 +45,18 @@ class _Counts(Small):
         """The keys as the engine's map goes through them."""
         return sorted(self._keys, key=lambda key: spread(key) & (self._table - 1))
 
-    def fire(self, due_ms: int, now_ms: int, to: Sink) -> None:
+    def fire(self, due_ms: int, now_ms: int, to: Emitter) -> None:
         """It has no timers."""
 
-    def finish(self, to: Sink) -> None:
-        """Nothing goes behind a chunk."""
+    def finish(self, to: Emitter) -> None:
+        """Nothing follows the events of a chunk."""
 
     def rows(self) -> Iterable[int]:
         """The rows in it."""
         return [entry[2] for entry in self._keys.values()]
 
     def found(self) -> Sequence[tuple[int, int]]:
-        """What a join finds: the latest event of each key."""
+        """The rows that a join finds: the latest event of each key."""
         return [(self._keys[key][2], self._keys[key][3]) for key in self._in_order()]
 
     def dump(self) -> Any:
@@ -75,7 +76,9 @@ class Frequent(_Counts):
         super().__init__()
         self._size = size
 
-    def take(self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Sink) -> None:
+    def take(
+        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
+    ) -> None:
         """Take one event."""
         (key,) = values
         entry = self._keys.get(key)
@@ -106,7 +109,9 @@ class LossyFrequent(_Counts):
         self._width = math.ceil(1 / error)
         self._total = 0
 
-    def take(self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Sink) -> None:
+    def take(
+        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
+    ) -> None:
         """Take one event."""
         (key,) = values
         self._total += 1

@@ -1,7 +1,7 @@
-"""Sliding windows: events pass on as they come, and leave one by one, oldest first.
+"""Sliding windows: events are emitted on arrival, and expire one by one, oldest first.
 
 The loops of ``length``, ``time``, ``timeLength``, ``externalTime`` and ``delay``.  Events that
-leave before another comes are in that one's chunk; what a timer drives out is a chunk of its own.
+expire before another one arrives are in its chunk; those that a timer expires are a chunk.
 
 Source: observed on Siddhi 5.1.7, live and in playback.
 """
@@ -9,15 +9,15 @@ Source: observed on Siddhi 5.1.7, live and in playback.
 
 from __future__ import annotations
 
-from mesh.operators.windows.machine import (
+from mesh.operators.base import BEFORE_ALL, CURRENT, EXPIRED, NEVER, NIL, RESET
+from mesh.operators.native import helper, native
+from mesh.operators.windows.window_loop import (
     A_COUNT,
     A_HEAD,
     A_ROW,
     ALARM,
     B_HEAD,
     B_TAIL,
-    BEFORE_ALL,
-    CURRENT,
     E_ARG,
     E_CLOCK,
     E_INSTANCE,
@@ -25,14 +25,10 @@ from mesh.operators.windows.machine import (
     E_ORDER,
     E_PATH,
     E_TIME,
-    EXPIRED,
     LOOP,
-    NEVER,
-    NIL,
     OWN,
     P_BASE,
     P_OWN,
-    RESET,
     ROW,
     TIME,
     add,
@@ -40,8 +36,6 @@ from mesh.operators.windows.machine import (
     begin,
     emit,
     free_node,
-    helper,
-    native,
     new_node,
     next_timer,
     poll,
@@ -56,7 +50,7 @@ LATEST_START = {LATEST: BEFORE_ALL}
 
 @helper
 def _leave(node, reg, meta, out, i, now, time, kind, clock, order, path):
-    """Let go what is due at ``now``, at the head of instance i's list."""
+    """Expire what is due at ``now``, at the head of instance i's list."""
     while reg[i, A_HEAD] != NIL and node[reg[i, A_HEAD], TIME] <= now:
         n = poll(node, reg, i, A_HEAD)
         emit(out, meta, node[n, ROW], kind, time, clock, order, path, i)
@@ -80,7 +74,7 @@ def length_loop(ev, clocks, par, node, reg, heap, meta, out):
             free_node(node, meta, n)
             emit(out, meta, row, CURRENT, time, clock, order, path, i)
         else:
-            # There is room for none: it leaves as it comes, and nothing is left behind.
+            # A window of length 0: the event expires at once, and the aggregates are reset.
             emit(out, meta, row, CURRENT, time, clock, order, path, i)
             emit(out, meta, row, EXPIRED, time, clock, order, path, i)
             emit(out, meta, row, RESET, time, clock, order, path, i)
@@ -91,7 +85,7 @@ def length_loop(ev, clocks, par, node, reg, heap, meta, out):
 
 @helper
 def _passing_of_time(ev, clocks, par, node, reg, heap, meta, out, kind):
-    """``time`` and ``delay``, which tell apart only what they let go and when.
+    """``time`` and ``delay``, which differ only in what they emit and when.
 
     An event leaves no earlier than those before it, so it is due when the latest of them is.  A
     timer is set for events that are later than all before; one that is late and due already waits
@@ -131,7 +125,7 @@ def time_loop(ev, clocks, par, node, reg, heap, meta, out):
 
 @native(LOOP)
 def delay_loop(ev, clocks, par, node, reg, heap, meta, out):
-    """``delay(t)``: events go on t milliseconds late, as of the time at which they do."""
+    """``delay(t)``: events are emitted t milliseconds late, with the time of their emission."""
     _passing_of_time(ev, clocks, par, node, reg, heap, meta, out, CURRENT)
 
 

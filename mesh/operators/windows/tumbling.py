@@ -1,8 +1,8 @@
-"""Batch windows: events are held until their batch is full or over, and then go on as one chunk.
+"""Batch windows: events are held until their batch is full or over, then emitted as one chunk.
 
-The loops of ``lengthBatch``, ``timeBatch`` and ``batch``.  What the batch before left behind goes
-first, as expired events; then a reset of the aggregates; then the batch.  With
-``stream.current.event`` events pass on as they come, and expire as a batch.
+The loops of ``lengthBatch``, ``timeBatch`` and ``batch``.  The previous batch is emitted first, as
+expired events; then a reset of the aggregates; then the batch.  With ``stream.current.event``
+events are emitted on arrival, and expire as a batch.
 
 Source: observed on Siddhi 5.1.7, live and in playback.
 """
@@ -10,27 +10,25 @@ Source: observed on Siddhi 5.1.7, live and in playback.
 
 from __future__ import annotations
 
-from mesh.operators.windows.machine import (
+from mesh.operators.base import CURRENT, EXPIRED, NIL, RESET
+from mesh.operators.native import helper, native
+from mesh.operators.windows.window_loop import (
     A_COUNT,
     A_HEAD,
     A_ROW,
     B_HEAD,
     B_ROW,
-    CURRENT,
     E_CLOCK,
     E_INSTANCE,
     E_ORDER,
     E_PATH,
     E_TIME,
-    EXPIRED,
     LOOP,
     M_PIECE,
-    NIL,
     OWN,
     P_BASE,
     P_EXPIRED,
     P_OWN,
-    RESET,
     ROW,
     TIME,
     add,
@@ -39,8 +37,6 @@ from mesh.operators.windows.machine import (
     emit,
     ends_chunk,
     free_node,
-    helper,
-    native,
     new_node,
     next_timer,
     poll,
@@ -55,7 +51,7 @@ EMIT_AT = OWN
 
 @helper
 def _expire(par, node, reg, meta, out, i, time, clock, order, path):
-    """Let go all that the batch before left behind."""
+    """Expire the previous batch."""
     while reg[i, B_HEAD] != NIL:
         n = poll(node, reg, i, B_HEAD)
         if par[P_EXPIRED] != 0:
@@ -65,7 +61,7 @@ def _expire(par, node, reg, meta, out, i, time, clock, order, path):
 
 @helper
 def _let_go(par, node, reg, meta, out, i, clock, order, path):
-    """Let the batch go on; it is what expires next."""
+    """Emit the batch; it expires next."""
     while reg[i, A_HEAD] != NIL:
         n = poll(node, reg, i, A_HEAD)
         emit(out, meta, node[n, ROW], CURRENT, node[n, TIME], clock, order, path, i)

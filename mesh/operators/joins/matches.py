@@ -1,4 +1,4 @@
-"""What the events of one side of a join found on the other."""
+"""Rows that the events of one side of a join found on the other."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.operators.base import RESET
+from mesh.operators.total_order import run_begins
 
 if TYPE_CHECKING:
     from mesh.functions.vectors import Mask
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class JoinMatches:
     """Events of one side and what they found.
 
     ``row``: int64[m], growing, the event of each pair; ``place``: int64[m], the row of ``theirs``
@@ -55,7 +56,5 @@ def nothing(schema: pa.Schema, count: int) -> pa.RecordBatch:
 
 
 def entry_starts(row: Longs) -> Bools:
-    """Where another event's pairs begin."""
-    new = np.ones(len(row), dtype=np.bool_)
-    new[1:] = row[1:] != row[:-1]
-    return new
+    """bool[m], where another event's pairs begin."""
+    return run_begins(row)

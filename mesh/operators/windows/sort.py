@@ -1,6 +1,6 @@
-"""``sort(n, attribute, order ..)``: the n events that come first by their attributes.
+"""``sort(n, attribute, order ..)``: the first n events in the order of their attributes.
 
-When there are more the last in order leaves, and among equals the one that came last.
+When there are more, the last in order expires, and among equals the one that arrived last.
 
 Source: observed on Siddhi 5.1.7.
 """
@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mesh.operators.windows.machine import CURRENT, EXPIRED
-from mesh.operators.windows.plain import Small
+from mesh.operators.base import CURRENT, EXPIRED
+from mesh.operators.windows.contents import BoundedContents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from mesh.operators.windows.plain import Sink
+    from mesh.operators.windows.contents import Emitter
 
 _first = itemgetter(0)
 
 
-class Ranked(Small):
+class SortWindow(BoundedContents):
     """The n first events of one instance."""
 
     def __init__(self, size: int) -> None:
@@ -34,8 +34,10 @@ class Ranked(Small):
         self._held: list[tuple[Any, int, int]] = []
         self._sorted = False
 
-    def take(self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Sink) -> None:
-        """Take one event; it may be the one that leaves."""
+    def take(
+        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
+    ) -> None:
+        """Add one event; it may be the one that expires."""
         to.emit(row, CURRENT, time_ms)
         entry = (values, row, time_ms)
         if len(self._held) < self._size:
@@ -49,18 +51,18 @@ class Ranked(Small):
         _, leaving, _ = self._held.pop()
         to.emit(leaving, EXPIRED, now_ms)
 
-    def fire(self, due_ms: int, now_ms: int, to: Sink) -> None:
+    def fire(self, due_ms: int, now_ms: int, to: Emitter) -> None:
         """It has no timers."""
 
-    def finish(self, to: Sink) -> None:
-        """Nothing goes behind a chunk."""
+    def finish(self, to: Emitter) -> None:
+        """Nothing follows the events of a chunk."""
 
     def rows(self) -> Iterable[int]:
         """The rows in it."""
         return [row for _, row, _ in self._held]
 
     def found(self) -> Sequence[tuple[int, int]]:
-        """What a join finds, in the order in which the engine has them."""
+        """The rows that a join finds, in the engine's order."""
         return [(row, time) for _, row, time in self._held]
 
     def dump(self) -> Any:
@@ -73,7 +75,7 @@ class Ranked(Small):
         self._held = [(_keyed(key), row, time) for key, row, time in held]
 
 
-class _Falling:
+class _Descending:
     """A text that is sorted the other way round."""
 
     __slots__ = ("text",)
@@ -81,21 +83,21 @@ class _Falling:
     def __init__(self, text: bytes) -> None:
         self.text = text
 
-    def __lt__(self, other: _Falling) -> bool:
+    def __lt__(self, other: _Descending) -> bool:
         return other.text < self.text
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Falling) and other.text == self.text
+        return isinstance(other, _Descending) and other.text == self.text
 
     def __hash__(self) -> int:
         return hash(self.text)
 
 
 def _plain(key: tuple[Any, ...]) -> list[Any]:
-    """A key as JSON: numbers, and texts as hexadecimal digits behind their direction."""
+    """A key as JSON: numbers, and texts as hexadecimal digits after their direction."""
     return [
         f"-{part.text.hex()}"
-        if isinstance(part, _Falling)
+        if isinstance(part, _Descending)
         else f"+{part.hex()}"
         if isinstance(part, bytes)
         else part
@@ -107,7 +109,7 @@ def _keyed(key: list[Any]) -> tuple[Any, ...]:
     return tuple(
         part
         if not isinstance(part, str)
-        else _Falling(bytes.fromhex(part[1:]))
+        else _Descending(bytes.fromhex(part[1:]))
         if part[0] == "-"
         else bytes.fromhex(part[1:])
         for part in key
@@ -130,7 +132,7 @@ def _sortable(column: pa.Array[Any], falls: bool) -> list[Any]:
     if pa.types.is_string(column.type):
         # Java compares texts by their 16 bit units.
         texts = [(value or "").encode("utf-16-be") for value in values]
-        return [_Falling(text) for text in texts] if falls else texts
+        return [_Descending(text) for text in texts] if falls else texts
     if pa.types.is_floating(column.type):
         values = [None if value is None else _ordinal(value) for value in values]
     least = -(1 << 65)

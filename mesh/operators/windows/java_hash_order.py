@@ -1,7 +1,7 @@
-"""The order in which the reference engine's hash maps go through their keys.
+"""Iteration order of the reference engine's hash maps.
 
-It shows where a window lets several keys go at once.  A map goes through its table, place by place;
-a key's place is its hash code modulo the table's length, which grows with the number of keys.
+It is visible where a window expires several keys at once.  A map iterates over its table; a key's
+place is its hash code modulo the table's length, which grows with the number of keys.
 """
 
 from __future__ import annotations

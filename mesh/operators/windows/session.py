@@ -1,7 +1,7 @@
-"""``session(gap, key, latency)``: events pass on, and expire as a session when none came for a gap.
+"""``session(gap, key, latency)``: events are emitted on arrival; a session expires after a gap.
 
-With a latency a session that is over waits that long for late events, as the previous one; a late
-event may join the running session to it.
+With a latency a session that is over waits that long for late events, as the previous session; a
+late event may merge it with the running one.
 
 Source: observed on Siddhi 5.1.7.
 """
@@ -12,48 +12,48 @@ from heapq import heappop, heappush
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.operators.windows.java_maps import spread
-from mesh.operators.windows.machine import CURRENT, EXPIRED
+from mesh.operators.base import CURRENT, EXPIRED
+from mesh.operators.windows.java_hash_order import spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
-    from mesh.operators.windows.plain import Sink
+    from mesh.operators.windows.contents import Emitter
 
 #: The key of all events where none is named.
 _NO_KEY = "default-key"
 #: Which of a key's two sessions.
 _CURRENT, _PREVIOUS = range(2)
-#: The end under which a session is not to be found at present: it is looked at.
-_TAKEN: Final = -1
+#: ``indexed_end_ms`` of a session that is being looked at, and not in the heap.
+_NOT_INDEXED: Final = -1
 
 
 class _Session:
     """Events, (row, time), with start, end and the time up to which late ones may come.
 
-    ``cursor``: where the last late event went in before; the engine goes one on from there each
-    time it looks for the place of the next one, and so do we.  ``noted``: the end under which it is
-    among those that wait, never later than its own; None where it has no events.
+    ``cursor``: where the last late event was inserted; the engine moves one on from there each
+    time it looks for the place of the next one, and so do we.  ``indexed_end_ms``: the end under
+    which the heap of ends has the session, never later than its own; None without events.
     """
 
-    __slots__ = ("alive", "cursor", "end", "events", "noted", "start")
+    __slots__ = ("cursor", "end", "events", "indexed_end_ms", "late_until_ms", "start")
 
     def __init__(self) -> None:
         self.events: list[tuple[int, int]] = []
         self.cursor: int | None = None
-        self.start = self.end = self.alive = 0
-        self.noted: int | None = None
+        self.start = self.end = self.late_until_ms = 0
+        self.indexed_end_ms: int | None = None
 
-    def set_times(self, start: int, end: int, alive: int) -> None:
-        self.start, self.end, self.alive = start, end, alive
+    def set_times(self, start: int, end: int, late_until_ms: int) -> None:
+        self.start, self.end, self.late_until_ms = start, end, late_until_ms
 
     def clear(self) -> None:
         self.events = []
         self.cursor = None
 
-    def put_in_front(self, events: list[tuple[int, int]]) -> None:
+    def insert_before_cursor(self, events: list[tuple[int, int]]) -> None:
         """Insert events before the cursor."""
         at = -1 if self.cursor is None else self.cursor
         if at + 1 < len(self.events):
@@ -62,12 +62,12 @@ class _Session:
         self.cursor = at + len(events)
 
     def dump(self) -> list[Any]:
-        return [self.cursor, self.start, self.end, self.alive]
+        return [self.cursor, self.start, self.end, self.late_until_ms]
 
     @classmethod
     def of(cls, state: Any, events: Sequence[tuple[int, int]]) -> _Session:
         session = cls()
-        session.cursor, session.start, session.end, session.alive = state
+        session.cursor, session.start, session.end, session.late_until_ms = state
         session.events = list(events)
         return session
 
@@ -101,8 +101,10 @@ class Sessions:
         self._ends: tuple[list[tuple[int, str]], ...] = ([], [])
         self._live = [0, 0]
 
-    def take(self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Sink) -> None:
-        """Take one event."""
+    def take(
+        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
+    ) -> None:
+        """Add one event."""
         name = values[0] if values else _NO_KEY
         key = self._keys.get(name)
         if key is None:
@@ -114,24 +116,24 @@ class Sessions:
         if self._latency > 0:
             self._follow(_PREVIOUS, key)
 
-    def _put(self, row: int, time_ms: int, key: _Key, to: Sink) -> bool:
+    def _put(self, row: int, time_ms: int, key: _Key, to: Emitter) -> bool:
         """Put an event into a session of its key, or into none; False: it is dropped."""
         current, previous = key.sessions
         end = time_ms + self._gap
-        alive = end + self._latency
+        late_until_ms = end + self._latency
         event = (row, time_ms)
         if not current.events:
             current.events.append(event)
-            current.set_times(time_ms, end, alive)
+            current.set_times(time_ms, end, late_until_ms)
             to.alarms.append(end)
         elif time_ms >= current.start:
             if time_ms <= current.end:
-                current.set_times(current.start, end, alive)
+                current.set_times(current.start, end, late_until_ms)
                 current.events.append(event)
                 to.alarms.append(end)
             elif self._latency > 0:
                 self._end_current(current, previous, to)
-                current.set_times(time_ms, end, alive)
+                current.set_times(time_ms, end, late_until_ms)
                 current.events.append(event)
                 to.alarms.append(end)
             # Without a latency it passes, and belongs to no session.
@@ -140,35 +142,35 @@ class Sessions:
         return True
 
     def _follow(self, which: int, key: _Key) -> None:
-        """A session may have changed: let it wait under an end that is not later than its own."""
+        """Index a session that may have changed, under an end that is not later than its own."""
         session = key.sessions[which]
         if not session.events:
-            if session.noted is not None:
-                session.noted = None
+            if session.indexed_end_ms is not None:
+                session.indexed_end_ms = None
                 self._live[which] -= 1
             return
-        if session.noted is None:
+        if session.indexed_end_ms is None:
             self._live[which] += 1
-        elif session.noted != _TAKEN and session.noted <= session.end:
+        elif session.indexed_end_ms != _NOT_INDEXED and session.indexed_end_ms <= session.end:
             return
-        session.noted = session.end
+        session.indexed_end_ms = session.end
         heappush(self._ends[which], (session.end, key.name))
 
-    def _end_current(self, current: _Session, previous: _Session, to: Sink) -> None:
+    def _end_current(self, current: _Session, previous: _Session, to: Emitter) -> None:
         """Let the running session be the previous one, which expires."""
         self._expired += previous.events
         if previous.events:
             previous.clear()
         previous.events += current.events
-        previous.set_times(current.start, current.end, current.alive)
-        to.alarms.append(current.alive)
+        previous.set_times(current.start, current.end, current.late_until_ms)
+        to.alarms.append(current.late_until_ms)
         current.clear()
 
     def _take_late(self, event: tuple[int, int], current: _Session, previous: _Session) -> bool:
         """An event from before the running session; False: it is dropped."""
         time = event[1]
         if time >= current.start - self._gap:
-            current.put_in_front([event])
+            current.insert_before_cursor([event])
             current.start = time
             if self._latency > 0:
                 self._merge(previous, current)
@@ -180,24 +182,24 @@ class Sessions:
             previous.start = time
         else:
             previous.end = time + self._gap
-            previous.alive = previous.end + self._latency
+            previous.late_until_ms = previous.end + self._latency
             self._merge(previous, current)
         return True
 
     def _merge(self, previous: _Session, current: _Session) -> None:
         if previous.events and previous.end >= current.start - self._gap:
-            current.put_in_front(previous.events)
+            current.insert_before_cursor(previous.events)
             current.start = previous.start
             previous.clear()
 
-    def fire(self, due_ms: int, now_ms: int, to: Sink) -> None:
+    def fire(self, due_ms: int, now_ms: int, to: Emitter) -> None:
         """End the sessions that are over at ``due_ms``."""
         for key in self._over(_CURRENT, due_ms):
             current, previous = key.sessions
             if self._latency > 0:
                 previous.events += current.events
-                previous.set_times(current.start, current.end, current.alive)
-                to.alarms.append(current.alive)
+                previous.set_times(current.start, current.end, current.late_until_ms)
+                to.alarms.append(current.late_until_ms)
             else:
                 self._expired += current.events
             current.clear()
@@ -213,7 +215,7 @@ class Sessions:
         over = self._over(_PREVIOUS, due_ms)
         for key in over:
             previous = key.sessions[_PREVIOUS]
-            if due_ms < previous.alive:
+            if due_ms < previous.late_until_ms:
                 # The engine looks no further.
                 break
             self._expired += previous.events
@@ -226,7 +228,7 @@ class Sessions:
     def _over(self, which: int, due_ms: int) -> list[_Key]:
         """The keys whose session is over, by its end, and then as the engine's map has them.
 
-        Each is to be told to ``_follow`` when it has been looked at.
+        The caller passes each to ``_follow`` when it is done with it.
         """
         while self._live[which] > self._table * 3 // 4:
             self._table *= 2
@@ -235,21 +237,21 @@ class Sessions:
         while ends and ends[0][0] <= due_ms:
             end, name = heappop(ends)
             key = self._keys.get(name)
-            if key is None or key.sessions[which].noted != end:
+            if key is None or key.sessions[which].indexed_end_ms != end:
                 continue
             session = key.sessions[which]
             if session.end > due_ms:
-                session.noted = session.end
+                session.indexed_end_ms = session.end
                 heappush(ends, (session.end, name))
                 continue
-            session.noted = _TAKEN
+            session.indexed_end_ms = _NOT_INDEXED
             over.append((session.end, spread(name) & (self._table - 1), key.number, key))
         if len(over) > 1:
             over.sort(key=itemgetter(0, 1, 2))
         return [key for *_, key in over]
 
-    def finish(self, to: Sink) -> None:
-        """What expired goes behind the events of the chunk."""
+    def finish(self, to: Emitter) -> None:
+        """Expired events follow the events of the chunk."""
         for row, time_ms in self._expired:
             to.emit(row, EXPIRED, time_ms)
         self._expired = []

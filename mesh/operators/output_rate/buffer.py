@@ -1,4 +1,4 @@
-"""What limits of the output rate are made of: what is held back, timers of instances, chunks."""
+"""Common parts of output rates: events that are held back, timers of instances, chunks."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import Events, State, join, no_events
+from mesh.operators.base import BEFORE_ALL, Events, State, join, no_events
 from mesh.operators.select.hashing import more_rows
 from mesh.operators.state.range_pieces import NUMBER, cut, joined
+from mesh.operators.total_order import cause_begins, run_begins, run_starts
 
 if TYPE_CHECKING:
     from mesh.operators.base import Longs, Timeline
 
-#: When an instance begins that has not begun.
-NEVER = int(np.iinfo(np.int64).min)
 
-
-class Births:
-    """When each instance began, and as the how manieth: its timers count from there."""
+class InstanceTimers:
+    """Start time of each instance, and their order; timers count from the start."""
 
     def __init__(self) -> None:
         self._start_ms: Longs = np.empty(0, dtype=np.int64)
@@ -28,7 +26,7 @@ class Births:
         self._count = 0
 
     def note(self, instance: Longs, clock_ms: Longs) -> None:
-        """Events of ``instance`` have come at ``clock_ms``, of which some may be their first."""
+        """Record events of ``instance`` at ``clock_ms``, some of which may be the first."""
         if not len(instance):
             return
         known = len(self._start_ms)
@@ -36,8 +34,8 @@ class Births:
         if highest > known:
             self._start_ms = more_rows(self._start_ms, highest)
             self._number = more_rows(self._number, highest)
-            self._start_ms[known:] = NEVER
-        new = np.flatnonzero(self._start_ms[instance] == NEVER)
+            self._start_ms[known:] = BEFORE_ALL
+        new = np.flatnonzero(self._start_ms[instance] == BEFORE_ALL)
         if len(new):
             found, first = np.unique(instance[new], return_index=True)
             in_turn = np.argsort(first)
@@ -47,33 +45,32 @@ class Births:
             self._count += len(found)
 
     def after(self, instance: Longs, clock_ms: Longs, every_ms: int) -> Longs:
-        """The first tick of each one's timer behind ``clock_ms``."""
+        """The first tick of each one's timer after ``clock_ms``."""
         start_ms = self._start_ms[instance]
         return start_ms + ((clock_ms - start_ms) // every_ms + 1) * every_ms
 
     def turn(self, instance: Longs) -> Longs:
-        """Which one's timer comes first of those that are due at one instant."""
+        """The order of timers that are due at one instant."""
         return self._number[instance]
 
     @property
     def start_ms(self) -> Longs:
-        """By instance when it began, ``NEVER`` for those that have not."""
+        """By instance when it began, ``BEFORE_ALL`` for those that have not."""
         return self._start_ms
 
     def forget(self, instances: Longs) -> None:
-        """Be as if ``instances`` had never begun."""
-        self._start_ms[instances[instances < len(self._start_ms)]] = NEVER
+        """Remove ``instances``."""
+        self._start_ms[instances[instances < len(self._start_ms)]] = BEFORE_ALL
 
     def snapshot(self) -> State:
         """All instances."""
-        live = np.flatnonzero(self._start_ms != NEVER)
+        live = np.flatnonzero(self._start_ms != BEFORE_ALL)
         live = live[np.argsort(self._number[live])]
         rows = {"instance": live, "start_ms": self._start_ms[live], "number": self._number[live]}
         return State({f"births-{self._count}-{len(live)}": pa.RecordBatch.from_pydict(rows)})
 
     def restore(self, state: State) -> None:
         """Take over all instances."""
-        self.__init__()  # type: ignore[misc]  # back to the beginning
         ((name, piece),) = state.pieces.items()
         self._count = int(name.split("-")[1])
         instance: Any
@@ -81,17 +78,20 @@ class Births:
         number: Any
         instance, start_ms, number = (column.to_numpy() for column in piece.columns)
         size = int(instance.max(initial=-1)) + 1
-        self._start_ms = np.full(size, NEVER, dtype=np.int64)
+        self._start_ms = np.full(size, BEFORE_ALL, dtype=np.int64)
         self._number = np.zeros(size, dtype=np.int64)
         self._start_ms[instance], self._number[instance] = start_ms, number
 
 
-class Held:
-    """Events that wait, in the order they came, each with its group."""
+class RateBuffer:
+    """Events that wait, in order of arrival, each with its group."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        self.events = no_events(schema)
+        self._clear()
+
+    def _clear(self) -> None:
+        self.events = no_events(self._schema)
         self.groups: Longs = np.empty(0, dtype=np.int64)
         #: Which of all that have come each is.
         self._numbers: Longs = np.empty(0, dtype=np.int64)
@@ -99,7 +99,7 @@ class Held:
         self.rows = 0
 
     def add(self, events: Events, groups: Longs) -> None:
-        """Put ``events`` behind the others."""
+        """Append ``events``."""
         if len(events):
             numbers = np.arange(self.rows, self.rows + len(events))
             self.rows += len(events)
@@ -130,7 +130,7 @@ class Held:
     def restore(self, state: State) -> None:
         """Take it over."""
         scalars: Any = state.scalars
-        self.__init__(self._schema)  # type: ignore[misc]  # back to the beginning
+        self._clear()
         self.rows = scalars["rows"]
         if not state.pieces:
             return
@@ -151,19 +151,12 @@ def pieces(events: Events, cause: Longs) -> Events:
     """``events`` with the numbers of chunks: one for each ``cause``, from 0 on in each instant."""
     if not len(events):
         return events
-    new = np.ones(len(events), dtype=np.bool_)
-    new[1:] = cause[1:] != cause[:-1]
-    moved = np.ones(len(events), dtype=np.bool_)
-    moved[1:] = False
-    for column in (events.order, events.clock_ms, events.path):
-        moved[1:] |= column[1:] != column[:-1]
-    count = np.cumsum(new)
-    base = np.maximum.accumulate(np.where(moved, count, 0))
-    return replace(events, chunk=count - base)
+    count = np.cumsum(run_begins(cause))
+    return replace(events, chunk=count - count[run_starts(cause_begins(events))])
 
 
 def ticked(events: Events, due_ms: Longs, timer_path: int, timeline: Timeline) -> Events:
-    """``events`` as ticks at ``due_ms`` put them out, those of an instance at a time."""
+    """``events`` as emitted by ticks at ``due_ms``, instance by instance."""
     made = replace(
         events,
         clock_ms=timeline.fired_ms(due_ms),
@@ -172,6 +165,4 @@ def ticked(events: Events, due_ms: Longs, timer_path: int, timeline: Timeline) -
     )
     if not len(made):
         return made
-    new = np.zeros(len(made), dtype=np.bool_)
-    new[1:] = (due_ms[1:] != due_ms[:-1]) | (events.instance[1:] != events.instance[:-1])
-    return pieces(made, np.cumsum(new))
+    return pieces(made, np.cumsum(run_begins(due_ms, events.instance)))

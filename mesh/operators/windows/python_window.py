@@ -1,121 +1,47 @@
-"""A window that is kept as Python lists, for those that are small: event by event, no native code.
+"""Window in Python lists, for windows that are small: event by event, without native code.
 
-What differs from window to window is a ``Content`` for each partition instance, which says what
-goes on when an event comes or a timer fires.
+Windows differ in their ``WindowContents``, one for each partition instance, which decides what is
+emitted when an event arrives or a timer fires.
 """
 
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from bisect import bisect_left
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import OWN_TIMER, Events, Longs, State, Timeline, no_events
+from mesh.operators.base import (
+    BEFORE_ALL,
+    NEVER,
+    OWN_TIMER,
+    Events,
+    Longs,
+    State,
+    Timeline,
+    no_events,
+)
 from mesh.operators.state.row_store import RowStore
-from mesh.operators.windows import machine as m
-from mesh.operators.windows.plain_state import Alarms, pack, unpack
+from mesh.operators.total_order import fired_order, fires_before, playback_place
+from mesh.operators.windows.contents import Emitter, WindowContents, pack, unpack
+from mesh.operators.windows.timers import TimerQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-#: Rows that nobody needs any more, before the store is swept.
+# The rules of the native loops; plain numbers are faster through Python than through Numba.
+_fires_before = fires_before.py_func
+_fired_order = fired_order.py_func
+_playback_place = playback_place.py_func
+#: Unused rows that the store may have before it is swept.
 _SWEEP_ROWS = 4096
 
 
-class Sink:
-    """Where a content lets events go on to, and sets timers."""
-
-    def __init__(self) -> None:
-        self.row: list[int] = []
-        self.kind: list[int] = []
-        self.time: list[int] = []
-        #: Times of timers that were set, in order.
-        self.alarms: list[int] = []
-        #: Whether what comes is the first of all, and comes as the window begins.
-        self.begins = False
-
-    def emit(self, row: int, kind: int, time_ms: int) -> None:
-        """Let a row go on, in the chunk that is made now."""
-        self.row.append(row)
-        self.kind.append(kind)
-        self.time.append(time_ms)
-
-
-class Content(Protocol):
-    """What one instance of a window holds."""
-
-    def take(self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Sink) -> None:
-        """Take one event; ``values`` are those of the columns that the window asked for."""
-        ...
-
-    def fire(self, due_ms: int, now_ms: int, to: Sink) -> None:
-        """Do what is to be done when a timer fires that was set to ``due_ms``."""
-        ...
-
-    def finish(self, to: Sink) -> None:
-        """Add what goes behind all events of a chunk."""
-        ...
-
-    def rows(self) -> Iterable[int]:
-        """The numbers of all rows in it."""
-        ...
-
-    def found(self) -> Sequence[tuple[int, int]]:
-        """What a join finds in it: row numbers and times, in order."""
-        ...
-
-    def parts(self) -> Iterable[tuple[int, Any]]:
-        """Its state as JSON in numbered parts; what a number is of stays the same."""
-        ...
-
-    def lists(self) -> Iterable[tuple[int, Sequence[tuple[int, int]]]]:
-        """Numbered lists of events, row numbers and times; a row is in one of them at most."""
-        ...
-
-    def load(
-        self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
-    ) -> None:
-        """Take over what ``parts`` and ``lists`` gave; of lists those that are not empty."""
-        ...
-
-    def load_whole(self, state: Any) -> None:
-        """Take over a state of one part, as an earlier release stored it."""
-        ...
-
-
-class Small(ABC):
-    """A content whose state is one part, because its arguments say how large it gets."""
-
-    @abstractmethod
-    def dump(self) -> Any:
-        """Its state as JSON."""
-
-    @abstractmethod
-    def load_whole(self, state: Any) -> None:
-        """Take over what ``dump`` gave."""
-
-    def parts(self) -> Iterable[tuple[int, Any]]:
-        """One part."""
-        return [(0, self.dump())]
-
-    def lists(self) -> Iterable[tuple[int, Sequence[tuple[int, int]]]]:
-        """None."""
-        return ()
-
-    def load(
-        self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
-    ) -> None:
-        """Take over what ``parts`` gave."""
-        self.load_whole(parts[0])
-
-
-class PlainWindow:
-    """A window with a ``Content`` for each partition instance.
+class PythonWindow:
+    """A window with a ``WindowContents`` for each partition instance.
 
     ``columns``: the attributes whose values a content is given.  Timers of an instance fire in the
     order in which they were set, one that is set to an earlier time with the one before it.
@@ -126,7 +52,7 @@ class PlainWindow:
 
     def __init__(
         self,
-        make: Callable[[], Content],
+        make: Callable[[], WindowContents],
         columns: Callable[[pa.RecordBatch], Sequence[list[Any]]],
         schema: pa.Schema,
         timer_path: int,
@@ -136,28 +62,28 @@ class PlainWindow:
         self._schema = schema
         self._timer_path = timer_path
         self._store = RowStore(schema)
-        self._contents: dict[int, Content] = {}
-        self._alarms: dict[int, Alarms] = {}
+        self._contents: dict[int, WindowContents] = {}
+        self._alarms: dict[int, TimerQueue] = {}
         #: Pending timers, one for each instance that has any: (due, number, instance).
         self._heap: list[tuple[int, int, int]] = []
         self._number = 0
         self._steps = 0
-        self._before_ms = m.BEFORE_ALL
+        self._before_ms = BEFORE_ALL
         self._began_ms: int | None = None
         #: (order, clock, path, chunk) of the event or timer before.
-        self._at = (-1, m.BEFORE_ALL, 0, 0)
+        self._at = (-1, BEFORE_ALL, 0, 0)
         #: (order, clock, path) and number of the chunk that went out last.
         self._last: tuple[tuple[int, int, int], int] = ((-1, -1, -1), 0)
 
     def process(self, events: Events, timeline: Timeline) -> Events:
-        """Let ``events`` in, and out what they and the timers drive out."""
+        """Process ``events`` and timers; the current and expired events that they cause."""
         count = len(events)
         now_ms = timeline.now_ms
         if timeline.stands:
-            self._before_ms = m.BEFORE_ALL
+            self._before_ms = BEFORE_ALL
         if self._began_ms is None:
-            # Known only if it is told so: time passes before the first event.
-            self._began_ms = m.BEFORE_ALL if len(timeline.clocks_ms) else now_ms
+            # Known only if time passes before the first event.
+            self._began_ms = BEFORE_ALL if len(timeline.clocks_ms) else now_ms
         if not count and (not self._heap or self._heap[0][0] > now_ms):
             self._before_ms = now_ms
             return no_events(self._schema)
@@ -196,11 +122,11 @@ class PlainWindow:
         self._sweep()
         return made
 
-    def set_alarms(self, instance: int, sink: Sink, now_ms: int) -> None:
+    def set_timers(self, instance: int, sink: Emitter, now_ms: int) -> None:
         """Take over the timers that a content set."""
         alarms = self._alarms.get(instance)
         if alarms is None:
-            alarms = self._alarms[instance] = Alarms()
+            alarms = self._alarms[instance] = TimerQueue()
         idle = not alarms.times
         alarms.times.extend(sink.alarms)
         sink.alarms.clear()
@@ -246,18 +172,18 @@ class PlainWindow:
         self._store.keep(np.array(live, dtype=np.int64))
 
     def next_time(self) -> int | None:
-        """When the earliest timer is due."""
+        """Time of the earliest timer; None without one."""
         return self._heap[0][0] if self._heap else None
 
     def content(self, instance: int) -> tuple[pa.RecordBatch, Longs]:
-        """What a join finds in it: rows in the engine's order, and their times."""
+        """The rows that a join finds, in the engine's order, and their times."""
         content = self._contents.get(instance)
         found = content.found() if content is not None else ()
         rows = np.array([row for row, _ in found], dtype=np.int64)
         return self._store.take(rows), np.array([time for _, time in found], dtype=np.int64)
 
     def forget(self, instances: Longs) -> None:
-        """Be as if these partition instances had never been."""
+        """Remove all state of these partition instances."""
         for instance in instances.tolist():
             self._contents.pop(instance, None)
             self._alarms.pop(instance, None)
@@ -301,7 +227,7 @@ class PlainWindow:
         scalars: Any = state.scalars
         self._alarms = {}
         for instance, times in scalars["alarms"]:
-            self._alarms[instance] = Alarms()
+            self._alarms[instance] = TimerQueue()
             self._alarms[instance].times.extend(times)
         piece = state.pieces[f"contents-{self._steps}"]
         self._contents = {}
@@ -311,32 +237,32 @@ class PlainWindow:
 
 
 class _Run:
-    """One call of ``process``: the lines that go out, and the timers on the way."""
+    """One call of ``process``: the events that it emits, and the timers that fire."""
 
-    def __init__(self, window: PlainWindow, timeline: Timeline) -> None:
+    def __init__(self, window: PythonWindow, timeline: Timeline) -> None:
         self._window = window
         self._first = timeline.first
         # NumPy's search takes ten times as long for a single number.
         self._clocks: list[int] = timeline.clocks_ms.tolist()
         self._now_ms = timeline.now_ms
         self._playback = bool(getattr(timeline, "playback", False))
-        self.sink = Sink()
+        self.sink = Emitter()
         #: Of each chunk that went out its length, order, clock, path, number and instance.
         self.chunks: list[tuple[int, ...]] = []
         self._closed = 0
 
     def close(self, order: int, clock: int, path: int, instance: int) -> None:
-        """What has gone into the sink since the last one is a chunk."""
+        """End a chunk: the events that were emitted since the last one."""
         length = len(self.sink.row) - self._closed
         if length:
             chunk = self._window.chunk_of((order, clock, path))
             self.chunks.append((length, order, clock, path, chunk, instance))
             self._closed += length
         if self.sink.alarms:
-            self._window.set_alarms(instance, self.sink, clock)
+            self._window.set_timers(instance, self.sink, clock)
 
     def fire_before(self, order: int | None, clock: int, path: int) -> None:
-        """Let the timers fire that come before an event; None: up to the end of the run."""
+        """Fire the timers that are due before an event; None: up to the end of the run."""
         window = self._window
         while window._heap:
             due, number, instance = window._heap[0]
@@ -363,37 +289,20 @@ class _Run:
         """Order, clock and path at which a timer fires; None: not before the event."""
         window = self._window
         at_order, at_clock, at_path, _ = window._at
-        k = bisect_left(self._clocks, due)
+        earlier = bisect_left(self._clocks, due)
         if self._playback:
-            k = max(k, (at_order + 1) // 2 - self._first)
-            if k < len(self._clocks):
-                place = (2 * (self._first + k), self._clocks[k], OWN_TIMER)
-                return place if order is None or place[0] < order else None
-            moved = not self._clocks or self._now_ms > self._clocks[-1]
-            if order is not None or due > self._now_ms or not moved:
-                return None
-            if self._now_ms <= window._before_ms:
-                return None
-            return 2 * (self._first + k), self._now_ms, OWN_TIMER
-        if not self._comes_before(due, number, order, clock, path):
+            fires, fires_ms = _playback_place(
+                self._clocks, earlier, due, self._first, at_order, self._now_ms, window._before_ms
+            )
+            is_before = fires_ms != NEVER and (order is None or fires < order)
+            return (fires, fires_ms, OWN_TIMER) if is_before else None
+        if order is None:
+            is_before = due <= clock
+        else:
+            own = window._timer_path
+            is_before = _fires_before(due, number, own, at_order, at_clock, order, clock, path)
+        if not is_before:
             return None
-        fires = max(2 * (self._first + k), (at_order + 1) // 2 * 2)
+        fires = _fired_order(earlier, self._first, at_order)
         own_path = at_path if number & 1 and fires == at_order else OWN_TIMER
         return fires, max(due, at_clock), own_path
-
-    def _comes_before(
-        self, due: int, number: int, order: int | None, clock: int, path: int
-    ) -> bool:
-        if order is None:
-            return due <= clock
-        at_order, at_clock, _, _ = self._window._at
-        own = self._window._timer_path
-        if number & 1:
-            if at_order & 1 == 0:
-                return order != at_order or clock != at_clock
-            if order != at_order + 1 or clock != at_clock:
-                return order > at_order
-            return own < path
-        if due != clock:
-            return due < clock
-        return bool(order & 1) or own < path

@@ -1,7 +1,7 @@
-"""What a snapshot of the output shows: of each partition instance the events that are there.
+"""Rows that a snapshot of the output shows, for each partition instance.
 
-Four ways to say what is there, ``Shows``; see ``snapshots``.  Native loops follow what comes and
-leaves, and walk a list when it is to be shown.  Attributes stay in Arrow until then.
+``Shows`` has the four rules by which a row is shown; see ``snapshot``.  Native loops follow
+arrivals and expiries, and walk a list for each snapshot.  Attributes stay in Arrow until then.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from mesh.functions.vectors import Vector, from_arrow
 from mesh.model.types import AttributeType
-from mesh.operators.base import CURRENT, State
-from mesh.operators.presence_lists import (
+from mesh.operators.base import CURRENT, NIL, State
+from mesh.operators.output_rate.live_rows_native import (
     CAME,
     COUNT,
     FIRST,
@@ -23,7 +23,6 @@ from mesh.operators.presence_lists import (
     INSTANCE,
     KEY,
     KIND,
-    NIL,
     NODE_COLUMNS,
     OUT_ROWS,
     ROW,
@@ -37,7 +36,7 @@ from mesh.operators.presence_lists import (
     relink,
     show,
 )
-from mesh.operators.presence_lists import Shows as Shows
+from mesh.operators.output_rate.live_rows_native import Shows as Shows
 from mesh.operators.select.groups import Groups
 from mesh.operators.select.hashing import more_rows
 from mesh.operators.state.range_pieces import cut, stored, table
@@ -48,12 +47,12 @@ if TYPE_CHECKING:
 
     from mesh.operators.base import Kinds, Longs
 
-#: Rows, or keys of events that are alike, that nobody needs any more, before they are swept.
+#: Unused rows, or keys of equal events, that are kept before they are swept.
 _SPARE: Final = 1024
 
 
-class Presence:
-    """What is there of all instances.
+class LiveRows:
+    """The rows to show, of all instances.
 
     ``aggregates``: which attributes are aggregators; ``ALL`` shows them with the newest values of
     their group.  ``grouped``: whether groups mean anything, else an instance is one; ``ALL`` shows
@@ -88,8 +87,8 @@ class Presence:
 
     def come(
         self, rows: pa.RecordBatch, time_ms: Longs, kind: Kinds, instance: Longs, group: Longs
-    ) -> Coming:
-        """Events, of which the next call of ``follow`` takes the first."""
+    ) -> Arrivals:
+        """Append events, which calls of ``follow`` then process."""
         if not self._grouped:
             group = instance
         time_ms, instance, group = (
@@ -99,10 +98,10 @@ class Presence:
         self._store.append(rows)
         key = self._keys_of(rows, group, kind)
         self._reserve(len(rows), instance, group, key)
-        return Coming(base, time_ms, kind, instance, group, key)
+        return Arrivals(base, time_ms, kind, instance, group, key)
 
     def _keys_of(self, rows: pa.RecordBatch, group: Longs, kind: Kinds) -> Longs:
-        """By event what those that are alike have in common; of one that resets it is any."""
+        """By event, a number that equal events have in common; of a reset any."""
         if self._shows is not Shows.ALL:
             return group
         vectors = [_comparable(rows.column(n), type) for n, type in self._alike]
@@ -116,8 +115,8 @@ class Presence:
         self._newest = more_rows(self._newest, groups, NIL)
         self._seen = more_rows(self._seen, groups, NIL)
 
-    def follow(self, coming: Coming, start: int, stop: int) -> None:
-        """Take events of those that come, from ``start`` to below ``stop``."""
+    def follow(self, coming: Arrivals, start: int, stop: int) -> None:
+        """Process the arrivals from ``start`` to below ``stop``."""
         follow(
             int(self._shows), coming.base, start, stop, coming.time_ms, coming.kind,
             coming.instance, coming.group, coming.key, self._nodes, self._lists, self._keys,
@@ -125,7 +124,7 @@ class Presence:
         )  # fmt: skip
 
     def show(self, instance: int) -> int:
-        """Show what is there of ``instance``, behind what was shown before; how many events."""
+        """Append the rows of ``instance`` to what is shown; how many they are."""
         if instance >= len(self._lists):
             return 0
         before, size = self._shown, int(self._lists[instance, SIZE]) + 1
@@ -140,7 +139,7 @@ class Presence:
         return self._shown - before
 
     def shown(self) -> tuple[Longs, Kinds, pa.RecordBatch]:
-        """Times, kinds and attributes of all that was shown since the last call."""
+        """Times, kinds and attributes of all rows shown since the last call."""
         row, newest, time_ms, kind = self._out[:, : self._shown].copy()
         self._shown = 0
         rows = self._store.take(row)
@@ -160,7 +159,7 @@ class Presence:
         return live[np.argsort(used[live, SERIAL])]
 
     def sweep(self) -> None:
-        """Forget rows of which nothing is there, where they are many, and what was alike."""
+        """Release unused rows and keys, once they are many."""
         there = int(self._meta[THERE])
         if self._store.count > 2 * there + _SPARE:
             live = self._live()
@@ -174,7 +173,7 @@ class Presence:
             self._alikes.release(np.flatnonzero(gone))
 
     def forget(self, instances: Longs) -> None:
-        """Drop what is there of ``instances``."""
+        """Remove the rows of ``instances``."""
         for instance in instances[instances < len(self._lists)].tolist():
             empty(self._nodes, self._lists, self._keys, self._meta, instance)
 
@@ -224,7 +223,7 @@ class Presence:
             group = instance
         self._store = RowStore(self._store.schema)
         self._store.append(rows)
-        # The newest values of groups stood behind the events, as if they left.
+        # The newest values of groups were stored after the events, as expired ones.
         there = (
             np.flatnonzero(code == CURRENT) if self._shows is Shows.ALL else np.arange(len(code))
         )
@@ -235,13 +234,13 @@ class Presence:
         counted = self._shows is Shows.LAST_OF_GROUPS
         nodes[:, KIND] = code[there] % 10 if counted else code[there]
         nodes[:, COUNT] = code[there] // 10 if counted else 0
-        # Of each group the last row, as the order tells, has its newest values.
+        # The last row of each group, in order, has its newest values.
         self._put(nodes, len(there), group, np.arange(len(code)))
 
 
 @dataclass(frozen=True, slots=True)
-class Coming:
-    """Events on their way into a ``Presence``; ``base``: the number of the first one's row."""
+class Arrivals:
+    """Events on their way into a ``LiveRows``; ``base``: the number of the first one's row."""
 
     base: int
     time_ms: Longs

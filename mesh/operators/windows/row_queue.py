@@ -1,10 +1,10 @@
-"""Sliding windows of a single instance: rows come and leave in order, so they are a queue.
+"""Sliding windows of a single instance as a queue: rows arrive and expire in the same order.
 
-What is in it are the rows from the one numbered ``head`` to the last that came.  Nobody behind it
-looks at expired events, so it matters only before which event a row leaves, and no timer is needed
-for that: what is due by an event's clock has left before it, whatever drove it out.
+The window holds rows ``head..last``.  Downstream ignores expired events, so only their position
+relative to the next current event matters.  No timer is needed: every row due at or before an
+event's clock is expired before that event is processed.
 
-The loops of ``length``, ``time`` and ``externalTime``; see ``sliding`` for what they do.
+The loops of ``length``, ``time`` and ``externalTime``; see ``sliding`` for their semantics.
 """
 # mypy: disable-error-code="no-untyped-def"
 
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mesh.operators.native import types
-from mesh.operators.windows.machine import BEFORE_ALL, CURRENT, EXPIRED, native
+from mesh.operators.base import BEFORE_ALL, CURRENT, EXPIRED
+from mesh.operators.native import native, types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -78,7 +78,7 @@ def time_queue(ev, par, due, row, kind):
 
 @native(_QUEUE)
 def external_time_queue(ev, par, due, row, kind):
-    """``externalTime(ts, t)``: ``due`` holds the attribute; time alone drives nothing out."""
+    """``externalTime(ts, t)``: ``due`` holds the attribute; time alone expires nothing."""
     head, base, first, span = par[Q_HEAD], par[Q_BASE], par[Q_FIRST], par[Q_SIZE]
     count = 0
     for e in range(ev.shape[1]):
@@ -95,7 +95,7 @@ def external_time_queue(ev, par, due, row, kind):
     return count
 
 
-class RowQueue:
+class SlidingRowQueue:
     """The rows from ``head`` on, and when each is due."""
 
     def __init__(
@@ -129,7 +129,7 @@ class RowQueue:
         return int(self._par[Q_LATEST])
 
     def run(self, ev: Longs, base: int, now_ms: int) -> tuple[Longs, Kinds]:
-        """Row numbers and kinds of what comes and leaves, in order.
+        """Row numbers and kinds of arriving and expiring rows, in order.
 
         ``ev``: int64[3, n], by ``QE_TIME`` ..; ``QE_KEPT`` is filled.  ``base``: the number of the
         first event's row.
@@ -147,11 +147,11 @@ class RowQueue:
         return row[:count], kind[:count]
 
     def due_at(self) -> int:
-        """When the first row is due, of which there is one."""
+        """The time at which the first row expires; the queue is not empty."""
         return int(self._due[self._par[Q_HEAD] - self._par[Q_FIRST]])
 
     def _drop_left(self) -> None:
-        """Move what is still in the queue to the front once the rest is as much."""
+        """Move the rows to the front once as many have expired."""
         par = self._par
         gone = int(par[Q_HEAD] - par[Q_FIRST])
         if 2 * gone > len(self._due):

@@ -1,7 +1,7 @@
-"""A window that a selector follows by the numbers of rows: see ``mesh.operators.following``.
+"""Window for late selection: emits row numbers and kinds instead of rows.
 
-With a single instance it is a queue, or a batch that is told by its first row, where there is
-something for it; once more come it has lists.
+See ``mesh.operators.query.late_selection``.  A single instance is a queue of rows, or a batch that
+is known by its first row, if there is a loop for it; with more instances it has lists of rows.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import Events
-from mesh.operators.windows import machine as m
+from mesh.operators.base import BEFORE_ALL, CURRENT, NEVER, Events
 from mesh.operators.windows import tumbling
-from mesh.operators.windows.counted import RowBatches
-from mesh.operators.windows.keyed import INSTANCE, TIME, KeyedWindow, Plan
-from mesh.operators.windows.lines import Lines
-from mesh.operators.windows.queue import QE_CLOCK, QE_KEPT, QE_TIME, RowQueue
+from mesh.operators.windows import window_loop as m
+from mesh.operators.windows.count_batches import CountBatches
+from mesh.operators.windows.native_window import INSTANCE, TIME, NativeWindow, WindowSpec
+from mesh.operators.windows.row_queue import QE_CLOCK, QE_KEPT, QE_TIME, SlidingRowQueue
+from mesh.operators.windows.row_refs import RowRefs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,35 +25,37 @@ if TYPE_CHECKING:
     from mesh.operators.base import Longs, State, Timeline
 
 
-class FollowedWindow(KeyedWindow):
-    """``follow`` is called in the place of ``process``, and ``sweep`` behind it."""
+class RowRefWindow(NativeWindow):
+    """``follow`` is called instead of ``process``, then ``sweep``."""
 
-    def __init__(self, plan: Plan, schema: pa.Schema, timer_path: int, expired: bool) -> None:
-        super().__init__(plan, schema, timer_path, expired)
-        #: The attributes that are looked up for what goes on.
+    def __init__(
+        self, spec: WindowSpec, schema: pa.Schema, timer_path: int, *, expired: bool, is_batch: bool
+    ) -> None:
+        super().__init__(spec, schema, timer_path, expired=expired, is_batch=is_batch)
+        #: The attributes that are looked up for rows that are emitted.
         self.shown: list[str] = list(schema.names)
         self._queue = self._new_queue()
 
-    def _new_queue(self) -> RowQueue | RowBatches | None:
+    def _new_queue(self) -> SlidingRowQueue | CountBatches | None:
         """A queue of what the store has, where all of it is of one instance."""
-        plan = self._plan
+        spec = self._spec
         if not self._queues or len(self._reg) > 1:
             return None
-        head, latest = self._store.came, m.BEFORE_ALL
+        head, latest = self._store.came, BEFORE_ALL
         if len(self._reg):
             head = int(self._reg[0, m.A_ROW])
-        if plan.batch_rows:
-            return RowBatches(plan.batch_rows, head)
-        assert plan.queue is not None, "there is one or the other"
+        if spec.batch_rows:
+            return CountBatches(spec.batch_rows, head)
+        assert spec.queue is not None, "there is one or the other"
         if len(self._reg):
-            latest = m.BEFORE_ALL if plan.latest is None else int(self._reg[0, plan.latest])
+            latest = BEFORE_ALL if spec.latest is None else int(self._reg[0, spec.latest])
         times = ((rows, due) for rows, (due,) in self._store.columns((TIME,)))
-        return RowQueue(plan.queue, plan.arguments[0], head, latest, times)
+        return SlidingRowQueue(spec.queue, spec.arguments[0], head, latest, times)
 
     @property
     def _queues(self) -> bool:
-        """Whether a single instance is a queue."""
-        return self._plan.queue is not None or self._plan.batch_rows > 0
+        """True if a single instance is a queue or a batch."""
+        return self._spec.queue is not None or self._spec.batch_rows > 0
 
     @property
     def came(self) -> int:
@@ -61,25 +63,25 @@ class FollowedWindow(KeyedWindow):
         return self._store.came
 
     def process(self, events: Events, timeline: Timeline) -> Events:
-        """Not of this one."""
+        """Not available: see ``follow``."""
         raise AssertionError("a window that is followed is followed always")
 
     def content(self, instance: int) -> tuple[pa.RecordBatch, Longs]:
-        """Not of this one."""
+        """Not available to joins."""
         raise AssertionError("no join looks into what a selector follows")
 
-    def follow(self, events: Events, timeline: Timeline) -> Lines:
-        """Take events, and tell which rows come and leave; nobody looks at those that leave."""
+    def follow(self, events: Events, timeline: Timeline) -> RowRefs:
+        """Process events; the rows that arrive and expire.  Downstream ignores expired events."""
         if self._queue is not None:
             if not events.instance.any():
-                if isinstance(self._queue, RowBatches):
+                if isinstance(self._queue, CountBatches):
                     return self._run_batches(self._queue, events, timeline)
                 return self._run_queue(self._queue, events, timeline)
             self._end_queue(self._queue)
         out, count = self._run(events, timeline)
         row, kind = out[m.O_ROW, :count], out[m.O_KIND, :count].astype(np.int8)
         if not self.is_batch:
-            return Lines(row, kind, events)
+            return RowRefs(row, kind, events)
         chunk = self._chunks(out, count)
 
         def going(at: Longs) -> Events:
@@ -89,27 +91,27 @@ class FollowedWindow(KeyedWindow):
                 out[m.O_ORDER].take(at),
                 out[m.O_PATH].take(at),
                 chunk.take(at),
-                np.full(len(at), m.CURRENT, dtype=np.int8),
+                np.full(len(at), CURRENT, dtype=np.int8),
                 out[m.O_INSTANCE].take(at),
                 # Some column has to say how many rows there are.
                 self._store.take(row.take(at), self.shown or [INSTANCE]),
             )
 
-        return Lines(row, kind, going, out[m.O_INSTANCE, :count], out[m.O_PIECE, :count])
+        return RowRefs(row, kind, going, out[m.O_INSTANCE, :count], out[m.O_PIECE, :count])
 
-    def _run_queue(self, queue: RowQueue, events: Events, timeline: Timeline) -> Lines:
+    def _run_queue(self, queue: SlidingRowQueue, events: Events, timeline: Timeline) -> RowRefs:
         ev = np.empty((3, len(events)), dtype=np.int64)
         ev[QE_TIME] = ev[QE_KEPT] = events.time_ms
         ev[QE_CLOCK] = events.clock_ms
-        for name in self._plan.columns:
+        for name in self._spec.columns:
             column = events.rows.column(name)
             ev[QE_CLOCK] = column.fill_null(0).to_numpy(zero_copy_only=False)
         row, kind = queue.run(ev, self._store.came, timeline.now_ms)
         self._keep(events, ev[QE_KEPT], ev[QE_CLOCK])
         self._passed(events, timeline)
-        return Lines(row, kind, events)
+        return RowRefs(row, kind, events)
 
-    def _run_batches(self, batches: RowBatches, events: Events, timeline: Timeline) -> Lines:
+    def _run_batches(self, batches: CountBatches, events: Events, timeline: Timeline) -> RowRefs:
         ended = batches.run(self._store.came, len(events))
         self._keep(events, events.time_ms, events.time_ms)
         # As many pieces as events, however they were cut into runs.
@@ -134,32 +136,32 @@ class FollowedWindow(KeyedWindow):
             meta[[m.M_ORDER, m.M_CLOCK, m.M_PATH, m.M_CHUNK]] = last
         self._par[m.P_BEFORE] = timeline.now_ms
 
-    def _end_queue(self, queue: RowQueue | RowBatches) -> None:
-        """Put what is in the queue into lists: other instances come."""
+    def _end_queue(self, queue: SlidingRowQueue | CountBatches) -> None:
+        """Move the rows of the queue into lists: other instances have arrived."""
         self._queue = None
         self._register(queue)
         # Nothing is in the other list: rows that have left are in none.
         left = int(self._reg[0, m.B_ROW])
-        self._reg[0, [m.A_COUNT, m.B_ROW]] = 0, m.NEVER
+        self._reg[0, [m.A_COUNT, m.B_ROW]] = 0, NEVER
         for rows, (times, instances) in self._store.columns((TIME, INSTANCE)):
             self._grow(len(rows))
             m.rebuild_lists(rows, instances, times, self._node, self._reg, self._meta)
         self._reg[0, m.B_ROW] = left
-        if isinstance(queue, RowBatches):
+        if isinstance(queue, CountBatches):
             return
-        if self._plan.latest is not None and self._reg[0, m.A_COUNT]:
+        if self._spec.latest is not None and self._reg[0, m.A_COUNT]:
             self._grow(1)
             m.arm_one(self._reg, self._heap, self._meta, 0, queue.due_at())
 
-    def _register(self, queue: RowQueue | RowBatches) -> None:
-        """Say in the registers what is in the queue."""
+    def _register(self, queue: SlidingRowQueue | CountBatches) -> None:
+        """Write the bounds of the queue to the registers."""
         self._grow_registers(1)
         reg = self._reg[0]
         reg[m.A_ROW], reg[m.A_COUNT] = queue.head, self._store.came - queue.head
-        if isinstance(queue, RowBatches):
+        if isinstance(queue, CountBatches):
             reg[m.B_ROW], reg[tumbling.COUNT] = reg[m.A_ROW], reg[m.A_COUNT]
-        elif self._plan.latest is not None:
-            reg[self._plan.latest] = queue.latest
+        elif self._spec.latest is not None:
+            reg[self._spec.latest] = queue.latest
 
     @property
     def live(self) -> int:
@@ -186,7 +188,7 @@ class FollowedWindow(KeyedWindow):
             yield numbers[own], instance, kept.select(self._schema.names)
 
     def sweep(self) -> None:
-        """Forget rows that have left."""
+        """Release rows that have expired."""
         if self._queue is None:
             super().sweep()
         else:
@@ -194,13 +196,13 @@ class FollowedWindow(KeyedWindow):
             self._store.release_below(self.lowest)
 
     def forget(self, instances: Longs) -> None:
-        """Be as if these partition instances had never been."""
+        """Remove all state of these partition instances."""
         if self._queue is not None:
             self._end_queue(self._queue)
         super().forget(instances)
 
     def next_time(self) -> int | None:
-        """When the earliest timer is due; a queue needs none, since nobody sees what leaves."""
+        """Time of the earliest timer; a queue needs none, as downstream ignores expired events."""
         return None if self._queue is not None else super().next_time()
 
     def snapshot(self) -> State:

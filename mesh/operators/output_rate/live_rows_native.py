@@ -1,6 +1,6 @@
-"""The lists of what snapshots of the output show, in native loops: see ``presence``.
+"""Native lists of the rows that snapshots of the output show: see ``live_rows``.
 
-Events are nodes of lists, one list for each partition instance, in the order they came.
+Events are nodes of lists, one list for each partition instance, in order of arrival.
 """
 # mypy: disable-error-code="no-untyped-def"
 
@@ -9,24 +9,23 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from mesh.operators.base import CURRENT, RESET
+from mesh.operators.base import CURRENT, NIL, RESET
 from mesh.operators.native import bare, types
 
 
 class Shows(IntEnum):
-    """What of the events is there."""
+    """The rule by which an event is shown."""
 
     #: The last event of each group.
     LAST = 0
-    #: The last event, unless that is one that leaves.
+    #: The last event, unless it is an expired one.
     LAST_PRESENT = 1
-    #: The last event of each group, for as long as some of the group's are there.
+    #: The last event of each group that has events in the window.
     LAST_OF_GROUPS = 2
-    #: What is in the window: what leaves takes the first that is alike.
+    #: The content of the window: an expired event removes the first equal one.
     ALL = 3
 
 
-NIL: Final = -1
 #: Columns of ``nodes``; free ones are chained through NEXT and have no row.
 ROW, TIME, KIND, SERIAL, INSTANCE, GROUP, KEY, COUNT, PREV, NEXT, ALIKE = range(11)
 NODE_COLUMNS: Final = 11
@@ -81,7 +80,7 @@ def _append(nodes, lists, meta, row, time, kind, instance, group, key):
 
 @bare
 def _remove(nodes, lists, meta, n):
-    """Take a node out of its list, and free it."""
+    """Remove a node from its list, and free it."""
     instance, before, after = nodes[n, INSTANCE], nodes[n, PREV], nodes[n, NEXT]
     if before == NIL:
         lists[instance, HEAD] = after
@@ -100,7 +99,7 @@ def _remove(nodes, lists, meta, n):
 
 @bare
 def _link(nodes, keys, n):
-    """Put a node behind those that are alike."""
+    """Append a node to those that are equal."""
     key = nodes[n, KEY]
     if keys[key, FIRST] == NIL:
         keys[key, FIRST] = n
@@ -111,7 +110,7 @@ def _link(nodes, keys, n):
 
 @bare(types.void(_long2, _long2, _long2, _long1, types.int64))
 def empty(nodes, lists, keys, meta, instance):
-    """Take all nodes of an instance away."""
+    """Remove all nodes of an instance."""
     n = lists[instance, HEAD]
     while n != NIL:
         after = nodes[n, NEXT]
@@ -129,7 +128,7 @@ def empty(nodes, lists, keys, meta, instance):
 def follow(
     shows, base, start, stop, time, kind, instance, group, key, nodes, lists, keys, newest, meta
 ):
-    """Take the events ``start`` to below ``stop``, whose rows are numbered from ``base`` on."""
+    """Process the events ``start`` to below ``stop``, with rows numbered from ``base`` on."""
     for e in range(start, stop):
         k, row = key[e], base + e
         if shows == _ALL and kind[e] == RESET:
@@ -166,7 +165,7 @@ def follow(
     )
 )  # fmt: skip
 def show(shows, instance, grouped, nodes, lists, keys, newest, seen, meta, out, at):
-    """Write what is there of ``instance`` to ``out``, from ``at`` on; where that ends.
+    """Write the rows of ``instance`` to ``out``, from ``at`` on; the index after the last.
 
     ``grouped``: just the first event of each group; ``seen``: when each group was last written.
     """

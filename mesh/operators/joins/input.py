@@ -1,4 +1,4 @@
-"""One side of a join: what its events pass, its window, and the rows that may be found later."""
+"""One side of a join: its handlers, its window, and the rows that may be found later."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mesh.operators.base import CURRENT, EXPIRED, RESET, Events, Longs, State, p
 from mesh.operators.expressions import columns_of
 from mesh.operators.query.handlers import Failures, Handlers
 from mesh.operators.state.row_store import RowStore
-from mesh.operators.windows import make_window
+from mesh.operators.windows import kind_of, make_window
 from mesh.plan.bound import Window
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 #: Columns that go through a window beside the attributes.
 ROW, INSTANCE, TIME = "#joined", "#of", "#came"
 _ROW_SCHEMA = pa.schema([pa.field(ROW, pa.int64())])
-#: What an event without a window does: comes, leaves, and takes the aggregates with it.
+#: The output of an event without a window: it arrives, expires, and resets the aggregates.
 _PASSING = np.array([CURRENT, EXPIRED, RESET], dtype=np.int8)
 
 
-class Entrance:
+class JoinInput:
     """The handlers before the window of ``source``, and what window there is."""
 
     def __init__(self, query: BoundQuery, source: BoundStream, step: int, timer_path: int) -> None:
@@ -40,18 +40,19 @@ class Entrance:
         self.stream = source.schema.name
         self._timer_path = timer_path
         self.definition = source.window
-        #: Whether the other side never finds anything in the window: the engine's ``batch`` holds
-        #: events only where somebody asks for those that leave it.
+        self.kind = None if source.window is None else kind_of(source.window)
+        self.arguments = () if source.window is None else source.window.arguments
+        #: The other side never finds anything in the window: see ``holds_only_for_expired``.
         self.hides = (
-            source.window is not None
-            and source.window.name == "batch"
+            self.kind is not None
+            and self.kind.holds_only_for_expired
             and query.events is EventKind.CURRENT
             and (query.rate is None or query.rate.kind is not RateKind.SNAPSHOT)
         )
         self.window: WindowOperator | None = None
         used = {c.name for e in _expressions(query) for c in columns_of(e) if c.step == step}
         fields = [f for f in self._handlers.schema if f.name in used]
-        #: The attributes that anything behind the join looks at.
+        #: The attributes that anything downstream of the join reads.
         self.schema = pa.schema(fields)
 
     def _make_window(self, schema: pa.Schema) -> None:
@@ -60,14 +61,14 @@ class Entrance:
             self.window = make_window(self.definition, schema, self._timer_path)
 
     def handle(self, events: Events, timeline: Timeline, failures: Failures) -> Events:
-        """What comes to the window."""
+        """Apply the handlers; the events that reach the window."""
         own = Failures()
         going = self._handlers.process(events, timeline, own)
         failures.found += [(lost, reasons, self.stream) for lost, reasons, _ in own.found]
         return going
 
     def next_time(self) -> int | None:
-        """When the window's next timer is due."""
+        """Time of the window's next timer; None without one."""
         return None if self.window is None else self.window.next_time()
 
     def forget(self, instances: Longs) -> None:
@@ -76,7 +77,7 @@ class Entrance:
             self.window.forget(instances)
 
 
-class Side(Entrance):
+class NumberedJoinInput(JoinInput):
     """A side of which only the numbers of rows go through the window.
 
     Rows are numbered as they pass the handlers, and are kept here.
@@ -97,7 +98,7 @@ class Side(Entrance):
         return np.arange(first, first + len(events))
 
     def pass_window(self, events: Events, numbers: Longs, timeline: Timeline) -> Events:
-        """What the window puts out, by the numbers of rows, in order."""
+        """The output of the window as row numbers, in order."""
         array = pa.array(numbers, pa.int64())
         if self.window is None:
             rows = pa.RecordBatch.from_arrays([array], schema=_ROW_SCHEMA)
@@ -120,7 +121,7 @@ class Side(Entrance):
 
 
 def pass_nothing(events: Events) -> Events:
-    """Without a window each event leaves as soon as it has come, and nothing is left behind."""
+    """Without a window each event expires on arrival, and resets the aggregates."""
     count = len(events)
     kind = np.tile(_PASSING, count)
     made = events.take(np.repeat(np.arange(count), len(_PASSING)))
@@ -129,7 +130,7 @@ def pass_nothing(events: Events) -> Events:
 
 
 def joined_events(source: BoundJoin) -> tuple[bool, bool]:
-    """By side, whether its events go on where they find nothing."""
+    """By side, whether its events are emitted if they find nothing."""
     return (
         source.kind in (JoinKind.LEFT_OUTER, JoinKind.FULL_OUTER),
         source.kind in (JoinKind.RIGHT_OUTER, JoinKind.FULL_OUTER),

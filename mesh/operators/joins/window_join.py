@@ -1,8 +1,7 @@
-"""A join of two windows that are known by what they put out.
+"""Join of two windows that hold what they emit: see ``WindowKind.holds_what_it_emits``.
 
-What a window holds, for every window listed below, is what it has let in and not let go yet, in
-that order.  So both windows take the whole run, and one native loop follows what they put out; see
-``machine``.  What the condition says besides equality is looked at for many pairs at once.
+Both windows process the whole run, and one native loop follows their output; see ``join_loop``.
+Equalities of the condition select pairs by key; the rest is evaluated for many pairs at once.
 
 Source: observed on Siddhi 5.1.7, live; tests/cases/conformance/joins.jsonl.
 """
@@ -21,11 +20,13 @@ from mesh.model.types import AttributeType
 from mesh.operators.base import CURRENT, OWN_TIMER, RESET, Events, Longs, State, part, prefixed
 from mesh.operators.expressions import compile_filter
 from mesh.operators.frame import Frame
-from mesh.operators.joins import machine as m
+from mesh.operators.joins import join_loop as m
 from mesh.operators.joins import pairs as p
-from mesh.operators.joins.keys import Keys, split
-from mesh.operators.joins.sides import INSTANCE, ROW, TIME, Side, joined_events
+from mesh.operators.joins.input import ROW, TIME, NumberedJoinInput, joined_events
+from mesh.operators.joins.keys import split
+from mesh.operators.joins.row_lists import RowLists
 from mesh.operators.select.aggregate_extraction import is_safe
+from mesh.operators.total_order import cause_begins, instance_chunk_begins, run_begins, run_starts
 from mesh.plan.bound import BinaryExpression, has_aggregate
 
 if TYPE_CHECKING:
@@ -34,35 +35,14 @@ if TYPE_CHECKING:
     from mesh.functions.vectors import Mask
     from mesh.operators.base import Timeline
     from mesh.operators.query.handlers import Failures
-    from mesh.plan.bound import BoundJoin, BoundQuery, Window
+    from mesh.operators.windows import WindowKind
+    from mesh.plan.bound import BoundJoin, BoundQuery
 
-#: Windows that hold what they have put out and not yet taken back, oldest first.
-PLAIN_WINDOWS = frozenset(
-    {
-        "batch",
-        "externalTime",
-        "externalTimeBatch",
-        "hopping",
-        "length",
-        "lengthBatch",
-        "time",
-        "timeBatch",
-        "timeLength",
-    }
-)
-#: Of these an event comes out as it comes in.
-_AT_ONCE = frozenset({"externalTime", "length", "time", "timeLength"})
-#: Of these the engine takes the time of leaving for rows that the other side has not looked at.
-_KEEPING = frozenset({"batch", "lengthBatch", "timeBatch"})
-#: Windows with timers: those of both sides may be due at one instant.
-_TIMED = frozenset({"time", "timeBatch", "timeLength", "externalTimeBatch", "hopping"})
-#: Pairs that are looked at together.
+#: Pairs that are evaluated together.
 _PAIRS = 1 << 18
-#: Rows that are gone, before a side is swept.
-_SPARE = 4096
 _NO_PAIRS = np.empty((0, 2), dtype=np.int64)
 _ROW_SCHEMA = pa.schema([pa.field(ROW, pa.int64())])
-#: What pairs are made of: which event of which side each is, and the events of both.
+#: The events that pairs refer to: side and index of each, and the events of both sides.
 Run = tuple[Longs, Longs, Longs]
 
 
@@ -72,8 +52,8 @@ class WindowJoin:
     def __init__(self, query: BoundQuery, source: BoundJoin, timer_path: int) -> None:
         self._timer_path = timer_path
         self.sides = (
-            Side(query, source.left, 0, timer_path),
-            Side(query, source.right, 1, timer_path),
+            NumberedJoinInput(query, source.left, 0, timer_path),
+            NumberedJoinInput(query, source.right, 1, timer_path),
         )
         self._is_self = source.left.schema.name == source.right.schema.name
         self._outer = np.array(joined_events(source))
@@ -86,34 +66,20 @@ class WindowJoin:
                     rest,
                 )
             )
-        self._keys = Keys(equal)
-        windows = (source.left.window, source.right.window)
-        self._has_ties = all(w is not None and w.name in _TIMED for w in windows)
-        self._sets_off = (
+        # Timers of both sides may be due at one instant.
+        self._has_ties = all(side.kind is not None and side.kind.has_timers for side in self.sides)
+        self._triggers = (
             source.trigger is not JoinSide.RIGHT,
             source.trigger is not JoinSide.LEFT,
         )
+        self._rows = RowLists(
+            self.sides,
+            equal,
+            self._triggers,
+            timer_path,
+            only_current=_only_current(query, source),
+        )
         self._pairs = np.empty((_PAIRS, 2), dtype=np.int64)
-        self._only_current = _only_current(query, source)
-        self._clear()
-
-    def _clear(self) -> None:
-        self._node = np.empty((2, 1024, m.NODE_COLUMNS), dtype=np.int64)
-        self._lists = _no_lists(64)
-        self._reg = _no_registers(1)
-        meta = np.zeros(m.COUNTERS, dtype=np.int64)
-        meta[m.M_PATH], meta[m.M_CURRENT] = self._timer_path, self._only_current
-        for side, sets_off in enumerate(self._sets_off):
-            meta[m.M_TRIGGER + side] = sets_off
-            is_found = self.sides[side].window is not None and not self.sides[side].hides
-            meta[m.M_LISTED + side] = is_found and self._sets_off[1 - side]
-            window = self.sides[side].definition
-            if window is not None and window.name in _KEEPING:
-                meta[m.M_KEEPS + side] = 1
-            if window is not None and window.name == "timeBatch":
-                span = window.arguments[0]
-                meta[m.M_SPAN + side] = getattr(span, "value", 0) or 0
-        self._meta = meta
         #: Events that came to both sides, as far as it matters.
         self._came = 0
         #: (order, clock, path) of the last event that went out, and the number of its chunk.
@@ -124,7 +90,7 @@ class WindowJoin:
     def process(
         self, inputs: Sequence[Events], timeline: Timeline, failures: Failures
     ) -> tuple[Events, Frame]:
-        """What the events of both sides, and the timers, find.
+        """Find the pairs of the events of both sides, and of the timers.
 
         Args:
             inputs: left and right, each in order; of a join with itself both are the same.
@@ -149,7 +115,8 @@ class WindowJoin:
         own = np.empty((len(columns[0]) + len(columns[1]), 3), dtype=np.int64)
         run = (own, columns[0], columns[1])
         alone = self._alone(made)
-        meta = self._meta
+        rows = self._rows
+        meta = rows.meta
         meta[[m.M_LEFT, m.M_RIGHT, m.M_DONE, m.M_NEED]] = 0
         meta[m.M_PLAYBACK] = timeline.playback
         parts: list[Longs] = []
@@ -162,18 +129,19 @@ class WindowJoin:
                 self._pairs = np.empty((room, 2), dtype=np.int64)
             meta[[m.M_PAIRS, m.M_NEED]] = 0
             m.join_loop(
-                columns[0], columns[1], self._node, self._lists, self._reg, meta, own, self._pairs
-            )
+                columns[0], columns[1], rows.node, rows.lists, rows.registers, meta, own,
+                self._pairs,
+            )  # fmt: skip
             pairs = self._pairs[: meta[m.M_PAIRS]]
-            parts.append(self._look(first, run, alone, pairs, failed))
+            parts.append(self._matching(first, run, alone, pairs, failed))
         if failed:
-            self._tell(failed, own, coming, made, failures)
+            self._report_failures(failed, own, coming, made, failures)
         result = self._result(parts, run)
-        self._sweep()
+        rows.sweep()
         return result
 
     def _ranks(self, coming: Sequence[Events]) -> list[Longs]:
-        """Which event each is, by side, among all that ever came; 0 where nobody asks."""
+        """By side, each event's number among all that ever arrived; 0 if timers need no order."""
         left, right = coming
         if not self._has_ties:
             return [np.zeros(len(left), dtype=np.int64), np.zeros(len(right), dtype=np.int64)]
@@ -187,72 +155,33 @@ class WindowJoin:
         self._came += count
         return [ranks[: len(left)], ranks[len(left) :]]
 
-    def _enter(self, side: Side, events: Events, ranks: Longs, timeline: Timeline) -> Events:
-        """What the window of ``side`` puts out, by numbers of rows."""
+    def _enter(
+        self, side: NumberedJoinInput, events: Events, ranks: Longs, timeline: Timeline
+    ) -> Events:
+        """The output of the window of ``side``, as row numbers."""
         numbers = side.keep(events)
         if len(events):
-            self._add(side, events, numbers, ranks)
+            self._rows.add(side, events, numbers, ranks)
         made = side.pass_window(events, numbers, timeline)
-        window = side.definition
-        return made if window is None else self._reset_times(side, window, made)
+        return made if side.kind is None else self._reset_times(side, side.kind, made)
 
-    def _reset_times(self, side: Side, window: Window, made: Events) -> Events:
-        """What resets has the time that the first of its batch came with, as in the engine."""
+    def _reset_times(self, side: NumberedJoinInput, kind: WindowKind, made: Events) -> Events:
+        """Give resets the time of the first event of their batch, as in the engine."""
         at = np.flatnonzero(made.kind == RESET)
-        if not len(at) or window.name not in ("batch", "timeBatch"):
+        if not len(at) or not kind.resets_at_batch_time:
             return made
         times = made.time_ms.copy()
-        if window.name == "timeBatch" and len(window.arguments) < 2:
-            # The batch that comes is behind it.
+        if kind.is_periodic and len(side.arguments) < 2:
+            # The batch follows its reset.
             at = at[at + 1 < len(made)]
             times[at] = made.time_ms[at + 1]
             return replace(made, time_ms=times)
-        new = np.ones(len(made), dtype=np.bool_)
-        new[1:] = False
-        for column in (made.order, made.clock_ms, made.path, made.chunk, made.instance):
-            new[1:] |= column[1:] != column[:-1]
-        starts = np.maximum.accumulate(np.where(new, np.arange(len(made)), 0))[at]
-        # The batch that goes is before it.
+        starts = run_starts(instance_chunk_begins(made))[at]
+        # The expired batch precedes the reset.
         at, starts = at[made.kind[starts] != RESET], starts[made.kind[starts] != RESET]
         ids = made.rows.column(ROW).to_numpy(zero_copy_only=False)[starts]
         times[at] = side.rows.take(ids).column(TIME).to_numpy()
         return replace(made, time_ms=times)
-
-    def _add(self, side: Side, events: Events, numbers: Longs, ranks: Longs) -> None:
-        """Note rows that come to the window of ``side``, with their keys."""
-        s = side.step
-        frame = Frame.of_events(events, s)
-        keys = self._keys.number(s, frame, events.instance)
-        self._place(s, numbers, keys, events.instance, ranks)
-        instances = int(events.instance.max()) + 1
-        if instances > self._reg.shape[1]:
-            reg = _no_registers(max(instances, 2 * self._reg.shape[1]))
-            reg[:, : self._reg.shape[1]] = self._reg
-            self._reg = reg
-        if self._meta[m.M_SPAN + s]:
-            # Its timers go on for ever from the first event of an instance.
-            first, at = np.unique(events.instance, return_index=True)
-            new = self._reg[s, first, m.R_ARMED] < 0
-            first, at = first[new], at[new]
-            self._reg[s, first, m.R_ARMED] = 2 * events.clock_ms[at] + 1
-            self._reg[s, first, m.R_PLACE] = ranks[at]
-
-    def _place(self, s: int, numbers: Longs, keys: Longs, instances: Longs, ranks: Longs) -> None:
-        used = int(self._meta[m.M_USED + s])
-        stop = used + len(numbers)
-        if stop > self._node.shape[1]:
-            node = np.empty((2, max(stop, 2 * self._node.shape[1]), m.NODE_COLUMNS), dtype=np.int64)
-            node[:, : self._node.shape[1]] = self._node
-            self._node = node
-        new = self._node[s, used:stop]
-        new[:, m.ID], new[:, m.KEY], new[:, m.INSTANCE] = numbers, keys, instances
-        new[:, m.NEXT] = new[:, m.BEFORE] = m.NIL
-        new[:, m.STATE], new[:, m.RANK] = m.WAITING, ranks
-        self._meta[m.M_USED + s] = stop
-        if len(self._keys) > self._lists.shape[1]:
-            lists = _no_lists(max(len(self._keys), 2 * self._lists.shape[1]))
-            lists[:, : self._lists.shape[1]] = self._lists
-            self._lists = lists
 
     def _columns(self, events: Events) -> Longs:
         columns = np.empty((len(events), m.EVENT_COLUMNS), dtype=np.int64)
@@ -266,24 +195,24 @@ class WindowJoin:
     # Pairs
 
     def _alone(self, made: Sequence[Events]) -> Longs | None:
-        """Which events go on by themselves, as ``pairs.with_singles`` takes it; None: none do."""
-        may = np.array(self._sets_off) & self._outer
+        """The events that are emitted without a pair, for ``pairs.with_singles``; None: none."""
+        may = np.array(self._triggers) & self._outer
         resets = [
-            sets_off and bool((events.kind == RESET).any())
-            for sets_off, events in zip(self._sets_off, made, strict=True)
+            triggers and bool((events.kind == RESET).any())
+            for triggers, events in zip(self._triggers, made, strict=True)
         ]
         if not may.any() and not any(resets):
             return None
-        # What resets goes on by itself, and so does what found nothing where the side is outer.
-        return np.array([*may, *self._sets_off, self._meta[m.M_CURRENT]], dtype=np.int64)
+        # Resets are emitted alone, and so is what found nothing if the side is outer.
+        return np.array([*may, *self._triggers, self._rows.meta[m.M_CURRENT]], dtype=np.int64)
 
-    def _look(
+    def _matching(
         self, first: int, run: Run, alone: Longs | None, pairs: Longs, failed: dict[int, str]
     ) -> Longs:
-        """Of the events from number ``first`` on, the pairs that go on, in order.
+        """The pairs of the events from number ``first`` on that meet the condition, in order.
 
-        An event that meets a row on which the condition fails finds nothing; into ``failed`` goes
-        why, by the event's number.
+        An event for which the condition fails with any row has no pairs; ``failed`` receives the
+        reason, by the event's number.
         """
         if self._rest is not None and len(pairs):
             rows = np.empty((p.PAIR_ROWS, len(pairs)), dtype=np.int64)
@@ -295,11 +224,11 @@ class WindowJoin:
             pairs = _without(pairs[met], failed)
         if alone is None:
             return pairs
-        done = int(self._meta[m.M_DONE])
+        done = int(self._rows.meta[m.M_DONE])
         out = np.empty((len(pairs) + done - first, 2), dtype=np.int64)
         return _without(out[: p.with_singles(first, done, *run, pairs, alone, out)], failed)
 
-    def _tell(
+    def _report_failures(
         self,
         failed: dict[int, str],
         own: Longs,
@@ -307,10 +236,9 @@ class WindowJoin:
         made: Sequence[Events],
         failures: Failures,
     ) -> None:
-        """Tell of the events that failed, as they came; ``own`` has the side and row of each."""
+        """Report the events that failed, as they arrived; ``own``: side and row of each."""
         for side, came, events in zip(self.sides, coming, made, strict=True):
-            window = side.definition
-            at_once = window is None or window.name in _AT_ONCE
+            at_once = side.kind is None or side.kind.emits_on_arrival
             by_kind: dict[bool, list[int]] = {}
             for number in sorted(failed):
                 if own[number, 0] == side.step:
@@ -335,7 +263,7 @@ class WindowJoin:
                 (side.rows, ids, side.schema.names)
                 for side, ids in zip(self.sides, sides, strict=True)
             ]
-            return Frame(len(left), cast("Any", p.Found(found)))
+            return Frame(len(left), cast("Any", p.PairMatches(found)))
         arrays: dict[Any, pa.Array[Any]] = {}
         missing = []
         for side, ids in zip(self.sides, sides, strict=True):
@@ -376,8 +304,8 @@ class WindowJoin:
         return events, frame.timed(events)
 
     def _keep_times(self, run: Run, pairs: Longs, out: Longs) -> None:
-        """Let events that keep it have the time that they came with."""
-        if not self._meta[[m.M_KEEPS, m.M_KEEPS_RIGHT]].any():
+        """Give expired events their arrival time where they keep it."""
+        if not self._rows.meta[[m.M_KEEPS, m.M_KEEPS_RIGHT]].any():
             return
         of = run[0][pairs[:, 0]]
         for side, ids in zip(self.sides, (out[p.P_LEFT], out[p.P_RIGHT]), strict=True):
@@ -385,96 +313,43 @@ class WindowJoin:
             if len(at):
                 out[p.P_TIME, at] = side.rows.take(ids[at], [TIME]).column(0).to_numpy()
 
-    # Room and state
-
-    def _sweep(self) -> None:
-        """Drop rows that are gone, once they are many."""
-        meta = self._meta
-        for side in self.sides:
-            s = side.step
-            used, gone = int(meta[m.M_USED + s]), int(meta[m.M_GONE + s])
-            if gone < _SPARE or 2 * gone < used:
-                continue
-            m.compact(self._node, self._lists, meta, s)
-            live = self._node[s, : meta[m.M_USED + s], m.ID]
-            side.rows.release_below(int(live[0]) if len(live) else side.rows.came)
-            if side.rows.count > 2 * len(live) + _SPARE:
-                side.rows.keep(live.copy())
-        used = int(meta[m.M_USED]) + int(meta[m.M_USED_RIGHT])
-        if self._keys.is_sparse(used):
-            self._renumber()
-
-    def _renumber(self) -> None:
-        """Give keys new numbers: those that no row has any more are forgotten."""
-        parts = [self._node[s, : self._meta[m.M_USED + s], m.KEY] for s in (0, 1)]
-        together = np.concatenate(parts)
-        known = np.unique(together[together >= 0])
-        self._keys.renumber(known)
-        lists = _no_lists(max(len(known), 64))
-        lists[:, : len(known)] = self._lists[:, known]
-        self._lists = lists
-        for keys in parts:
-            real = keys >= 0
-            keys[real] = np.searchsorted(known, keys[real])
+    # State
 
     def next_time(self) -> int | None:
-        """When the next timer of a window is due."""
+        """Time of the next timer of a window; None without one."""
         times = [side.next_time() for side in self.sides]
         return min((time for time in times if time is not None), default=None)
 
     def forget(self, instances: Longs) -> None:
-        """Be as if these partition instances had never been."""
+        """Remove all state of these partition instances."""
         for side in self.sides:
             side.forget(instances)
-            for instance in instances.tolist():
-                if instance < self._reg.shape[1]:
-                    m.forget_instance(
-                        self._node, self._lists, self._reg, self._meta, side.step, instance
-                    )
-        self._meta[m.M_STEPS] += 1
+        self._rows.forget(instances)
 
     def snapshot(self) -> State:
-        """Rows and windows; where rows are is told by the registers of their instances."""
-        steps = int(self._meta[m.M_STEPS])
-        names = [f"{s}-{r}" for s in (0, 1) for r in range(m.REGISTERS)]
-        arrays = [pa.array(self._reg[s, :, r].copy()) for s in (0, 1) for r in range(m.REGISTERS)]
-        registers = pa.RecordBatch.from_arrays(
-            arrays, schema=pa.schema([pa.field(name, pa.int64()) for name in names])
-        )
+        """Rows and windows; the registers of their instances say where rows are."""
+        steps = int(self._rows.meta[m.M_STEPS])
         own = State(
-            {f"registers-{steps}": registers},
+            {f"registers-{steps}": self._rows.snapshot()},
             {"steps": steps, "came": self._came, "last": self._last.tolist()},
         )
         left, right = (side.snapshot() for side in self.sides)
         return prefixed({"own": own, "left": left, "right": right})
 
     def restore(self, state: State) -> None:
-        """Take over rows and windows, and list the rows anew."""
-        self._clear()
-        self._keys.clear()
+        """Take over rows and windows."""
         own = part(state, "own")
         scalars: Any = own.scalars
-        self._meta[m.M_STEPS] = scalars["steps"]
         self._last[:] = scalars["last"]
         self._came = scalars["came"]
-        registers = own.pieces[f"registers-{scalars['steps']}"]
-        self._reg = np.empty((2, registers.num_rows, m.REGISTERS), dtype=np.int64)
-        for s in (0, 1):
-            for r in range(m.REGISTERS):
-                self._reg[s, :, r] = registers.column(f"{s}-{r}").to_numpy()
         for side, name in zip(self.sides, ("left", "right"), strict=True):
             side.restore(part(state, name))
-            numbers, rows = side.rows.all()
-            if len(numbers):
-                instances = rows.column(INSTANCE).to_numpy()
-                keys = self._keys.number(side.step, Frame.of_rows(rows, side.step), instances)
-                self._place(side.step, numbers, keys, instances, np.zeros_like(numbers))
-        for side in self.sides:
-            m.settle(self._node, self._lists, self._reg, self._meta, side.step)
+        steps = scalars["steps"]
+        self._rows.restore(own.pieces[f"registers-{steps}"], steps)
 
 
 def _only_current(query: BoundQuery, source: BoundJoin) -> bool:
-    """Whether what is found by events that leave is for nothing: it neither counts nor fails."""
+    """True if pairs of expired events are not used: they neither count nor fail."""
     if query.events is not EventKind.CURRENT or query.rate is not None or query.group_by:
         return False
     expressions = [output.expression for output in query.outputs]
@@ -483,53 +358,23 @@ def _only_current(query: BoundQuery, source: BoundJoin) -> bool:
 
 
 def _calls(run: Run, pairs: Longs) -> Mask:
-    """Where pairs begin that events of another chunk of a side found."""
+    """bool[m], where the pairs of another chunk of a side begin."""
     own, at = run[0], pairs[:, 0]
-    place = np.empty((len(pairs), 6), dtype=np.int64)
-    place[:, 0] = own[at, 0]
+    place = np.empty((6, len(pairs)), dtype=np.int64)
+    place[0] = own[at, 0]
     for side in (0, 1):
         of = own[at, 0] == side
         columns = [m.E_ORDER, m.E_CLOCK, m.E_PATH, m.E_CHUNK, m.E_INSTANCE]
-        place[of, 1:] = run[1 + side][own[at[of], 1]][:, columns]
-    new = np.ones(len(pairs), dtype=np.bool_)
-    new[1:] = (place[1:] != place[:-1]).any(axis=1)
-    return new
+        place[1:, of] = run[1 + side][own[at[of], 1]][:, columns].T
+    return run_begins(*place)
 
 
 def _one_by_one(events: Events) -> Events:
-    """Each event a chunk of its own: a stream joined with itself hands them on one by one."""
-    count = len(events)
-    if count < 2:
+    """Each event as a chunk: a stream joined with itself passes them on one by one."""
+    begins = cause_begins(events)
+    if begins.all():
         return events
-    same = np.zeros(count, dtype=np.bool_)
-    same[1:] = (
-        (events.order[1:] == events.order[:-1])
-        & (events.clock_ms[1:] == events.clock_ms[:-1])
-        & (events.path[1:] == events.path[:-1])
-    )
-    if not same.any():
-        return events
-    starts = np.maximum.accumulate(np.where(same, 0, np.arange(count)))
-    return Events(
-        events.time_ms,
-        events.clock_ms,
-        events.order,
-        events.path,
-        np.arange(count) - starts,
-        events.kind,
-        events.instance,
-        events.rows,
-    )
-
-
-def _no_registers(instances: int) -> Longs:
-    return np.tile(m.NEW, (2, instances, 1))
-
-
-def _no_lists(keys: int) -> Longs:
-    lists = np.zeros((2, keys, m.LIST_COLUMNS), dtype=np.int64)
-    lists[:, :, [m.HEAD, m.TAIL]] = m.NIL
-    return lists
+    return replace(events, chunk=np.arange(len(events)) - run_starts(begins))
 
 
 def _without(pairs: Longs, failed: Mapping[int, str]) -> Longs:

@@ -1,83 +1,52 @@
-"""A window around its native loop: rows in Arrow, lists and timers in arrays, state in pieces."""
+"""Window with a native loop: rows in Arrow, lists and timers in arrays, snapshot in pieces."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import Events, Longs, State, Timeline, no_events
+from mesh.operators.base import BEFORE_ALL, NEVER, NIL, Events, Longs, State, Timeline, no_events
 from mesh.operators.state.range_pieces import NUMBER, cut, joined, pieces_of
 from mesh.operators.state.row_store import RowStore
-from mesh.operators.windows import machine as m
+from mesh.operators.windows import window_loop as m
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 TIME, INSTANCE = "#time", "#instance"
-#: Rows that nobody needs any more, before the store is swept.
+#: Unused rows that the store may have before it is swept.
 _SWEEP_ROWS = 65_536
-#: Up to so many events that go out the room for them is used again.
+#: Output buffers of up to so many events are reused.
 _BUFFER_EVENTS = 1 << 18
-#: What a loop adds to the lines out when it needs room for more.
+#: Added by a loop to the count of output events when it needs more room.
 _NO_ROOM = 1 << 40
-#: The registers of so many instances are no piece of their own.
+#: The registers of up to so many instances are stored with the scalars.
 _FEW_INSTANCES = 16
 
 
-class WindowOperator(Protocol):
-    """A window of a query: an ``Operator`` whose content can be asked for."""
-
-    #: Whether the reference engine marks the chunks that it puts out as batches.
-    is_batch: bool
-
-    def process(self, events: Events, timeline: Timeline) -> Events:
-        """Take events, in order, and return what they and the timers caused, in order."""
-        ...
-
-    def next_time(self) -> int | None:
-        """When the earliest timer is due; None without one."""
-        ...
-
-    def snapshot(self) -> State:
-        """The whole state."""
-        ...
-
-    def restore(self, state: State) -> None:
-        """Take the place of the one that ``state`` was a snapshot of."""
-        ...
-
-    def content(self, instance: int) -> tuple[pa.RecordBatch, Longs]:
-        """What a join finds in it: rows in the engine's order, and their times."""
-        ...
-
-    def forget(self, instances: Longs) -> None:
-        """Be as if these partition instances had never been."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What tells one window from another.
+class WindowSpec:
+    """Loop, parameters and layout of one kind of window.
 
-    ``loop``: the native loop; ``arguments``: its parameters, behind those that all have;
-    ``registers``: how many each instance has; ``start``: what they begin with where it is not 0;
-    ``finds``: the list that joins look into.  ``listed``: the lists that can't be told from which
-    rows there are, and are stored as they are.  ``columns``: attributes of type long that the loop
-    needs, at most two; ``replaces``: whether it gives the first of them another value.
-    ``queue``: the loop for a single instance whose expired events nobody looks at; ``latest``: the
+    ``loop``: the native loop; ``arguments``: its own parameters, which follow the common ones.
+    ``registers``: how many each instance has; ``start``: their first values if not 0.
+    ``finds``: the list that joins look into.  ``listed``: the lists that can't be derived from the
+    rows that are stored, and are stored themselves.
+    ``columns``: attributes of type long that the loop needs, at most two; ``replaces``: whether it
+    gives the first of them another value.
+    ``queue``: the loop for a single instance whose expired events are not read; ``latest``: the
     register of the latest time, if there is one; ``batch_rows``: the rows after which its batches
-    end, where that tells all; 0 elsewhere.  ``lines``: what goes out at most for each event
-    that comes; 0 where it depends on what is in the window.
+    end, if that is a constant; 0 elsewhere.  ``lines``: the largest output for an input event; 0 if
+    it depends on the content of the window.
     """
 
     loop: Callable[..., None]
     arguments: tuple[int, ...] = ()
     registers: int = m.OWN
     start: Mapping[int, int] = field(default_factory=dict)
-    is_batch: bool = False
     finds: int = m.A_HEAD
     listed: tuple[int, ...] = ()
     columns: tuple[str, ...] = ()
@@ -88,12 +57,14 @@ class Plan:
     lines: int = 0
 
 
-class KeyedWindow:
+class NativeWindow:
     """A window whose state has a row of registers for each partition instance."""
 
-    def __init__(self, plan: Plan, schema: pa.Schema, timer_path: int, expired: bool) -> None:
-        self.is_batch = plan.is_batch
-        self._plan = plan
+    def __init__(
+        self, spec: WindowSpec, schema: pa.Schema, timer_path: int, *, expired: bool, is_batch: bool
+    ) -> None:
+        self.is_batch = is_batch
+        self._spec = spec
         self._schema = schema
         self._store = RowStore(
             schema.append(pa.field(TIME, pa.int64())).append(pa.field(INSTANCE, pa.int32()))
@@ -102,8 +73,8 @@ class KeyedWindow:
         self._par = np.zeros(m.PARAMETERS, dtype=np.int64)
         self._par[m.P_PATH] = timer_path
         self._par[m.P_EXPIRED] = expired
-        self._par[m.P_BEFORE] = m.BEFORE_ALL
-        self._par[m.P_OWN : m.P_OWN + len(plan.arguments)] = plan.arguments
+        self._par[m.P_BEFORE] = BEFORE_ALL
+        self._par[m.P_OWN : m.P_OWN + len(spec.arguments)] = spec.arguments
         #: No row with a smaller number is in a list.
         self.lowest = 0
         self._swept = 0
@@ -111,31 +82,31 @@ class KeyedWindow:
 
     def _clear(self) -> None:
         self._node = np.empty((0, 3), dtype=np.int64)
-        self._reg = np.empty((0, self._plan.registers), dtype=np.int64)
+        self._reg = np.empty((0, self._spec.registers), dtype=np.int64)
         self._heap = np.empty((0, 3), dtype=np.int64)
         self._meta = np.zeros(m.COUNTERS, dtype=np.int64)
-        self._meta[m.M_FREE] = m.NIL
-        self._meta[[m.M_ORDER, m.M_CLOCK]] = m.BEFORE_ALL
+        self._meta[m.M_FREE] = NIL
+        self._meta[[m.M_ORDER, m.M_CLOCK]] = BEFORE_ALL
         self._meta[m.M_ORDER] = -1
         #: (order, clock, path, piece, number) of the last line that went out.
         self._last = np.full(5, -1, dtype=np.int64)
 
     def process(self, events: Events, timeline: Timeline) -> Events:
-        """Let ``events`` in, and out what they and the timers drive out."""
+        """Process ``events`` and timers; the current and expired events that they cause."""
         out, count = self._run(events, timeline)
         made = self._emit(out, count)
         self.sweep()
         return made
 
     def _run(self, events: Events, timeline: Timeline) -> tuple[Longs, int]:
-        """What goes out, in columns, and how much that is."""
+        """Run the loop; the output columns, and how many events they hold."""
         count = len(events)
         par, meta = self._par, self._meta
         par[m.P_FIRST], par[m.P_NOW] = timeline.first, timeline.now_ms
         par[m.P_BASE] = self._store.came
         par[m.P_PLAYBACK] = getattr(timeline, "playback", False)
         if timeline.stands:
-            par[m.P_BEFORE] = m.BEFORE_ALL
+            par[m.P_BEFORE] = BEFORE_ALL
         if not count and (not meta[m.M_HEAP] or self._heap[0, m.DUE] > timeline.now_ms):
             par[m.P_BEFORE] = timeline.now_ms
             return self._out, 0
@@ -144,14 +115,14 @@ class KeyedWindow:
             self._grow_registers(int(events.instance.max()) + 1)
         self._grow(2 * count)
         size = 3 * count + 2 * self._present() + 2 * len(self._reg) + 16
-        out = self._buffer(self._plan.lines * count if self._plan.lines else size)
+        out = self._buffer(self._spec.lines * count if self._spec.lines else size)
         meta[[m.M_OUT, m.M_NEAR]] = 0
         clocks = np.ascontiguousarray(timeline.clocks_ms)
-        self._plan.loop(ev, clocks, par, self._node, self._reg, self._heap, meta, out)
+        self._spec.loop(ev, clocks, par, self._node, self._reg, self._heap, meta, out)
         while meta[m.M_OUT] >= _NO_ROOM:
             meta[m.M_OUT] -= _NO_ROOM
             out = np.concatenate([out, np.empty_like(out)], axis=1)
-            self._plan.loop(ev, clocks, par, self._node, self._reg, self._heap, meta, out)
+            self._spec.loop(ev, clocks, par, self._node, self._reg, self._heap, meta, out)
         par[m.P_BEFORE] = timeline.now_ms
         self._keep(events, ev[m.E_KEPT], ev[m.E_ARG])
         return out, int(meta[m.M_OUT])
@@ -162,7 +133,7 @@ class KeyedWindow:
         ev[m.E_ORDER], ev[m.E_PATH] = events.order, events.path
         ev[m.E_CHUNK], ev[m.E_INSTANCE] = events.chunk, events.instance
         ev[m.E_KEPT] = events.time_ms
-        for at, name in enumerate(self._plan.columns):
+        for at, name in enumerate(self._spec.columns):
             column = events.rows.column(name)
             ev[m.E_ARG + at] = column.fill_null(0).to_numpy(zero_copy_only=False)
         return ev
@@ -176,10 +147,10 @@ class KeyedWindow:
         if instances <= had:
             return
         size = max(instances, had + had // 2)
-        reg = np.zeros((size, self._plan.registers), dtype=np.int64)
-        reg[:, [m.A_HEAD, m.A_TAIL, m.B_HEAD, m.B_TAIL]] = m.NIL
-        reg[:, m.ALARM] = m.NEVER
-        for register, value in self._plan.start.items():
+        reg = np.zeros((size, self._spec.registers), dtype=np.int64)
+        reg[:, [m.A_HEAD, m.A_TAIL, m.B_HEAD, m.B_TAIL]] = NIL
+        reg[:, m.ALARM] = NEVER
+        for register, value in self._spec.start.items():
             reg[:, register] = value
         reg[:had] = self._reg
         self._reg = reg
@@ -198,7 +169,7 @@ class KeyedWindow:
             self._heap.resize((need + need // 4, 3), refcheck=False)
 
     def _keep(self, events: Events, kept: Longs, replaced: Longs) -> None:
-        """Put the new rows into the store, with what their lists are told by."""
+        """Append the new rows to the store, with their times and instances."""
         count = len(events)
         if not count:
             return
@@ -206,8 +177,8 @@ class KeyedWindow:
         if rows.schema.names != self._schema.names:
             rows = rows.select(self._schema.names)
         attributes: list[pa.Array[Any]] = list(rows.columns)
-        if self._plan.replaces:
-            at = self._schema.get_field_index(self._plan.columns[0])
+        if self._spec.replaces:
+            at = self._schema.get_field_index(self._spec.columns[0])
             attributes[at] = pa.array(replaced.copy())
         arrays = [
             *attributes,
@@ -218,7 +189,7 @@ class KeyedWindow:
         self._store.append(pa.RecordBatch.from_arrays(arrays, schema=self._store.schema))
 
     def _buffer(self, size: int) -> Longs:
-        """Room for ``size`` events that go out; what is never written takes no memory."""
+        """Room for ``size`` output events; what is never written takes no memory."""
         if size > _BUFFER_EVENTS:
             return np.empty((m.OUT_ROWS, size), dtype=np.int64)
         if size > self._out.shape[1]:
@@ -269,13 +240,13 @@ class KeyedWindow:
     def sweep(self) -> None:
         """Forget rows that are in no list."""
         store = self._store
-        # It takes a look at each instance, so it waits until as many rows have come.
+        # A sweep looks at each instance, so it waits for a number of rows in proportion.
         if len(self._reg) == 0 or store.came - self._swept < len(self._reg) // 8:
             return
         self._swept = store.came
-        if not self._plan.listed:
+        if not self._spec.listed:
             heads = np.concatenate([self._reg[:, m.A_HEAD], self._reg[:, m.B_HEAD]])
-            heads = heads[heads != m.NIL]
+            heads = heads[heads != NIL]
             self.lowest = int(self._node[heads, m.ROW].min()) if len(heads) else store.came
             store.release_below(self.lowest)
         if store.count > 2 * self.live + _SWEEP_ROWS:
@@ -286,14 +257,14 @@ class KeyedWindow:
         self._store.keep(self.live_rows())
 
     def next_time(self) -> int | None:
-        """When the earliest timer is due."""
+        """Time of the earliest timer; None without one."""
         if not self._meta[m.M_HEAP]:
             return None
         return int(self._heap[0, m.DUE])
 
     def content(self, instance: int) -> tuple[pa.RecordBatch, Longs]:
-        """What a join finds in it: rows in the engine's order, and their times."""
-        numbers, times = self._list(instance, self._plan.finds)
+        """The rows that a join finds, in the engine's order, and their times."""
+        numbers, times = self._list(instance, self._spec.finds)
         return self._store.take(numbers, self._schema.names), times
 
     def _list(self, instance: int, head: int) -> tuple[Longs, Longs]:
@@ -301,24 +272,24 @@ class KeyedWindow:
         times: list[int] = []
         if instance < len(self._reg):
             n = int(self._reg[instance, head])
-            while n != m.NIL:
+            while n != NIL:
                 rows.append(int(self._node[n, m.ROW]))
                 times.append(int(self._node[n, m.TIME]))
                 n = int(self._node[n, m.NEXT])
         return np.array(rows, dtype=np.int64), np.array(times, dtype=np.int64)
 
     def forget(self, instances: Longs) -> None:
-        """Be as if these partition instances had never been."""
+        """Remove all state of these partition instances."""
         for i in instances.tolist():
             if i >= len(self._reg):
                 continue
             for head in (m.A_HEAD, m.B_HEAD):
                 m.clear(self._node, self._reg, self._meta, i, head)
-            fresh = np.zeros(self._plan.registers, dtype=np.int64)
-            fresh[[m.A_HEAD, m.A_TAIL, m.B_HEAD, m.B_TAIL]] = m.NIL
-            fresh[m.ALARM] = m.NEVER
+            fresh = np.zeros(self._spec.registers, dtype=np.int64)
+            fresh[[m.A_HEAD, m.A_TAIL, m.B_HEAD, m.B_TAIL]] = NIL
+            fresh[m.ALARM] = NEVER
             fresh[[m.A_ROW, m.B_ROW]] = self._store.came
-            for register, value in self._plan.start.items():
+            for register, value in self._spec.start.items():
                 fresh[register] = value
             self._reg[i] = fresh
         self._meta[m.M_STEPS] += 1
@@ -333,7 +304,7 @@ class KeyedWindow:
             reg = _unlisted(self._reg.copy())
             columns = {str(k): pa.array(reg[:, k].copy()) for k in range(reg.shape[1])}
             pieces |= cut("registers", _batch({NUMBER: pa.array(np.arange(len(reg))), **columns}))
-        for head in self._plan.listed:
+        for head in self._spec.listed:
             pieces[f"list{head}-{steps}"] = self._listed(head)
         scalars = {
             "store": self._store.scalars(),
@@ -361,13 +332,13 @@ class KeyedWindow:
         )
 
     def restore(self, state: State) -> None:
-        """Take over rows and registers, and tie the lists anew."""
+        """Restore rows and registers, and rebuild the lists."""
         self._clear()
         scalars: Any = state.scalars
         steps = scalars["steps"]
         self._store.restore(state.pieces, scalars["store"])
         if scalars["registers"] is not None:
-            reg = np.array(scalars["registers"], dtype=np.int64).reshape(-1, self._plan.registers)
+            reg = np.array(scalars["registers"], dtype=np.int64).reshape(-1, self._spec.registers)
         else:
             registers = joined(pieces_of("registers", state.pieces))
             columns = [column.to_numpy() for column in registers.columns]
@@ -385,12 +356,12 @@ class KeyedWindow:
         m.rebuild_heap(self._reg, self._heap, self._meta)
 
     def _relist(self, state: State, steps: int) -> None:
-        listed = self._plan.listed
+        listed = self._spec.listed
         if m.A_HEAD not in listed:
             kept = self._reg[:, [m.A_ROW, m.B_ROW]].copy()
             if m.B_HEAD in listed or not self.is_batch:
                 # The other list is no older one: rows that have left are in none.
-                self._reg[:, m.B_ROW] = m.NEVER
+                self._reg[:, m.B_ROW] = NEVER
             for rows, (times, instances) in self._store.columns((TIME, INSTANCE)):
                 self._grow(len(rows))
                 m.rebuild_lists(rows, instances, times, self._node, self._reg, self._meta)
@@ -405,8 +376,8 @@ class KeyedWindow:
 
 
 def _unlisted(reg: Longs) -> Longs:
-    """``reg`` without what tells where its lists are in memory."""
-    reg[:, [m.A_HEAD, m.A_TAIL, m.B_HEAD, m.B_TAIL]] = m.NIL
+    """``reg`` without the places of its lists in memory."""
+    reg[:, [m.A_HEAD, m.A_TAIL, m.B_HEAD, m.B_TAIL]] = NIL
     reg[:, [m.A_COUNT, m.B_COUNT]] = 0
     return reg
 

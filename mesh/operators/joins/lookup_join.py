@@ -1,8 +1,8 @@
-"""A join that looks into the other side for each event, as the reference engine does.
+"""Join that looks into the other side for each event, as the reference engine does.
 
-For sides that are known by what they hold rather than by what they put out: tables, named windows,
-and windows that hold other rows than those, or in another order.  It has to be called step by step,
-with one chunk of events or one timer at a time, so that what it finds is what is there then.
+For sides whose content is not what they emit: tables, named windows, and windows that hold other
+rows, or in another order.  It is called stepwise, with one chunk of events or one timer at a time,
+so that it finds what is there at that time.
 
 Source: observed on Siddhi 5.1.7, live; tests/cases/conformance/joins.jsonl and tables.jsonl.
 """
@@ -21,7 +21,6 @@ from mesh.operators.base import (
     EXPIRED,
     OWN_TIMER,
     RESET,
-    WHOLE,
     Bools,
     Events,
     Longs,
@@ -30,34 +29,25 @@ from mesh.operators.base import (
     part,
     prefixed,
 )
-from mesh.operators.environment import current
 from mesh.operators.expressions import compile_filter
 from mesh.operators.frame import Frame
-from mesh.operators.joins.found import Found, entry_starts, nothing
-from mesh.operators.joins.sides import ROW, TIME, Entrance, joined_events, pass_nothing
-from mesh.operators.select.ordering import begins
-from mesh.operators.tables import Condition, Table
+from mesh.operators.joins.input import ROW, TIME, joined_events, pass_nothing
+from mesh.operators.joins.lookup_input import BesideFrame, LookupInput, of_table
+from mesh.operators.joins.matches import JoinMatches, entry_starts, nothing
+from mesh.operators.tables import Condition
+from mesh.operators.total_order import instance_chunk_begins, run_begins, run_starts
 from mesh.plan.bound import (
-    BinaryExpression,
-    Column,
-    FunctionCall,
     SourceKind,
-    UnaryExpression,
 )
-from mesh.plan.bound.expressions import TABLE_STEP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh.functions.vectors import Mask, Vector
+    from mesh.functions.vectors import Mask
     from mesh.operators.base import Timeline
     from mesh.operators.frame import Key
     from mesh.operators.query.handlers import Failures
-    from mesh.plan.bound import BoundExpression, BoundJoin, BoundQuery, BoundStream
-
-#: Windows of which rows that the other side has looked at keep their time when they leave.
-KEEPING = frozenset({"batch", "lengthBatch", "timeBatch"})
-
+    from mesh.plan.bound import BoundJoin, BoundQuery
 
 _NO_MASK = np.empty(0, dtype=np.bool_)
 _WHOSE = pa.schema([pa.field(ROW, pa.int64())])
@@ -71,79 +61,14 @@ _COLUMNS = {
 }
 
 
-class _Side(Entrance):
-    """One side: what comes from it, and what is found in it; ``step`` is its number."""
-
-    def __init__(self, query: BoundQuery, source: BoundStream, step: int, timer_path: int) -> None:
-        super().__init__(query, source, step, timer_path)
-        beside = [pa.field(ROW, pa.int64()), pa.field(TIME, pa.int64())]
-        self._through = pa.schema([*beside, *self.schema])
-        self._make_window(self._through)
-        self._came = 0
-        self.table: Table | None = None
-        self._named: str | None = None
-        self._windows = current().windows
-        if source.kind is SourceKind.TABLE:
-            table = current().tables[source.schema.name]
-            assert isinstance(table, Table), "tables of an app are kept in memory"
-            self.table = table
-        elif source.kind is SourceKind.WINDOW:
-            self._named = source.schema.name
-
-    @property
-    def is_passing(self) -> bool:
-        """Whether its events leave as soon as they have come."""
-        return self.window is None and self._named is None
-
-    def enter(self, events: Events, timeline: Timeline, failures: Failures) -> Events:
-        """What the events of the side, and its timers, put out, with all that is needed.
-
-        Where they leave as soon as they have come, that is for who calls to add.
-        """
-        events = self.handle(events, timeline, failures)
-        count = len(events)
-        numbers = np.arange(self._came, self._came + count)
-        self._came += count
-        columns: list[pa.Array[Any]] = [
-            pa.array(numbers, pa.int64()),
-            pa.array(events.time_ms, pa.int64()),
-        ]
-        columns += [events.rows.column(name) for name in self.schema.names]
-        rows = pa.RecordBatch.from_arrays(columns, schema=self._through)
-        if self.window is None:
-            return events.with_rows(rows)
-        given = events.rows
-        for name, column in zip((ROW, TIME), columns, strict=False):
-            given = given.append_column(name, column)
-        return self.window.process(events.with_rows(given), timeline)
-
-    def content(self, instance: int) -> pa.RecordBatch | None:
-        """The rows that are found in it now; None where there are never any."""
-        if self._named is not None:
-            return self._windows[self._named].content(WHOLE)[0]
-        return None if self.window is None or self.hides else self.window.content(instance)[0]
-
-    def snapshot(self) -> State:
-        """The window."""
-        window = State() if self.window is None else self.window.snapshot()
-        return prefixed({"window": window, "own": State({}, {"came": self._came})})
-
-    def restore(self, state: State) -> None:
-        """Take over the window."""
-        came: Any = part(state, "own").scalars["came"]
-        self._came = came
-        if self.window is not None:
-            self.window.restore(part(state, "window"))
-
-
-class StepJoin:
+class LookupJoin:
     """``from A join T on ..`` and others of which one side is looked into."""
 
     def __init__(self, query: BoundQuery, source: BoundJoin, timer_path: int) -> None:
         self._timer_path = timer_path
         self._sides = (
-            _Side(query, source.left, 0, timer_path),
-            _Side(query, source.right, 1, timer_path),
+            LookupInput(query, source.left, 0, timer_path),
+            LookupInput(query, source.right, 1, timer_path),
         )
         self._is_self = (
             source.left.schema.name == source.right.schema.name
@@ -156,15 +81,15 @@ class StepJoin:
         )
         self._met = None if source.on is None else compile_filter(source.on)
         self._tables = [
-            None if side.table is None else Condition(_of_table(source.on, side.step), side.table)
+            None if side.table is None else Condition(of_table(source.on, side.step), side.table)
             for side in self._sides
         ]
-        windows = (source.left.window, source.right.window)
-        # What has no window comes and leaves at once; where nothing behind asks, it only comes.
+        # Without a window an event expires on arrival, which is left out if nothing reads it.
         self._comes_only = (
             query.events is EventKind.CURRENT and not query.has_aggregates and query.rate is None
         )
-        self._keeps = [w is not None and w.name in KEEPING for w in windows]
+        kinds = [side.kind for side in self._sides]
+        self._keeps = [kind is not None and kind.keeps_arrival_time for kind in kinds]
         #: By side and partition instance, the last row that the other side has looked at.
         self._found: dict[tuple[int, int], int] = {}
         #: (order, clock, path) of the last event that went out, and the number of its chunk.
@@ -174,7 +99,7 @@ class StepJoin:
         self, inputs: Sequence[Events], timeline: Timeline, failures: Failures
     ) -> tuple[Events, Frame]:
         """As ``WindowJoin.process``, for one chunk or one timer."""
-        found: list[Found] = []
+        found: list[JoinMatches] = []
         if self._is_self and len(inputs[0]) > 1:
             for at in range(len(inputs[0])):
                 one = inputs[0].slice(at, at + 1)
@@ -185,8 +110,8 @@ class StepJoin:
 
     def _both(
         self, inputs: Sequence[Events], timeline: Timeline, failures: Failures
-    ) -> list[Found]:
-        found: list[Found] = []
+    ) -> list[JoinMatches]:
+        found: list[JoinMatches] = []
         for side, events in zip(self._sides, inputs, strict=True):
             if side.table is not None:
                 continue
@@ -199,8 +124,8 @@ class StepJoin:
             found.append(self._passing(part_) if side.is_passing else part_)
         return found
 
-    def _find(self, side: _Side, made: Events, failures: Failures) -> Found:
-        """What each event of a side finds on the other; nothing where the condition fails."""
+    def _find(self, side: LookupInput, made: Events, failures: Failures) -> JoinMatches:
+        """Find each event's rows on the other side; none if the condition fails."""
         step = side.step
         other = self._sides[1 - step]
         asks = np.flatnonzero(made.kind != RESET)
@@ -218,7 +143,7 @@ class StepJoin:
         if condition is not None:
             assert other.table is not None
             place, theirs = np.arange(len(slots)), other.table.take(slots, other.schema.names)
-        # Others go on alone: resets, and what finds nothing in an outer join.
+        # Resets are emitted alone, and so is what finds nothing in an outer join.
         alone = np.ones(len(made), dtype=np.bool_)
         if not self._outer[step]:
             alone = made.kind == RESET
@@ -234,12 +159,12 @@ class StepJoin:
             place = np.concatenate([place, np.full(len(further), -1)])
             order = np.argsort(row, kind="stable")
             row, place = row[order], place[order]
-        return Found(step, made, row, place, theirs)
+        return JoinMatches(step, made, row, place, theirs)
 
     def _look(
-        self, other: _Side, frame: Frame, asks: Longs, instance: Longs
+        self, other: LookupInput, frame: Frame, asks: Longs, instance: Longs
     ) -> tuple[Longs, Longs, pa.RecordBatch]:
-        """What rows ``asks`` of ``frame`` find in a window: which of them, what of the rows."""
+        """Look rows ``asks`` of ``frame`` up in a window: for each pair event and row; the rows."""
         row: list[Longs] = []
         place: list[Longs] = []
         parts: list[pa.RecordBatch] = []
@@ -257,7 +182,7 @@ class StepJoin:
                 continue
             met = np.arange(rows.num_rows)
             if self._met is not None:
-                beside = _Beside(frame, at, rows, other.step)
+                beside = BesideFrame(frame, at, rows, other.step)
                 met = np.flatnonzero(self._met(beside))
                 if beside.failures:
                     frame.failures[at] = beside.failures[min(beside.failures)]
@@ -267,7 +192,7 @@ class StepJoin:
         theirs = concat(parts) if parts else pa.RecordBatch.from_pylist([], other.schema)
         return np.concatenate([none, *row]), np.concatenate([none, *place]), theirs
 
-    def _content(self, other: _Side, instance: int) -> pa.RecordBatch | None:
+    def _content(self, other: LookupInput, instance: int) -> pa.RecordBatch | None:
         """The rows that are in a window now; None where there are none."""
         rows = other.content(instance)
         if rows is None or not rows.num_rows:
@@ -277,8 +202,8 @@ class StepJoin:
             self._found[other.step, instance] = last
         return _select(rows, other.schema.names)
 
-    def _passing(self, found: Found) -> Found:
-        """What has no window leaves as soon as it has come, and finds the same again."""
+    def _passing(self, found: JoinMatches) -> JoinMatches:
+        """Add the expiry of events without a window, which finds the same rows again."""
         if self._comes_only:
             return found
         count = len(found.events)
@@ -287,7 +212,7 @@ class StepJoin:
         place = np.concatenate([found.place, found.place, np.full(count, -1)])
         order = np.argsort(row, kind="stable")
         events = pass_nothing(found.events)
-        return Found(found.step, events, row[order], place[order], found.theirs)
+        return JoinMatches(found.step, events, row[order], place[order], found.theirs)
 
     def _own_times(self, step: int, made: Events) -> Events:
         """Rows of a batch window that have been looked at keep their time when they leave."""
@@ -299,7 +224,7 @@ class StepJoin:
         times = made.rows.column(TIME).to_numpy(zero_copy_only=False)
         return replace(made, time_ms=np.where(keeps, times, made.time_ms))
 
-    def _result(self, found: Sequence[Found]) -> tuple[Events, Frame]:
+    def _result(self, found: Sequence[JoinMatches]) -> tuple[Events, Frame]:
         arrays: dict[Key, pa.Array[Any]] = {}
         missing: list[tuple[int, Mask]] = []
         for side in self._sides:
@@ -316,7 +241,7 @@ class StepJoin:
         frame.calls = partial(_calls, found)
         return events, frame.timed(events)
 
-    def _events(self, found: Sequence[Found]) -> Events:
+    def _events(self, found: Sequence[JoinMatches]) -> Events:
         """The pairs as events, those of one event as a chunk of their own."""
         parts = [one.events.at(one.row) for one in found]
         begins = np.concatenate([_NO_MASK, *(entry_starts(one.row) for one in found)])
@@ -331,17 +256,13 @@ class StepJoin:
         return Events(chunk=self._chunks(columns, begins, whose), rows=rows, **columns)
 
     def _chunks(self, columns: dict[str, Any], begins: Bools, whose: Longs) -> Longs:
-        """Number what each event found, under one (order, clock, path)."""
+        """Number the events that found something, under one cause."""
         places = [columns[name][begins] for name in ("order", "clock_ms", "path")]
         count = len(places[0])
         if not count:
             return np.empty(0, dtype=np.int64)
-        new = np.ones(count, dtype=np.bool_)
-        new[1:] = False
-        for column in places:
-            new[1:] |= column[1:] != column[:-1]
-        index = np.arange(count)
-        number = index - np.maximum.accumulate(np.where(new, index, 0))
+        new = run_begins(*places)
+        number = np.arange(count) - run_starts(new)
         if tuple(int(column[0]) for column in places) == self._last[:3]:
             stop = int(np.argmax(new[1:])) + 1 if new[1:].any() else count
             number[:stop] += self._last[3] + 1
@@ -351,12 +272,12 @@ class StepJoin:
         return result
 
     def next_time(self) -> int | None:
-        """When the next timer of a window is due."""
+        """Time of the next timer of a window; None without one."""
         times = [side.next_time() for side in self._sides]
         return min((time for time in times if time is not None), default=None)
 
     def forget(self, instances: Longs) -> None:
-        """Be as if these partition instances had never been."""
+        """Remove all state of these partition instances."""
         for side in self._sides:
             side.forget(instances)
         gone = set(instances.tolist())
@@ -372,7 +293,7 @@ class StepJoin:
         return prefixed({"own": State({}, own), "left": left, "right": right})
 
     def restore(self, state: State) -> None:
-        """Take over both windows."""
+        """Restore both windows."""
         own: Any = part(state, "own").scalars
         self._found = {(step, instance): row for step, instance, row in own["found"]}
         order, clock, path, chunk = own["last"]
@@ -381,60 +302,15 @@ class StepJoin:
             side.restore(part(state, name))
 
 
-def _calls(found: Sequence[Found]) -> Mask:
-    """Where pairs begin that events of another chunk of a side found."""
+def _calls(found: Sequence[JoinMatches]) -> Mask:
+    """bool[m], where the pairs of another chunk of a side begin."""
     parts = [_NO_MASK]
     for one in found:
-        number = np.cumsum(begins(one.events))[one.row]
-        new = np.ones(len(number), dtype=np.bool_)
-        new[1:] = number[1:] != number[:-1]
-        parts.append(new)
+        number = np.cumsum(instance_chunk_begins(one.events))[one.row]
+        parts.append(run_begins(number))
     return np.concatenate(parts)
-
-
-class _Beside(Frame):
-    """Rows of one side beside one event of the other, which is the same for all of them."""
-
-    def __init__(self, own: Frame, row: int, rows: pa.RecordBatch, step: int) -> None:
-        names = rows.schema.names
-        super().__init__(
-            rows.num_rows, {(step, name): rows.column(i) for i, name in enumerate(names)}
-        )
-        self._own, self._step, self._row = own, step, np.array([row])
-
-    def column(self, column: Column) -> Vector:
-        """A column of the rows, or of the one event, which broadcasts."""
-        if column.step == self._step:
-            return super().column(column)
-        vector = self._own.column(column)
-        return vector if len(vector) == 1 else vector.take(self._row)
-
-    def missing(self, step: int, index: int | None) -> Mask:
-        """There is always an event."""
-        return np.zeros(self.length, dtype=np.bool_)
 
 
 def _select(rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
     """Some columns; where there are none to be selected, one stays, for the number of rows."""
     return rows.select(list(names)) if names else rows.select([0])
-
-
-def _of_table(on: BoundExpression | None, step: int) -> BoundExpression | None:
-    """``on`` with the columns of side ``step`` as those of a table's rows."""
-    match on:
-        case Column() if on.step == step:
-            return replace(on, step=TABLE_STEP)
-        case UnaryExpression():
-            return replace(on, operand=_moved(on.operand, step))
-        case BinaryExpression():
-            return replace(on, left=_moved(on.left, step), right=_moved(on.right, step))
-        case FunctionCall():
-            return replace(on, arguments=tuple(_moved(a, step) for a in on.arguments))
-        case _:
-            return on
-
-
-def _moved(part_: BoundExpression, step: int) -> BoundExpression:
-    moved = _of_table(part_, step)
-    assert moved is not None
-    return moved

@@ -1,8 +1,7 @@
-"""``lengthBatch`` of a single instance whose expired events nobody looks at: cut off, not looped.
+"""``lengthBatch`` of a single instance whose expired events are not read: arithmetic, no loop.
 
-Rows come in order, n of them are a batch, and what has gone on is forgotten; so where batches end
-is told by the numbers of rows alone.  The lines that go out are those of
-``tumbling.length_batch_loop``: of each batch one that resets, and then its rows.
+Every n rows are a batch, and emitted rows are forgotten; so row numbers alone say where batches
+end.  The output is that of ``tumbling.length_batch_loop``: for each batch a reset, then its rows.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mesh.operators.base import CURRENT, RESET, WHOLE, Events
-from mesh.operators.windows import machine as m
-from mesh.operators.windows.lines import Lines
+from mesh.operators.windows import window_loop as m
+from mesh.operators.windows.row_refs import RowRefs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class RowBatches:
+class CountBatches:
     """The rows of the batch that is not full: those from the one numbered ``head`` on.
 
     ``size``: rows in a batch, more than 0.
@@ -34,16 +33,16 @@ class RowBatches:
     size: int
     head: int
 
-    def run(self, base: int, count: int) -> Ended:
-        """Take ``count`` rows, the first of which is numbered ``base``; the batches that end."""
+    def run(self, base: int, count: int) -> EndedBatches:
+        """Add ``count`` rows, numbered from ``base`` on; the batches that end."""
         head = self.head
         ends = (base + count - head) // self.size
         self.head += ends * self.size
-        return Ended(self.size, head, ends, base)
+        return EndedBatches(self.size, head, ends, base)
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedBatches:
     """So many batches of ``size`` rows from the row ``head`` on, which end in one run.
 
     ``base``: the number of the row of the run's first event.
@@ -56,13 +55,13 @@ class Ended:
 
     @property
     def last(self) -> Longs:
-        """Of each batch the place in the run of the event that ends it."""
+        """For each batch, the index in the run of the event that ends it."""
         return np.arange(1, self.batches + 1) * self.size + (self.head - self.base - 1)
 
     def chunks(self, events: Events, pieces: Longs, before: Longs) -> tuple[Longs, Longs]:
         """Order, clock and path of each batch, int64[3, m], and numbers for those alike in them.
 
-        ``pieces``: int64[m], growing; ``before``: see ``machine.number_chunks``.
+        ``pieces``: int64[m], growing; ``before``: see ``window_loop.number_chunks``.
         """
         last = self.last
         out = np.empty((m.OUT_ROWS, self.batches), dtype=np.int64)
@@ -79,10 +78,10 @@ class Ended:
         causes: Longs,
         chunk: Longs,
         take: Callable[[Longs], tuple[Longs, pa.RecordBatch]],
-    ) -> Lines:
-        """What goes out.
+    ) -> RowRefs:
+        """The output as row references.
 
-        ``causes``, ``chunk``: what ``chunks`` gave; ``take``: the times of rows, and attributes.
+        ``causes``, ``chunk``: what ``chunks`` gave; ``take``: looks up rows.
         """
         size, batches = self.size, self.batches
         shape = (batches, size + 1)
@@ -111,4 +110,4 @@ class Ended:
             )
 
         instance = np.full(len(of_line), WHOLE, dtype=np.int64)
-        return Lines(rows.reshape(-1), kind.reshape(-1), going, instance, of_line)
+        return RowRefs(rows.reshape(-1), kind.reshape(-1), going, instance, of_line)

@@ -1,18 +1,18 @@
-"""``output snapshot every t``: again and again what is there.
+"""``output snapshot every t``: emits the current result again and again.
 
-Without a window that is the last event, or the last one of each group.  With one it is what is in
-the window, each event with its own time:
+Without a window that is the last event, or the last one of each group.  With one it is the content
+of the window, each event with its own time:
 
 - with no plain aggregator in ``select`` (``sum(a)``, not ``sum(a) + 1``), all events;
 - with some, all events, each with the newest values of the aggregators; with ``group by`` the
   oldest event of each group, with the group's newest values;
-- with nothing but aggregators, the last event, unless that one was leaving; with ``group by`` the
-  last of each group that has an event, be it one that was leaving, which goes out as such.
+- with nothing but aggregators, the last event, unless it is an expired one; with ``group by`` the
+  last of each group that has an event; an expired one is emitted as such.
 
-An event that leaves takes away the first one that is alike in all attributes but the aggregators.
-So what ``having`` lets in and not out again stays, and an aggregator inside of an expression, which
-has another value by then, keeps everything there.  Where nothing is grouped a batch window's reset
-takes away all that is there, before the events of the new batch come.
+An expired event removes the first one that is equal in all attributes but the aggregators.  So an
+event that ``having`` accepts on arrival but not on expiry stays, and an aggregator inside an
+expression, which has another value by then, keeps everything.  Without ``group by`` the reset of a
+batch window removes all events before those of the new batch arrive.
 
 Source: observed on Siddhi 5.1.7.
 """
@@ -25,12 +25,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import RESET, Events, State, no_events, part, prefixed
-from mesh.operators.holding import NEVER, Births, ticked
+from mesh.operators.base import BEFORE_ALL, RESET, Events, State, no_events, part, prefixed
 from mesh.operators.native import bare, types
-from mesh.operators.presence import Presence, Shows
+from mesh.operators.output_rate.buffer import InstanceTimers, ticked
+from mesh.operators.output_rate.live_rows import LiveRows, Shows
 from mesh.operators.select.hashing import more_rows
 from mesh.operators.state.range_pieces import cut, joined, table
+from mesh.operators.windows import kind_of
 from mesh.plan.bound import AggregateCall, BoundStream
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ _bools = types.Array(types.boolean, 1, "C")
     )
 )  # fmt: skip
 def _up_to_tick(first, due_ms, clock_ms, time_ms, instance, late, start_ms, every_ms, timed, new):  # type: ignore[no-untyped-def]
-    """Where the events from ``first`` on end that are taken before the next tick, ``due_ms``.
+    """The end of the events from ``first`` on that precede the next tick, ``due_ms``.
 
     ``late``: events before which one fires that is due up to their own time; that of ``first`` has
     fired.  ``timed``: whether an instance has a timer.  The first event of one that has none sets
@@ -74,22 +75,22 @@ def _up_to_tick(first, due_ms, clock_ms, time_ms, instance, late, start_ms, ever
     return len(clock_ms)
 
 
-def _presence(query: BoundQuery, schema: pa.Schema, windowed: bool) -> Presence:
-    """With nothing there yet, of the kind that ``query`` needs."""
+def _presence(query: BoundQuery, schema: pa.Schema, windowed: bool) -> LiveRows:
+    """Empty rows to show, by the rule that ``query`` needs."""
     aggregates = [
         n for n, output in enumerate(query.outputs) if isinstance(output.expression, AggregateCall)
     ]
     is_grouped = bool(query.group_by)
     if not windowed:
-        return Presence(Shows.LAST, schema, aggregates, grouped=is_grouped)
+        return LiveRows(Shows.LAST, schema, aggregates, grouped=is_grouped)
     if len(aggregates) == len(query.outputs):
         shows = Shows.LAST_OF_GROUPS if is_grouped else Shows.LAST_PRESENT
-        return Presence(shows, schema, aggregates, grouped=is_grouped)
-    return Presence(Shows.ALL, schema, aggregates, grouped=bool(aggregates) and is_grouped)
+        return LiveRows(shows, schema, aggregates, grouped=is_grouped)
+    return LiveRows(Shows.ALL, schema, aggregates, grouped=bool(aggregates) and is_grouped)
 
 
 class Snapshots:
-    """The rate limit of one query; see above."""
+    """Snapshots of one query's output; see the module."""
 
     def __init__(
         self, query: BoundQuery, schema: pa.Schema, windowed: bool, timer_path: int
@@ -100,13 +101,13 @@ class Snapshots:
         self._timer_path = timer_path
         # What resets there has the time of its batch's first event, else that of now.
         window = query.input.window if isinstance(query.input, BoundStream) else None
-        self._resets_late = window is not None and window.name in ("batch", "timeBatch")
-        self._births = Births()
+        self._resets_late = window is not None and kind_of(window).resets_at_batch_time
+        self._births = InstanceTimers()
         self._presence = _presence(query, schema, windowed)
-        #: Timers: due, turn, instance.  Who has nothing to show has none.
+        #: Timers: due, turn, instance.  An instance that has nothing to show has none.
         self._timers: list[tuple[int, int, int]] = []
         self._timed: Bools = np.zeros(0, dtype=np.bool_)
-        #: What ticks of this run showed: when they were due, of which instance, how much.
+        #: Ticks of this run: due time, instance, number of rows shown.
         self._ticks: list[tuple[int, int, int]] = []
 
     def begin(self, instance: Longs, clock_ms: Longs) -> None:
@@ -114,7 +115,7 @@ class Snapshots:
         self._births.note(instance, clock_ms)
 
     def process(self, events: Events, groups: Longs, timeline: Timeline) -> Events:
-        """What ticks up to now show, a chunk for each instance."""
+        """The rows that ticks up to now show, a chunk for each instance."""
         self._ticks = []
         if len(events):
             self._take(events, groups, timeline)
@@ -140,7 +141,7 @@ class Snapshots:
                 self._set_timers(coming.instance[at : at + 1], clocks[at : at + 1])
                 self._tick(int(coming.time_ms[at]), at_most=1)
             stop = _up_to_tick(
-                at, self._timers[0][0] if self._timers else NEVER, clocks, coming.time_ms,
+                at, self._timers[0][0] if self._timers else BEFORE_ALL, clocks, coming.time_ms,
                 coming.instance, late, self._births.start_ms, self._every_ms, self._timed, new,
             )  # fmt: skip
             found = new[1 : new[0] + 1]
@@ -212,7 +213,7 @@ class Snapshots:
         self._births.forget(instances)
 
     def snapshot(self) -> State:
-        """What is there, and the timers."""
+        """The rows to show, and the timers."""
         due, turn, instance = np.array(self._timers, dtype=np.int64).reshape(-1, 3).T
         order = np.argsort(instance)
         columns = {"due_ms": pa.array(due[order]), "turn": pa.array(turn[order])}

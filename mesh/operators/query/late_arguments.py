@@ -1,8 +1,8 @@
-"""What aggregates need of the rows in a window, by the rows' numbers: groups and arguments.
+"""Groups and aggregate arguments of the rows in a window, by row number.
 
-A row goes through a query's aggregates twice, as it comes and as it leaves.  Its group and what is
-aggregated of it are worked out once, when it comes, and are kept here as numbers.  The state does
-not hold them: they are worked out anew from the window's rows.
+A row passes a query's aggregates twice, when it arrives and when it expires.  Its group and the
+arguments of the aggregates are computed once, on arrival, and kept here as numbers.  The snapshot
+does not hold them: they are computed again from the window's rows.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from mesh.operators.base import Longs
     from mesh.operators.select.aggregates import Array
 
-#: Rows that have left, before those that have not are put together.
+#: Expired rows that are kept before the others are compacted.
 _SPARE = 65_536
 
 
-class Held:
+class RowArguments:
     """Groups, and vectors of ``types``; rows come by growing numbers."""
 
     def __init__(self, types: Sequence[AttributeType]) -> None:
@@ -32,9 +32,9 @@ class Held:
         self.clear()
 
     def clear(self) -> None:
-        """Hold nothing."""
-        #: Numbers of the oldest rows, growing, where they don't follow each other; they stand
-        #: before all others, which begin with number ``_first``.
+        """Remove all rows."""
+        #: Numbers of the oldest rows, growing, where they are not consecutive; they are
+        #: stored before all others, which begin with number ``_first``.
         self._apart: Longs = np.empty(0, dtype=np.int64)
         self._first = 0
         self._count = 0
@@ -47,7 +47,7 @@ class Held:
         return self._count
 
     def enter(self, first: int, groups: Longs, vectors: Sequence[Vector]) -> None:
-        """Take rows from number ``first`` on, which is behind all that came before.
+        """Add rows from number ``first`` on, which is after all earlier ones.
 
         ``vectors``: of each type one, of the length of ``groups`` or 1.
         """
@@ -97,7 +97,7 @@ class Held:
         if len(self._apart):
             old = np.flatnonzero(rows < self._first)
             where[old] = np.searchsorted(self._apart, rows[old])
-        # What stands for no row is less than 0, and is taken from the end.
+        # A number for no row is less than 0, and takes any row from the end.
         groups = self._groups.take(where, mode="wrap").astype(np.int64)
         vectors = []
         for type, values, nulls in zip(self._types, self._values, self._nulls, strict=True):
@@ -120,7 +120,7 @@ class Held:
         self._first += gone
 
     def is_sparse(self, live: int) -> bool:
-        """Whether most rows have left, of which ``live`` have not."""
+        """True if most rows have expired; ``live``: rows in the window."""
         return self._count > 2 * live + _SPARE
 
     def keep(self, numbers: Longs) -> None:

@@ -1,24 +1,24 @@
-"""What a ``PlainWindow`` holds, as pieces that change no more than what they hold does.
+"""Contents of a window in Python: what one partition instance holds, and its state in pieces.
 
-Parts of contents, their events and the alarms of instances have numbers that stay, and lie in
-pieces by ranges of these numbers.
+Parts of contents, their events and the timers of instances have stable numbers, and are stored in
+pieces by ranges of these numbers.  So a change rewrites few pieces.
 """
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict, deque
-from typing import TYPE_CHECKING, Any, Final
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from mesh.operators.state.range_pieces import cut, stored, table
+from mesh.operators.windows.timers import TimerQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from mesh.operators.windows.plain import Content
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     Pieces = Mapping[str, pa.RecordBatch]
     Lists = Mapping[int, list[tuple[int, int]]]
@@ -26,28 +26,102 @@ if TYPE_CHECKING:
 _PARTS: Final = "contents"
 _LISTS: Final = "lists"
 _ALARMS: Final = "alarms"
-#: Bits of a number behind those of the instance that it belongs to.
+#: Bits of a number that follow those of its instance.
 _BITS: Final = 36
 _WITHIN: Final = (1 << _BITS) - 1
 
 
-class Alarms:
-    """The times of timers that one instance set, in order; ``first``: the number of the first."""
+class Emitter:
+    """Receives the events that contents emit and the timers that they set."""
 
-    __slots__ = ("first", "times")
+    def __init__(self) -> None:
+        self.row: list[int] = []
+        self.kind: list[int] = []
+        self.time: list[int] = []
+        #: Times of timers that were set, in order.
+        self.alarms: list[int] = []
+        #: The event is the first of all, and arrives at the time at which the window began.
+        self.begins = False
 
-    def __init__(self, first: int = 0) -> None:
-        self.first = first
-        self.times: deque[int] = deque()
+    def emit(self, row: int, kind: int, time_ms: int) -> None:
+        """Emit a row, in the current chunk."""
+        self.row.append(row)
+        self.kind.append(kind)
+        self.time.append(time_ms)
 
-    def take(self) -> int:
-        """The first; it is gone then."""
-        self.first += 1
-        return self.times.popleft()
+
+class WindowContents(Protocol):
+    """The events that one instance of a window holds."""
+
+    def take(
+        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
+    ) -> None:
+        """Add one event; ``values``: of the columns that the window requested."""
+        ...
+
+    def fire(self, due_ms: int, now_ms: int, to: Emitter) -> None:
+        """Handle a timer that was set to ``due_ms``."""
+        ...
+
+    def finish(self, to: Emitter) -> None:
+        """Emit what follows the events of a chunk."""
+        ...
+
+    def rows(self) -> Iterable[int]:
+        """The numbers of all rows in it."""
+        ...
+
+    def found(self) -> Sequence[tuple[int, int]]:
+        """The rows that a join finds: row numbers and times, in order."""
+        ...
+
+    def parts(self) -> Iterable[tuple[int, Any]]:
+        """Its state as JSON in numbered parts; what a number is of stays the same."""
+        ...
+
+    def lists(self) -> Iterable[tuple[int, Sequence[tuple[int, int]]]]:
+        """Numbered lists of events, row numbers and times; a row is in one of them at most."""
+        ...
+
+    def load(
+        self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
+    ) -> None:
+        """Take over what ``parts`` and ``lists`` gave; of lists those that are not empty."""
+        ...
+
+    def load_whole(self, state: Any) -> None:
+        """Take over a state of one part, as an earlier release stored it."""
+        ...
+
+
+class BoundedContents(ABC):
+    """A content whose state is one part, because its arguments say how large it gets."""
+
+    @abstractmethod
+    def dump(self) -> Any:
+        """Its state as JSON."""
+
+    @abstractmethod
+    def load_whole(self, state: Any) -> None:
+        """Take over what ``dump`` gave."""
+
+    def parts(self) -> Iterable[tuple[int, Any]]:
+        """One part."""
+        return [(0, self.dump())]
+
+    def lists(self) -> Iterable[tuple[int, Sequence[tuple[int, int]]]]:
+        """None."""
+        return ()
+
+    def load(
+        self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
+    ) -> None:
+        """Take over what ``parts`` gave."""
+        self.load_whole(parts[0])
 
 
 def pack(
-    contents: Mapping[int, Content], alarms: Mapping[int, Alarms]
+    contents: Mapping[int, WindowContents], alarms: Mapping[int, TimerQueue]
 ) -> dict[str, pa.RecordBatch]:
     """The pieces of all instances."""
     return (
@@ -58,8 +132,8 @@ def pack(
 
 
 def unpack(
-    pieces: Pieces, make: Callable[[], Content]
-) -> tuple[dict[int, Content], dict[int, Alarms]]:
+    pieces: Pieces, make: Callable[[], WindowContents]
+) -> tuple[dict[int, WindowContents], dict[int, TimerQueue]]:
     """Contents and alarms; ``make``: a content with nothing in it."""
     lists: defaultdict[int, dict[int, list[tuple[int, int]]]] = defaultdict(dict)
     events = stored(_LISTS, pieces)
@@ -72,13 +146,13 @@ def unpack(
     for instance, its_parts in parts.items():
         contents[instance] = content = make()
         content.load(its_parts, lists[instance])
-    alarms: dict[int, Alarms] = {}
+    alarms: dict[int, TimerQueue] = {}
     for instance, number, time in _told(stored(_ALARMS, pieces)):
-        alarms.setdefault(instance, Alarms(number)).times.append(time)
+        alarms.setdefault(instance, TimerQueue(number)).times.append(time)
     return contents, alarms
 
 
-def _parts_of(contents: Mapping[int, Content]) -> pa.RecordBatch:
+def _parts_of(contents: Mapping[int, WindowContents]) -> pa.RecordBatch:
     numbers: list[int] = []
     texts: list[str] = []
     encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
@@ -89,7 +163,7 @@ def _parts_of(contents: Mapping[int, Content]) -> pa.RecordBatch:
     return table(numbers, {"json": pa.array(texts, pa.string())})
 
 
-def _lists_of(contents: Mapping[int, Content]) -> pa.RecordBatch:
+def _lists_of(contents: Mapping[int, WindowContents]) -> pa.RecordBatch:
     rows: list[int] = []
     times: list[int] = []
     of: list[int] = []
@@ -125,7 +199,7 @@ def _fill(lists: Mapping[int, dict[int, list[tuple[int, int]]]], found: pa.Recor
         lists[whole >> _BITS][whole & _WITHIN] = events
 
 
-def _alarms_of(alarms: Mapping[int, Alarms]) -> pa.RecordBatch:
+def _alarms_of(alarms: Mapping[int, TimerQueue]) -> pa.RecordBatch:
     numbers: list[int] = []
     times: list[int] = []
     for instance in sorted(alarms):

@@ -1,14 +1,17 @@
-"""``output all|first|last every ..``: how often a query puts something out.
+"""``output all|first|last every ..``: how often a query emits.
 
-Each partition instance has a limit of its own.  One by number counts what goes on of the query,
-current and expired events alike; ``all`` and ``last`` hold a block back until it is full.  One by
-time has a timer from the start of the app, or of the instance, on, which comes before everything
-else of its instant.  ``first`` by time has none: it lets an event go when that much time has passed
-since the one before.  To ``first`` without ``group by`` what resets aggregates is an event as
-others are: it comes before the events of each batch of a batch window, takes their place, and means
-nothing to anybody.  Of one event by number only the very first ever goes.  With ``group by``,
-``last`` gives the last event of each group, in the order in which the groups came, and ``first``
-counts for each group by itself; a held-back event keeps its own time.
+Each partition instance has a limit of its own.
+
+- A limit by number counts the query's output, current and expired events alike; ``all`` and
+  ``last`` hold a block back until it is full.
+- A limit by time has a timer from the start of the app, or of the instance, which precedes
+  everything else of its instant.  ``first`` by time has no timer: it emits an event if that much
+  time has passed since the previous one.
+- For ``first`` without ``group by`` a reset of the aggregates counts as an event: it precedes the
+  events of each batch of a batch window and takes their place, but is not emitted.
+- ``first`` of one event by number emits only the very first event.
+- With ``group by``, ``last`` emits the last event of each group, in the order in which the groups
+  arrived, and ``first`` counts each group separately; an event that was held back keeps its time.
 
 Source: observed on Siddhi 5.1.7.
 """
@@ -23,9 +26,10 @@ import pyarrow as pa
 
 from mesh.language.syntax import RateKind
 from mesh.operators.base import RESET, State
-from mesh.operators.holding import Births, Held, pieces, ticked
 from mesh.operators.native import njit
+from mesh.operators.output_rate.buffer import InstanceTimers, RateBuffer, pieces, ticked
 from mesh.operators.select.hashing import more_rows
+from mesh.operators.total_order import run_begins, run_starts
 
 if TYPE_CHECKING:
     from mesh.operators.base import Events, Longs, Timeline
@@ -36,15 +40,15 @@ class Rate(Protocol):
     """The limit of one query's output."""
 
     def begin(self, instance: Longs, clock_ms: Longs) -> None:
-        """Each ``instance`` begins at its first ``clock_ms``, unless it has begun before."""
+        """Start each ``instance`` at its first ``clock_ms``, unless it has started before."""
         ...
 
     def process(self, events: Events, groups: Longs, timeline: Timeline) -> Events:
-        """Take what goes on, each event with its group, and return what goes out."""
+        """Process the selected events, each with its group; the events that are emitted."""
         ...
 
     def next_time(self) -> int | None:
-        """When something would go out by itself."""
+        """Time of the next tick that may emit something; None without one."""
         ...
 
     def forget(self, instances: Longs, groups: Longs) -> None:
@@ -52,7 +56,7 @@ class Rate(Protocol):
         ...
 
     def snapshot(self) -> State:
-        """What is held back."""
+        """The events that are held back."""
         ...
 
     def restore(self, state: State) -> None:
@@ -63,11 +67,11 @@ class Rate(Protocol):
 def make_rate(rate: BoundRate, schema: pa.Schema, grouped: bool, timer_path: int) -> Rate:
     """The limit ``rate``, which is no snapshot, of rows in ``schema``."""
     if rate.kind is RateKind.FIRST:
-        return First(rate.every, rate.is_by_time, grouped)
+        return FirstPerKey(rate.every, rate.is_by_time, grouped)
     last = rate.kind is RateKind.LAST
     if rate.is_by_time:
-        return TimeBlocks(schema, rate.every, last, grouped, timer_path)
-    return CountBlocks(schema, rate.every, last, grouped)
+        return EveryInterval(schema, rate.every, last, grouped, timer_path)
+    return EveryNEvents(schema, rate.every, last, grouped)
 
 
 # The first of so many, or of so long
@@ -94,10 +98,10 @@ def _first_by_time(keys: Any, clock_ms: Any, every: int, since: Any, going: Any)
             since[key] = clock_ms[row] + 1
 
 
-class First:
-    """``output first every ..``, of each group or instance: nothing is held back.
+class FirstPerKey:
+    """``output first every ..``, for each group or instance; holds nothing back.
 
-    What resets aggregates is counted where it is among the events, and goes nowhere.
+    Resets of the aggregates count as events, and are not emitted.
     """
 
     def __init__(self, every: int, by_time: bool, grouped: bool) -> None:
@@ -109,7 +113,7 @@ class First:
         self._rows = 0
 
     def begin(self, instance: Longs, clock_ms: Longs) -> None:
-        """Nothing depends on it."""
+        """No timer depends on the start."""
 
     def process(self, events: Events, groups: Longs, timeline: Timeline) -> Events:
         """The events that are first; what came together goes together."""
@@ -126,7 +130,7 @@ class First:
         return events.where(going & (events.kind != RESET))
 
     def next_time(self) -> int | None:
-        """Nothing goes out by itself."""
+        """None: nothing is emitted without an event."""
         return None
 
     def forget(self, instances: Longs, groups: Longs) -> None:
@@ -154,13 +158,9 @@ class First:
 
 
 def _last_places(keys: list[Longs]) -> tuple[Longs, Longs]:
-    """Of rows alike in ``keys`` where the last one is, and the first, whose place it takes."""
+    """For rows equal in ``keys``, the index of the last, and of the first, which it replaces."""
     order = np.lexsort(keys[::-1])
-    begins = np.zeros(len(order), dtype=np.bool_)
-    begins[:1] = True
-    for key in keys:
-        begins[1:] |= key[order][1:] != key[order][:-1]
-    first = np.flatnonzero(begins)
+    first = np.flatnonzero(run_begins(*(key[order] for key in keys)))
     last = np.append(first[1:], len(order)) - 1
     # Rows alike stand in the order they came.
     in_turn = np.argsort(order[first], kind="stable")
@@ -168,30 +168,26 @@ def _last_places(keys: list[Longs]) -> tuple[Longs, Longs]:
 
 
 def _ranks(instance: Longs) -> tuple[Longs, Longs]:
-    """How many of the same come before each, and the order that puts the same together."""
+    """The number of equal rows before each, and a stable order that groups equal rows."""
     order = np.argsort(instance, kind="stable")
-    ordered = instance[order]
-    begins = np.ones(len(order), dtype=np.bool_)
-    begins[1:] = ordered[1:] != ordered[:-1]
-    starts = np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
     ranks = np.empty(len(order), dtype=np.int64)
-    ranks[order] = np.arange(len(order)) - starts
+    ranks[order] = np.arange(len(order)) - run_starts(run_begins(instance[order]))
     return ranks, order
 
 
-class CountBlocks:
-    """``output all|last every n events``: a block goes out with the event that fills it."""
+class EveryNEvents:
+    """``output all|last every n events``: a block is emitted with the event that fills it."""
 
     def __init__(self, schema: pa.Schema, every: int, last: bool, grouped: bool) -> None:
         self._every = every
         self._last = last
         self._grouped = grouped
-        self._held = Held(schema)
+        self._held = RateBuffer(schema)
         #: By instance, events in the block that is not full.
         self._counts: Longs = np.zeros(0, dtype=np.int64)
 
     def begin(self, instance: Longs, clock_ms: Longs) -> None:
-        """Nothing depends on it."""
+        """No timer depends on the start."""
 
     def process(self, events: Events, groups: Longs, timeline: Timeline) -> Events:
         """The blocks that ``events`` fill, each as a chunk."""
@@ -233,7 +229,7 @@ class CountBlocks:
         return pieces(made, by)
 
     def next_time(self) -> int | None:
-        """Nothing goes out by itself."""
+        """None: nothing is emitted without an event."""
         return None
 
     def forget(self, instances: Longs, groups: Longs) -> None:
@@ -273,8 +269,8 @@ def _cause(
     return cause
 
 
-class TimeBlocks:
-    """``output all|last every t``: what has come goes out with the next tick of the timer."""
+class EveryInterval:
+    """``output all|last every t``: events are emitted with the next tick of the timer."""
 
     def __init__(
         self, schema: pa.Schema, every_ms: int, last: bool, grouped: bool, timer_path: int
@@ -283,8 +279,8 @@ class TimeBlocks:
         self._last = last
         self._grouped = grouped
         self._timer_path = timer_path
-        self._held = Held(schema)
-        self.births = Births()
+        self._held = RateBuffer(schema)
+        self.births = InstanceTimers()
 
     def begin(self, instance: Longs, clock_ms: Longs) -> None:
         """Timers count from there."""
@@ -295,7 +291,7 @@ class TimeBlocks:
         return self.births.after(held.instance, held.clock_ms, self._every_ms)
 
     def process(self, events: Events, groups: Longs, timeline: Timeline) -> Events:
-        """What the ticks up to now let go, a chunk for each instance."""
+        """The events that the ticks up to now emit, a chunk for each instance."""
         self._held.add(events, groups)
         if not len(self._held.events):
             return self._held.events
@@ -315,7 +311,7 @@ class TimeBlocks:
         return ticked(held.take(going), due_ms[going], self._timer_path, timeline)
 
     def next_time(self) -> int | None:
-        """The tick that lets go what came first."""
+        """The tick that emits the oldest event."""
         if not len(self._held.events):
             return None
         return int(self._due().min())
@@ -327,7 +323,7 @@ class TimeBlocks:
         self.births.forget(instances)
 
     def snapshot(self) -> State:
-        """What waits, and when timers began."""
+        """The events that wait, and the start of timers."""
         held, births = self._held.snapshot(), self.births.snapshot()
         return State({**held.pieces, **births.pieces}, held.scalars)
 

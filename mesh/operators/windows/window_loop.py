@@ -1,26 +1,26 @@
-"""What the native loops of windows have in common: lists of events, timers, what goes out.
+"""Common parts of the native loops of windows: lists of events, timers, and the output columns.
 
-A window's loop goes over a run of events one by one, as the reference engine does, and fires timers
+A window's loop processes a run of events one by one, as the reference engine does, and fires timers
 between them.  It works on row numbers and times; attributes stay in the row store.
 
 All arrays are int64.  ``node`` is a pool of list elements, ``node[n] = (row, time, next)``; free
-ones are chained through ``next``.  ``reg[i]`` are the registers of partition instance i; what they
-mean is each window's own, but for the first ones below.  ``heap`` holds pending timers,
-``(due, number, instance)``, the next one first; an instance has one at most.  ``out`` takes a
-column for each event that goes on.
+ones are chained through ``next``.  ``reg[i]`` are the registers of partition instance i; each
+window defines its own after the common ones below.  ``heap`` holds pending timers,
+``(due, number, instance)``, the next one first; an instance has one at most.  ``out`` has a column
+for each event that is emitted.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
-from mesh.operators.native import bare, types
-
-NIL = -1
-NEVER = int(np.iinfo(np.int64).max)
-BEFORE_ALL = int(np.iinfo(np.int64).min)
+from mesh.operators.base import NEVER, NIL, OWN_TIMER
+from mesh.operators.native import helper, native, types
+from mesh.operators.total_order import (
+    fired_order,
+    fires_before,
+    is_same_cause,
+    is_same_chunk,
+    playback_place,
+)
 
 #: Columns of ``node``.
 ROW, TIME, NEXT = 0, 1, 2
@@ -41,22 +41,19 @@ A_HEAD, A_TAIL, A_COUNT, A_ROW, B_HEAD, B_TAIL, B_COUNT, B_ROW, ALARM, ALARM_NUM
 OWN = 10
 
 #: Counters: the first free node, nodes in use, pending timers, timers set so far, lines out, pieces
-#: out, steps done, the event before, and where a loop is to go on that found
-#: no room in ``out``, and how many clocks were before the last timer.
+#: out, steps done, the event before, the event at which a loop resumes that found no room in
+#: ``out``, and how many clocks were before the last timer.
 (
     M_FREE, M_USED, M_HEAP, M_NUMBER, M_OUT, M_PIECE, M_STEPS, M_ORDER, M_CLOCK, M_PATH, M_CHUNK,
     M_RESUME, M_NEAR,
 ) = range(13)  # fmt: skip
 COUNTERS = 16
 
-#: What a run is told: number of its first event, time to go to, that of the run before, number of
+#: Parameters of a run: number of its first event, time to go to, that of the run before, number of
 #: the first row, the timers' path, whether time is that of the events, whether expired events are
 #: wanted; then the window's own arguments.
 (P_FIRST, P_NOW, P_BEFORE, P_BASE, P_PATH, P_PLAYBACK, P_EXPIRED, P_OWN) = range(8)
 PARAMETERS = 16
-
-CURRENT, EXPIRED, RESET = 0, 1, 2
-OWN_TIMER = -1
 
 _long1 = types.Array(types.int64, 1, "C")
 _long2 = types.Array(types.int64, 2, "C")
@@ -65,21 +62,9 @@ _read1 = types.Array(types.int64, 1, "C", readonly=True)
 LOOP = types.void(_long2, _read1, _long1, _long2, _long2, _long2, _long1, _long2)
 
 
-def native(*signature: Any) -> Any:
-    """A function that is compiled when the module is first imported, and then kept on disk."""
-    jit: Any = bare
-    return jit(*signature, error_model="numpy")
-
-
-def helper(function: Any) -> Any:
-    """A function that is compiled into those that call it."""
-    # Inlined, calls don't count references to the arrays that they are given.
-    return bare(error_model="numpy", forceinline=True)(function)
-
-
 @helper
 def emit(out, meta, row, kind, time, clock, order, path, instance):  # type: ignore[no-untyped-def]
-    """Let one event go on."""
+    """Emit one event."""
     at = meta[M_OUT]
     out[O_ROW, at] = row
     out[O_KIND, at] = kind
@@ -128,7 +113,7 @@ def add(node, reg, i, head, n):  # type: ignore[no-untyped-def]
 
 @helper
 def poll(node, reg, i, head):  # type: ignore[no-untyped-def]
-    """Take the first element of a list, which has one."""
+    """Remove and return the first element of a list that is not empty."""
     n = reg[i, head]
     reg[i, head] = node[n, NEXT]
     if reg[i, head] == NIL:
@@ -174,7 +159,7 @@ def push(heap, meta, due, number, instance):  # type: ignore[no-untyped-def]
 
 @helper
 def pop(heap, meta):  # type: ignore[no-untyped-def]
-    """Take the earliest timer out of the heap."""
+    """Remove the earliest timer from the heap."""
     size = meta[M_HEAP] - 1
     meta[M_HEAP] = size
     _swap(heap, 0, size)
@@ -194,8 +179,8 @@ def pop(heap, meta):  # type: ignore[no-untyped-def]
 def arm(reg, heap, meta, i, due):  # type: ignore[no-untyped-def]
     """Set instance i's timer, in place of the one that it has.
 
-    Timers have odd numbers if their time has come when they are set: they fire when everything
-    else is done that goes on at this instant.
+    The number is odd if the timer is due already when it is set: such a timer fires after
+    everything else that is under way at this instant.
     """
     meta[M_NUMBER] += 2
     reg[i, ALARM] = due
@@ -205,14 +190,14 @@ def arm(reg, heap, meta, i, due):  # type: ignore[no-untyped-def]
 
 @helper
 def _drop_stale(reg, heap, meta):  # type: ignore[no-untyped-def]
-    """Let the first timer of the heap be one that still stands."""
+    """Remove timers from the top of the heap that have been replaced."""
     while meta[M_HEAP] > 0 and reg[heap[0, WHOSE], ALARM_NUMBER] != heap[0, NUMBER]:
         pop(heap, meta)
 
 
 @helper
 def timer_before(ev, clocks, par, reg, heap, meta, e):  # type: ignore[no-untyped-def]
-    """Whether a timer fires before event e; with e = n, whether one fires up to the run's end."""
+    """True if a timer fires before event e or, with e = n, before the end of the run."""
     _drop_stale(reg, heap, meta)
     if meta[M_HEAP] == 0:
         return False
@@ -220,7 +205,6 @@ def timer_before(ev, clocks, par, reg, heap, meta, e):  # type: ignore[no-untype
     if e < ev.shape[1] and due > ev[E_CLOCK, e]:
         return False
     if par[P_PLAYBACK] != 0:
-        # Time stands still until an event moves it: what was set behind the last move waits.
         order, clock = _playback_place(clocks, par, meta, due)
         if clock == NEVER:
             return False
@@ -229,22 +213,15 @@ def timer_before(ev, clocks, par, reg, heap, meta, e):  # type: ignore[no-untype
         return order < ev[E_ORDER, e]
     if e == ev.shape[1]:
         return due <= par[P_NOW]
-    clock = ev[E_CLOCK, e]
-    if heap[0, NUMBER] % 2 == 1:
-        if meta[M_ORDER] % 2 == 0:
-            return ev[E_ORDER, e] != meta[M_ORDER] or clock != meta[M_CLOCK]
-        if ev[E_ORDER, e] != meta[M_ORDER] + 1 or clock != meta[M_CLOCK]:
-            return ev[E_ORDER, e] > meta[M_ORDER]
-        return par[P_PATH] < ev[E_PATH, e]
-    if due != clock:
-        return due < clock
-    # At one instant timers come before external events, and among timers the path decides.
-    return ev[E_ORDER, e] % 2 == 1 or par[P_PATH] < ev[E_PATH, e]
+    return fires_before(
+        due, heap[0, NUMBER], par[P_PATH], meta[M_ORDER], meta[M_CLOCK],
+        ev[E_ORDER, e], ev[E_CLOCK, e], ev[E_PATH, e],
+    )  # fmt: skip
 
 
 @helper
-def _not_before(clocks, meta, due):  # type: ignore[no-untyped-def]
-    """How many clocks are before ``due``; most often about as many as the last time."""
+def _earlier_clocks(clocks, meta, due):  # type: ignore[no-untyped-def]
+    """The number of clocks before ``due``; most often close to that of the last call."""
     low, high = 0, clocks.shape[0]
     near = meta[M_NEAR]
     if near <= high and (near == 0 or clocks[near - 1] < due):
@@ -266,33 +243,24 @@ def _not_before(clocks, meta, due):  # type: ignore[no-untyped-def]
 
 @helper
 def _playback_place(clocks, par, meta, due):  # type: ignore[no-untyped-def]
-    k = _not_before(clocks, meta, due)
-    least = (meta[M_ORDER] + 1) // 2 - par[P_FIRST]
-    k = max(k, least)
-    if k < clocks.shape[0]:
-        return 2 * (par[P_FIRST] + k), clocks[k]
-    if (
-        due <= par[P_NOW]
-        and (par[P_NOW] > par[P_BEFORE] or due > par[P_BEFORE])
-        and (clocks.shape[0] == 0 or par[P_NOW] > clocks[-1])
-    ):
-        return 2 * (par[P_FIRST] + clocks.shape[0]), par[P_NOW]
-    return 0, NEVER
+    return playback_place(
+        clocks, _earlier_clocks(clocks, meta, due), due,
+        par[P_FIRST], meta[M_ORDER], par[P_NOW], par[P_BEFORE],
+    )  # fmt: skip
 
 
 @helper
 def next_timer(clocks, par, reg, heap, meta):  # type: ignore[no-untyped-def]
-    """Take the earliest timer: its instance, and clock, order and path of its firing."""
+    """Remove the earliest timer; its instance, and clock, order and path of its firing."""
     due, number, i = heap[0, DUE], heap[0, NUMBER], heap[0, WHOSE]
     path = OWN_TIMER
     if par[P_PLAYBACK] != 0:
         order, clock = _playback_place(clocks, par, meta, due)
     else:
         clock = max(due, meta[M_CLOCK])
-        order = 2 * (par[P_FIRST] + _not_before(clocks, meta, due))
-        order = max(order, (meta[M_ORDER] + 1) // 2 * 2)
+        order = fired_order(_earlier_clocks(clocks, meta, due), par[P_FIRST], meta[M_ORDER])
         if number % 2 == 1 and order == meta[M_ORDER]:
-            # Set by what another timer caused: it comes behind that.
+            # Set as a consequence of another timer: it fires after that one.
             path = meta[M_PATH]
     pop(heap, meta)
     reg[i, ALARM] = NEVER
@@ -307,14 +275,12 @@ def next_timer(clocks, par, reg, heap, meta):  # type: ignore[no-untyped-def]
 
 @helper
 def begin(ev, meta, e):  # type: ignore[no-untyped-def]
-    """Note that event e comes; whether it is the first of its chunk."""
+    """Record the arrival of event e; true if it is the first of its chunk."""
     meta[M_STEPS] += 1
-    if (
-        ev[E_ORDER, e] == meta[M_ORDER]
-        and ev[E_CLOCK, e] == meta[M_CLOCK]
-        and ev[E_PATH, e] == meta[M_PATH]
-        and ev[E_CHUNK, e] == meta[M_CHUNK]
-    ):
+    if is_same_chunk(
+        ev[E_ORDER, e], ev[E_CLOCK, e], ev[E_PATH, e], ev[E_CHUNK, e],
+        meta[M_ORDER], meta[M_CLOCK], meta[M_PATH], meta[M_CHUNK],
+    ):  # fmt: skip
         return False
     meta[M_ORDER], meta[M_CLOCK] = ev[E_ORDER, e], ev[E_CLOCK, e]
     meta[M_PATH], meta[M_CHUNK] = ev[E_PATH, e], ev[E_CHUNK, e]
@@ -324,13 +290,13 @@ def begin(ev, meta, e):  # type: ignore[no-untyped-def]
 
 @helper
 def ends_chunk(ev, e):  # type: ignore[no-untyped-def]
-    """Whether event e is the last of its chunk for its partition instance."""
-    if e + 1 == ev.shape[1]:
+    """True if event e is the last of its chunk for its partition instance."""
+    if e + 1 == ev.shape[1] or ev[E_INSTANCE, e] != ev[E_INSTANCE, e + 1]:
         return True
-    for k in (E_ORDER, E_CLOCK, E_PATH, E_CHUNK, E_INSTANCE):  # noqa: SIM110
-        if ev[k, e] != ev[k, e + 1]:
-            return True
-    return False
+    return not is_same_chunk(
+        ev[E_ORDER, e], ev[E_CLOCK, e], ev[E_PATH, e], ev[E_CHUNK, e],
+        ev[E_ORDER, e + 1], ev[E_CLOCK, e + 1], ev[E_PATH, e + 1], ev[E_CHUNK, e + 1],
+    )  # fmt: skip
 
 
 @native(types.void(_long2, types.int64, _long1, _long1))
@@ -340,7 +306,9 @@ def number_chunks(out, count, state, chunk):  # type: ignore[no-untyped-def]
     ``state`` is (order, clock, path, piece, number) of the last line before, and then of these.
     """
     for k in range(count):
-        if out[O_ORDER, k] != state[0] or out[O_CLOCK, k] != state[1] or out[O_PATH, k] != state[2]:
+        if not is_same_cause(
+            out[O_ORDER, k], out[O_CLOCK, k], out[O_PATH, k], state[0], state[1], state[2]
+        ):
             state[0], state[1], state[2] = out[O_ORDER, k], out[O_CLOCK, k], out[O_PATH, k]
             state[4] = 0
         elif out[O_PIECE, k] != state[3]:

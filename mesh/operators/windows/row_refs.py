@@ -1,4 +1,4 @@
-"""What goes into a window and out of it, by the numbers of rows: see ``following``."""
+"""Output of a window as row numbers and kinds: see ``mesh.operators.query.late_selection``."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def _none() -> Longs:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
-    """What happened, m lines in order.
+class RowRefs:
+    """Arrivals, expiries and resets, m lines in order.
 
-    ``row``: int64[m], the row that came or left; of a reset any, or less than 0.
+    ``row``: int64[m], the row that arrived or expired; of a reset any, or less than 0.
     ``kind``: int8[m].
     ``going``: of a sliding window the events that came: each is current in one of the lines, in
     their order.  Of a batch window, what gives the events at lines that are current.

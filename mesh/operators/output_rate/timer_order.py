@@ -1,10 +1,10 @@
-"""Which comes first of a window's timer and an output rate's, where both are due at one instant.
+"""Order of a window's timer and an output rate's tick that are due at one instant.
 
-The one that was set first.  The rate's was set one period before.  That of a batch window was set a
-length before.  Other windows want to be woken a length after each event: their one timer is set
-for the next such time when it fires, or when an event comes that it waits for nothing else before.
-A snapshot is taken at the latest when an event of that time comes, which what leaves a sliding
-window is; so only what a batch window lets in can be in it, and what a session has let go.
+The one that was set first fires first.  The tick was set one period before, the timer of a batch
+window one length before.  Other windows wake a length after each event: their one timer is set for
+the next such time when it fires, or when an event arrives while none is pending.  A snapshot is
+taken at the latest when an event of its time arrives, and an event that leaves a sliding window is
+one; so only batch windows and sessions can emit before it.
 
 Source: observed on Siddhi 5.1.7.
 """
@@ -13,22 +13,21 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from mesh.language.syntax import RateKind
-from mesh.operators.base import CURRENT, EXPIRED, RESET, State
+from mesh.operators.base import BEFORE_ALL, CURRENT, EXPIRED, RESET, State
+from mesh.operators.windows import kind_of
 from mesh.plan.bound import BoundStream, Constant
 
 if TYPE_CHECKING:
     from mesh.operators.base import Events, Longs
+    from mesh.operators.windows import WindowKind
+    from mesh.operators.windows.kind import TickOrder
     from mesh.plan.bound import BoundQuery, Window
-
-_NEVER = int(np.iinfo(np.int64).min)
-#: Those that have timers, and whose first argument says how long they wait.
-_WINDOWS: Final = ("time", "timeBatch", "timeLength", "session")
 
 
 @dataclass(slots=True)
@@ -39,12 +38,12 @@ class _Timer:
     ``due``: when it is to fire for events that have come, growing.
     """
 
-    fired_ms: int = _NEVER
+    fired_ms: int = BEFORE_ALL
     was_early: bool = False
     due: deque[int] = field(default_factory=deque)
 
     def fire(self, due_ms: int, came_ms: int, every_ms: int, *, in_turn: bool = False) -> None:
-        """It fires for what came at ``came_ms``; ticks are ``every_ms`` apart.
+        """Fire for events that arrived at ``came_ms``; ticks are ``every_ms`` apart.
 
         ``in_turn``: whether that came as it fired, rather than as an event.
         """
@@ -57,8 +56,8 @@ class _Timer:
         self.fired_ms, self.was_early = due_ms, early
 
 
-class Ties:
-    """Puts what a window's timer let go before the tick of its instant, where that was set later.
+class TimerTieBreaker:
+    """Moves what a window's timer emits before the tick of its instant, if that was set later.
 
     ``length_ms``: of the window, or the gap of sessions; ``latency_ms``: after which sessions that
     are over leave; ``batch``: whether it is a batch window; ``pushes``: whether events may leave
@@ -67,16 +66,17 @@ class Ties:
 
     def __init__(
         self,
-        window: Window,
+        kind: WindowKind,
+        order: TickOrder,
         length_ms: int,
         latency_ms: int,
         every_ms: int,
         timer_path: int,
         snapshots: bool,
     ) -> None:
-        self._batch = window.name == "timeBatch"
+        self._batch = kind.is_periodic
         #: In others each event leaves when it is due, which says all.
-        self._remembers = window.name in ("timeLength", "session")
+        self._remembers = order.may_leave_early
         self._length_ms = length_ms
         self._latency_ms = latency_ms
         self._every_ms = every_ms
@@ -87,7 +87,7 @@ class Ties:
         #: Events so far, for the name of the state.
         self._rows = 0
 
-    def placed(self, events: Events, made: Events) -> Events:
+    def order_around_ticks(self, events: Events, made: Events) -> Events:
         """``made`` of ``events``; the clock of what precedes its tick is one millisecond less."""
         own = made.path == self._timer_path
         if self._snapshots:
@@ -142,7 +142,7 @@ class Ties:
         self._rows += 1
 
     def snapshot(self) -> State:
-        """When timers fired last, and when they will."""
+        """Last and next times of the timers."""
         fired = [[i, timer.fired_ms, timer.was_early] for i, timer in self._timers.items()]
         due = [(i, due_ms) for i, timer in self._timers.items() for due_ms in timer.due]
         pieces = {}
@@ -168,22 +168,24 @@ class Ties:
                 self._timers[instance].due.append(due_ms)
 
 
-def make_ties(query: BoundQuery, timer_path: int) -> Ties | None:
-    """What orders the timers of ``query``; None where there is nothing to order."""
+def make_tie_breaker(query: BoundQuery, timer_path: int) -> TimerTieBreaker | None:
+    """The order of the timers of ``query``; None if there is nothing to order."""
     rate, source = query.rate, query.input
     if rate is None or not rate.is_by_time or not isinstance(source, BoundStream):
         return None
     window = source.window
-    if window is None or window.name not in _WINDOWS or not window.arguments:
+    if window is None or not window.arguments:
         return None
+    kind = kind_of(window)
+    order = kind.tick_order
     snapshots = rate.kind is RateKind.SNAPSHOT
-    if snapshots and window.name in ("time", "timeLength"):
+    if order is None or (snapshots and not order.with_snapshots):
         return None
     length_ms = _constant(window, 0)
-    latency_ms = _constant(window, 2) if window.name == "session" else 0
+    latency_ms = 0 if order.latency_argument is None else _constant(window, order.latency_argument)
     if length_ms is None or latency_ms is None:
         return None
-    return Ties(window, length_ms, latency_ms, rate.every, timer_path, snapshots)
+    return TimerTieBreaker(kind, order, length_ms, latency_ms, rate.every, timer_path, snapshots)
 
 
 def _constant(window: Window, place: int) -> int | None:

@@ -1,23 +1,22 @@
-"""The native loop of a join of two windows: lists of rows by key, and what each event finds.
+"""Native loop of a join of two windows: lists of rows by key, and the pairs that each event finds.
 
-What a window holds is what it has let in and not yet let go, so the loop follows the events that
-both windows put out, in the total order, and needs not look into the windows.  Each side has a
-list of rows for each key; an event looks through the other side's list of its own key.
+A window's content is what it has emitted as current and not yet as expired.  So the loop follows
+the output of both windows, in the total order, and need not look into the windows.  Each side has a
+list of rows for each key; an event searches the other side's list of its own key.
 
-All arrays are int64.  ``node[s, n]`` is a row of side s that has not left yet, by growing row
+All arrays are int64.  ``node[s, n]`` is a row of side s that has not expired, by growing row
 number; ``lists[s, k]`` is key k's list; ``reg[s, i]`` are the registers of partition instance i.
 """
 # mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from mesh.operators.native import bare, njit, types
+from mesh.operators.base import CURRENT, EXPIRED, NIL, RESET
+from mesh.operators.native import helper, native, njit, types
+from mesh.operators.total_order import is_same_chunk
 
-NIL = -1
 #: Columns of ``node``: row number, key (``NIL``: equal to none), neighbours, what has become of it,
 #: partition instance, and the place among all that came on both sides.
 ID, KEY, NEXT, BEFORE, STATE, INSTANCE, RANK = range(7)
@@ -36,11 +35,11 @@ NEW = np.array([0, -1, -1, -1, -1, -1])
 #: Columns of a window's output.
 E_ORDER, E_CLOCK, E_PATH, E_CHUNK, E_KIND, E_ID, E_INSTANCE, E_TIME = range(8)
 EVENT_COLUMNS = 8
-#: What the loop is told and remembers: where it is on both sides, events done in this run and
+#: Parameters and counters of the loop: where it is on both sides, events done in this run and
 #: ever, pairs written, nodes used and gone by side, the path of the query's timers, which side sets
 #: it off, which side is looked into, room that the next event needs, by side the milliseconds after
 #: which a timer is set again (0: it is set by events), and whether rows that were looked at keep
-#: their time when they leave; whether nobody asks for what is found by events that leave; whether
+#: their time when they leave; whether pairs of expired events are not used; whether
 #: time is that of the events.
 (
     M_LEFT, M_RIGHT, M_DONE, M_STEPS, M_PAIRS, M_USED, M_USED_RIGHT, M_GONE, M_GONE_RIGHT, M_PATH,
@@ -49,21 +48,9 @@ EVENT_COLUMNS = 8
 ) = range(21)  # fmt: skip
 COUNTERS = 21
 
-_CURRENT, _EXPIRED, _RESET = 0, 1, 2
 _long1 = types.Array(types.int64, 1, "C")
 _long2 = types.Array(types.int64, 2, "C")
 _long3 = types.Array(types.int64, 3, "C")
-
-
-def native(*signature: Any) -> Any:
-    """A function that is compiled when the module is first imported, and then kept on disk."""
-    compiler: Any = bare
-    return compiler(*signature, error_model="numpy")
-
-
-def helper(function: Any) -> Any:
-    """A function that is compiled into those that call it."""
-    return bare(error_model="numpy", forceinline=True)(function)
 
 
 @helper
@@ -110,16 +97,18 @@ def _unlink(node, lists, s, n):
 
 @helper
 def _same_piece(events, at):
-    """Whether the event at ``at`` is of the same piece as the one before it."""
-    for column in (E_ORDER, E_CLOCK, E_PATH, E_CHUNK):
-        if events[at, column] != events[at - 1, column]:
-            return False
-    return True
+    """True if the event at ``at`` is of the same chunk as the one before it."""
+    before = at - 1
+    return is_same_chunk(
+        events[at, E_ORDER], events[at, E_CLOCK], events[at, E_PATH], events[at, E_CHUNK],
+        events[before, E_ORDER], events[before, E_CLOCK], events[before, E_PATH],
+        events[before, E_CHUNK],
+    )  # fmt: skip
 
 
 @helper
 def _armed(events, at, reg, meta, s):
-    """When the timer that made the piece at ``at`` was set."""
+    """The time at which the timer was set that caused the chunk at ``at``."""
     when = reg[s, events[at, E_INSTANCE], R_ARMED]
     if meta[M_SPAN + s]:
         return max(when, 2 * (events[at, E_CLOCK] - meta[M_SPAN + s]))
@@ -128,7 +117,7 @@ def _armed(events, at, reg, meta, s):
 
 @helper
 def _right_first(left, i, right, j, reg, meta):
-    """Whether the right side's next event comes before the left's; both stand at a piece's start.
+    """True if the right side's next event precedes the left's; both begin a chunk.
 
     Of two timers at one instant the one that was set first fires first; in playback, where they
     are at one instant when they are due before one event, all those of the left side do.
@@ -149,7 +138,7 @@ def _right_first(left, i, right, j, reg, meta):
 
 @helper
 def _next_side(left, i, right, j, reg, meta):
-    """Whose event is next, of which there is one; a piece stays together."""
+    """The side of the next event, of which there is one; a chunk stays together."""
     if i > 0 and i < left.shape[0] and _same_piece(left, i):
         return 0
     if j > 0 and j < right.shape[0] and _same_piece(right, j):
@@ -161,14 +150,14 @@ def _next_side(left, i, right, j, reg, meta):
 
 @helper
 def _move(node, lists, reg, meta, s, n, events, at):
-    """Let one row in or go."""
+    """Add a row to its window's list, or remove it."""
     kind, instance, clock = events[at, E_KIND], events[at, E_INSTANCE], events[at, E_CLOCK]
     by_timer = events[at, E_PATH] == meta[M_PATH]
     if by_timer:
         reg[s, instance, R_PLACE] = meta[M_STEPS]
         if meta[M_SPAN + s] == 0:
             reg[s, instance, R_ARMED] = 2 * clock
-    if kind == _CURRENT:
+    if kind == CURRENT:
         if reg[s, instance, R_COUNT] == 0 and meta[M_SPAN + s] == 0:
             reg[s, instance, R_ARMED] = 2 * clock + 1
             reg[s, instance, R_PLACE] = node[s, n, RANK]
@@ -190,7 +179,7 @@ def _move(node, lists, reg, meta, s, n, events, at):
 
 @native(types.void(_long2, _long2, _long3, _long3, _long3, _long1, _long2, _long2))
 def join_loop(left, right, node, lists, reg, meta, own, pairs):
-    """Go on with both windows' outputs until they end, or ``pairs`` is full.
+    """Process the output of both windows until it ends, or ``pairs`` is full.
 
     ``own[k]`` becomes (side, number, whether it keeps its time) of the k-th event; ``pairs[p]`` is
     (k, a row it found).
@@ -202,10 +191,10 @@ def join_loop(left, right, node, lists, reg, meta, own, pairs):
         kind, instance = events[at, E_KIND], events[at, E_INSTANCE]
         done = meta[M_DONE]
         own[done, 2] = 0
-        if kind != _RESET:
+        if kind != RESET:
             n = _find(node, s, meta[M_USED + s], events[at, E_ID])
             key = node[s, n, KEY]
-            asks = kind == _CURRENT or meta[M_CURRENT] == 0
+            asks = kind == CURRENT or meta[M_CURRENT] == 0
             if meta[M_TRIGGER + s] and key != NIL and asks:
                 count = lists[1 - s, key, COUNT]
                 if meta[M_PAIRS] + count > pairs.shape[0]:
@@ -219,7 +208,7 @@ def join_loop(left, right, node, lists, reg, meta, own, pairs):
                     found = node[1 - s, found, NEXT]
             if meta[M_TRIGGER + s]:
                 reg[1 - s, instance, R_FOUND] = reg[1 - s, instance, R_ENTERED]
-            if kind == _EXPIRED and meta[M_KEEPS + s]:
+            if kind == EXPIRED and meta[M_KEEPS + s]:
                 own[done, 2] = events[at, E_ID] <= reg[s, instance, R_FOUND]
             meta[M_STEPS] += 1
             _move(node, lists, reg, meta, s, n, events, at)
@@ -263,7 +252,7 @@ def compact(node, lists, meta, s):
 
 @native(types.void(_long3, _long3, _long3, _long1, types.int64))
 def settle(node, lists, reg, meta, s):
-    """After a restore: say of each row of side s, by its instance's registers, where it is."""
+    """After a restore: derive each row's state, on side s, from its instance's registers."""
     for n in range(meta[M_USED + s]):
         instance = node[s, n, INSTANCE]
         if node[s, n, ID] <= reg[s, instance, R_LEFT]:
@@ -279,7 +268,7 @@ def settle(node, lists, reg, meta, s):
 
 @native(types.void(_long3, _long3, _long3, _long1, types.int64, types.int64))
 def forget_instance(node, lists, reg, meta, s, instance):
-    """Let all rows of one partition instance go, on side s."""
+    """Remove all rows of one partition instance, on side s."""
     for n in range(meta[M_USED + s]):
         if node[s, n, INSTANCE] != instance or node[s, n, STATE] == GONE:
             continue

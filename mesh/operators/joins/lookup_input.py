@@ -1,0 +1,131 @@
+"""One side of a lookup join: its window, table or named window, and frames of rows found in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.operators.base import WHOLE, State, part, prefixed
+from mesh.operators.environment import current
+from mesh.operators.frame import Frame
+from mesh.operators.joins.input import ROW, TIME, JoinInput
+from mesh.operators.tables import Table
+from mesh.plan.bound import BinaryExpression, Column, FunctionCall, SourceKind, UnaryExpression
+from mesh.plan.bound.expressions import TABLE_STEP
+
+if TYPE_CHECKING:
+    from mesh.functions.vectors import Mask, Vector
+    from mesh.operators.base import Events, Timeline
+    from mesh.operators.query.handlers import Failures
+    from mesh.plan.bound import BoundExpression, BoundQuery, BoundStream
+
+
+class LookupInput(JoinInput):
+    """One side: its input, and the rows that are found in it; ``step`` is its number."""
+
+    def __init__(self, query: BoundQuery, source: BoundStream, step: int, timer_path: int) -> None:
+        super().__init__(query, source, step, timer_path)
+        beside = [pa.field(ROW, pa.int64()), pa.field(TIME, pa.int64())]
+        self._through = pa.schema([*beside, *self.schema])
+        self._make_window(self._through)
+        self._came = 0
+        self.table: Table | None = None
+        self._named: str | None = None
+        self._windows = current().windows
+        if source.kind is SourceKind.TABLE:
+            table = current().tables[source.schema.name]
+            assert isinstance(table, Table), "tables of an app are kept in memory"
+            self.table = table
+        elif source.kind is SourceKind.WINDOW:
+            self._named = source.schema.name
+
+    @property
+    def is_passing(self) -> bool:
+        """True if its events expire on arrival."""
+        return self.window is None and self._named is None
+
+    def enter(self, events: Events, timeline: Timeline, failures: Failures) -> Events:
+        """Process the events of the side; its output, with all columns that the join needs.
+
+        If events expire on arrival (``is_passing``), the caller adds their expiry.
+        """
+        events = self.handle(events, timeline, failures)
+        count = len(events)
+        numbers = np.arange(self._came, self._came + count)
+        self._came += count
+        columns: list[pa.Array[Any]] = [
+            pa.array(numbers, pa.int64()),
+            pa.array(events.time_ms, pa.int64()),
+        ]
+        columns += [events.rows.column(name) for name in self.schema.names]
+        rows = pa.RecordBatch.from_arrays(columns, schema=self._through)
+        if self.window is None:
+            return events.with_rows(rows)
+        given = events.rows
+        for name, column in zip((ROW, TIME), columns, strict=False):
+            given = given.append_column(name, column)
+        return self.window.process(events.with_rows(given), timeline)
+
+    def content(self, instance: int) -> pa.RecordBatch | None:
+        """The rows that are found in it now; None where there are never any."""
+        if self._named is not None:
+            return self._windows[self._named].content(WHOLE)[0]
+        return None if self.window is None or self.hides else self.window.content(instance)[0]
+
+    def snapshot(self) -> State:
+        """The window."""
+        window = State() if self.window is None else self.window.snapshot()
+        return prefixed({"window": window, "own": State({}, {"came": self._came})})
+
+    def restore(self, state: State) -> None:
+        """Take over the window."""
+        came: Any = part(state, "own").scalars["came"]
+        self._came = came
+        if self.window is not None:
+            self.window.restore(part(state, "window"))
+
+
+class BesideFrame(Frame):
+    """Rows of one side beside one event of the other, which is the same for all of them."""
+
+    def __init__(self, own: Frame, row: int, rows: pa.RecordBatch, step: int) -> None:
+        names = rows.schema.names
+        super().__init__(
+            rows.num_rows, {(step, name): rows.column(i) for i, name in enumerate(names)}
+        )
+        self._own, self._step, self._row = own, step, np.array([row])
+
+    def column(self, column: Column) -> Vector:
+        """A column of the rows, or of the one event, which broadcasts."""
+        if column.step == self._step:
+            return super().column(column)
+        vector = self._own.column(column)
+        return vector if len(vector) == 1 else vector.take(self._row)
+
+    def missing(self, step: int, index: int | None) -> Mask:
+        """There is always an event."""
+        return np.zeros(self.length, dtype=np.bool_)
+
+
+def of_table(on: BoundExpression | None, step: int) -> BoundExpression | None:
+    """``on`` with the columns of side ``step`` as those of a table's rows."""
+    match on:
+        case Column() if on.step == step:
+            return replace(on, step=TABLE_STEP)
+        case UnaryExpression():
+            return replace(on, operand=_moved(on.operand, step))
+        case BinaryExpression():
+            return replace(on, left=_moved(on.left, step), right=_moved(on.right, step))
+        case FunctionCall():
+            return replace(on, arguments=tuple(_moved(a, step) for a in on.arguments))
+        case _:
+            return on
+
+
+def _moved(part_: BoundExpression, step: int) -> BoundExpression:
+    moved = of_table(part_, step)
+    assert moved is not None
+    return moved

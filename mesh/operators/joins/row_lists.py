@@ -1,0 +1,191 @@
+"""Rows of both sides of a window join, in lists by key: arrays of ``join_loop`` and their state.
+
+Attributes stay in the row stores of the sides.  The snapshot holds the registers alone: they say
+which rows of the stores are in the windows, and the lists are built again from those.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.operators.base import NIL
+from mesh.operators.frame import Frame
+from mesh.operators.joins import join_loop as m
+from mesh.operators.joins.input import INSTANCE
+from mesh.operators.joins.keys import EquiJoinKeys
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mesh.operators.base import Events, Longs
+    from mesh.operators.joins.input import NumberedJoinInput
+    from mesh.operators.joins.keys import Equality
+
+#: Rows that are gone, before a side is swept.
+_SPARE = 4096
+
+
+class RowLists:
+    """The lists of both sides, and the counters of the loop.
+
+    ``sides``: left and right; ``equal``: what rows that meet have in common; ``triggers``: by side,
+    whether its events look into the other; ``only_current``: whether only current events do.
+    """
+
+    def __init__(
+        self,
+        sides: tuple[NumberedJoinInput, NumberedJoinInput],
+        equal: Sequence[Equality],
+        triggers: tuple[bool, bool],
+        timer_path: int,
+        *,
+        only_current: bool,
+    ) -> None:
+        self._sides = sides
+        self._keys = EquiJoinKeys(equal)
+        self._triggers = triggers
+        self._timer_path = timer_path
+        self._only_current = only_current
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all rows; the keys that are known keep their numbers."""
+        self.node = np.empty((2, 1024, m.NODE_COLUMNS), dtype=np.int64)
+        self.lists = _no_lists(64)
+        self.registers = _no_registers(1)
+        self.meta = np.zeros(m.COUNTERS, dtype=np.int64)
+        self.meta[m.M_PATH], self.meta[m.M_CURRENT] = self._timer_path, self._only_current
+        for side, triggers, is_read in zip(
+            self._sides, self._triggers, self._triggers[::-1], strict=True
+        ):
+            self.meta[m.M_TRIGGER + side.step] = triggers
+            is_found = side.window is not None and not side.hides
+            self.meta[m.M_LISTED + side.step] = is_found and is_read
+            if side.kind is not None and side.kind.keeps_arrival_time:
+                self.meta[m.M_KEEPS + side.step] = 1
+            if side.kind is not None and side.kind.is_periodic:
+                self.meta[m.M_SPAN + side.step] = getattr(side.arguments[0], "value", 0) or 0
+
+    # Rows
+
+    def add(self, side: NumberedJoinInput, events: Events, numbers: Longs, ranks: Longs) -> None:
+        """Add rows that come to the window of ``side``, with their keys.
+
+        ``ranks``: the place of each event among all that ever came on both sides.
+        """
+        s = side.step
+        keys = self._keys.number(s, Frame.of_events(events, s), events.instance)
+        self._append(s, numbers, keys, events.instance, ranks)
+        instances = int(events.instance.max()) + 1
+        if instances > self.registers.shape[1]:
+            registers = _no_registers(max(instances, 2 * self.registers.shape[1]))
+            registers[:, : self.registers.shape[1]] = self.registers
+            self.registers = registers
+        if self.meta[m.M_SPAN + s]:
+            # Its timers fire for ever after the first event of an instance.
+            first, at = np.unique(events.instance, return_index=True)
+            new = self.registers[s, first, m.R_ARMED] < 0
+            first, at = first[new], at[new]
+            self.registers[s, first, m.R_ARMED] = 2 * events.clock_ms[at] + 1
+            self.registers[s, first, m.R_PLACE] = ranks[at]
+
+    def _append(self, s: int, numbers: Longs, keys: Longs, instances: Longs, ranks: Longs) -> None:
+        used = int(self.meta[m.M_USED + s])
+        stop = used + len(numbers)
+        if stop > self.node.shape[1]:
+            node = np.empty((2, max(stop, 2 * self.node.shape[1]), m.NODE_COLUMNS), dtype=np.int64)
+            node[:, : self.node.shape[1]] = self.node
+            self.node = node
+        new = self.node[s, used:stop]
+        new[:, m.ID], new[:, m.KEY], new[:, m.INSTANCE] = numbers, keys, instances
+        new[:, m.NEXT] = new[:, m.BEFORE] = NIL
+        new[:, m.STATE], new[:, m.RANK] = m.WAITING, ranks
+        self.meta[m.M_USED + s] = stop
+        if len(self._keys) > self.lists.shape[1]:
+            lists = _no_lists(max(len(self._keys), 2 * self.lists.shape[1]))
+            lists[:, : self.lists.shape[1]] = self.lists
+            self.lists = lists
+
+    def forget(self, instances: Longs) -> None:
+        """Drop the rows of these partition instances."""
+        for s in (0, 1):
+            for instance in instances.tolist():
+                if instance < self.registers.shape[1]:
+                    m.forget_instance(self.node, self.lists, self.registers, self.meta, s, instance)
+        self.meta[m.M_STEPS] += 1
+
+    # Room
+
+    def sweep(self) -> None:
+        """Drop rows that are gone, once they are many."""
+        meta = self.meta
+        for side in self._sides:
+            s = side.step
+            used, gone = int(meta[m.M_USED + s]), int(meta[m.M_GONE + s])
+            if gone < _SPARE or 2 * gone < used:
+                continue
+            m.compact(self.node, self.lists, meta, s)
+            live = self.node[s, : meta[m.M_USED + s], m.ID]
+            side.rows.release_below(int(live[0]) if len(live) else side.rows.came)
+            if side.rows.count > 2 * len(live) + _SPARE:
+                side.rows.keep(live.copy())
+        used = int(meta[m.M_USED]) + int(meta[m.M_USED_RIGHT])
+        if self._keys.is_sparse(used):
+            self._renumber()
+
+    def _renumber(self) -> None:
+        """Give keys new numbers: those that no row has any more are forgotten."""
+        parts = [self.node[s, : self.meta[m.M_USED + s], m.KEY] for s in (0, 1)]
+        together = np.concatenate(parts)
+        known = np.unique(together[together >= 0])
+        self._keys.renumber(known)
+        lists = _no_lists(max(len(known), 64))
+        lists[:, : len(known)] = self.lists[:, known]
+        self.lists = lists
+        for keys in parts:
+            real = keys >= 0
+            keys[real] = np.searchsorted(known, keys[real])
+
+    # State
+
+    def snapshot(self) -> pa.RecordBatch:
+        """The registers, a row for each partition instance."""
+        places = [(s, r) for s in (0, 1) for r in range(m.REGISTERS)]
+        return pa.RecordBatch.from_arrays(
+            [pa.array(self.registers[s, :, r].copy()) for s, r in places],
+            schema=pa.schema([pa.field(f"{s}-{r}", pa.int64()) for s, r in places]),
+        )
+
+    def restore(self, stored: pa.RecordBatch, steps: int) -> None:
+        """Take over registers; the stores of both sides have been restored.
+
+        ``steps``: as many as the counter of steps said.
+        """
+        self.clear()
+        self._keys.clear()
+        self.meta[m.M_STEPS] = steps
+        self.registers = np.empty((2, stored.num_rows, m.REGISTERS), dtype=np.int64)
+        for s in (0, 1):
+            for r in range(m.REGISTERS):
+                self.registers[s, :, r] = stored.column(f"{s}-{r}").to_numpy()
+        for side in self._sides:
+            numbers, rows = side.rows.all()
+            if len(numbers):
+                instances = rows.column(INSTANCE).to_numpy()
+                keys = self._keys.number(side.step, Frame.of_rows(rows, side.step), instances)
+                self._append(side.step, numbers, keys, instances, np.zeros_like(numbers))
+        for s in (0, 1):
+            m.settle(self.node, self.lists, self.registers, self.meta, s)
+
+
+def _no_registers(instances: int) -> Longs:
+    return np.tile(m.NEW, (2, instances, 1))
+
+
+def _no_lists(keys: int) -> Longs:
+    lists = np.zeros((2, keys, m.LIST_COLUMNS), dtype=np.int64)
+    lists[:, :, [m.HEAD, m.TAIL]] = NIL
+    return lists

@@ -1,0 +1,1 @@
+"""Output rates: ``output all|first|last|snapshot every ..``."""
