@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mesh.language.parser import parse
 from mesh.operators.executor import Executor, InputRun
+from mesh.operators.state import range_pieces
 from mesh.operators.state.range_pieces import NUMBER, cut, joined, pieces_of
 from mesh.plan.bind import bind
 
