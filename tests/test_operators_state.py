@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mesh.language.parser import parse
 from mesh.operators.executor import Executor, InputRun
-from mesh.operators.state import range_pieces as ranges
+from mesh.operators.state import range_pieces
 from mesh.operators.state.range_pieces import NUMBER, cut, joined, pieces_of
 from mesh.plan.bind import bind
 
@@ -89,7 +89,7 @@ def table(numbers: list[int]) -> pa.RecordBatch:
 
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranges, "_MOST", 16)
+    monkeypatch.setattr(range_pieces, "_MOST", 16)
 
 
 @pytest.mark.usefixtures("small_pieces")

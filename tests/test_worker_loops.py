@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from mesh.clock import SystemClock
-from mesh.operators import precompile as ahead
+from mesh.operators import precompile
 from mesh.worker import session
 
 
@@ -42,7 +42,7 @@ def test_a_session_says_so_and_waits(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(ahead, "is_done", lambda: is_done)
+    monkeypatch.setattr(precompile, "is_done", lambda: is_done)
     monkeypatch.setattr(sys, "executable", program)
     caplog.set_level(logging.INFO, "mesh.worker.session")
     asyncio.run(session.compile_loops(SystemClock()))

@@ -16,7 +16,7 @@ from mesh.clock import SystemClock
 from mesh.jetstream.channels import ensure_buckets
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.watch import ClusterView
-from mesh.operators import precompile as ahead
+from mesh.operators import precompile
 from mesh.settings import ChannelSettings, NatsSettings
 from mesh.testing.cluster import Outside
 from mesh.testing.links import Links
@@ -62,7 +62,7 @@ class Stage:
 
     def __enter__(self) -> Stage:
         try:
-            ahead.compile_once()
+            precompile.compile_once()
             namespaces = None
             if self.topology is Topology.APART:
                 namespaces = self._stack.enter_context(Namespaces())

@@ -17,7 +17,7 @@ from mesh.clock import SystemClock
 from mesh.jetstream.channels import ensure_buckets
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.watch import ClusterView
-from mesh.operators import precompile as ahead
+from mesh.operators import precompile
 from mesh.settings import ChannelSettings, NatsSettings
 from mesh.testing.cluster import Outside
 from mesh.testing.processes import Processes
@@ -107,7 +107,7 @@ async def mesh(
         servers: NATS servers, one or three; of three each stream has three replicas.
         environment: settings of all processes, as ``MESH_SECTION_NAME``.
     """
-    ahead.compile_once()
+    precompile.compile_once()
     directory = Path(tempfile.mkdtemp(prefix="mesh-bench-"))
     cluster = Cluster(directory, servers, environment)
     try:

@@ -1,7 +1,7 @@
-"""Drives the queries of one group for one partition: the whole of it is a fold over its input.
+"""Executor: runs the queries of one group for one partition, as a fold over its input.
 
-The result doesn't depend on how the input was cut into runs: events are merged in an order of their
-own, timers fire at places in that order, and each output row gets its number in it.
+The result doesn't depend on how the input was cut into runs: events are merged into a total order,
+timers fire at positions in that order, and each output row gets its number in it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ STATE_VERSION = 2
 
 
 class Mode(StrEnum):
-    """How to drive the queries: see ``flow``.  ``AUTO``: in bulk where that is possible."""
+    """Execution mode: see ``dataflow``. ``AUTO``: in bulk where that is possible."""
 
     AUTO = "auto"
     STEP = "step"
@@ -261,7 +261,7 @@ class Executor:
     def _flow_on(
         self, entering: list[tuple[str, Events]], timeline: Timeline, leaving: list[Emitted]
     ) -> None:
-        """Add what leaves to ``leaving``, in places behind what is there."""
+        """Append the output of the dataflow to ``leaving``, ranked after what is there."""
         before = sum(len(one.rank) for one in leaving)
         made = self._flow.run(entering, timeline)
         leaving += [replace(one, rank=one.rank + before) for one in made] if before else made
@@ -281,7 +281,7 @@ class Executor:
         )
 
     def _number(self, leaving: Sequence[Emitted]) -> list[OutputRun]:
-        """Give positions to output rows."""
+        """Number the output rows."""
         found: dict[str, list[Emitted]] = {}
         for one in leaving:
             found.setdefault(one.channel, []).append(one)

@@ -22,18 +22,25 @@ HERE: Final = Path(__file__).parent
 #: Where a user wants compiled code to be; beside the sources otherwise.
 DIRECTORY_VARIABLE: Final = "NUMBA_CACHE_DIR"
 _PACKAGE: Final = __name__.rpartition(".")[0]
-#: An import of a module of this package.
-_IMPORT: Final = re.compile(rf"^ *from ({_PACKAGE}(?:\.\w+)*) import ", re.MULTILINE)
+#: An import from this package: the module, and the names.
+_IMPORT: Final = re.compile(
+    rf"^ *from ({_PACKAGE}(?:\.\w+)*) import (\([^)]*\)|[^\n]*)", re.MULTILINE
+)
+_DECORATOR: Final = re.compile(r"^@(\w+)", re.MULTILINE)
 
 
 def sources() -> list[Path]:
-    """The files whose contents compiled code depends on: native loops, and what these import."""
-    imported = {}
-    for path in sorted(HERE.rglob("*.py")):
-        imported[path] = set(_IMPORT.findall(path.read_text("utf-8")))
+    """The files whose contents compiled code depends on: native loops, and what these import.
+
+    A file has native loops if it imports this module, or a decorator from this package.
+    """
     found = {Path(__file__)}
-    for path, modules in imported.items():
-        if __name__ in modules:
+    for path in HERE.rglob("*.py"):
+        text = path.read_text("utf-8")
+        imports = _IMPORT.findall(text)
+        modules = {module for module, _ in imports}
+        names = {name for _, listed in imports for name in re.findall(r"\w+", listed)}
+        if __name__ in modules or names.intersection(_DECORATOR.findall(text)):
             found |= {path, *map(_file_of, modules)}
     return sorted(found)
 

@@ -17,7 +17,7 @@ from typing import Final
 from mesh import java
 from mesh.jetstream import server
 from mesh.model import codec
-from mesh.operators import precompile as ahead
+from mesh.operators import precompile
 from mesh.settings import NatsSettings, Settings
 from mesh.spark import class_archive
 from mesh.worker.protocol import CONFIG_VARIABLE, SessionConfig
@@ -88,7 +88,7 @@ def _finished(written: Path, path: Path) -> bool:
 
 if __name__ == "__main__":
     started_s = time.monotonic()
-    ahead.compile_loops()
+    precompile.compile_loops()
     sys.stdout.write(f"native loops: compiled in {time.monotonic() - started_s:.0f} s\n")
     made = make()
     sys.stdout.write(f"class archive: {made or 'not made, this Java cannot write one'}\n")

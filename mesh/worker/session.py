@@ -29,7 +29,7 @@ from mesh.logs import fields
 from mesh.model import codec
 from mesh.model.app import GroupKind
 from mesh.model.cluster import Assignment
-from mesh.operators import precompile as ahead
+from mesh.operators import precompile
 from mesh.spark import session as spark_session
 from mesh.spark import warmup
 from mesh.spark.carried import CarriedInstance
@@ -279,7 +279,7 @@ def start_carrier(
 
 async def compile_loops(clock: Clock) -> None:
     """Have the operators' native loops compiled, where installing has not done it."""
-    if ahead.is_done():
+    if precompile.is_done():
         return
     log.warning("native loops are not compiled yet; that takes a minute or two, once")
     started_s = clock.monotonic_s()
@@ -287,7 +287,7 @@ async def compile_loops(clock: Clock) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        ahead.__name__,
+        precompile.__name__,
         stdin=asyncio.subprocess.DEVNULL,
         preexec_fn=server.die_with_parent(),
     )

@@ -11,7 +11,7 @@ from mesh.clock import SystemClock
 from mesh.jetstream.channels import ensure_buckets
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.watch import ClusterView
-from mesh.operators import precompile as ahead
+from mesh.operators import precompile
 from mesh.settings import ChannelSettings, NatsSettings
 from tests.e2e.mesh_cluster import MeshCluster, View
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshCluster]:
     """A server, a manager and two workers, w1 and w2."""
     # Workers would do so before they are ready, which the tests don't wait for so long.
-    ahead.compile_once()
+    precompile.compile_once()
     found = MeshCluster(tmp_path_factory.mktemp("mesh"))
     yield found
     found.stop()

@@ -1,8 +1,9 @@
-"""What runs in one executor: nodes, joined by channels.
+"""Dataflow graph: nodes joined by channels.
 
-A channel carries the events of one stream, of one inner stream or of one stream as a partition
-sees it.  A node takes events of channels and makes events for channels: a query, a named window, a
-trigger, the entrance of a partition.  Nodes are in the order in which the engine subscribes them.
+A channel carries the events of one stream, of one inner stream, or of one stream as a partition
+sees it. A node consumes events of channels and emits events on channels: a query, a named window,
+a trigger, the key router of a partition. Nodes are in the order in which the engine subscribes
+them.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ class Dataflow(Protocol):
 
 
 class NodeOperator(Stateful, Protocol):
-    """What a node does: an operator with several inputs and outputs, called in order of time."""
+    """Operator of a node, with several inputs and outputs; it is called in the order of time."""
 
     def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
-        """Take events, by channel, each run in order, and return what they and timers caused."""
+        """Process events, by channel, each run in order; return all that they and timers cause."""
         ...
 
     def next_time(self) -> int | None:
@@ -66,10 +67,10 @@ class NodeOperator(Stateful, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StateAccess:
-    """That a query looks at something that is kept, or changes it: a table, a named window.
+    """Read or write access of a node to a table or a named window.
 
-    ``who``: the name of the query's node, or of the window's.  ``by``: the channels of which an
-    event sets it off; None: any event does, and a timer.
+    ``who``: the name of the node. ``by``: the channels whose events cause it; None: every event
+    does, and timers.
     """
 
     thing: str
@@ -78,9 +79,9 @@ class StateAccess:
     by: tuple[str, ...] | None = None
 
     def conflicts_with(self, other: StateAccess) -> bool:
-        """Whether it matters which of both comes first.
+        """Whether the sequence of the two accesses matters: one of them writes.
 
-        What one query does to one thing it does event by event, in order, however many there are.
+        A node applies its own writes to one thing event by event, in order, in a batch as well.
         """
         if self.thing != other.thing:
             return False
@@ -90,38 +91,38 @@ class StateAccess:
 
 
 def has_conflicts(accesses: Collection[StateAccess]) -> bool:
-    """Whether the order matters among ``accesses`` themselves."""
+    """Whether any two of ``accesses`` conflict."""
     return any(one.conflicts_with(other) for one in accesses for other in accesses)
 
 
 @dataclass(slots=True)
 class DataflowNode:
-    """A part of the graph.
+    """A node of the graph.
 
-    ``name`` is unique, and stands before the names of its pieces of state.  ``work`` is there as
-    soon as a flow has given the node its place.
-    ``routes``: for nodes that hand on what they read, to which channels the events of each go;
-    of other nodes everything that is read may cause events in all that is written.
+    ``name`` is unique, and the prefix of the names of its pieces of state. ``work`` is set when a
+    dataflow has assigned the node its timer path.
+    ``routes``: for routers, the channels to which the events of each input go. In other nodes an
+    event of any input may cause events on all outputs.
     """
 
     name: str
     reads: tuple[str, ...]
     writes: tuple[str, ...]
-    #: Makes ``work``, given the place of its timers among those of others at one instant.
+    #: Makes ``work``, given the path of its timers.
     make: Callable[[int], NodeOperator]
     routes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    #: What it looks at and changes beside events.
+    #: Its accesses to tables and named windows.
     accesses: tuple[StateAccess, ...] = ()
     #: Whether it has to be called with one chunk of events or one timer at a time.
     is_stepwise: bool = False
-    #: Channels of which the node takes the events of a chunk one by one, step by step.
+    #: Channels whose chunks are processed event by event in stepwise execution.
     singles: tuple[str, ...] = ()
-    #: Whether its timers come behind all others of an instant: those of windows were set before.
+    #: Whether its timers fire after all others of an instant: those of windows were set before.
     is_last: bool = False
     work: NodeOperator = field(init=False)
 
     def accesses_by(self, channel: str | None) -> list[StateAccess]:
-        """What an event of ``channel``, or a timer, makes it look at and change."""
+        """The accesses that an event of ``channel``, or a timer (None), causes."""
         return [access for access in self.accesses if access.by is None or channel in access.by]
 
     def outlets(self, channel: str | None) -> tuple[str, ...]:
@@ -131,9 +132,9 @@ class DataflowNode:
 
 @dataclass(slots=True)
 class CallbackRecorder:
-    """What the callback of one query would get, call by call, while it is recorded.
+    """Records the calls that the callback of one query would get.
 
-    ``wanted``: whether it is.  ``runs``: what the query made, current and expired events.
+    ``wanted``: whether it records. ``runs``: the output of the query, current and expired events.
     """
 
     query: str
@@ -141,7 +142,7 @@ class CallbackRecorder:
     runs: list[Events] = field(default_factory=list)
 
     def record(self, made: Events) -> None:
-        """Note what was made, if anybody wants to know."""
+        """Record output, if that is wanted."""
         if self.wanted and len(made):
             self.runs.append(made)
 

@@ -1,4 +1,4 @@
-"""Which partition instance each key is: keys are texts, and instances are numbered as they come.
+"""Index of partition instances by key: keys are texts; instances are numbered as they arrive.
 
 A text has a code that stays, so that keys that were seen before cost a look into one table.
 """
@@ -62,7 +62,7 @@ class Instances:
         return self._texts.take(pa.array(codes)), (self._numbers[codes] - 1).tolist()
 
     def forget(self, numbers: Longs) -> None:
-        """Be as if the keys of these instances had never come."""
+        """Drop the keys of these instances."""
         self._numbers[np.isin(self._numbers - 1, numbers)] = 0
         live = int(np.count_nonzero(self._numbers))
         if len(self._texts) > 2 * live + _SPARE:
@@ -70,7 +70,7 @@ class Instances:
             self.restore(keys, np.array(kept, dtype=np.int64), self.next)
 
     def restore(self, keys: pa.Array[Any], numbers: Longs, next_number: int) -> None:
-        """Have these ``keys`` alone."""
+        """Replace all keys by ``keys``."""
         self.generation += 1
         self._texts, self._numbers = Texts(), np.zeros(0, dtype=np.int64)
         codes = self.codes(keys)

@@ -46,7 +46,7 @@ class NamedWindowNode:
         self._window = make_window(definition.window, self._schema, timer)
 
     def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
-        """What enters and leaves the window."""
+        """The events that enter and leave the window."""
         events = merge(inputs.get(window_input(self._name), ()), self._schema)
         if events.rows.schema != self._schema:
             events = events.with_rows(events.rows.rename_columns(self._schema.names))
@@ -62,7 +62,7 @@ class NamedWindowNode:
         return [(self._name, made)]
 
     def content(self, instance: int = WHOLE) -> tuple[pa.RecordBatch, Longs]:
-        """What is in it now: rows in the engine's order, and their times."""
+        """The present contents: rows in the engine's order, and their times."""
         del instance
         rows, times = self._window.content(WHOLE)
         return (rows.slice(0, 0), times[:0]) if self._is_hidden else (rows, times)

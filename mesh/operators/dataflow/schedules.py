@@ -1,4 +1,4 @@
-"""When a trigger is due: at the start, every so often from then on, or by a cron expression."""
+"""Schedules of triggers: at the start, at an interval from then on, or by a cron expression."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Schedule:
 
     @property
     def is_cron(self) -> bool:
-        """Whether a cron expression says when."""
+        """Whether a cron expression gives the times."""
         return self._cron is not None
 
     def first(self, start_ms: int) -> int | None:
@@ -34,7 +34,7 @@ class Schedule:
         return start_ms + self._every_ms
 
     def after(self, time_ms: int) -> int | None:
-        """The time behind ``time_ms``, which is one; None if it is the last."""
+        """The time after ``time_ms``, which is one; None if it is the last."""
         if self._at_start:
             return None
         if self._cron is not None:

@@ -1,4 +1,4 @@
-"""Triggers: events that time alone makes."""
+"""Triggers: events that only time causes."""
 
 from __future__ import annotations
 

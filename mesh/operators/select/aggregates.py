@@ -128,6 +128,42 @@ def native_of(values: Vector, length: int) -> tuple[Array, Array]:
     return array, _NO_NULLS if vector.nulls is None else vector.nulls.copy()
 
 
+class RunningAggregate:
+    """An aggregate over the values of its argument, null in the rows that its loop marks.
+
+    ``type``: of the result. ``argument``: the type that values are cast to; None: none is needed.
+    ``columns``: the state, by name, as the loop takes it.
+    """
+
+    tells: tuple[str, ...] = ("count",)
+    #: Takes groups, kind, fresh, values, nulls, the state, results and their nulls; returns whether
+    #: any result is null.
+    _loop: Any
+
+    def __init__(
+        self, type: AttributeType, argument: AttributeType | None = None, **columns: Any
+    ) -> None:
+        self._type = type
+        self._argument = argument
+        self.columns = Columns(**columns)
+
+    def run(self, values: Vector | None, batch: Batch) -> Vector:
+        """The result after each row."""
+        assert values is not None
+        if self._argument is not None:
+            values = kernels.cast(values, self._argument)
+        numbers, nulls = native_of(values, len(batch))
+        state = self._state(len(batch))
+        out = np.zeros(len(batch), dtype=numbers.dtype)
+        none = np.zeros(len(batch), dtype=np.bool_)
+        some = self._loop(batch.groups, batch.kind, batch.fresh, numbers, nulls, *state, out, none)
+        return Vector(self._type, out, none if some else None)
+
+    def _state(self, count: int) -> tuple[Any, ...]:
+        """What the loop keeps, with room for ``count`` rows more."""
+        return tuple(self.columns.arrays.values())
+
+
 @njit
 def _count(groups: Any, kind: Any, fresh: Any, counts: Any, out: Any) -> None:
     for row in range(len(groups)):
@@ -219,27 +255,14 @@ def _average(
     return some
 
 
-class Sum:
+class Sum(RunningAggregate):
     """``sum(x)``: long for integers (wrapping), else double; null over no values."""
 
     tells: tuple[str, ...] = ("count", "total")
     _loop: Any = staticmethod(_sum)
 
     def __init__(self, type: AttributeType) -> None:
-        self._type = type
-        self.columns = Columns(count=np.int64, total=dtype_of(type))
-
-    def run(self, values: Vector | None, batch: Batch) -> Vector:
-        """Running totals."""
-        assert values is not None
-        numbers, nulls = native_of(kernels.cast(values, self._type), len(batch))
-        out = np.zeros(len(batch), dtype=numbers.dtype)
-        none = np.zeros(len(batch), dtype=np.bool_)
-        counts, totals = self.columns["count"], self.columns["total"]
-        some = self._loop(
-            batch.groups, batch.kind, batch.fresh, numbers, nulls, counts, totals, out, none
-        )
-        return Vector(self._type, out, none if some else None)
+        super().__init__(type, type, count=np.int64, total=dtype_of(type))
 
 
 class Average(Sum):
@@ -296,29 +319,17 @@ def _deviation(
     return some
 
 
-class Deviation:
+class Deviation(RunningAggregate):
     """``stdDev(x)``: of the population, by the recurrence over the running mean.
 
-    It starts afresh whenever the last value has left.
+    Null over no values, 0 over one. It starts again whenever the last value has left.
     """
 
-    tells: tuple[str, ...] = ("count",)
+    _loop: Any = staticmethod(_deviation)
 
     def __init__(self) -> None:
-        self.columns = Columns(count=np.int64, total=np.float64, squares=np.float64)
-
-    def run(self, values: Vector | None, batch: Batch) -> Vector:
-        """Null over no values, 0 over one."""
-        assert values is not None
-        numbers, nulls = native_of(kernels.cast(values, AttributeType.DOUBLE), len(batch))
-        out = np.zeros(len(batch), dtype=np.float64)
-        none = np.zeros(len(batch), dtype=np.bool_)
-        columns = self.columns
-        some = _deviation(
-            batch.groups, batch.kind, batch.fresh, numbers, nulls,
-            columns["count"], columns["total"], columns["squares"], out, none,
-        )  # fmt: skip
-        return Vector(AttributeType.DOUBLE, out, none if some else None)
+        double = AttributeType.DOUBLE
+        super().__init__(double, double, count=np.int64, total=np.float64, squares=np.float64)
 
 
 @njit

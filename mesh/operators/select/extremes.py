@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.functions.vectors import Vector, dtype_of
+from mesh.functions.vectors import dtype_of
 from mesh.operators.native import bare, njit
-from mesh.operators.select.aggregates import Array, Batch, Columns, native_of
+from mesh.operators.select.aggregates import Array, Columns, RunningAggregate
 from mesh.operators.select.hashing import more_rows
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _same(a: Any, b: Any) -> Any:
 
 @bare
 def _extremes(
-    groups: Any, kind: Any, fresh: Any, came: Any, nulls: Any, larger: bool, found: Any, best: Any,
+    groups: Any, kind: Any, fresh: Any, came: Any, nulls: Any, found: Any, best: Any, larger: bool,
     heads: Any, tails: Any, values: Any, links: Any, pool: Any, out: Any, none: Any,
 ) -> Any:  # fmt: skip
     any_null = len(nulls) > 0
@@ -179,15 +179,16 @@ def _fill(
             at += 1
 
 
-class WindowExtreme:
+class WindowExtreme(RunningAggregate):
     """``min(x)``, ``max(x)`` over the values in the window, by group; null over none."""
 
     tells: tuple[str, ...] = ("found",)
 
+    _loop: Any = staticmethod(_extremes)
+
     def __init__(self, type: AttributeType, larger: bool) -> None:
-        self._type = type
+        super().__init__(type, found=np.int8, best=dtype_of(type))
         self._larger = larger
-        self.columns = Columns(found=np.int8, best=dtype_of(type))
         self._empty()
 
     def _empty(self) -> None:
@@ -196,19 +197,11 @@ class WindowExtreme:
         self._links: Longs = np.zeros((0, 2), dtype=np.int64)
         self._pool: Longs = np.zeros(3, dtype=np.int64)
 
-    def run(self, values: Vector | None, batch: Batch) -> Vector:
-        """The extreme after each row."""
-        assert values is not None
-        came, nulls = native_of(values, len(batch))
-        self._room(len(self.columns["best"]), len(batch))
-        out = np.zeros(len(batch), dtype=came.dtype)
-        none = np.zeros(len(batch), dtype=np.bool_)
-        some = _extremes(
-            batch.groups, batch.kind, batch.fresh, came, nulls, self._larger,
-            self.columns["found"], self.columns["best"], self._ends["heads"], self._ends["tails"],
-            self._values, self._links, self._pool, out, none,
-        )  # fmt: skip
-        return Vector(self._type, out, none if some else None)
+    def _state(self, count: int) -> tuple[Any, ...]:
+        columns, ends = super()._state(count), self._ends
+        self._room(len(self.columns["best"]), count)
+        lists = (ends["heads"], ends["tails"], self._values, self._links, self._pool)
+        return (*columns, self._larger, *lists)
 
     def _room(self, groups: int, more: int) -> None:
         self._ends.grow(groups)

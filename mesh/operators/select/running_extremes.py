@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mesh.functions.vectors import Vector, dtype_of
+from mesh.functions.vectors import dtype_of
 from mesh.operators.native import njit
-from mesh.operators.select.aggregates import Columns, native_of
+from mesh.operators.select.aggregates import RunningAggregate
 
 if TYPE_CHECKING:
     from mesh.model.types import AttributeType
-    from mesh.operators.select.aggregates import Batch
 
 
 @njit
 def _ever(
-    groups: Any, fresh: Any, values: Any, nulls: Any, larger: bool, counts: Any, best: Any,
-    out: Any, none: Any,
+    groups: Any, kind: Any, fresh: Any, values: Any, nulls: Any, counts: Any, best: Any,
+    larger: bool, out: Any, none: Any,
 ) -> Any:  # fmt: skip
     any_null = len(nulls) > 0
     some = False
@@ -47,37 +46,31 @@ def _ever(
     return some
 
 
-class ExtremeEver:
-    """``minForever(x)``, ``maxForever(x)``: of all values so far, also those that have left.
+class _RunningExtreme(RunningAggregate):
+    def __init__(self, type: AttributeType, larger: bool, **columns: Any) -> None:
+        super().__init__(type, **columns)
+        self._larger = larger
 
-    So is ``min(x)`` where nothing leaves.  A batch window's reset makes it begin anew.
+    def _state(self, count: int) -> tuple[Any, ...]:
+        return (*super()._state(count), self._larger)
+
+
+class ExtremeEver(_RunningExtreme):
+    """``minForever(x)``, ``maxForever(x)``: of all values so far, expired ones included.
+
+    ``min(x)`` is the same where nothing expires. A batch window's reset makes it start again.
     """
 
-    tells: tuple[str, ...] = ("count",)
+    _loop: Any = staticmethod(_ever)
 
     def __init__(self, type: AttributeType, larger: bool) -> None:
-        self._type = type
-        self._larger = larger
-        self.columns = Columns(count=np.int64, best=dtype_of(type))
-
-    def run(self, values: Vector | None, batch: Batch) -> Vector:
-        """Null over no values."""
-        assert values is not None
-        numbers, nulls = native_of(values, len(batch))
-        out = np.zeros(len(batch), dtype=numbers.dtype)
-        none = np.zeros(len(batch), dtype=np.bool_)
-        columns = self.columns
-        some = _ever(
-            batch.groups, batch.fresh, numbers, nulls, self._larger, columns["count"],
-            columns["best"], out, none,
-        )  # fmt: skip
-        return Vector(self._type, out, none if some else None)
+        super().__init__(type, larger, count=np.int64, best=dtype_of(type))
 
 
 @njit
 def _since(
-    groups: Any, kind: Any, fresh: Any, values: Any, nulls: Any, larger: bool, found: Any,
-    best: Any, out: Any, none: Any,
+    groups: Any, kind: Any, fresh: Any, values: Any, nulls: Any, found: Any, best: Any,
+    larger: bool, out: Any, none: Any,
 ) -> Any:  # fmt: skip
     any_null = len(nulls) > 0
     some = False
@@ -105,29 +98,16 @@ def _since(
     return some
 
 
-class ExtremeSince:
+class ExtremeSince(_RunningExtreme):
     """``min(x)``, ``max(x)`` where the values in the window are not known: since the last one left.
 
-    Where what leaves goes no further the engine keeps no list of them for windows that it takes for
-    batches: when the best value leaves, the next that comes is the best, whatever else is there.
+    Where expired events are not emitted, the engine keeps no list of values for windows that it
+    treats as batches: when the best value leaves, the next value is the best, whatever the window
+    still holds.
     """
 
     tells: tuple[str, ...] = ("found",)
+    _loop: Any = staticmethod(_since)
 
     def __init__(self, type: AttributeType, larger: bool) -> None:
-        self._type = type
-        self._larger = larger
-        self.columns = Columns(found=np.int8, best=dtype_of(type))
-
-    def run(self, values: Vector | None, batch: Batch) -> Vector:
-        """Null over no values."""
-        assert values is not None
-        numbers, nulls = native_of(values, len(batch))
-        out = np.zeros(len(batch), dtype=numbers.dtype)
-        none = np.zeros(len(batch), dtype=np.bool_)
-        columns = self.columns
-        some = _since(
-            batch.groups, batch.kind, batch.fresh, numbers, nulls, self._larger, columns["found"],
-            columns["best"], out, none,
-        )  # fmt: skip
-        return Vector(self._type, out, none if some else None)
+        super().__init__(type, larger, found=np.int8, best=dtype_of(type))

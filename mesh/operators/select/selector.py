@@ -48,10 +48,11 @@ class Selector:
 
     ``leaving``: whether events expire, so that min and max have to remember what is in the window.
     ``batch``: whether events come from a batch window.
-    ``kind``: which events go on, if it isn't what the query says.
-    ``grouping``: whether what comes behind needs to know the groups, which are kept then.
-    ``resets``: whether what resets aggregates goes on, with what has no groups and no last event.
-    ``begins_anew``: whether it resets them.
+    ``kind``: which events are emitted, if not those that the query names.
+    ``grouping``: whether the output rate needs the groups, which are kept then.
+    ``resets``: whether events that reset aggregates are emitted, where neither groups nor batches
+    thin out the output.
+    ``begins_anew``: whether such events reset the aggregates.
     """
 
     def __init__(
@@ -79,11 +80,8 @@ class Selector:
             (output.name, compile_expression(extract(output.expression, lifted)))
             for output in query.outputs
         ]
-        shown = [extract(output.expression, []) for output in query.outputs]
-        shown += [order.column for order in query.order_by]
-        shown += [] if query.having is None else [query.having]
-        #: The attributes that it looks at beside groups and what is aggregated.
-        self.shown = list({c.name: c for e in shown for c in columns_of(e) if c.step == 0})
+        #: The attributes that it reads apart from the group's key and the aggregates' arguments.
+        self.shown = _attributes_read(query)
         in_having: list[ExtractedAggregate] = []
         having = query.having and extract(query.having, in_having, _HAVING)
         self._having = compile_filter(having) if having is not None else None
@@ -92,7 +90,7 @@ class Selector:
         self._aggregators = None
         if lifted or grouping:
             self._aggregators = Aggregators(lifted, keys, leaving, resets=begins_anew)
-        # They see what goes on alone, in one group, and nothing resets them.
+        # These see only events that are emitted, all in one group, and are never reset.
         self._in_having = (
             Aggregators(in_having, Groups(()), leaving, _HAVING, resets=False)
             if in_having
@@ -101,11 +99,11 @@ class Selector:
         self._thins_out = batch and bool(lifted or in_having or query.group_by)
         self._resets = resets and not self._thins_out and not query.group_by
         self._needs_groups = bool(lifted) or grouping or (self._thins_out and bool(query.group_by))
-        #: What aggregators are given, each once, and for each aggregator which of those.
+        #: The arguments of aggregators, each once, and for each aggregator the index of its own.
         self._arguments: list[BoundExpression] = []
         self._given: list[int | None] = [self._argument_of(one) for one in lifted]
         self._evaluators = [compile_expression(argument) for argument in self._arguments]
-        #: So many groups there may be before those that are idle are released.
+        #: The number of groups from which on idle ones are released.
         self._groups_max = 0 if grouping or not query.group_by else _SPARE_GROUPS
         self._scratch: Longs = np.zeros((0, 2), dtype=np.int64)
         self._chunks = 0
@@ -144,7 +142,7 @@ class Selector:
         return made if kept is None else made.take(kept)
 
     def _computed(self, frame: Frame) -> list[Vector]:
-        """The outputs, which what is behind the select clause may name."""
+        """The outputs, which ``having`` and ``order by`` may name."""
         vectors = [evaluate(frame) for _, evaluate in self._outputs]
         if self._having is not None or self._order_by:
             for (name, _), vector in zip(self._outputs, vectors, strict=True):
@@ -330,6 +328,15 @@ class Selector:
     def _all(self) -> list[tuple[str, Aggregators]]:
         found = (("select", self._aggregators), (_HAVING, self._in_having))
         return [(name, aggregators) for name, aggregators in found if aggregators is not None]
+
+
+def _attributes_read(query: BoundQuery) -> list[str]:
+    """The attributes that outputs, ``order by`` and ``having`` read outside of aggregates."""
+    read = [extract(output.expression, []) for output in query.outputs]
+    read += [order.column for order in query.order_by]
+    if query.having is not None:
+        read.append(query.having)
+    return list(dict.fromkeys(c.name for e in read for c in columns_of(e) if c.step == 0))
 
 
 @bare
