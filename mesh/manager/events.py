@@ -12,6 +12,7 @@ from nats.js.errors import NoStreamResponseError
 from mesh.control.journal import Entry
 from mesh.errors import MeshError
 from mesh.jetstream import failed
+from mesh.manager.desired_state import unreachable
 from mesh.model import names
 
 if TYPE_CHECKING:
@@ -192,13 +193,3 @@ async def _asked(call: Awaitable[T]) -> T:
         raise
     except (TimeoutError, NatsError, OSError) as error:
         raise unreachable(error) from error
-
-
-def unreachable(error: Exception) -> MeshError:
-    """The refusal of a call that NATS did not answer."""
-    return MeshError(
-        "MESH-A503",
-        "NATS did not answer",
-        detail=f"{type(error).__name__}: {error}.",
-        hint="Try again; 'nats server check jetstream' tells more.",
-    )
