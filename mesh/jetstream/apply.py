@@ -103,7 +103,7 @@ class _LeaderWriter:
 
 
 async def _delete_status(js: JetStreamContext, view: ClusterView, key: str) -> None:
-    """Delete a report, whose worker writes it no more."""
+    """Delete a report that its worker no longer writes."""
     revision = await kv.put(js, names.STATUS_BUCKET, key, None)
     view.took_write(names.STATUS_BUCKET, key, None, revision)
 
@@ -128,7 +128,10 @@ async def _remove(
 async def _retire(
     app: AppRecord, revision: int, js: JetStreamContext, pieces: Pieces, view: ClusterView
 ) -> None:
-    """Say that it is being removed, so that nobody has it back meanwhile; remove it; say so."""
+    """Remove what earlier texts had.
+
+    The record says so first, so that no edit reuses it meanwhile, and again at the end.
+    """
     retired, key = app.retired, names.app_key(app.spec.name)
     assert retired is not None, "there is something to remove"
 
