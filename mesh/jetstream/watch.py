@@ -100,7 +100,7 @@ class ClusterView:
         return self.news
 
     def took_write(self, bucket: str, key: str, value: Any, revision: int) -> None:
-        """Apply our own write to the view, so that the next decision sees it before the watch does."""
+        """Apply our own write at once, so that the next decision sees it before the watch does."""
         self._take(bucket, key, value, revision)
 
     async def _follow(self, bucket: str, complete: asyncio.Event) -> None:

@@ -1,7 +1,7 @@
-"""Backing apps up and restoring them, for people who ask a manager to.
+"""Backups and restores of apps, as any manager serves them.
 
-A restore stops the app, makes it a new incarnation with the state of the backup, and lets it go on:
-it reads again what has come since, and puts out again what it has put out since.
+A restore stops the app, stores the state of the backup for a new incarnation, and starts it.  The
+app reads the input since the backup again, and emits its output since then again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mesh.model.cluster import AppRecord
     from mesh.settings import Settings
 
-#: How long the instances of an app may take to stop for a restore.
+#: Time for the instances of an app to stop for a restore.
 STOP_S: Final = 60.0
 
 
@@ -115,21 +115,20 @@ class Backups:
         replay: bool = True,
         by: str = "",
     ) -> Restored:
-        """Put the state of a backup back.
+        """Restore the state of a backup.
 
         Args:
-            app: whose backup.
-            revision: which; None for the newest.
+            app: the app that was backed up.
+            revision: of the backup; None for the newest.
             before_ms: the newest made at or before this time, milliseconds since 1970.
             other: the name of a new app that gets the state, with channels of its own; nothing is
                 replayed into it.
-            replay: whether ``app`` reads again what has come since the backup; else it goes on with
-                what comes next.
-            by: who asks.
+            replay: whether ``app`` reads the input since the backup again; otherwise it skips it.
+            by: the user.
 
         Raises:
             MeshError: MESH-A404 for a backup or an app that is not there, MESH-A409 for a name that
-                is taken, MESH-A410 when what has come since is not there any more.
+                is taken, MESH-A410 when the input since the backup has been deleted.
         """
         found = await self.known(app)
         chosen = restoring.choose(found, revision, before_ms)
@@ -223,7 +222,7 @@ class Backups:
             deleting=False,
             held="",
             skips=restoring.skips(backup, states) if replay else (),
-            # What an edit since has added.
+            # Channels and groups that a later edit has added.
             retired=still_retired(before.retired, restoring.added(before.spec, spec), spec),
         )
         behind = restoring.behind(backup, states) if replay else 0
@@ -325,7 +324,7 @@ def renamed(spec: AppSpec, other: str) -> AppSpec:
 
 
 def _shape(spec: AppSpec) -> object:
-    """What snapshots rest on: the groups, their instances, and the channels."""
+    """The parts of a plan that snapshots depend on: groups, instances and channels."""
     return (
         [(c.stream.name, c.key_name, c.partitions) for c in spec.channels],
         [

@@ -61,7 +61,7 @@ class Deployments:
         desired: the records of apps.
         settings: partitions and channels.
         clock: the time of records and deadlines.
-        note: takes an entry of the journal: text, time in milliseconds, user, app and cause.
+        note: writes a journal entry: text, time in milliseconds, user, app and cause.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class Deployments:
                 retired=still_retired(before.retired, made.retired, spec),
             )
             at_ms = self._clock.wall_ms()
-            # The revision that the edit was computed from, not a newer one heard of meanwhile.
+            # The revision that the edit was computed from, not a newer one seen meanwhile.
             await self._desired.write_app(record, known.revision)
         summary = explain_changes(made.found).splitlines()[0].partition(": ")[2]
         cause = "; ".join(

@@ -101,7 +101,7 @@ class ManagerService:
         )
 
     async def leadership(self) -> Leadership:
-        """Who leads."""
+        """The current leader."""
         lease = self._view.snapshot().lease
         holder = lease.value.holder if lease is not None and lease.value is not None else None
         return Leadership(self._name, holder)
@@ -117,7 +117,7 @@ class ManagerService:
             self._note(f"asked for app {app} to be undeployed", at_ms, app=app)
 
     async def scale(self, app: str, group: str, parallel: int, *, by: str = "") -> AppStatus:
-        """Write down how many instances of a group are wanted; the leader sees to it.
+        """Set the desired number of instances of a group.
 
         Returns:
             The app's status now; it is "rescaling" until the first of the new instances starts.
@@ -148,11 +148,11 @@ class ManagerService:
         return [app_status(found, record) for record in records]
 
     async def app(self, app: str) -> AppSpec:
-        """What was deployed; MESH-A404 when nothing was."""
+        """The plan of an app; MESH-A404 if it is not deployed."""
         return self._desired.spec(app)
 
     def record(self, app: str) -> AppRecord | None:
-        """What is desired under a name; None when nothing is."""
+        """The desired state of an app; None if it is not deployed."""
         return self._desired.record(app)
 
     async def status(self, app: str) -> AppStatus:
@@ -173,7 +173,7 @@ class ManagerService:
         return node_views(self._view.snapshot(), self._settings)
 
     async def order_node(self, node: str, admission: str, *, by: str = "") -> NodeView:
-        """Write down what worker ``node`` may have: ``open``, ``cordoned`` or ``draining``.
+        """Set the admission of worker ``node``: ``open``, ``cordoned`` or ``draining``.
 
         Returns:
             The worker, with the order in force.
@@ -192,7 +192,7 @@ class ManagerService:
         return self._worker(node)
 
     async def story(self, app: str) -> list[Entry]:
-        """What happened to ``app``, in order, also after it was undeployed; MESH-A404."""
+        """The journal of ``app``, in order, also after it was undeployed; MESH-A404."""
         with refusals():
             entries = story(await journal.read(self._js, app), app)
         if not entries:
@@ -209,7 +209,7 @@ class ManagerService:
         worker: str = "",
         cause: str = "",
     ) -> None:
-        """Take down what was written at ``at_ms``: what follows from it may be noted before."""
+        """Note a write of ``at_ms``: its consequences may be noted before it."""
         by = by and f"user {by}"
         self._take(Entry(text, cause, by=by, at_ms=at_ms, app=app, worker=worker))
 
