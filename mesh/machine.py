@@ -1,4 +1,4 @@
-"""What a node tells of its machine: load, memory, and which process it is."""
+"""A node's machine: load, memory, and identity of the process."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ class Load:
 
 @cache
 def name() -> str:
-    """Names this boot of the machine and this table of processes; empty where that can't be told.
+    """Identifier of this boot of the machine and this process table; empty if unknown.
 
-    Two containers may have one host name, and the same process ids mean other processes in each.
+    Two containers may share a host name, and the same process id is another process in each.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -75,7 +75,7 @@ def name() -> str:
 
 
 def started(pid: int) -> int:
-    """When a process started, in the kernel's ticks since the boot; 0 when it has ended."""
+    """Start time of a process, in the kernel's ticks since the boot; 0 when it has ended."""
     try:
         # After the name, which is in parentheses and may hold anything: proc(5).
         words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,4 +1,4 @@
-"""How long-running processes end: on SIGTERM or SIGINT, or when what they do ends."""
+"""End of long-running processes: on SIGTERM or SIGINT, or when their work ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 async def end(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and wait until they have ended, with whatever they end.
+    """Cancel tasks and wait until they have ended, with any result.
 
     They are cancelled until they do: ``wait_for`` of Python 3.11, with which nats-py waits, forgets
     a cancellation that comes together with the result.

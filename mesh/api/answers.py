@@ -1,4 +1,4 @@
-"""What the routes read and answer with: bodies, parameters and their refusal, JSON."""
+"""Request bodies, parameters and their refusals, and JSON responses."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def values_of(found: Any) -> Any:
 
 
 def parameter(name: str, given: str, wanted: str) -> MeshError:
-    """The refusal of what a request's parameter ``name`` says; MESH-A400."""
+    """The error for a value of request parameter ``name``: MESH-A400."""
     return MeshError("MESH-A400", f'parameter "{name}" is {wanted}, not {given!r}')
 
 
 def number(request: Request, name: str, default: float, most: float) -> float:
-    """The parameter ``name``, from 0 to ``most``; MESH-A400 for what is no such number."""
+    """The number in parameter ``name``, from 0 to ``most``; MESH-A400 otherwise."""
     given = request.query_params.get(name)
     if given is None:
         return default

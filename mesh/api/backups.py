@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class BackupRoutes:
-    """One method a route."""
+    """Routes of backups, one method each."""
 
     def __init__(self, service: Service) -> None:
         self._service = service

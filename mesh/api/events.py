@@ -1,4 +1,4 @@
-"""Events through the REST API: failed ones, to be looked at and sent again, and ones for a test.
+"""Events through the REST API: failed events and their replay, and events for tests.
 
     GET    /error-handler               [{"app", "count"}]
     GET    /error-handler/{app}         ?limit=100&before=ID, the last ones, oldest first
@@ -9,7 +9,7 @@
     POST   /simulation/single           {"siddhiAppName", "streamName", "data", "timestamp"}
     POST   /simulation/feed             a list of these, sent in order
 
-What is replayed goes to its stream as if it came from outside, so to everybody who reads that.
+A replayed event is published to its stream like an event from outside: all readers get it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LIST_MAX: Final = 10_000
 
 
 class EventRoutes:
-    """One method a route."""
+    """Routes of events, one method each."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -56,7 +56,7 @@ class EventRoutes:
         ]
 
     async def counts(self, request: Request) -> Response:
-        """How many failed events each app has."""
+        """Number of failed events of each app."""
         apps = [status.app for status in await self._service.apps()]
         count = self._service.events.failed_count
         return Json([{"app": app, "count": await count(app)} for app in apps])
@@ -82,7 +82,7 @@ class EventRoutes:
         )
 
     async def discard(self, request: Request) -> Response:
-        """Take one failed event away."""
+        """Discard one failed event."""
         path = request.path_params
         await self._service.events.failed_one(path["app"], path["id"])
         return Json(
@@ -90,7 +90,7 @@ class EventRoutes:
         )
 
     async def discard_many(self, request: Request) -> Response:
-        """Take all failed events of an app away, or those that are old."""
+        """Discard all failed events of an app, or the old ones."""
         app = request.path_params["app"]
         if "olderThan" in request.query_params:
             age_s = number(request, "olderThan", 0.0, 1e9)
@@ -125,7 +125,7 @@ def _app_of(given: tuple[str, SimulatedEvent]) -> str:
 
 
 def _chosen(values: Any) -> tuple[list[int] | None, bytes | None]:
-    """What a body of a replay asks for: entries, None for all; and an event in place of one."""
+    """The body of a replay: entries, None for all; and an event in place of one."""
     match values:
         case {"all": True}:
             return None, None

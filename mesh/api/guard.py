@@ -1,10 +1,10 @@
-"""Who gets past the door of the REST API.
+"""Authentication and authorisation of requests to the REST API.
 
-Every request but ``GET /health`` needs a user, by HTTP Basic, who has the permission for it
+Every request but ``GET /health`` needs a user (HTTP Basic) with the permission for it
 (``mesh.api.permissions``), unless access is anonymous.  That is possible on a loopback address
 only, and then ``Host`` has to be a loopback name, so that no web page reaches the API by a name of
 its own (DNS rebinding).  A request that a browser sends on behalf of another site's page is refused
-in any case: ``text/plain`` goes across sites without asking.
+in any case: browsers send ``text/plain`` across sites without a preflight.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CHECKS_MAX = 2
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may use the API: these users, or, with None, anybody on this machine."""
+    """Users of the API; with None, any client on this machine."""
 
     users: Users | None
     limiter: anyio.CapacityLimiter = field(

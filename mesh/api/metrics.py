@@ -1,7 +1,8 @@
-"""What there is to measure of a cluster: values for people, and Prometheus' text.
+"""Metrics of a cluster: values for people, and Prometheus' text.
 
-Both are made from what any manager sees, as JSON values: the status of each app with its instances,
-and the nodes.  Counters begin anew when an instance is placed anew, as Prometheus expects of them.
+Both are derived from the view of any manager, as JSON values: the status of each app with its
+instances, and the nodes.  Counters start again at 0 when an instance is placed again, which
+Prometheus accepts.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 _STATES: Final = ("waiting", "starting", "running", "failing", "undeploying")
 _OF_INSTANCE: Final = ("app", "group", "instance", "worker")
-#: Name, what it is, the key in an instance's values.
+#: Name, help text, and key in an instance's values.
 _COUNTERS: Final = (
     ("mesh_instance_messages_in", "Messages read since the instance was placed.", "messages_in"),
     ("mesh_instance_rows_out", "Events written since the instance was placed.", "rows_out"),
@@ -38,7 +39,7 @@ _GAUGES: Final = (
 
 
 def statistics(apps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each app: what its instances did since they were placed, together."""
+    """A row for each app: sums over its instances since they were placed."""
     return [
         {
             "app": app["app"],
@@ -74,7 +75,7 @@ class _Collected(Collector):
         self._nodes = nodes
 
     def collect(self) -> Iterator[Metric]:
-        """The families, each whole, as the format wants them."""
+        """The metric families, each complete, as the format requires."""
         yield from self._of_nodes()
         states = GaugeMetricFamily(
             "mesh_app_state", "1 for the state of the app.", labels=("app", "state")

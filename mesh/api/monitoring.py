@@ -1,4 +1,4 @@
-"""The routes that tell of a cluster: who is there, what runs where, how it does.
+"""Routes that show the cluster: nodes, placement, statistics.
 
 GET /siddhi-apps/statistics                     a row for each app
 GET /siddhi-apps/{app}/elements                 what it is made of, and what feeds what
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 
 class Monitoring:
-    """One method a route."""
+    """Routes of monitoring, one method each."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
     def routes(self) -> list[Route]:
-        """All of them; to stand before those with ``{app}``."""
+        """The routes; they must precede those with ``{app}``."""
         found = {
             "/siddhi-apps/statistics": self.statistics,
             "/siddhi-apps/{app}/elements": self.elements,
@@ -63,7 +63,7 @@ class Monitoring:
         return [Route(path, method, methods=["GET"]) for path, method in found.items()]
 
     async def statistics(self, request: Request) -> Response:
-        """What each app did since its instances were placed."""
+        """Statistics of each app since its instances were placed."""
         return Json(statistics(_values(await self._service.apps())))
 
     async def elements(self, request: Request) -> Response:
@@ -88,11 +88,11 @@ class Monitoring:
         return Json(await self._service.nodes())
 
     async def managers(self, request: Request) -> Response:
-        """The managers among the nodes, with who leads."""
+        """The managers, with the leader."""
         return Json([n for n in await self._service.nodes() if n.role == "manager"])
 
     async def is_active(self, request: Request) -> Response:
-        """Whether the manager that answers leads, and who does otherwise."""
+        """Whether the manager that answers leads, and the leader otherwise."""
         found = await self._service.leadership()
         values = {"isActive": found.leads, "manager": found.manager, "leader": found.leader}
         return Json(values)
@@ -102,7 +102,7 @@ class Monitoring:
         return Json([_parent(app) for app in _values(await self._service.apps())])
 
     async def children(self, request: Request) -> Response:
-        """One app's instances, with the worker of each and when that was heard of last."""
+        """One app's instances, with the worker of each and the age of its heartbeat."""
         (app,) = _values([await self._service.status(request.path_params["app"])])
         nodes = {node["id"]: node for node in _values(await self._service.nodes())}
         return Json([_child(one, nodes) for one in app["instances"]])
@@ -113,7 +113,7 @@ class Monitoring:
         return Json({"content": spec.text})
 
     async def workers_count(self, request: Request) -> Response:
-        """How many workers there are, and how many of them are ready."""
+        """Number of workers, and of those that are ready."""
         found = await self._workers()
         ready = sum(bool(node.get("ready")) for node in found)
         return Json({"clusteredWorkers": len(found), "ready": ready})

@@ -1,7 +1,7 @@
-"""What a user may do: look at apps, change them, and watch the cluster.
+"""Permissions of users: view apps, manage them, monitor the cluster.
 
 Each request needs one of the three, by its method and path.  A user of the users file without a
-list of them has all.
+list has all.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from mesh.errors import MeshError
 
 
 class Permission(StrEnum):
-    """One of them."""
+    """A permission."""
 
     #: See apps, their texts, states and errors.
     VIEW = "view"
-    #: Deploy, change and remove apps; tell workers what they may have.
+    #: Deploy, change and remove apps; set the admission of workers.
     MANAGE = "manage"
-    #: See nodes, who leads, statistics and metrics.
+    #: See nodes, the leader, statistics and metrics.
     MONITOR = "monitor"
 
 
 ALL: Final = frozenset(Permission)
-#: Paths that tell of the cluster rather than of one app; the first part of each.
+#: First parts of paths that show the cluster rather than one app.
 _OF_THE_CLUSTER: Final = ("nodes", "managers", "metrics", "resourceClusterWorkers")
 _OF_APPS: Final = ("siddhi-apps", "siddhi-apps-execution")
 
 
 def needed(method: str, path: str) -> Permission:
-    """What a request needs; ``path`` without its query."""
+    """The permission that a request needs; ``path`` without its query."""
     if method not in ("GET", "HEAD"):
         return Permission.MANAGE
     parts = path.strip("/").split("/")
@@ -42,10 +42,10 @@ def needed(method: str, path: str) -> Permission:
 
 
 def read_permissions(text: str) -> frozenset[Permission]:
-    """The permissions that a list with commas names; all for an empty one.
+    """The permissions of a comma-separated list; all for an empty one.
 
     Raises:
-        MeshError: MESH-A101 for what is none.
+        MeshError: MESH-A101 for an unknown permission.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:

@@ -1,4 +1,4 @@
-"""The REST API: requests to calls of the service, its answers and refusals to JSON.
+"""Routes of the REST API: requests to calls of the service, results and errors to JSON.
 
     POST   /siddhi-apps                 201 and Location, 200 when it runs already, 400, 409;
                                         ?from=earliest, latest, a sequence or a time
@@ -14,8 +14,8 @@
     POST   /nodes/{node}/cordon         it gets nothing new; /uncordon ends that, /drain empties it
     GET    /health                      200; the only one without a user
 
-What tells of the cluster is in ``mesh.api.monitoring``, failed events and those sent for a test in
-``mesh.api.events``, backups in ``mesh.api.backups``.  A refusal is ``{"code", "message"}`` with
+Routes of the cluster are in ``mesh.api.monitoring``, of failed events and tests in
+``mesh.api.events``, of backups in ``mesh.api.backups``.  An error is ``{"code", "message"}`` with
 ``detail``, ``hint`` and ``position`` where there are any.
 """
 
@@ -60,12 +60,12 @@ EDITS: Final = {
     "MESH-C121": HTTPStatus.CONFLICT,
     "MESH-C122": HTTPStatus.BAD_REQUEST,
 }
-#: What a worker can be told, and what it admits then.
+#: Orders for a worker, and its admission then.
 ORDERS: Final = {"cordon": "cordoned", "uncordon": "open", "drain": "draining"}
 
 
 def make_app(service: Service, access: Access) -> Starlette:
-    """The ASGI application over ``service``, open to whom ``access`` says."""
+    """The ASGI application over ``service``, for the users of ``access``."""
     routes = Routes(service)
     return Starlette(
         routes=[
@@ -94,7 +94,7 @@ def make_app(service: Service, access: Access) -> Starlette:
 
 
 class Routes:
-    """One method a route."""
+    """Routes of apps and node orders, one method each."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -108,7 +108,7 @@ class Routes:
         return Json(done, status, headers={"Location": f"/siddhi-apps/{done.app}"})
 
     async def update(self, request: Request) -> Response:
-        """Put the text of the body in the place of what is deployed under its name."""
+        """Deploy the text of the body in place of the app of its name."""
         text = await _text(request)
         replace = request.query_params.get("replace", "false")
         if replace not in ("true", "false"):
@@ -134,7 +134,7 @@ class Routes:
         return Json(_with_status(await self._service.scale(name, group, int(parallel), by=by)))
 
     async def undeploy(self, request: Request) -> Response:
-        """Take an app away, with its channels and its state."""
+        """Remove an app with its channels and its state."""
         name = request.path_params["app"]
         await self._service.undeploy(name)
         return Json({"app": name, "message": f'app "{name}" is being removed'})
@@ -152,7 +152,7 @@ class Routes:
         return Json([app["app"] for app in told if (app["status"] == "active") == wanted])
 
     async def app(self, request: Request) -> Response:
-        """One app's text and the streams that can be published to or read."""
+        """One app's text and the streams that clients can publish or read."""
         spec = await self._service.app(request.path_params["app"])
         streams = {
             channel.stream.name: {a.name: a.type for a in channel.stream.attributes}
@@ -161,7 +161,7 @@ class Routes:
         return Json({"content": spec.text, "streams": streams})
 
     async def status(self, request: Request) -> Response:
-        """One app's state and its instances', at once or when it runs."""
+        """The state of one app and its instances, at once or when it runs."""
         name = request.path_params["app"]
         wait = request.query_params.get("wait")
         if wait is None:
@@ -172,7 +172,7 @@ class Routes:
         return Json(_with_status(await self._service.wait_running(name, timeout_s)))
 
     async def story(self, request: Request) -> Response:
-        """What happened to one app and why, in order."""
+        """The journal of one app, in order."""
         return Json(await self._service.story(request.path_params["app"]))
 
     async def errors(self, request: Request) -> Response:
@@ -201,7 +201,7 @@ def _with_status(app: Any) -> dict[str, Any]:
 
 
 async def health(request: Request) -> Response:
-    """Say that the process answers; no more, since anybody may ask."""
+    """Show that the process answers, and nothing else: no user is needed."""
     return Json({"status": "up"})
 
 
@@ -222,9 +222,9 @@ async def _text(request: Request) -> str:
 
 
 def status_of(error: MeshError) -> int:
-    """The HTTP status of a refusal, by its code.
+    """The HTTP status of an error, by its code.
 
-    Faults of the text are the caller's (400), and so are streams that should be there and are not;
+    Faults of the text are the caller's (400), and so are missing streams;
     ``MESH-A4xx`` carries its status; NATS out of reach is 503, what else goes wrong inside 500.
     """
     kind, number = error.code[5:6], error.code[6:]

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A bound socket: the address is known, and nobody else's, before anything is served."""
+    """A bound socket: the address is known and reserved before the API serves."""
 
     sockets: socket.socket
     host: str
@@ -90,7 +90,7 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        """Where it is, as a client writes it."""
+        """URL for clients."""
         return f"{self._scheme}://{self._listener.address}"
 
     async def run(self) -> None:
@@ -119,7 +119,7 @@ def listen(settings: ManagerSettings) -> Listener:
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((settings.host, settings.port))
-        # Listening from now on, a client that comes early waits instead of being refused.
+        # The socket listens from now on: an early client waits instead of being refused.
         made.listen(128)
     except OSError as error:
         made.close()

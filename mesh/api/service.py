@@ -1,7 +1,7 @@
-"""What the REST API asks of the cluster.
+"""Calls of the REST API on the cluster, as protocols.
 
-``mesh.manager.service`` is the real one; tests put a small one in its place.  Answers are
-dataclasses of JSON values and go out as they are.
+``mesh.manager.service`` implements them; tests use small ones.  Results are dataclasses of JSON
+values and are encoded as they are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Deployed(Protocol):
 
 
 class Leadership(Protocol):
-    """Who leads, as one manager sees it."""
+    """The current leader, as one manager sees it."""
 
     @property
     def manager(self) -> str:
@@ -40,12 +40,12 @@ class Leadership(Protocol):
 
     @property
     def leader(self) -> str | None:
-        """The one that leads; None when nobody does."""
+        """The leader; None if no manager leads."""
         ...
 
     @property
     def leads(self) -> bool:
-        """Whether it is the one that says so."""
+        """Whether the manager that answers is the leader."""
         ...
 
 
@@ -62,7 +62,7 @@ class Events(Protocol):
     """Calls on an app's events; all raise MESH-A404 for an app that is not there."""
 
     async def failed_count(self, app: str) -> int:
-        """How many failed events there are."""
+        """Number of failed events."""
         ...
 
     async def failed(self, app: str, limit: int, before: int | None = None) -> Sequence[Any]:
@@ -80,11 +80,11 @@ class Events(Protocol):
         ...
 
     async def discard(self, app: str, ids: Sequence[int] | None, *, by: str) -> Any:
-        """Take failed events away, None for all."""
+        """Discard failed events, None for all."""
         ...
 
     async def discard_older(self, app: str, age_s: float, *, by: str) -> int:
-        """Take away what failed longer ago than that; how many."""
+        """Discard events that failed longer ago; returns how many."""
         ...
 
     async def send(self, app: str, events: Sequence[SimulatedEvent]) -> int:
@@ -117,9 +117,9 @@ class Backups(Protocol):
         replay: bool,
         by: str,
     ) -> Any:
-        """Put a backup's state back.
+        """Restore a backup's state.
 
-        MESH-A409 for a name that is taken, MESH-A410 when what has come since is not there.
+        MESH-A409 for a name that is taken, MESH-A410 when the input since then is deleted.
         """
         ...
 
@@ -160,10 +160,10 @@ class Service(Protocol):
     async def update(
         self, text: str, *, by: str, replace: bool, reset: Sequence[str], begin: Begin
     ) -> Deployed:
-        """Put ``text`` in the place of what is deployed under its name; deploy it if nothing is.
+        """Deploy ``text`` in place of the app of its name, or as a new app.
 
-        MESH-C120 and MESH-C121 when a running app would lose what neither ``reset``, its groups
-        that forget their states, nor ``replace`` gives up.
+        MESH-C120 and MESH-C121 when a running app would lose state that neither ``reset`` (groups)
+        nor ``replace`` gives up.
         """
         ...
 
@@ -183,7 +183,7 @@ class Service(Protocol):
         ...
 
     async def app(self, app: str) -> AppSpec:
-        """What was deployed."""
+        """The plan of an app."""
         ...
 
     async def status(self, app: str) -> Any:
@@ -195,7 +195,7 @@ class Service(Protocol):
         ...
 
     async def leadership(self) -> Leadership:
-        """Who leads."""
+        """The current leader."""
         ...
 
     async def nodes(self) -> Sequence[Node]:
@@ -203,9 +203,9 @@ class Service(Protocol):
         ...
 
     async def story(self, app: str) -> Sequence[Any]:
-        """What happened to an app and why, in order; MESH-A404 when nothing did."""
+        """The journal of an app, in order; MESH-A404 without entries."""
         ...
 
     async def order_node(self, node: str, admission: str, *, by: str) -> Node:
-        """Say what a worker may have: ``open``, ``cordoned`` or ``draining``; MESH-A404."""
+        """Set a worker's admission: ``open``, ``cordoned`` or ``draining``; MESH-A404."""
         ...

@@ -1,7 +1,7 @@
-"""Who may use the REST API: a file of names and argon2 hashes.
+"""Users of the REST API: a file of names and argon2 hashes.
 
-One user a line, ``name:hash`` or ``name:hash:view,monitor`` with what the user may do; blank lines
-and lines with ``#`` in front are skipped.  ``mesh user add`` writes it.  The file is read again
+One user a line, ``name:hash`` or ``name:hash:view,monitor`` with permissions; blank lines and
+lines that start with ``#`` are skipped.  ``mesh user add`` writes it.  The file is read again
 when it changes, so a new user needs no restart.
 """
 
@@ -26,7 +26,7 @@ from mesh.errors import MeshError
 _HASHER = PasswordHasher()
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}\Z")
 
-#: Checked for a name that does not exist, so that the answer takes as long as for one that does.
+#: Checked for a name that does not exist, so that the response takes as long as for a known one.
 _NOBODY = _HASHER.hash(secrets.token_urlsafe(16))
 
 
@@ -40,7 +40,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """What a line says."""
+    """A user, as a line has it."""
 
     hash: str = field(repr=False)
     may: frozenset[Permission] = ALL
@@ -58,13 +58,13 @@ class Users:
     path: Path
     _stamp: tuple[int, int] | None = None
     _users: dict[str, User] = field(default_factory=dict, repr=False)
-    #: What was found to fit since the file changed, under a key that this process drew: a client
-    #: that asks ten times a second would cost half a core otherwise.
+    #: Credentials verified since the file changed, hashed with a random key of this process:
+    #: a client with ten requests a second would cost half a core otherwise.
     _fitted: set[bytes] = field(default_factory=set, repr=False)
     _key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
 
     def check(self, given: Credentials) -> bool:
-        """Whether name and password fit; the first time takes tens of milliseconds on purpose."""
+        """Whether name and password match; a first check takes tens of milliseconds on purpose."""
         self.refresh()
         # Neither part can hold the byte that separates them: users have no NUL in their names.
         text = f"{given.user}\0{given.password}".encode()
@@ -100,7 +100,7 @@ class Users:
         self._stamp = stamp
 
     def may(self, user: str) -> frozenset[Permission]:
-        """What a user may do; nothing, if there is none such."""
+        """Permissions of a user; none for an unknown one."""
         known = self._users.get(user)
         return known.may if known is not None else frozenset()
 
@@ -124,7 +124,7 @@ def parse_basic(header: str) -> Credentials | None:
 def add(path: Path, user: str, password: str, may: frozenset[Permission] | None = None) -> bool:
     """Put ``user`` into the file, which is made readable by its owner only; True when new.
 
-    Without ``may`` a new user may do everything, and another one what was said before.
+    Without ``may`` a new user gets all permissions, and a known one keeps its own.
 
     Raises:
         MeshError: MESH-A101 for a name or a password that can't be used.

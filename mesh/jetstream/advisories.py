@@ -1,8 +1,8 @@
-"""What NATS tells of its streams by itself: a new leader, a lost quorum.
+"""Stream advisories of NATS: new leaders and lost quorums, noted in the journal.
 
-Of streams with replicas a server announces who was elected, and that a majority is missing
-(``$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.*`` and ``.QUORUM_LOST.*``).  Nothing here acts on it;
-it goes into the journal, where it explains a pause of which a mesh sees nothing else.
+For streams with replicas, a server announces elections and the lack of a majority
+(``$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.*`` and ``.QUORUM_LOST.*``).  No decision rests on
+them; in the journal they explain a pause that has no other trace in the mesh.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ADVISORIES: Final = "$JS.EVENT.ADVISORY.STREAM"
-#: Who leads the streams of a lost server is told stream by stream; that long it is gathered.
+#: Time to gather elections: the new leaders of a lost server's streams are announced one by one.
 GATHER_S: Final = 1.0
 #: How the names of the mesh's own buckets begin, as streams.
 _BUCKETS: Final = (f"KV_{names.ROOT}_", f"OBJ_{names.ROOT}_")
 
 
 class Advisories:
-    """Notes who was elected to lead the streams of the mesh, and which have lost their quorum."""
+    """Notes elections and lost quorums of the streams of the mesh."""
 
     def __init__(
         self, client: Client, view: ClusterView, journal: Journal, leads: Callable[[], bool]
     ) -> None:
-        """Advisories that nobody listens to yet.
+        """Create without subscribing.
 
         Args:
-            client: the connection; without the permission to subscribe nothing is noted.
-            view: which streams the apps use.
-            journal: where it is noted.
-            leads: whether this manager does; of several, one is to note it.
+            client: the connection; without permission to subscribe, nothing is noted.
+            view: has the streams that the apps use.
+            journal: receives the entries.
+            leads: whether this manager leads; only the leader notes entries.
         """
         self._client = client
         self._view = view
         self._journal = journal
         self._leads = leads
-        #: By app, empty for what is nobody's own: stream to its new leader.
+        #: By app, empty for streams of no app: stream to its new leader.
         self._elected: dict[str, dict[str, str]] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -65,7 +65,7 @@ class Advisories:
         await self._client.subscribe(f"{_ADVISORIES}.QUORUM_LOST.*", cb=self._take)
 
     async def stop(self) -> None:
-        """Note nothing more; the connection is closed by whoever made it."""
+        """Unsubscribe; the caller closes the connection."""
         if self._task is not None:
             await end([self._task])
 
@@ -77,7 +77,7 @@ class Advisories:
         except (ValueError, KeyError, TypeError) as error:
             log.debug("advisory not understood", extra=fields(error=error))
             return
-        # Looked up at once: a new stream's first election comes before its app is written down.
+        # Looked up now: a new stream's first election precedes the write of its app's record.
         for app in self._users(stream):
             if message.subject.startswith(f"{_ADVISORIES}.QUORUM_LOST."):
                 if self._leads():

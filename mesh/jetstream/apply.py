@@ -1,9 +1,9 @@
-"""Actions of the leader, performed: once the lease has moved on the server refuses them."""
+"""Performs actions of the leader; the server refuses them once the lease has moved."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mesh.control.actions import (
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from mesh.jetstream.pieces import Pieces
     from mesh.jetstream.watch import ClusterView
-    from mesh.model.cluster import AppRecord
+    from mesh.model.cluster import AppRecord, Assignment, GroupForm, Standby
 
 log = logging.getLogger(__name__)
 
@@ -43,90 +43,95 @@ async def apply(
         RevisionConflict: the lease, or what the action is about, has changed.
     """
     js = client.jetstream()
+    writer = _LeaderWriter(js, view, lease_revision)
     match action:
         case Place(assignment, cause):
-            key = names.assignment_key(assignment.instance)
-            revision = await kv.write_as_leader(js, key, codec.encode(assignment), lease_revision)
-            view.took_write(names.CONTROL_BUCKET, key, assignment, revision)
-            log.info(
-                "instance placed",
-                extra=fields(
-                    instance=assignment.instance,
-                    worker=assignment.worker,
-                    epoch=assignment.epoch,
-                    cause=cause,
-                ),
+            await writer.write(names.assignment_key(assignment.instance), assignment)
+            what = fields(
+                instance=assignment.instance,
+                worker=assignment.worker,
+                epoch=assignment.epoch,
+                cause=cause,
             )
+            log.info("instance placed", extra=what)
         case Withdraw(assignment, cause):
-            key = names.assignment_key(assignment.instance)
-            revision = await kv.write_as_leader(js, key, codec.encode(assignment), lease_revision)
-            view.took_write(names.CONTROL_BUCKET, key, assignment, revision)
-            log.info(
-                "instance withdrawn",
-                extra=fields(instance=assignment.instance, worker=assignment.worker, cause=cause),
-            )
+            await writer.write(names.assignment_key(assignment.instance), assignment)
+            what = fields(instance=assignment.instance, worker=assignment.worker, cause=cause)
+            log.info("instance withdrawn", extra=what)
         case Shape(form, cause):
-            key = names.form_key(form.app, form.group)
-            revision = await kv.write_as_leader(js, key, codec.encode(form), lease_revision)
-            view.took_write(names.CONTROL_BUCKET, key, form, revision)
-            log.info(
-                "group has another form",
-                extra=fields(app=form.app, group=form.group, number=form.number, cause=cause),
-            )
+            await writer.write(names.form_key(form.app, form.group), form)
+            what = fields(app=form.app, group=form.group, number=form.number, cause=cause)
+            log.info("group has another form", extra=what)
         case DropForm(app_name, group, cause):
-            key = names.form_key(app_name, group)
-            revision = await kv.write_as_leader(js, key, None, lease_revision)
-            view.took_write(names.CONTROL_BUCKET, key, None, revision)
+            await writer.write(names.form_key(app_name, group), None)
             log.info("form deleted", extra=fields(app=app_name, group=group, cause=cause))
         case Discard(instance, cause):
-            key = names.assignment_key(instance)
-            revision = await kv.write_as_leader(js, key, None, lease_revision)
-            view.took_write(names.CONTROL_BUCKET, key, None, revision)
+            await writer.write(names.assignment_key(instance), None)
             log.info("assignment deleted", extra=fields(instance=instance, cause=cause))
         case StandBy(standby, cause):
-            key = names.standby_key(standby.instance)
-            revision = await kv.write_as_leader(js, key, codec.encode(standby), lease_revision)
-            view.took_write(names.CONTROL_BUCKET, key, standby, revision)
-            log.info(
-                "standby chosen",
-                extra=fields(instance=standby.instance, worker=standby.worker, cause=cause),
-            )
+            await writer.write(names.standby_key(standby.instance), standby)
+            what = fields(instance=standby.instance, worker=standby.worker, cause=cause)
+            log.info("standby chosen", extra=what)
         case Dismiss(instance, cause):
-            key = names.standby_key(instance)
-            revision = await kv.write_as_leader(js, key, None, lease_revision)
-            view.took_write(names.CONTROL_BUCKET, key, None, revision)
-            revision = await kv.put(js, names.STATUS_BUCKET, key, None)
-            view.took_write(names.STATUS_BUCKET, key, None, revision)
+            await writer.write(names.standby_key(instance), None)
+            await _delete_status(js, view, names.standby_key(instance))
             log.info("standby dismissed", extra=fields(instance=instance, cause=cause))
         case ForgetNode(role, node, cause):
-            key = names.node_key(role, node)
-            revision = await kv.write_as_leader(js, key, None, lease_revision)
-            view.took_write(names.CONTROL_BUCKET, key, None, revision)
+            await writer.write(names.node_key(role, node), None)
             log.info("node forgotten", extra=fields(role=role, node=node, cause=cause))
-        case Retire(app, app_revision, cause):
+        case Retire(app, app_revision, _):
             await _retire(app, app_revision, js, pieces, view)
             log.info("app has nothing left of earlier texts", extra=fields(app=app.spec.name))
         case RemoveApp(app, app_revision, cause):
-            await channels.delete_channels(js, app.spec)
-            if app.retired is not None:
-                await channels.delete_retired(js, app.spec, app.retired)
-            await snapshots.purge(js, pieces, app.incarnation)
-            # Also of instances that it had once, and has no more.
-            for status in view.snapshot().statuses:
-                if status.value.app == app.spec.name:
-                    key = names.status_key(status.value.instance)
-                    revision = await kv.put(js, names.STATUS_BUCKET, key, None)
-                    view.took_write(names.STATUS_BUCKET, key, None, revision)
-            key = names.app_key(app.spec.name)
-            revision = await kv.write(js, names.APPS_BUCKET, key, None, revision=app_revision)
-            view.took_write(names.APPS_BUCKET, key, None, revision)
+            await _remove(app, app_revision, js, pieces, view)
             log.info("app removed", extra=fields(app=app.spec.name, cause=cause))
+
+
+@dataclass(frozen=True, slots=True)
+class _LeaderWriter:
+    """Writes keys of the control bucket; the server refuses them once the lease has moved."""
+
+    js: JetStreamContext
+    view: ClusterView
+    lease_revision: int
+
+    async def write(self, key: str, record: Assignment | GroupForm | Standby | None) -> None:
+        """Write the record of a key, or delete it with None."""
+        data = None if record is None else codec.encode(record)
+        revision = await kv.write_as_leader(self.js, key, data, self.lease_revision)
+        self.view.took_write(names.CONTROL_BUCKET, key, record, revision)
+
+
+async def _delete_status(js: JetStreamContext, view: ClusterView, key: str) -> None:
+    """Delete a report that its worker no longer writes."""
+    revision = await kv.put(js, names.STATUS_BUCKET, key, None)
+    view.took_write(names.STATUS_BUCKET, key, None, revision)
+
+
+async def _remove(
+    app: AppRecord, revision: int, js: JetStreamContext, pieces: Pieces, view: ClusterView
+) -> None:
+    """Delete channels, snapshots and reports of an app, and last its record."""
+    await channels.delete_channels(js, app.spec)
+    if app.retired is not None:
+        await channels.delete_retired(js, app.spec, app.retired)
+    await snapshots.purge(js, pieces, app.incarnation)
+    # Reports of instances that the app had once are among them.
+    for status in view.snapshot().statuses:
+        if status.value.app == app.spec.name:
+            await _delete_status(js, view, names.status_key(status.value.instance))
+    key = names.app_key(app.spec.name)
+    deleted = await kv.write(js, names.APPS_BUCKET, key, None, revision=revision)
+    view.took_write(names.APPS_BUCKET, key, None, deleted)
 
 
 async def _retire(
     app: AppRecord, revision: int, js: JetStreamContext, pieces: Pieces, view: ClusterView
 ) -> None:
-    """Say that it is being removed, so that nobody has it back meanwhile; remove it; say so."""
+    """Remove what earlier texts had.
+
+    The record says so first, so that no edit reuses it meanwhile, and again at the end.
+    """
     retired, key = app.retired, names.app_key(app.spec.name)
     assert retired is not None, "there is something to remove"
 
@@ -144,7 +149,6 @@ async def _retire(
         for status in view.snapshot().statuses:
             instance = status.value.instance
             if instance.startswith(start) and instance.removeprefix(start).isdigit():
-                at = await kv.put(js, names.STATUS_BUCKET, names.status_key(instance), None)
-                view.took_write(names.STATUS_BUCKET, names.status_key(instance), None, at)
+                await _delete_status(js, view, names.status_key(instance))
     await channels.delete_retired(js, app.spec, retired)
     await write(replace(app, retired=None), revision)

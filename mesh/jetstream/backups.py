@@ -1,7 +1,7 @@
-"""Backups in NATS and in the store of states: made, listed, read, put back, deleted.
+"""Backups of apps: create, list, read, restore, delete.
 
-What a backup holds is below ``backups/{app}/{revision}/`` where pieces of snapshots are; what is
-known of it is a key of the bucket ``mesh_backups``, written last, so that there is no half of one.
+The contents are blobs named ``backups/{app}/{revision}/..`` beside the pieces of snapshots.  The
+description is a key of the bucket ``mesh_backups``, written last, so that no backup is partial.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TRIES: Final = 20
 
 
 async def ensure_bucket(client: Client, replicas: int) -> KeyValue:
-    """The bucket of what is known of backups; made if it isn't there."""
+    """The bucket of backups' descriptions, created if necessary."""
     js = client.jetstream()
     try:
         return await js.key_value(names.BACKUPS_BUCKET)
@@ -55,11 +55,11 @@ async def make(
     by: str,
     is_unchanged: Callable[[], bool],
 ) -> BackupRecord:
-    """Back an app up while it runs.
+    """Back up an app while it runs.
 
     Raises:
         MeshError: MESH-A409 when a snapshot is replaced again and again while it is read, or the
-            app is not what it was any more when all of them have been.
+            app's record has changed when all of them have been read.
     """
     app = record.spec.name
     revision = _revision(at_ms)
@@ -73,7 +73,7 @@ async def make(
             )  # fmt: skip
             found.append(made)
             size += size_of
-    # Behind the snapshots: all that they have read and put out is before the cut.
+    # After the snapshots: every event that they have consumed or emitted is before the cut.
     taken: list[StreamCut] = []
     for js_stream, _ in channels.js_streams(record.spec):
         cut = await cuts.cut(client, js_stream, record.incarnation)
@@ -102,7 +102,7 @@ async def make(
 
 
 async def known(client: Client, app: str) -> list[BackupRecord]:
-    """What is known of an app's backups, oldest first."""
+    """Descriptions of an app's backups, oldest first."""
     bucket = await client.jetstream().key_value(names.BACKUPS_BUCKET)
     subject = kv.subject(names.BACKUPS_BUCKET, names.backup_key(app, ">"))
     info = await client.jetstream().stream_info(
@@ -138,8 +138,8 @@ async def put_back(
     Args:
         client: the connection.
         pieces: the store.
-        backup: what is put back.
-        incarnation: whose they will be; nothing of it runs yet.
+        backup: the source.
+        incarnation: the new one, of which no instance runs yet.
         manifests: of its parts, JSON.
     """
     bucket = await client.jetstream().key_value(names.SNAPSHOTS_BUCKET)

@@ -21,9 +21,9 @@ _TIMEOUT_S = 5.0
 
 
 async def passed(client: Client, streams: Iterable[str], begin: Begin) -> dict[str, int]:
-    """The last sequence of each JetStream stream that isn't read; a stream read whole has none.
+    """The last sequence to skip of each JetStream stream; none for a stream that is read whole.
 
-    A place before what the stream still holds is its first message, one behind its end its end.
+    A position before the first stored message means that message; one after the end, the end.
     """
     found = {}
     for stream in streams:

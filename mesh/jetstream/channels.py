@@ -1,4 +1,4 @@
-"""The JetStream streams behind an app's channels: made, and deleted."""
+"""JetStream streams of an app's channels: create, check, delete."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 _NAME_IN_USE = 10058
 #: No suitable peers for placement: a server is away, or there are too few.
 _NO_PEERS = 10005
-#: How long servers may take until they can place buckets, seconds.
+#: Time for servers to become able to place buckets, seconds.
 PLACING_S: Final = 30.0
-#: How long an answer may take, and how often it is asked for.  On three servers the first election
-#: of one stream in some hundreds takes 6 s and more, and an answer may be lost with a connection.
+#: Timeout and number of requests.  On three servers the first election of one stream in some
+#: hundreds takes 6 s and more, and a response may be lost with a connection.
 _CREATE_S = 2.0
 _CREATE_TIMES = 10
 
@@ -85,7 +85,7 @@ async def ensure_channels(client: Client, spec: AppSpec, settings: ChannelSettin
 
 
 async def _expect_foreign(js: JetStreamContext, spec: AppSpec) -> None:
-    """Refuse an app whose sources read streams that aren't there."""
+    """Refuse an app whose sources read streams that don't exist."""
     for group in spec.groups:
         for channel in (i.channel for i in group.inputs if i.channel.foreign):
             try:
@@ -111,7 +111,7 @@ async def ends(js: JetStreamContext, streams: Iterable[str]) -> dict[str, int]:
 
 
 async def _expect(js: JetStreamContext, spec: AppSpec) -> None:
-    """Refuse an app whose streams are not all there, with the subjects that it uses."""
+    """Refuse an app whose streams don't all exist with the subjects that it uses."""
     missing = []
     for name, subject in js_streams(spec):
         if name == names.error_js_stream(spec.name):
@@ -120,7 +120,7 @@ async def _expect(js: JetStreamContext, spec: AppSpec) -> None:
             held = (await js.stream_info(name)).config.subjects or []
         except NotFoundError:
             held = []
-        # Written out or by a wildcard; what we write beside the events has to fit as well.
+        # By name or by a wildcard; markers must fit as well.
         wanted = (subject, f"{names.marker_subject(name)}.x")
         if not all(any(_covers(one, subject_) for one in held) for subject_ in wanted):
             missing.append(f"{name} (subjects {subject} and {names.marker_subject(name)}.>)")

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-#: What a call raises when the server is away, or has no leader.
+#: Errors of a call while the server is unreachable or has no leader.
 UNREACHABLE = (NatsError, JetStreamError, TimeoutError, OSError)
-#: Who wants to know that a connection is lost (False) or back (True), by connection.
+#: Callbacks by connection: lost (False), restored (True).
 _listeners: WeakKeyDictionary[Client, list[Callable[[bool], None]]] = WeakKeyDictionary()
 
 #: How long it waits between attempts to connect again, seconds.
 RECONNECT_S: Final = 0.2
-#: How long a connection may take to close; it can hang where the server has gone.
+#: Timeout of closing a connection, which hangs if the server is gone.
 CLOSE_S = 3.0
 
 
@@ -52,7 +52,7 @@ async def connect(settings: NatsSettings, name: str) -> Client:
     """Connect, and stay connected: the client reconnects for ever.
 
     Args:
-        settings: where the servers are and who we are.
+        settings: servers and credentials.
         name: shown by the server in its list of connections.
 
     Raises:
@@ -128,6 +128,6 @@ async def connect(settings: NatsSettings, name: str) -> Client:
 
 
 def connector_options(nats: NatsSettings) -> dict[str, str]:
-    """How source and sink reach NATS."""
+    """Connection options of source and sink."""
     options = {"servers": nats.url, "user": nats.user, "password": nats.password}
     return {name: value for name, value in options.items() if value}

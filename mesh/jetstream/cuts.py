@@ -1,4 +1,4 @@
-"""Where a JetStream stream is, with the markers of its producers, in one look; and new markers."""
+"""Positions of JetStream streams with their producers' markers, read consistently; new markers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
 
-#: How long an answer may take.
+#: Timeout of a request.
 _ANSWER_S: Final = 5.0
 #: No writer of the mesh has an epoch as high.
 _NO_EPOCH: Final = 2**53
@@ -112,7 +112,7 @@ async def end_producers(client: Client, js_stream: str, incarnation: str) -> Non
 
 
 async def begin_producers(client: Client, cut_: StreamCut, incarnation: str) -> None:
-    """Have the producers of a new incarnation go on behind where they were at a cut."""
+    """Write markers from which the producers of a new incarnation continue after a cut."""
     for producer, payload in cut_.markers.items():
         await _put(client, cut_.js_stream, f"{incarnation}-{producer}", payload, -1)
 

@@ -1,4 +1,4 @@
-"""The journal as a JetStream stream: noted without waiting, stored in order, read back whole."""
+"""The journal as a JetStream stream: entries are queued, stored in order, and read back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAX_AGE_S: Final = 30 * 86_400
 ENTRIES_MAX: Final = 20_000
 #: How many entries wait for a server that is away; the oldest are lost first.
 WAITING_MAX: Final = 10_000
-#: How long a process that ends tries to store what it has noted.
+#: Time for a process that ends to store its queued entries.
 FLUSH_S: Final = 1.0
 
 
@@ -55,15 +55,15 @@ async def ensure_stream(js: JetStreamContext, replicas: int) -> None:
 
 
 class Journal:
-    """Stores what one process notes, in the order it was noted."""
+    """Stores the entries of one process in their order."""
 
     def __init__(self, client: Client, by: str, clock: Clock, *, worker: str = "") -> None:
-        """A journal that has nothing.
+        """Create an empty journal.
 
         Args:
-            client: the connection; that it is lost or back is noted as well.
-            by: who notes, as in ``Entry.by``.
-            clock: for the time of what is noted.
+            client: the connection; its loss and return are noted as well.
+            by: the author, as in ``Entry.by``.
+            clock: the time of entries.
             worker: the worker whose process this is; empty for a manager's.
         """
         self._worker = worker
@@ -81,7 +81,7 @@ class Journal:
         self._task: asyncio.Task[None] | None = None
 
     def note(self, entry: Entry) -> None:
-        """Take an entry down, as of now if it has no time; returns at once."""
+        """Queue an entry, with the present time if it has none; does not wait."""
         self._count += 1
         whole = replace(entry, by=entry.by or self._by, at_ms=entry.at_ms or self._clock.wall_ms())
         self._waiting.append((f"{self._id}-{self._count}", whole))
@@ -89,7 +89,7 @@ class Journal:
         self._noted.set()
 
     async def stored(self) -> None:
-        """Wait until all that was noted is stored."""
+        """Wait until all queued entries are stored."""
         await self._all_stored.wait()
 
     def start(self) -> None:

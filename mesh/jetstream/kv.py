@@ -1,8 +1,7 @@
-"""Key-value writes that the server checks: by the key's own revision, or by the lease's.
+"""Compare-and-set writes of keys, guarded by the key's own revision or by the lease's.
 
 A key's own revision does not fence a deposed leader: the record it wants to write may not have
-changed since it lost the lease.  So what a leader writes carries the revision of the *lease* as its
-expectation.
+changed since it lost the lease.  So a leader's write expects the revision of the *lease*.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ _CONFLICTS: Final = (10071, 10164)
 
 
 class RevisionConflict(Exception):
-    """Somebody else wrote first; look again and decide again."""
+    """Another writer was first: read and decide again."""
 
 
 def subject(bucket: str, key: str) -> str:
-    """Where a key of a bucket is written."""
+    """Subject of a key of a bucket."""
     return f"$KV.{bucket}.{key}"
 
 

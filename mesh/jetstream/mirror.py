@@ -1,8 +1,8 @@
-"""What a standby holds: copies of an instance's shared snapshots, kept up to date.
+"""Mirror of a standby: local copies of an instance's shared snapshots, kept up to date.
 
-The active instance knows nothing of it.  Each look reads the newest manifests and copies the pieces
-that it hasn't yet; what no manifest names any more is dropped.  A start on this worker then takes
-the pieces from here (``JetStreamSnapshots``), and fetches only what was shared since.
+The active instance is not involved.  Each poll reads the newest manifests, copies the pieces that
+are missing and drops those that no manifest names.  A start on this worker takes the pieces from
+here (``JetStreamSnapshots``) and fetches only those that were shared since.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def file_name(stored: str) -> str:
 
 
 class Mirror:
-    """A task that holds one instance's state until it is told to stop."""
+    """A task that mirrors one instance's state until ``stop``."""
 
     def __init__(
         self,
@@ -55,17 +55,17 @@ class Mirror:
         *,
         period_s: float,
     ) -> None:
-        """One that holds nothing yet.
+        """Create an empty mirror.
 
         Args:
             js: the connection.
             pieces: where the pieces are.
-            standby: for whom.
-            parts: of the group's snapshots, those that the instance owns.
-            directory: of the copies; it is the mirror's own.
-            report: called when what it holds has changed.
+            standby: the instance.
+            parts: the parts of the group's state that the instance owns.
+            directory: of the copies, used by the mirror alone.
+            report: called when the copies have changed.
             clock: for reports.
-            period_s: how often it looks.
+            period_s: time between polls.
         """
         self.standby = standby
         self.directory = directory
@@ -111,7 +111,7 @@ class Mirror:
             await asyncio.sleep(self._period_s)
 
     async def look(self) -> bool:
-        """Copy what has been shared since the last look; whether anything was."""
+        """Copy the pieces shared since the last poll; returns whether there were any."""
         manifests = await self._js.key_value(names.SNAPSHOTS_BUCKET)
         before = dict(self._held)
         for part in self._parts:

@@ -1,9 +1,9 @@
-"""Reading objects of an object store at the speed of the wire.
+"""Bulk reads of an object store at the speed of the wire.
 
 nats-py takes half a second for an object of 8 MB, whatever it does meanwhile: a state of 100 MB
 would keep an instance from coming back for many seconds.  Here the descriptions of all objects are
-asked for at once, then the chunks of several objects at a time, while those that have come are
-checked and stored by other threads.
+requested at once, then the chunks of several objects at a time, while other threads check and
+store those that have arrived.
 
 Source:
     github.com/nats-io/nats-architecture-and-design, ADR-20: subjects, metadata, digest.
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from pyspark_nats.connection import Connection
 
 _DIGEST: Final = "SHA-256="
-#: Descriptions that are asked for at once.
+#: Descriptions requested at once.
 _LOOKS: Final = 256
-#: Bytes that are asked for at once.  A server drops who has 64 MB waiting.
+#: Bytes requested at once.  A server drops a client that has 64 MB pending.
 _ASKED_BYTES: Final = 8 << 20
 #: Above this an object is read through a consumer, which gives no more than is taken.
 _LARGE_BYTES: Final = 24 << 20
@@ -64,14 +64,14 @@ def copy(connection: Connection, bucket: str, wanted: Mapping[str, Path]) -> Non
 
     Raises:
         ObjectMissingError: of one.
-        MeshError: MESH-S103 when one is not what was stored.
-        ConnectorError: NATS stayed away.
+        MeshError: MESH-S103 when the digest of one does not match.
+        ConnectorError: NATS stayed unreachable.
     """
     stream = f"OBJ_{bucket}"
     writing: list[Future[None]] = []
     with ThreadPoolExecutor(_WRITERS) as pool:
         for some in _together(_described(connection, bucket, tuple(wanted))):
-            # What was read before is stored meanwhile, and not more than that is held.
+            # The previous run is stored meanwhile; memory holds no more than these two.
             for chunks, one in zip(_read(connection, stream, some), some, strict=True):
                 writing.append(pool.submit(_store, one, chunks, wanted[one.name]))
             while len(writing) > 2 * len(some):

@@ -1,8 +1,8 @@
-"""Where the pieces of snapshots and backups are: a JetStream object store, or a directory.
+"""Blob stores for snapshots and backups: a JetStream object store, or a directory.
 
-A piece is bytes under a name with ``/`` in it; it is written once and never changed, so a copy of
-it is as good as itself.  What makes pieces a snapshot is a manifest, in a key-value bucket whatever
-holds the pieces: a writer that was overtaken is refused there.
+A piece is an immutable blob whose name contains ``/``, so copies are interchangeable.  A manifest
+makes pieces a snapshot.  It is in a key-value bucket, wherever the pieces are: there the server
+refuses a writer that was overtaken.
 
 Directories are those of ``pyarrow.fs``: a path that all workers reach, or a URI such as
 ``file:///mnt/state``, ``s3://bucket/state`` or ``hdfs://host/state``.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: The value of ``state.store`` that means JetStream.
 JETSTREAM: Final = "jetstream"
-#: Pieces of a directory that are fetched at once: behind an S3 each takes its time.
+#: Pieces fetched from a directory at once: on S3 each has a latency of its own.
 _FETCHES: Final = 16
 
 
@@ -47,7 +47,7 @@ class Pieces(Protocol):
         ...
 
     async def delete(self, name: str) -> None:
-        """Drop a piece, if it is there."""
+        """Drop a piece, if it exists."""
         ...
 
     async def drop(self, prefix: str) -> None:
@@ -149,7 +149,7 @@ class DirectoryPieces:
                     raise PieceMissingError(name) from error
 
         tasks = [fetch(name, path) for name, path in wanted.items()]
-        # All of them have ended then: whoever clears up behind a failure clears up all.
+        # All have ended then, so a cleanup after a failure removes all of them.
         for failure in await asyncio.gather(*tasks, return_exceptions=True):
             if failure is not None:
                 raise failure
@@ -179,7 +179,7 @@ class DirectoryPieces:
     def _put(self, name: str, data: bytes) -> None:
         path = self._path(name)
         self._files.create_dir(path.rpartition("/")[0], recursive=True)
-        # A file is there whole or not at all, where the file system can rename.
+        # A file is complete or absent, where the file system can rename.
         temporary = f"{path}.tmp"
         with self._files.open_output_stream(temporary) as out:
             out.write(data)

@@ -100,16 +100,16 @@ class NatsServer:
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
+        """URL for clients."""
         return f"nats://127.0.0.1:{self.port}"
 
     @property
     def log(self) -> Path:
-        """What the server printed."""
+        """Output of the server."""
         return self.directory / "nats-server.log"
 
     def stop(self) -> None:
-        """End the server in good order, and by force when it takes over 5 s."""
+        """Stop the server; kill it after 5 s."""
         self.process.terminate()
         try:
             self.process.wait(5)

@@ -1,13 +1,13 @@
 """Snapshots of groups: manifests in a key-value bucket, pieces where ``state.store`` says.
 
-A snapshot is of a part of a group: one of its virtual partitions, whichever instance owns it now,
-so that it goes on where it was after the group was scaled; or an instance's share of a group whose
-instances take blocks in turn.
+A snapshot belongs to a part of a group.  A part is a virtual partition, whichever instance owns it
+now, so that its state survives scaling; or an instance's share of a group whose instances read
+blocks in turn.
 
-A manifest is replaced by compare-and-set.  Whoever restores writes the manifest back under its own
-epoch, so a process with an older epoch that wakes up later finds its next write refused, and can't
-delete what the new one needs.  A piece is stored once, under the run that wrote it, so that what
-has its name is always the same; another run that replays a batch may cut its pieces otherwise.
+A manifest is replaced by compare-and-set.  A process that restores a part writes the manifest back
+under its own epoch.  So a process with an older epoch that resumes later finds its next write
+refused, and can't delete pieces that the new one needs.  The name of a piece includes the run that
+wrote it, so its content never changes; another run that replays a batch may cut pieces otherwise.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ T = TypeVar("T")
 
 #: Before the names of pieces that no piece has.
 _FORGOTTEN = "\0"
-#: How long one call may take; it rides through a change of the stream's leader.
+#: Timeout of one call, longer than a change of the stream's leader.
 CALL_S = 20.0
-#: How long one snapshot may take to be stored or fetched, whatever its size.
+#: Timeout of storing or fetching one snapshot, whatever its size.
 TRANSFER_S = 300.0
 
 
 @dataclass(slots=True)
 class _Part:
-    """What this process knows of one part's stored snapshot."""
+    """The stored snapshot of one part, as this process knows it."""
 
     #: Of the manifest's key; 0 when there is none.
     revision: int = 0
     #: Piece to object.
     objects: dict[str, str] = field(default_factory=dict)
-    #: Drawn for each run, and part of the names of what it stores.
+    #: Random, one for each run; part of the names of its pieces.
     run: str = field(default_factory=lambda: secrets.token_hex(3))
 
 
@@ -93,7 +93,7 @@ class JetStreamSnapshots:
             incarnation: the app's.
             group: execGroup name.
             epoch: of the assignment.
-            near: directory of a ``Mirror``, whose copies are taken first.
+            near: directory of a ``Mirror``, whose copies are preferred.
         """
         self._js = js
         self._pieces = pieces
@@ -138,7 +138,7 @@ class JetStreamSnapshots:
     def forget(self, part: str) -> None:
         """See ``SnapshotStore.forget``."""
         known = self._parts[part]
-        # Their objects go when what takes their place is stored.
+        # Their objects are deleted once their successors are stored.
         known.objects = {f"{_FORGOTTEN}{name}": one for name, one in known.objects.items()}
 
     def behind(self, consumed: Mapping[str, int]) -> int:
@@ -177,9 +177,9 @@ class JetStreamSnapshots:
             return orjson.dumps(values["manifest"])
 
     async def _fetch(self, wanted: Mapping[str, Path]) -> int:
-        """Have the stored pieces at these places; what a standby holds is only moved there.
+        """Fetch stored pieces to local paths; copies of a mirror are only moved there.
 
-        Returns how many were fetched from where all are.
+        Returns the number of pieces fetched from the store.
         """
         if self._near is not None:
             wanted = await asyncio.to_thread(_take, self._near, wanted)
@@ -271,7 +271,7 @@ def _taken_over(key: str) -> MeshError:
 
 
 def _take(near: Path, wanted: Mapping[str, Path]) -> dict[str, Path]:
-    """Move what is at hand to its place; what is not."""
+    """Move local copies to their paths; returns the pieces without one."""
     left = {}
     for stored, path in wanted.items():
         try:

@@ -1,7 +1,7 @@
-"""Which server is tried when a connection was lost, and how long it may keep us waiting.
+"""Choice of the next server to reconnect to, and its timeout.
 
-nats-py tries them in any order, the one just lost among them, and gives each all the time of a
-first connection: one whose machine is gone refuses nobody, and costs 5 s more than a term has.
+nats-py tries servers in any order, the one just lost included, and each with the timeout of a
+first connection: a server whose machine is gone doesn't refuse, and costs 5 s more than a term.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HURRY_S: Final = 1.0
 
 
 class Turns:
-    """Whose turn it is: that of the others in any order, then that of the server that was left."""
+    """Order of servers: the others in any order, then the one that was lost."""
 
     def __init__(
         self,
@@ -29,13 +29,13 @@ class Turns:
         timeout_s: float,
         pause_s: float,
     ) -> None:
-        """Turns of a connection that stands.
+        """Create the order for an open connection.
 
         Args:
             left: host and port of the server that the connection was to.
-            wait: told how long the next server may take for each of its answers, seconds.
-            timeout_s: how long that is when all have had a turn.
-            pause_s: how long nobody is tried after that, each time.
+            wait: called with the timeout of the next server's responses, seconds.
+            timeout_s: that timeout once all servers were tried.
+            pause_s: pause after each further attempt.
         """
         self._left = left
         self._wait = wait
@@ -45,11 +45,11 @@ class Turns:
         self._tried = 0
 
     def begin(self) -> None:
-        """The connection stands again."""
+        """The connection is open again."""
         self._order, self._tried = [], 0
 
     def next(self, servers: Sequence[Server], _: dict[str, Any]) -> tuple[Server | None, float]:
-        """The server to try now, and how long not to before; what nats-py asks for."""
+        """The server to try next and the pause before, as nats-py requests them."""
         known = {server.uri.netloc: server for server in servers}
         if not self._tried:
             left = self._left()
@@ -57,7 +57,7 @@ class Turns:
             random.shuffle(others)
             self._order = [*others, left]
         order = [name for name in self._order if name in known]
-        # What a server tells of others may come meanwhile.
+        # A server may announce others meanwhile.
         order += [name for name in known if name not in order]
         is_round = self._tried >= len(order)
         is_last = len(order) == 1 or is_round

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: After this long without a message it is asked whether the consumer is still there, seconds.
+#: Time without a message after which the consumer is checked, seconds.
 SILENCE_S: Final = 2.0
-#: One that is not there for so long then is made anew: the server of three that has it may be lost.
+#: A consumer missing for so long is created again: its server may be lost.
 ANSWER_S: Final = 1.5
 _BUCKETS: Final = (names.CONTROL_BUCKET, names.APPS_BUCKET, names.STATUS_BUCKET)
 
 
 class ClusterView:
-    """What the cluster's buckets hold, as this process has seen it."""
+    """Contents of the cluster's buckets, as this process has seen them."""
 
     def __init__(self, client: Client, clock: Clock, *, quiet_s: float = 1.0) -> None:
         """A view that has seen nothing.
@@ -50,7 +50,7 @@ class ClusterView:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Read what is there, and go on reading; returns when the view is complete."""
+        """Read the buckets and follow them; returns when the view is complete."""
         complete = [asyncio.Event() for _ in _BUCKETS]
         self._tasks = [
             asyncio.create_task(self._follow(bucket, event))
@@ -65,7 +65,7 @@ class ClusterView:
 
     @property
     def version(self) -> int:
-        """Grows with each change; lets a waiter see what it missed."""
+        """Grows with each change, so that a waiter notices missed changes."""
         return self._records.version
 
     @property
@@ -100,11 +100,11 @@ class ClusterView:
         return self.news
 
     def took_write(self, bucket: str, key: str, value: Any, revision: int) -> None:
-        """Note a write of our own, so that the next decision sees it before the watch does."""
+        """Apply our own write at once, so that the next decision sees it before the watch does."""
         self._take(bucket, key, value, revision)
 
     async def _follow(self, bucket: str, complete: asyncio.Event) -> None:
-        """Read a bucket from its start, over and over: a watch that breaks is made anew."""
+        """Read a bucket from its start, and again whenever the watch breaks."""
         while True:
             try:
                 await self._read(bucket, complete)

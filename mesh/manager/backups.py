@@ -1,7 +1,7 @@
-"""Backing apps up and restoring them, for people who ask a manager to.
+"""Backups and restores of apps, as any manager serves them.
 
-A restore stops the app, makes it a new incarnation with the state of the backup, and lets it go on:
-it reads again what has come since, and puts out again what it has put out since.
+A restore stops the app, stores the state of the backup for a new incarnation, and starts it.  The
+app reads the input since the backup again, and emits its output since then again.
 """
 
 from __future__ import annotations
@@ -10,18 +10,15 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from nats.errors import Error as NatsError
-
 from mesh.control import restoring
 from mesh.control.journal import Entry
 from mesh.control.survey import survey
 from mesh.errors import MeshError
-from mesh.jetstream import backups, channels, cuts, kv, snapshots
+from mesh.jetstream import backups, channels, cuts, snapshots
 from mesh.language.parser import parse
 from mesh.language.syntax import find
-from mesh.manager.events import unreachable
+from mesh.manager.desired_state import refusals
 from mesh.manager.waiting import until, until_removed
-from mesh.model import codec, names
 from mesh.model.backup import Restored
 from mesh.plan.build import plan
 from mesh.plan.edits import still_retired
@@ -36,12 +33,13 @@ if TYPE_CHECKING:
     from mesh.control.snapshot import Seen
     from mesh.jetstream.pieces import Pieces
     from mesh.jetstream.watch import ClusterView
+    from mesh.manager.desired_state import DesiredState
     from mesh.model.app import AppSpec
     from mesh.model.backup import Backup, BackupRecord
     from mesh.model.cluster import AppRecord
     from mesh.settings import Settings
 
-#: How long the instances of an app may take to stop for a restore.
+#: Time for the instances of an app to stop for a restore.
 STOP_S: Final = 60.0
 
 
@@ -52,6 +50,7 @@ class Backups:
         self,
         client: Client,
         view: ClusterView,
+        desired: DesiredState,
         pieces: Pieces,
         settings: Settings,
         clock: Clock,
@@ -59,6 +58,7 @@ class Backups:
     ) -> None:
         self._client = client
         self._view = view
+        self._desired = desired
         self._pieces = pieces
         self._settings = settings
         self._clock = clock
@@ -73,7 +73,8 @@ class Backups:
             return now is not None and now.revision == known.revision
 
         record = restoring.as_it_stands(known.value, self._view.snapshot().forms)
-        try:
+        conflict = MeshError("MESH-A409", f'app "{app}" is backed up by somebody else')
+        with refusals(conflict):
             await backups.ensure_bucket(self._client, self._settings.channels.replicas)
             made = await backups.make(
                 self._client, self._pieces, record, self._clock.wall_ms(), by, is_unchanged
@@ -81,21 +82,15 @@ class Backups:
             kept = self._settings.state.backups_kept
             for old in (await backups.known(self._client, app))[: -kept or None] if kept else ():
                 await backups.delete(self._client, self._pieces, old)
-        except kv.RevisionConflict as conflict:
-            raise MeshError("MESH-A409", f'app "{app}" is backed up by somebody else') from conflict
-        except (NatsError, TimeoutError, OSError) as error:
-            raise unreachable(error) from error
         self._note(Entry(f"backed app {app} up as {made.revision}", by=_user(by), app=app))
         return made
 
     async def known(self, app: str) -> Sequence[BackupRecord]:
         """The backups of ``app``, oldest first, also after it was undeployed."""
-        try:
+        with refusals():
             await backups.ensure_bucket(self._client, self._settings.channels.replicas)
             found = await backups.known(self._client, app)
-        except (NatsError, TimeoutError, OSError) as error:
-            raise unreachable(error) from error
-        if not found and self._record(app) is None:
+        if not found and self._desired.record(app) is None:
             raise _not_deployed(app)
         return found
 
@@ -105,11 +100,9 @@ class Backups:
         chosen = [one for one in found if revision in (None, one.revision)]
         if revision is not None and not chosen:
             raise _no_backup(app, found)
-        try:
+        with refusals():
             for one in chosen:
                 await backups.delete(self._client, self._pieces, one)
-        except (NatsError, TimeoutError, OSError) as error:
-            raise unreachable(error) from error
         return len(chosen)
 
     async def restore(
@@ -122,44 +115,40 @@ class Backups:
         replay: bool = True,
         by: str = "",
     ) -> Restored:
-        """Put the state of a backup back.
+        """Restore the state of a backup.
 
         Args:
-            app: whose backup.
-            revision: which; None for the newest.
+            app: the app that was backed up.
+            revision: of the backup; None for the newest.
             before_ms: the newest made at or before this time, milliseconds since 1970.
             other: the name of a new app that gets the state, with channels of its own; nothing is
                 replayed into it.
-            replay: whether ``app`` reads again what has come since the backup; else it goes on with
-                what comes next.
-            by: who asks.
+            replay: whether ``app`` reads the input since the backup again; otherwise it skips it.
+            by: the user.
 
         Raises:
             MeshError: MESH-A404 for a backup or an app that is not there, MESH-A409 for a name that
-                is taken, MESH-A410 when what has come since is not there any more.
+                is taken, MESH-A410 when the input since the backup has been deleted.
         """
         found = await self.known(app)
         chosen = restoring.choose(found, revision, before_ms)
         if chosen is None:
             raise _no_backup(app, found)
-        try:
+        conflict = MeshError(
+            "MESH-A409", f'app "{other or app}" was changed by somebody else meanwhile'
+        )
+        with refusals(conflict):
             backup = await backups.read(self._pieces, chosen)
             if other is not None and other != app:
                 done = await self._into_other(backup, other, by)
             else:
                 done = await self._in_place(backup, replay, by)
-        except kv.RevisionConflict as conflict:
-            raise MeshError(
-                "MESH-A409", f'app "{other or app}" was changed by somebody else meanwhile'
-            ) from conflict
-        except (NatsError, TimeoutError, OSError) as error:
-            raise unreachable(error) from error
         text = f"restored app {done.app} from revision {done.revision}"
         self._note(Entry(text, "" if replay else "nothing is replayed", _user(by), app=done.app))
         return done
 
     async def _into_other(self, backup: Backup, other: str, by: str) -> Restored:
-        if self._record(other) is not None:
+        if self._desired.record(other) is not None:
             raise MeshError(
                 "MESH-A409",
                 f'app "{other}" is there already',
@@ -172,7 +161,7 @@ class Backups:
         app = backup.record.spec.name
         hint = "Restore it in a moment."
         await until_removed(self._view, self._clock, app, STOP_S, hint)
-        before = self._record(app)
+        before = self._desired.record(app)
         if before is not None and before.deleting:
             raise MeshError("MESH-A409", f'app "{app}" is being undeployed')
         if replay:
@@ -188,17 +177,17 @@ class Backups:
         if before is None:
             return await self._anew(backup, backup.record.spec, by)
         told = f"it is restored from revision {backup.revision}"
-        await self._write(app, replace(before, held=told))
+        await self._desired.write_app(replace(before, held=told))
         incarnation = secrets.token_hex(4)
         try:
             await self._wait_stopped(app)
             await self._stage(backup, incarnation, replay)
         except BaseException:
-            await self._write(app, before)
+            await self._desired.write_app(before)
             raise
         # From here on the old incarnation can't go on: if this fails, the app stays held.
         record, done = await self._commit(backup, before, incarnation, replay, by)
-        await self._write(app, record)
+        await self._desired.write_app(record)
         await snapshots.purge(self._client.jetstream(), self._pieces, before.incarnation)
         return done
 
@@ -233,7 +222,7 @@ class Backups:
             deleting=False,
             held="",
             skips=restoring.skips(backup, states) if replay else (),
-            # What an edit since has added.
+            # Channels and groups that a later edit has added.
             retired=still_retired(before.retired, restoring.added(before.spec, spec), spec),
         )
         behind = restoring.behind(backup, states) if replay else 0
@@ -264,7 +253,7 @@ class Backups:
             skips=(),
             retired=None,
         )
-        await self._write(spec.name, record)
+        await self._desired.write_app(record)
         return Restored(spec.name, backup.revision, False, 0, len(backup.parts))
 
     async def _states(self, backup: Backup, spec: AppSpec) -> dict[str, StreamState]:
@@ -311,22 +300,6 @@ class Backups:
             raise MeshError("MESH-A409", f'app "{app}" is being restored')
         return found
 
-    def _record(self, app: str) -> AppRecord | None:
-        found = self._view.snapshot().app(app)
-        return found.value if found is not None else None
-
-    async def _write(self, app: str, record: AppRecord) -> int:
-        key = names.app_key(app)
-        revision = await kv.write(
-            self._client.jetstream(),
-            names.APPS_BUCKET,
-            key,
-            codec.encode(record),
-            revision=self._view.revision(names.APPS_BUCKET, key),
-        )
-        self._view.took_write(names.APPS_BUCKET, key, record, revision)
-        return revision
-
 
 def renamed(spec: AppSpec, other: str) -> AppSpec:
     """An app as it would be planned under another name; MESH-P102 for a name that can't be used.
@@ -351,7 +324,7 @@ def renamed(spec: AppSpec, other: str) -> AppSpec:
 
 
 def _shape(spec: AppSpec) -> object:
-    """What snapshots rest on: the groups, their instances, and the channels."""
+    """The parts of a plan that snapshots depend on: groups, instances and channels."""
     return (
         [(c.stream.name, c.key_name, c.partitions) for c in spec.channels],
         [

@@ -12,6 +12,7 @@ from nats.js.errors import NoStreamResponseError
 from mesh.control.journal import Entry
 from mesh.errors import MeshError
 from mesh.jetstream import failed
+from mesh.manager.desired_state import unreachable
 from mesh.model import names
 
 if TYPE_CHECKING:
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Entries that one call replays or discards where it is to take all; the rest is for the next.
+#: Most entries that one call for all entries replays or discards; further calls do the rest.
 AT_ONCE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Handled:
-    """What became of failed events."""
+    """Result of a replay or a discard."""
 
     app: str
     #: Of the entries replayed, or discarded.
@@ -56,7 +57,7 @@ class Events:
         self._now_ms = now_ms
 
     async def failed_count(self, app: str) -> int:
-        """How many failed events an app has."""
+        """Number of failed events of an app."""
         self._app(app)
         return await _asked(failed.count(self._js, app))
 
@@ -73,11 +74,11 @@ class Events:
     async def replay(
         self, app: str, ids: Sequence[int] | None, data: bytes | None = None, *, by: str = ""
     ) -> Handled:
-        """Send failed events to their streams again, and take their entries away.
+        """Publish failed events to their streams again, and delete their entries.
 
         Args:
             app: the app.
-            ids: which; None for the oldest ``AT_ONCE``.
+            ids: of the entries; None for the oldest ``AT_ONCE``.
             data: JSON to send in the place of the only one of ``ids``.
             by: the user.
 
@@ -96,7 +97,7 @@ class Events:
         return Handled(app, tuple(done), await self.failed_count(app))
 
     async def discard(self, app: str, ids: Sequence[int] | None, *, by: str = "") -> Handled:
-        """Take failed events away: ``ids``, or the oldest ``AT_ONCE``."""
+        """Delete failed events: ``ids``, or the oldest ``AT_ONCE``."""
         self._app(app)
         done = [
             id_
@@ -107,7 +108,7 @@ class Events:
         return Handled(app, tuple(done), await self.failed_count(app))
 
     async def discard_older(self, app: str, age_s: float, *, by: str = "") -> int:
-        """Take away what failed longer than ``age_s`` ago; how many."""
+        """Delete events that failed longer than ``age_s`` ago; returns how many."""
         self._app(app)
         before_ms = self._now_ms() - round(age_s * 1000)
         count = await _asked(failed.discard_older(self._js, app, before_ms))
@@ -192,13 +193,3 @@ async def _asked(call: Awaitable[T]) -> T:
         raise
     except (TimeoutError, NatsError, OSError) as error:
         raise unreachable(error) from error
-
-
-def unreachable(error: Exception) -> MeshError:
-    """The refusal of a call that NATS did not answer."""
-    return MeshError(
-        "MESH-A503",
-        "NATS did not answer",
-        detail=f"{type(error).__name__}: {error}.",
-        hint="Try again; 'nats server check jetstream' tells more.",
-    )

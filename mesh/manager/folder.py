@@ -1,13 +1,13 @@
-"""A folder of apps: what is put into it is deployed, what is changed there updated.
+"""A watched folder of apps: new files are deployed, changed ones updated.
 
-Each manager may watch one of its own (``manager.apps_dir``).  The system's notifications only say
-when to look; what is done follows from what is in the folder then, so that one which is never
-notified of, as on a network file system, is found by the next look.
+Each manager may watch one of its own (``manager.apps_dir``).  Notifications of the
+system only trigger a poll; a decision rests on the contents of the folder.  So a change without a
+notification, as on a network file system, is found by the next poll.
 
-A manager that starts can't know which is newer, its file or what is deployed.  It deploys what is
-missing, and changes only what was deployed from its own folder before: an old copy on one of
-several managers brings back nothing.  What is gone from the folder is undeployed while the manager
-watches, and never because the folder itself, or the whole disk, has gone.
+A manager that starts can't know which is newer, its file or the deployed app.  It deploys missing
+apps, and changes only apps that were deployed from its own folder: an old copy on one of several
+managers restores nothing.  An app whose file is deleted is undeployed while the manager watches,
+but never because the folder itself, or the whole disk, is gone.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SUFFIX: Final = ".siddhi"
-#: How often the folder is looked at where nothing is heard of it, and failed calls tried again.
+#: Period of polls without a notification, and of retries of failed calls.
 LOOK_MS: Final = 2000
 #: How long a file must be left alone: editors write one in several steps.
 SETTLE_MS: Final = 200
 
 
 class Apps(Protocol):
-    """What a folder needs of a manager."""
+    """Calls of a manager that a folder needs."""
 
     def record(self, app: str) -> AppRecord | None:
-        """What is desired under a name."""
+        """The desired state of an app."""
         ...
 
     async def update(self, text: str, *, by: str = "") -> object:
-        """Deploy ``text``, in the place of what is deployed under its name."""
+        """Deploy ``text``, in place of the app of its name."""
         ...
 
     async def undeploy(self, app: str) -> None:
@@ -59,7 +59,7 @@ class Apps(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was in the folder at one moment."""
+    """Contents of the folder at one moment."""
 
     #: App, which is the file's name without its suffix, to the file's text.
     texts: Mapping[str, str]
@@ -67,7 +67,7 @@ class Look:
     unreadable: Mapping[str, str]
 
     def digest(self, app: str) -> str | None:
-        """Tells texts of one app apart; None when there is no file."""
+        """Digest of the text of an app; None if it has no file."""
         text = self.texts.get(app)
         return None if text is None else hashlib.sha256(text.encode()).hexdigest()
 
@@ -100,13 +100,13 @@ def decide(
     deployed: Callable[[str], AppRecord | None],
     by: str,
 ) -> list[Deploy | Undeploy | Leave]:
-    """What is to be done about a folder.
+    """Decide what to do about a folder.
 
     Args:
-        look: what is in it.
-        done: app to the digest of the file that was last dealt with; empty at the start.
-        deployed: what is desired under a name.
-        by: whom a record names that was made from this folder.
+        look: its contents.
+        done: app to the digest of the file that was processed last; empty at the start.
+        deployed: desired state by name.
+        by: the author of records that stem from this folder.
     """
     steps: list[Deploy | Undeploy | Leave] = []
     for app in sorted(look.texts):
@@ -153,22 +153,22 @@ class AppsFolder:
         self._folder = folder
         self._apps = apps
         self._note = note
-        #: Whom records that it makes name.
+        #: Author of the records that it writes.
         self.by = f"folder of {manager}"
         self._done: dict[str, str] = {}
         self._told: dict[str, str] = {}
 
     async def watch(self) -> None:
-        """Deploy what is there, then follow what changes, for ever."""
+        """Deploy the contents, then follow changes, for ever."""
         async for _ in self._hints():
             await self.follow()
 
     async def follow(self) -> None:
-        """Look once, and do what follows from it."""
+        """Poll once and act on the contents."""
         try:
             look = look_into(self._folder)
         except OSError as error:
-            # Not the same as an empty one: what was deployed from it stays.
+            # A missing folder is not an empty one: its apps stay deployed.
             self._tell("", f"folder of apps can't be read: {error}")
             return
         self._told.pop("", None)

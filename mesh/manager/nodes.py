@@ -1,4 +1,4 @@
-"""Nodes as people are told of them."""
+"""Views of nodes, for people."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node as people are told of it."""
+    """A node, as people see it."""
 
     id: str
     role: str
@@ -31,7 +31,7 @@ class NodeView:
     process_cpu_percent: float = 0.0
     memory_percent: float = 0.0
     load_1m: float = 0.0
-    #: Of a worker: whether it takes more, and why not.
+    #: Of a worker: whether it accepts instances, and why not.
     admits: str = ""
     why: str = ""
     #: Most instances, 0 for any number.
@@ -39,7 +39,7 @@ class NodeView:
     labels: tuple[str, ...] = ()
     takes_receivers: bool = True
     takes_queries: bool = True
-    #: How long ago its last heartbeat came, seconds.
+    #: Age of its last heartbeat, seconds.
     heard_ago_s: float = 0.0
 
 

@@ -1,4 +1,4 @@
-"""Waiting for the cluster to be as somebody needs it."""
+"""Waits for conditions of the cluster."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 async def until(
     view: ClusterView, clock: Clock, timeout_s: float, holds: Callable[[], bool]
 ) -> bool:
-    """Whether something holds of what is seen of the cluster, at once or within ``timeout_s``.
+    """Wait until a condition holds of the view; returns whether it does within ``timeout_s``.
 
     Args:
-        view: looked at again whenever it changes.
+        view: the condition is evaluated whenever it changes.
         clock: measures the time.
         timeout_s: seconds.
-        holds: asks the view; what it raises ends the waiting.
+        holds: the condition; its errors end the wait.
     """
     deadline_s = clock.monotonic_s() + timeout_s
     while True:
@@ -38,12 +38,12 @@ async def until(
 async def until_removed(
     view: ClusterView, clock: Clock, app: str, timeout_s: float, hint: str
 ) -> None:
-    """Wait until nothing is being removed that an edit took out of ``app``.
+    """Wait until the removal of channels and groups of earlier texts of ``app`` has ended.
 
     Returns at once for an app that is not there.
 
     Args:
-        view: what is seen of the cluster.
+        view: the local view of the cluster.
         clock: measures the time.
         app: its name.
         timeout_s: seconds.

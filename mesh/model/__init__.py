@@ -1,1 +1,1 @@
-"""What crosses a process border: types, names, records, and their JSON."""
+"""Data model shared by manager, worker and CLI: types, names, KV records and their JSON codec."""

@@ -1,8 +1,8 @@
-"""An app as the cluster knows it: channels and groups, ready to be stored, placed and run.
+"""A planned app: channels and groups, as they are stored, placed and run.
 
 These records cross process borders as JSON (``mesh.model.codec``).  A group carries the SiddhiQL
 text of its own part of the app rather than compiled operators: a person can read it, and a worker
-of another version compiles it anew.
+of another version compiles it again.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Format(StrEnum):
 
 
 class GroupKind(StrEnum):
-    """Where a group comes from."""
+    """Origin of a group: the text, or the planner."""
 
     QUERIES = "queries"
     #: Added by the planner in front of a keyed channel; copies events to their partition.
     PARTITIONER = "partitioner"
-    #: Added by the planner behind a user-given source that several instances read.
+    #: Added by the planner after a user-given source that several instances read.
     RECEIVER = "receiver"
     #: Added by the planner for a trigger; publishes an event at each of its times.
     TRIGGER = "trigger"
@@ -59,7 +59,7 @@ class Channel:
     #: Virtual partitions; 1 for an unkeyed channel.
     partitions: int = 1
     format: Format = Format.JSON
-    #: SiddhiQL of what decides the partition where it is computed: an expression, or ranges with
+    #: SiddhiQL of a computed key: an expression, or ranges with
     #: their labels.  ``key`` is empty then.
     computed: str = ""
     #: The key's name in subjects where it is not the names of ``key``, joined.
@@ -72,12 +72,12 @@ class Channel:
 
     @property
     def is_keyed(self) -> bool:
-        """Whether each event has a partition by what it holds."""
+        """Whether events are partitioned by a key."""
         return bool(self.key or self.computed)
 
     @property
     def key_name(self) -> str:
-        """The key as it stands in subjects."""
+        """The key as part of a subject."""
         return self.label or "_".join(self.key)
 
     @property
@@ -87,7 +87,7 @@ class Channel:
 
     @property
     def id(self) -> tuple[str, str]:
-        """Tells the channels of an app apart, those of its sources too."""
+        """Identifier, unique among the channels of an app, those of its sources included."""
         return self.js_stream(), self.subject()
 
     def subject(self, partition: int = 0) -> str:
@@ -114,7 +114,7 @@ class GroupInput:
     channel: Channel
     strategy: Strategy
     #: Whether this reader records the events that can't be read.  One reader of a channel does, so
-    #: that an event stands once in the error stream however many groups read it.
+    #: that an event is recorded once in the error stream however many groups read it.
     records_errors: bool = False
 
 
@@ -140,14 +140,14 @@ class GroupSpec:
     sinks: tuple[str, ...] = ()
     #: Labels, ``key=value``, that a worker must have to run it.
     node: tuple[str, ...] = ()
-    #: Workers that hold the state of each instance ready, to take it over: 0 or 1.
+    #: Standby workers of each instance, which hold its state ready: 0 or 1.
     standby: int = 0
-    #: The edit of the app since which it numbers what it puts out anew; 0 for the first text.
+    #: The edit of the app at which its output positions began again; 0 for the first text.
     edit: int = 0
-    #: How often it was told to forget its state.
+    #: How many times its state was reset.
     resets: int = 0
-    #: Last sequence, by JetStream stream, of what was there before it began to read the stream; of
-    #: others it reads all there is.
+    #: By JetStream stream: the last sequence that it skips, since the events were stored before it
+    #: began to read the stream.  Other streams are read from the beginning.
     starts: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @property
@@ -160,7 +160,7 @@ class GroupSpec:
 
 @dataclass(frozen=True, slots=True)
 class AppSpec:
-    """A deployed app: its text, and what the planner made of it."""
+    """A deployed app: its text and its plan."""
 
     name: str
     text: str
@@ -176,7 +176,7 @@ class AppSpec:
 
     @property
     def given_streams(self) -> tuple[str, ...]:
-        """The JetStream streams that groups read and none fills: what comes from outside."""
+        """The JetStream streams that groups read and no group writes: input from outside."""
         filled = {c.id for g in self.groups for c in g.outputs}
         read = (i.channel for g in self.groups for i in g.inputs if i.channel.id not in filled)
         return tuple(dict.fromkeys(c.js_stream(p) for c in read for p in range(c.partitions)))
@@ -184,8 +184,8 @@ class AppSpec:
     def whole_channel(self, stream: str) -> Channel | None:
         """The channel that holds every event of ``stream``; None for one that is not on the wire.
 
-        That is the plain one, unless groups place what they make by key themselves: then it is any
-        keyed one, since what clients publish goes there as well.
+        That is the channel without a key.  Where groups partition their output by key themselves
+        there is none; then it is any keyed one, since events of clients are partitioned as well.
         """
         made = [
             channel
@@ -199,5 +199,5 @@ class AppSpec:
 
     @property
     def fingerprint(self) -> str:
-        """Tells texts apart: equal texts are equal apps, so deploying one again is nothing new."""
+        """Digest of the text: deploying an app with an equal digest changes nothing."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:16]

@@ -1,6 +1,6 @@
-"""A backup of an app: its desired state, the snapshots of its groups, and where its channels were.
+"""Backup of an app: desired state, snapshots of its groups, and positions of its channels.
 
-A backup holds copies, so it outlives the snapshots that it was made of, and the app.
+A backup holds copies, so it outlives the snapshots that were copied, and the app.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from mesh.model.cluster import AppRecord
 
 @dataclass(frozen=True, slots=True)
 class BackupRecord:
-    """What is known of a backup without reading it."""
+    """Description of a backup, readable without the backup."""
 
     app: str
     #: Names it, and grows with time: ``20261121T213307-482``, UTC with milliseconds.
@@ -39,9 +39,9 @@ class PartBackup:
 
 @dataclass(frozen=True, slots=True)
 class StreamCut:
-    """A JetStream stream of the app as it was just after its snapshots had been read.
+    """State of one of the app's JetStream streams just after its snapshots had been read.
 
-    So everything that a snapshot has read or put out is at or before the cut.
+    Every event that a snapshot has consumed or emitted is at or before the cut.
     """
 
     js_stream: str
@@ -65,11 +65,11 @@ class Backup:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a restore did."""
+    """Result of a restore."""
 
     app: str
     revision: str
-    #: Whether what has come since is read again; else it goes on with what comes next.
+    #: Whether events stored since the backup are read again; otherwise the app skips them.
     replays: bool
     #: Messages that are read again, of all channels together.
     behind: int

@@ -1,4 +1,4 @@
-"""Where an app begins to read what is there already: ``earliest``, ``latest``, a place, a time."""
+"""Start position of an app in its input: ``earliest``, ``latest``, a sequence, or a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mesh.errors import MeshError
 
 
 class BeginKind(StrEnum):
-    """How a beginning is said."""
+    """Kinds of start positions."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -21,7 +21,7 @@ class BeginKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """A beginning, the same for each stream that comes from outside."""
+    """A start position, the same for each stream that comes from outside."""
 
     kind: BeginKind
     #: The first sequence to read, from 1 up.

@@ -1,6 +1,6 @@
-"""The cluster's records: who is there, who leads, what is wanted, what runs where.
+"""KV records of the cluster: nodes, lease, desired state, assignments and reports.
 
-Each is one key-value entry, JSON by ``mesh.model.codec``.  Who writes what: a node its own
+Each is one key-value entry, JSON by ``mesh.model.codec``.  Writers: a node its own
 ``NodeRecord``, the leader ``Assignment`` and ``Standby`` (fenced by the lease's revision), any
 manager ``AppRecord`` and ``NodeOrder`` (guarded by the key's own revision), a worker the
 ``InstanceStatus`` of what it was assigned and the ``StandbyStatus`` of what it stands by for.
@@ -16,7 +16,7 @@ from mesh.model.app import AppSpec, Channel, GroupSpec
 
 
 class Role(StrEnum):
-    """What a node is for."""
+    """Role of a node."""
 
     MANAGER = "manager"
     WORKER = "worker"
@@ -33,7 +33,7 @@ class LeaseRecord:
 
 @dataclass(frozen=True, slots=True)
 class NodeMetrics:
-    """A node's load, as the operating system tells it."""
+    """A node's load, as the operating system reports it."""
 
     #: Of the whole machine, 100 when every core is busy.
     cpu_percent: float = 0.0
@@ -48,7 +48,7 @@ class NodeMetrics:
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A heartbeat: the node is there and this is how it is."""
+    """A heartbeat: the node is alive, and this is its state."""
 
     id: str
     role: Role
@@ -64,30 +64,30 @@ class NodeRecord:
     metrics: NodeMetrics = field(default_factory=NodeMetrics)
     #: How long its session has been starting, seconds by its own clock; 0 when it is ready.
     starting_s: float = 0.0
-    #: Set until its process has had a warm session: what an earlier process ran is lost to it, and
-    #: isn't kept waiting for a start that takes longer than another place.
+    #: Set until its process has had a warm session.  Instances of an earlier process are placed
+    #: elsewhere, since that is quicker than the start of a session.
     cold: bool = False
-    #: Set when it was told to end: it waits a while for its instances to be moved away.
+    #: Set on shutdown: it waits a while for its instances to be moved away.
     leaving: bool = False
-    #: ``key=value`` each, for groups that ask for them.
+    #: ``key=value`` each, for groups that require them.
     labels: tuple[str, ...] = ()
-    #: Most instances that it takes, 0 for any number.
+    #: Maximum number of instances, 0 for no limit.
     capacity: int = 0
-    #: Whether it takes groups with user-given sources, and whether it takes all others.
+    #: Whether it runs groups with user-given sources, and whether it runs all others.
     takes_receivers: bool = True
     takes_queries: bool = True
-    #: Names the machine and its table of processes, and with ``pid`` and the start of the process
-    #: tells whether it is still there; empty when that can't be told.
+    #: Identifies the machine and its process table.  With ``pid`` and the start time of the process
+    #: it shows whether the process is alive; empty if unknown.
     machine: str = ""
     #: In the machine's own ticks.
     process_started: int = 0
 
 
 class Admission(StrEnum):
-    """What an operator lets a worker have."""
+    """What an operator allows a worker to run."""
 
     OPEN = "open"
-    #: It keeps what it has and gets nothing new.
+    #: It keeps its instances and gets no new ones.
     CORDONED = "cordoned"
     #: Everything is to be moved away.
     DRAINING = "draining"
@@ -95,7 +95,7 @@ class Admission(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeOrder:
-    """What an operator asked for a worker; without one it is open."""
+    """An operator's order for a worker; a worker without one is open."""
 
     node: str
     admission: Admission
@@ -106,7 +106,7 @@ class NodeOrder:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Messages of a channel that count for nothing: what was put out before an app was restored."""
+    """Messages of a channel that readers skip: output from before the app was restored."""
 
     js_stream: str
     #: Those above this sequence,
@@ -122,7 +122,7 @@ class Retired:
     channels: tuple[Channel, ...] = ()
     #: execGroup names.
     groups: tuple[str, ...] = ()
-    #: Set before the first of it is removed; from then on none of it can be had back.
+    #: Set before the first removal; from then on nothing of it can be reused.
     removing: bool = False
 
 
@@ -137,17 +137,17 @@ class AppRecord:
     #: When it was asked for, milliseconds since 1970.
     deployed_at_ms: int
     deployed_by: str = ""
-    #: Set by DELETE; the leader stops the instances, removes what it made, and then this key.
+    #: Set by DELETE; the leader stops the instances, removes channels and state, then this key.
     deleting: bool = False
     #: Nothing of it runs while this says why; "" for an app that runs.
     held: str = ""
-    #: What its groups pass over in the channels between them.
+    #: Messages that its groups skip in the channels between them.
     skips: tuple[Skip, ...] = ()
     #: How often its text was changed.
     edits: int = 0
-    #: What earlier texts had and this one has not: the leader removes it when nothing uses it.
+    #: Channels and groups of earlier texts; the leader removes them when nothing uses them.
     retired: Retired | None = None
-    #: How many instances were asked for since, by group; ``spec`` has them already, and a text that
+    #: Instances by group, as scaled since the deploy; ``spec`` has them already, and a text that
     #: is deployed later gets them.
     scaled: Mapping[str, int] = field(default_factory=dict, hash=False)
 
@@ -168,12 +168,12 @@ class Assignment:
     epoch: int
     #: The lease revision that the deciding leader held.
     lease_revision: int
-    #: The process that it is meant for; one that starts later under the same name runs nothing of
-    #: it until it is placed anew.  Empty means any.
+    #: The process that it is for.  A process that starts later under the same name doesn't run it
+    #: until it is placed again.  Empty means any.
     worker_incarnation: str = ""
     #: The worker is to stop it, and to report ``STOPPED`` in this epoch when it has.
     stop: bool = False
-    #: Where it goes once it has stopped; None when nobody wants it any more, or it isn't known.
+    #: The worker that gets it once it has stopped; None if it is to end, or not known yet.
     next_worker: str | None = None
     #: Why the leader wrote this.
     cause: str = ""
@@ -181,11 +181,11 @@ class Assignment:
     skips: tuple[Skip, ...] = ()
     #: The number of the ``GroupForm`` that it is an instance of.
     form: int = 0
-    #: Last sequence that earlier forms of the group have done, by JetStream stream: it begins
-    #: behind that, or where its own snapshot is if that is further.
+    #: By JetStream stream: the last sequence that earlier forms of the group processed.  The
+    #: instance begins after it, or after its own snapshot if that is later.
     start: Mapping[str, int] = field(default_factory=dict, hash=False)
-    #: The last sequence to take, by JetStream stream, before it settles and stops by itself, at
-    #: once where none is said; None for an instance that runs until it is stopped.
+    #: By JetStream stream: the last sequence to process before the instance drains and stops; a
+    #: stream that isn't named ends at once.  None for an instance that runs until it is stopped.
     until: Mapping[str, int] | None = field(default=None, hash=False)
     #: With ``stop``: the epoch in which it was placed.
     placed_epoch: int = 0
@@ -195,10 +195,10 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class GroupForm:
-    """What the assignments of a group are instances of; written by the leader.
+    """The plan of a group that its current assignments run; written by the leader.
 
-    Where it differs from what is desired, the group is about to change: what runs in this form is
-    stopped, and when all of it has, the form is replaced and instances of the next one are placed.
+    If it differs from the desired plan, the group is about to change: instances of this form are
+    stopped, then the form is replaced, then instances of the next form are placed.
     """
 
     app: str
@@ -211,7 +211,7 @@ class GroupForm:
     start: Mapping[str, int] = field(default_factory=dict, hash=False)
     #: No instance of it has a lower epoch: it is above all of earlier forms.
     epoch: int = 0
-    #: Whether all before it had settled, so that what has not run yet has nothing to settle.
+    #: Whether all earlier forms had drained: an instance that has not run yet need not drain then.
     is_settled: bool = True
     #: Whether all before it had done ``start`` and nothing more.
     is_at_start: bool = True
@@ -227,12 +227,12 @@ class Standby:
     app: str
     #: execGroup name.
     group: str
-    #: 1 to ``parallel``, which says what of the group's state is the instance's.
+    #: 1 to ``parallel``; with it, it determines the instance's share of the group's state.
     index: int
     parallel: int
     app_incarnation: str
     worker: str
-    #: The process that it is meant for; what an earlier one of its name held is gone.
+    #: The process that it is for; copies of an earlier process of its name are gone.
     worker_incarnation: str
     #: The lease revision that the deciding leader held.
     lease_revision: int
@@ -241,7 +241,7 @@ class Standby:
 
 
 class InstanceState(StrEnum):
-    """What a worker makes of an assignment."""
+    """State of an instance, as its worker reports it."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -272,8 +272,8 @@ class InstanceStatus:
     #: Messages that wait in the input channels.
     behind: int = 0
     batch_ms_p50: float | None = None
-    #: It stopped at the end of a batch, with a snapshot of that place, and nothing is out of what
-    #: is behind it.
+    #: It stopped at the end of a batch, with a snapshot of that position, and no output stems from
+    #: input after it.
     settled: bool = False
     #: Where that was: last sequence taken, by JetStream stream.
     position: Mapping[str, int] = field(default_factory=dict, hash=False)
@@ -284,7 +284,7 @@ class InstanceStatus:
 
 @dataclass(frozen=True, slots=True)
 class StandbyStatus:
-    """A worker's report on what it holds for an instance that it stands by for."""
+    """A worker's report on the copies that it holds as a standby of an instance."""
 
     instance: str
     app: str

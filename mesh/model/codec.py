@@ -1,4 +1,4 @@
-"""Records to JSON and back, by their dataclass fields.
+"""JSON codec of records, by their dataclass fields.
 
 Unknown fields are skipped and missing ones take their default, so that nodes of neighbouring
 versions read each other's records.

@@ -1,8 +1,8 @@
-"""Every name that NATS sees: subjects, JetStream streams, buckets, keys, producers.
+"""All names used in NATS: subjects, JetStream streams, buckets, keys, producers.
 
 App names are restricted to letters, digits, ``_`` and ``-`` (so that they may stand in a subject, a
 JetStream stream's name and a key), and stream names are SiddhiQL identifiers, which have no ``-``;
-so every name below can be taken apart again.
+so every name below can be parsed.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ STATE_BUCKET: Final = "mesh_state"
 #: Key-value bucket with the manifests of those snapshots.
 SNAPSHOTS_BUCKET: Final = "mesh_snapshots"
 
-#: Key-value bucket with what is known of each backup; what it holds is beside the snapshots.
+#: Key-value bucket with a description of each backup; their contents are beside the snapshots.
 BACKUPS_BUCKET: Final = "mesh_backups"
 
-#: JetStream stream of what was decided, and why.
+#: JetStream stream of decisions and their causes.
 JOURNAL_STREAM: Final = "mesh_journal"
 
 LEASE_KEY: Final = "lease"
@@ -32,12 +32,12 @@ _APP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}\Z")
 
 
 def is_app_name(name: str) -> bool:
-    """Whether ``name`` may stand in subjects, JetStream names and keys as it is."""
+    """Whether ``name`` is valid in subjects, JetStream names and keys."""
     return _APP_NAME.match(name) is not None
 
 
 def subject(app: str, stream: str) -> str:
-    """Where the events of ``stream`` go, unkeyed: ``mesh.{app}.{stream}``."""
+    """Subject of the events of ``stream``, without a key: ``mesh.{app}.{stream}``."""
     return f"{ROOT}.{app}.{stream}"
 
 
@@ -66,7 +66,7 @@ def marker_subject(js_stream_name: str) -> str:
 
 
 def error_subject(app: str) -> str:
-    """Where events go that could not be read, with their reason."""
+    """Subject of events that could not be read, with their reason."""
     return f"{ROOT}._errors.{app}"
 
 
@@ -76,7 +76,7 @@ def error_js_stream(app: str) -> str:
 
 
 def journal_subject(app: str) -> str:
-    """Where entries about ``app`` go; with an empty name, those about the cluster."""
+    """Subject of entries about ``app``; with an empty name, of those about the cluster."""
     return f"{ROOT}._journal.{app or '_'}"
 
 
@@ -96,7 +96,7 @@ def node_key(role: str, node: str) -> str:
 
 
 def order_key(node: str) -> str:
-    """Key in the apps bucket with what an operator asked for a worker; written by any manager."""
+    """Key in the apps bucket of the order for a worker; written by any manager."""
     return f"node.{node}"
 
 
@@ -106,15 +106,15 @@ def assignment_key(instance: str) -> str:
 
 
 def standby_key(instance: str) -> str:
-    """Key in the control bucket with who stands by for an instance; written by the leader only.
+    """Key in the control bucket of an instance's standby; written by the leader only.
 
-    In the status bucket, what that worker holds of it; written by the worker.
+    In the status bucket, that worker's report; written by the worker.
     """
     return f"standby.{instance}"
 
 
 def form_key(app: str, exec_group: str) -> str:
-    """Key in the control bucket with what a group's instances are; written by the leader only."""
+    """Key in the control bucket of a group's form; written by the leader only."""
     return f"form.{app}.{exec_group}"
 
 

@@ -1,4 +1,4 @@
-"""Which virtual partition a key belongs to: the server's own function, over whole columns."""
+"""Virtual partition of a key, over whole columns, by the same function as the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attribute types and stream schemas: what an event looks like, wherever it travels."""
+"""Attribute types and stream schemas."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class AttributeType(StrEnum):
 
     @property
     def is_numeric(self) -> bool:
-        """Whether arithmetic takes it."""
+        """Whether arithmetic accepts it."""
         return self in NUMERIC
 
     @property
@@ -84,7 +84,7 @@ class StreamSchema:
 
 @lru_cache(maxsize=1024)
 def _arrow_schema(attributes: tuple[Attribute, ...]) -> pa.Schema:
-    """As ``arrow_schema``, made once: a stream's is asked for with each batch."""
+    """Cached ``arrow_schema``: a stream's schema is needed for each batch."""
     return arrow_schema(attributes)
 
 

@@ -11,7 +11,7 @@ A trigger that is read is a stream that a group of its own writes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import not_supported
@@ -122,63 +122,94 @@ def wire(
     counts = partition_counts(groups, shared, partitions)
     connections = connect(bound, groups, shared)
     streams = _ends(bound, groups, shared, connections, defined)
-    plain: dict[str, Channel] = {}
-    keyed: dict[tuple[str, object], Channel] = {}
-    partitioners: list[Partitioner] = []
-    #: By stream: what those who make its events write to.
-    filled: dict[str, list[Channel]] = {}
+    made = _Channels()
     for ends in streams:
+        made.add(bound.name, ends, counts)
+    triggers = tuple(t for t in bound.triggers if t.schema.name in made.plain)
+    parallel = {g.name: g.parallel for g in groups}
+    parallel |= {r.name: r.parallel for r in connections.receivers}
+    reads = _reads(streams, made, groups, connections)
+    return Wiring(
+        channels=tuple(_in_order(streams, made.plain, made.keyed)),
+        partitioners=tuple(made.partitioners),
+        triggers=triggers,
+        connections=connections,
+        inputs=_with_recorders(_as_read(reads, shared), parallel),
+        outputs=_outputs(made, groups, connections, triggers),
+    )
+
+
+@dataclass(slots=True)
+class _Channels:
+    """The channels of an app's streams, as they are laid out stream by stream."""
+
+    plain: dict[str, Channel] = field(default_factory=dict)
+    #: By stream and identity of the key.
+    keyed: dict[tuple[str, object], Channel] = field(default_factory=dict)
+    partitioners: list[Partitioner] = field(default_factory=list)
+    #: By stream: the channels that the groups which emit its events write to.
+    filled: dict[str, list[Channel]] = field(default_factory=dict)
+
+    def add(self, app: str, ends: _Ends, counts: Mapping[str, int]) -> None:
+        """Lay out the channels of one stream; ``counts`` has the partitions of each reader."""
         name = ends.schema.name
         own: dict[tuple[str, object], Channel] = {}
         for group, share in ends.outside:
             if share.key is not None:
-                channel = _keyed_channel(bound.name, ends.schema, share.key, counts[group])
+                channel = _keyed_channel(app, ends.schema, share.key, counts[group])
                 own.setdefault((name, share.key.identity), channel)
-        keyed |= own
+        self.keyed |= own
         if ends.has_plain:
             is_made = bool(ends.writers or ends.receiver) and not ends.is_filled_by_key
             form = Format.ARROW if ends.outside and is_made else Format.JSON
-            plain[name] = Channel(bound.name, ends.schema, format=form)
+            self.plain[name] = Channel(app, ends.schema, format=form)
         by_key = list(own.values())
         if ends.is_filled_by_key:
-            filled[name] = by_key
+            self.filled[name] = by_key
         elif ends.receiver is not None and not ends.writers:
-            filled[name] = [plain[name], *by_key]
+            self.filled[name] = [self.plain[name], *by_key]
         else:
-            filled[name] = [plain[name]]
-        if name in plain and filled[name] != [plain[name], *by_key]:
-            partitioners += (Partitioner(plain[name], channel) for channel in by_key)
+            self.filled[name] = [self.plain[name]]
+        if name in self.plain and self.filled[name] != [self.plain[name], *by_key]:
+            self.partitioners += (Partitioner(self.plain[name], channel) for channel in by_key)
+
+
+def _reads(
+    streams: Sequence[_Ends],
+    made: _Channels,
+    groups: Sequence[Group],
+    connections: Connections,
+) -> dict[str, list[tuple[Channel, Strategy]]]:
+    """By group, added ones too: the channels that it reads, and how its instances share them."""
     reads: dict[str, list[tuple[Channel, Strategy]]] = {group.name: [] for group in groups}
     for ends in streams:
         for group, share in ends.outside:
-            name = share.stream
-            key = share.key
-            channel = plain[name] if key is None else keyed[name, key.identity]
+            name, key = share.stream, share.key
+            channel = made.plain[name] if key is None else made.keyed[name, key.identity]
             reads[group].append((channel, share.strategy))
     # One instance keeps the order of events with one key.
-    reads |= {p.name: [(p.source, Strategy.ALL)] for p in partitioners}
+    reads |= {p.name: [(p.source, Strategy.ALL)] for p in made.partitioners}
     for name, channels in connections.foreign.items():
         reads[name] += [(channel, Strategy.ALL) for channel in channels]
     for r in connections.receivers:
         how = Strategy.ROUND_ROBIN if r.parallel > 1 else Strategy.ALL
         reads[r.name] = [(r.channel, how)] if r.channel is not None else []
-    outputs = {r.name: filled[r.stream] for r in connections.receivers}
+    return reads
+
+
+def _outputs(
+    made: _Channels,
+    groups: Sequence[Group],
+    connections: Connections,
+    triggers: Sequence[BoundTrigger],
+) -> dict[str, tuple[Channel, ...]]:
+    """By group, added ones too: the channels that it writes."""
+    outputs = {r.name: tuple(made.filled[r.stream]) for r in connections.receivers}
     for writer in groups:
-        written = (filled[s] for s in writer.uses.writes if s in filled)
-        outputs[writer.name] = [channel for channels in written for channel in channels]
-    outputs |= {p.name: [p.target] for p in partitioners}
-    triggers = tuple(t for t in bound.triggers if t.schema.name in plain)
-    outputs |= {trigger_group(t): [plain[t.schema.name]] for t in triggers}
-    parallel = {g.name: g.parallel for g in groups}
-    parallel |= {r.name: r.parallel for r in connections.receivers}
-    return Wiring(
-        channels=tuple(_in_order(streams, plain, keyed)),
-        partitioners=tuple(partitioners),
-        triggers=triggers,
-        connections=connections,
-        inputs=_with_recorders(_as_read(reads, shared), parallel),
-        outputs={name: tuple(channels) for name, channels in outputs.items()},
-    )
+        written = (made.filled[s] for s in writer.uses.writes if s in made.filled)
+        outputs[writer.name] = tuple(channel for channels in written for channel in channels)
+    outputs |= {p.name: (p.target,) for p in made.partitioners}
+    return outputs | {trigger_group(t): (made.plain[t.schema.name],) for t in triggers}
 
 
 def trigger_group(trigger: BoundTrigger) -> str:

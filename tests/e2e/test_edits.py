@@ -15,7 +15,7 @@ from tests.e2e.test_groups import rows
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from mesh.manager.service import Deployed
+    from mesh.manager.deployments import Deployed
     from tests.e2e.mesh_cluster import View
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]

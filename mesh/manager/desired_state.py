@@ -1,0 +1,153 @@
+"""Desired state in the apps bucket: lookup in the local view, and writes by compare-and-set."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from nats.errors import Error as NatsError
+
+from mesh.errors import MeshError
+from mesh.jetstream import kv
+from mesh.manager.waiting import until
+from mesh.model import codec, names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from nats.js import JetStreamContext
+
+    from mesh.clock import Clock
+    from mesh.control.snapshot import Seen
+    from mesh.jetstream.watch import ClusterView
+    from mesh.model.app import AppSpec
+    from mesh.model.cluster import AppRecord, NodeOrder
+
+
+def unreachable(error: Exception) -> MeshError:
+    """The error for a call that NATS did not answer: MESH-A503."""
+    return MeshError(
+        "MESH-A503",
+        "NATS did not answer",
+        detail=f"{type(error).__name__}: {error}.",
+        hint="Try again; 'nats server check jetstream' tells more.",
+    )
+
+
+@contextmanager
+def refusals(on_conflict: MeshError | None = None) -> Iterator[None]:
+    """Translate failures of NATS calls into errors of the API.
+
+    Args:
+        on_conflict: raised where another writer was first; without one the conflict passes.
+
+    Raises:
+        MeshError: ``on_conflict``, or MESH-A503 when NATS does not answer.
+    """
+    try:
+        yield
+    except kv.RevisionConflict as conflict:
+        if on_conflict is None:
+            raise
+        raise on_conflict from conflict
+    except (NatsError, TimeoutError, OSError) as error:
+        raise unreachable(error) from error
+
+
+class DesiredState:
+    """Records of apps and node orders, as any manager reads and writes them."""
+
+    def __init__(self, js: JetStreamContext, view: ClusterView, clock: Clock) -> None:
+        self._js = js
+        self._view = view
+        self._clock = clock
+
+    def find(self, app: str) -> Seen[AppRecord] | None:
+        """The record of ``app`` with its revision; None if it is not deployed."""
+        return self._view.snapshot().app(app)
+
+    def get(self, app: str) -> Seen[AppRecord]:
+        """The record of ``app`` with its revision; MESH-A404 if it is not deployed."""
+        found = self.find(app)
+        if found is None:
+            known = sorted(a.value.spec.name for a in self._view.snapshot().apps)
+            raise MeshError(
+                "MESH-A404",
+                f'app "{app}" is not deployed',
+                detail=f"Deployed are: {', '.join(known) or 'none'}.",
+            )
+        return found
+
+    def record(self, app: str) -> AppRecord | None:
+        """The record of ``app``; None if it is not deployed."""
+        found = self.find(app)
+        return found.value if found is not None else None
+
+    def spec(self, app: str) -> AppSpec:
+        """The plan of ``app``; MESH-A404 if it is not deployed."""
+        return self.get(app).value.spec
+
+    def revision(self, app: str) -> int:
+        """The newest known revision of the record of ``app``; 0 if it was never written."""
+        return self._view.revision(names.APPS_BUCKET, names.app_key(app))
+
+    async def write_app(self, record: AppRecord, revision: int | None = None) -> int:
+        """Write the record of an app; see ``write``."""
+        return await self.write(names.app_key(record.spec.name), record, revision)
+
+    async def write(
+        self, key: str, record: AppRecord | NodeOrder, revision: int | None = None
+    ) -> int:
+        """Write a key of the apps bucket if its revision is ``revision``, or the newest known.
+
+        Returns:
+            The new revision.
+
+        Raises:
+            RevisionConflict: another writer was first.
+        """
+        if revision is None:
+            revision = self._view.revision(names.APPS_BUCKET, key)
+        data = codec.encode(record)
+        written = await kv.write(self._js, names.APPS_BUCKET, key, data, revision=revision)
+        self._view.took_write(names.APPS_BUCKET, key, record, written)
+        return written
+
+    async def change(
+        self, key: str, make: Callable[[], AppRecord | NodeOrder | None], within_s: float
+    ) -> int | None:
+        """Write the record that ``make`` derives from the view; retry when another writer is first.
+
+        Returns:
+            The time of the write, milliseconds since 1970; None if ``make`` returned None.
+
+        Raises:
+            MeshError: MESH-A503 when NATS does not answer, or others write for ``within_s``; errors
+                of ``make``.
+        """
+        deadline_s = self._clock.monotonic_s() + within_s
+        while True:
+            version = self._view.version
+            record = make()
+            if record is None:
+                return None
+            at_ms = self._clock.wall_ms()
+            try:
+                with refusals():
+                    await self.write(key, record)
+            except kv.RevisionConflict as conflict:
+                left_s = deadline_s - self._clock.monotonic_s()
+                if left_s <= 0:
+                    raise unreachable(conflict) from conflict
+                await self._view.changed(version, left_s)
+                continue
+            return at_ms
+
+    async def wait_gone(self, app: str, timeout_s: float) -> None:
+        """Wait until ``app`` is removed; MESH-A409 after ``timeout_s``."""
+        if not await until(self._view, self._clock, timeout_s, lambda: self.find(app) is None):
+            raise MeshError(
+                "MESH-A409",
+                f'app "{app}" is still being undeployed',
+                hint="Deploy it again in a moment.",
+            )
