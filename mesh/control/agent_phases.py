@@ -1,8 +1,13 @@
-"""Phases of an agent: its membership, its session, its heartbeat; see ``agent_state``."""
+"""Phases of an agent, its session, its heartbeat and its instances; see ``agent_state``."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mesh.model.cluster import Assignment
 
 
 class Membership(StrEnum):
@@ -37,3 +42,15 @@ class HeartbeatPhase(StrEnum):
     WRITING = "writing"
     #: A write was refused; the stored record is being read.
     READING = "reading"
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """An instance that the session has to stop."""
+
+    assignment: Assignment
+    since_s: float
+    #: It may take its time to end where the next owner can continue.
+    settle: bool
+    #: The session has reported it, and the report is not written yet.
+    has_answered: bool = False

@@ -13,12 +13,12 @@ instructions in order, and passes ``TimeReached`` at ``AgentState.wake_s``.  The
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mesh.control import agent_events as events
 from mesh.control import duties, membership, standby
-from mesh.control.agent_phases import HeartbeatPhase, Membership, SessionPhase
+from mesh.control.agent_phases import HeartbeatPhase, Membership, SessionPhase, Stopping
 from mesh.control.heartbeat import EARLY_S, HeartbeatCycle
 from mesh.control.journal import Entry, of_report
 from mesh.model.cluster import InstanceState, InstanceStatus
@@ -31,16 +31,6 @@ if TYPE_CHECKING:
 #: Period of looking whether the instances were taken over, seconds: presence changes by time alone.
 HANDOVER_LOOK_S: Final = 0.2
 _ACTIVE: Final = (Membership.MEMBER, Membership.OUT, Membership.REJOINING)
-
-
-@dataclass(frozen=True, slots=True)
-class Stopping:
-    """An instance that the session has to stop."""
-
-    epoch: int
-    since_s: float
-    #: The session has reported it, and the report is not written yet.
-    has_answered: bool = False
 
 
 class AgentState:
@@ -71,7 +61,7 @@ class AgentState:
         self._was_ready = False
         self._unready_since_s = now_s
         #: Revision of this worker's record, which the next heartbeat replaces.
-        self._revision = 0
+        self.revision = 0
         self._claim_of_name = membership.NameClaim(identity.incarnation)
         #: Revision of the first heartbeat that was stored after a term was over.
         self._rejoined_revision = 0
@@ -87,14 +77,11 @@ class AgentState:
         phases = f"{self.membership}, session {self.session}, heartbeat {self.heartbeat.phase}"
         parts = ["leaving"] if self.leaving else []
         parts += [f"runs {name}@{one.epoch}" for name, one in sorted(self.running.items())]
-        parts += [f"stops {name}@{one.epoch}" for name, one in sorted(self.stopping.items())]
+        parts += [
+            f"stops {name}@{one.assignment.epoch}" for name, one in sorted(self.stopping.items())
+        ]
         parts += [f"holds {name}" for name in sorted(self.holding)]
         return f"AgentState({', '.join([self.identity.id, phases, *parts])})"
-
-    @property
-    def revision(self) -> int:
-        """Revision of this worker's record, as far as the agent knows."""
-        return self._revision
 
     @property
     def is_final(self) -> bool:
@@ -166,7 +153,7 @@ class AgentState:
                 self._restart_session(view, now_s)
             case events.InstanceReported(status):
                 stopping = self.stopping.get(status.instance)
-                if stopping is not None and duties.has_stopped(status, stopping.epoch):
+                if stopping is not None and duties.has_stopped(status, stopping.assignment.epoch):
                     self.stopping[status.instance] = replace(stopping, has_answered=True)
                 self._report(status, view)
             case events.ReportWritten(status):
@@ -199,7 +186,7 @@ class AgentState:
         claim = self._claim_of_name.judge(record, now_s, worker.ttl_s, worker.margin_s)
         if view.holder_has_ended or claim is membership.Claim.FREE:
             self.membership = Membership.MEMBER
-            self._revision = view.own_revision
+            self.revision = view.own_revision
             self.heartbeat.start_term(now_s)
             self._must_reconcile = True
             self._note("began", f"process {me.pid}")
@@ -207,7 +194,8 @@ class AgentState:
             text = f"was turned away from the name {me.id}"
             cause = f"process {record.value.pid} beats under it"
             self._do(Entry(text, cause, by=f"process {me.pid}", worker=me.id))
-            self._reject(record.value.pid, was_member=False)
+            self.membership = Membership.REJECTED
+            self._do(events.Reject(record.value.pid, was_member=False))
         else:
             self._reconcile_at_s = now_s + worker.ttl_s / membership.BEATS_PER_TERM
 
@@ -227,7 +215,7 @@ class AgentState:
             self.membership = Membership.MEMBER
 
     def _renew(self, revision: int) -> None:
-        self._revision = revision
+        self.revision = revision
         self.heartbeat.renew()
         if self.membership is Membership.OUT:
             self.membership, self._rejoined_revision = Membership.REJOINING, revision
@@ -245,14 +233,11 @@ class AgentState:
         if record is not None and is_other and not has_ended:
             self._stop_all(now_s)
             self._note("ends", f"process {record.pid} took its name while it could not be heard")
-            self._reject(record.pid, was_member=True)
+            self.membership = Membership.REJECTED
+            self._do(events.Reject(record.pid, was_member=True))
             return
-        self._revision = revision
+        self.revision = revision
         self._rest(now_s)
-
-    def _reject(self, pid: int, *, was_member: bool) -> None:
-        self.membership = Membership.REJECTED
-        self._do(events.Reject(pid, was_member))
 
     def _leave_if_done(self, view: View, now_s: float) -> None:
         """Leave once the instances have been moved, or nobody would move or run them."""
@@ -283,7 +268,7 @@ class AgentState:
             cold=not self._was_ready,
             leaving=self.leaving,
         )
-        self._do(events.WriteHeartbeat(record, self._revision, limit_s))
+        self._do(events.WriteHeartbeat(record, self.revision, limit_s))
 
     def _rest(self, now_s: float) -> None:
         self.heartbeat.rest(now_s)
@@ -362,11 +347,16 @@ class AgentState:
 
     def _stop(self, stop: duties.Stop, now_s: float) -> None:
         assignment = stop.assignment
-        self.stopping[assignment.instance] = Stopping(assignment.epoch, now_s)
+        self.stopping[assignment.instance] = Stopping(assignment, now_s, stop.settle)
         self.running.pop(assignment.instance, None)
         self._do(stop)
 
     def _stop_all(self, now_s: float) -> None:
+        """Stop everything at once, also what may still settle."""
+        for name, one in self.stopping.items():
+            if one.settle and not one.has_answered:
+                self.stopping[name] = replace(one, settle=False)
+                self._do(duties.Stop(one.assignment, settle=False))
         for assignment in list(self.running.values()):
             self._stop(duties.Stop(assignment, settle=False), now_s)
 
@@ -395,7 +385,7 @@ class AgentState:
         if running is not None and duties.has_ended(status, running):
             del self.running[name]
         # Not before the report is in the view: another one in its place would lack its position.
-        if stopping is not None and duties.has_stopped(status, stopping.epoch):
+        if stopping is not None and duties.has_stopped(status, stopping.assignment.epoch):
             del self.stopping[name]
         if status.state is InstanceState.STOPPED:
             self._must_reconcile = True

@@ -53,8 +53,8 @@ class Session:
         #: What has failed and rests, and how often it has in its epoch, by instance.
         self._resting: dict[str, Running] = {}
         self._retries: dict[tuple[str, int], Retries] = {}
-        #: What it is to stop, and has not.
-        self._stopping: set[str] = set()
+        #: What it is to stop, and has not, with whether it may settle.
+        self._stopping: dict[str, bool] = {}
 
     def start(self, worker: Agent) -> None:
         """Start; it is warm after a while."""
@@ -73,7 +73,7 @@ class Session:
 
     def fail(self) -> None:
         """One of the instances fails, if one runs on; it is started again when it has rested."""
-        names = sorted(self.running.keys() - self._stopping)
+        names = sorted(self.running.keys() - self._stopping.keys())
         if not names or self.paused_s > self._world.now_s:
             return
         failed = self.running.pop(self._world.random.choice(names))
@@ -133,10 +133,13 @@ class Session:
         resting = self._resting.get(assignment.instance)
         if resting is not None and resting.assignment.epoch <= assignment.epoch:
             del self._resting[assignment.instance]
-        self._stopping.add(assignment.instance)
+        if assignment.instance in self._stopping:
+            self._stopping[assignment.instance] &= settle
+            return
+        self._stopping[assignment.instance] = settle
 
         def finish() -> None:
-            self._stopping.discard(assignment.instance)
+            settle = self._stopping.pop(assignment.instance)
             known = self.running.get(assignment.instance)
             if known is not None and known.assignment.epoch <= assignment.epoch:
                 # Now and then a batch takes too long to be waited for.
