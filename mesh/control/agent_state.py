@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from mesh.control import agent_events as events
 from mesh.control import duties, membership, standby
 from mesh.control.agent_phases import HeartbeatPhase, Membership, SessionPhase, Stopping
+from mesh.control.ended_runs import EndedRuns
 from mesh.control.heartbeat import EARLY_S, HeartbeatCycle
 from mesh.control.journal import Entry, of_report
 from mesh.model.cluster import InstanceState, InstanceStatus
@@ -66,6 +67,7 @@ class AgentState:
         #: Revision of the first heartbeat that was stored after a term was over.
         self._rejoined_revision = 0
         self._reconcile_at_s = self._handover_at_s = now_s
+        self._ended_runs = EndedRuns()
         #: How many reports of an instance are being written.
         self._reporting: Counter[str] = Counter()
         #: Epoch and state of each instance in the journal's last entry about it.
@@ -152,10 +154,7 @@ class AgentState:
             case events.SessionEnded():
                 self._restart_session(view, now_s)
             case events.InstanceReported(status):
-                stopping = self.stopping.get(status.instance)
-                if stopping is not None and duties.has_stopped(status, stopping.assignment.epoch):
-                    self.stopping[status.instance] = replace(stopping, has_answered=True)
-                self._report(status, view)
+                self._hear(status, view)
             case events.ReportWritten(status):
                 self._finish_report(status)
             case events.ToldToEnd():
@@ -215,8 +214,8 @@ class AgentState:
             self.membership = Membership.MEMBER
 
     def _renew(self, revision: int) -> None:
-        self.revision = revision
         self.heartbeat.renew()
+        self.revision = revision
         if self.membership is Membership.OUT:
             self.membership, self._rejoined_revision = Membership.REJOINING, revision
 
@@ -329,11 +328,13 @@ class AgentState:
                 case duties.Stop():
                     self._stop(duty, now_s)
                 case duties.Start(assignment):
+                    if ended := self._ended_runs.report_of(assignment):
+                        self._report_again(ended, view)
+                        continue
                     self.running[assignment.instance] = assignment
                     self._do(duty)
                 case duties.Tell(status):
-                    if not self._reporting[status.instance]:
-                        self._report(status, view)
+                    self._report_again(status, view)
         # After the starts: an instance takes over what was held for it.
         for one in list(
             standby.duties(view.snapshot, name, incarnation, self.holding, may_start=is_ready)
@@ -362,6 +363,20 @@ class AgentState:
 
     # --- reports
 
+    def _hear(self, status: InstanceStatus, view: View) -> None:
+        name = status.instance
+        stopping = self.stopping.get(name)
+        assignment = self.running.get(name) if stopping is None else stopping.assignment
+        self._ended_runs.note(status, assignment)
+        if stopping is not None and duties.has_stopped(status, stopping.assignment.epoch):
+            self.stopping[name] = replace(stopping, has_answered=True)
+        self._report(status, view)
+
+    def _report_again(self, status: InstanceStatus, view: View) -> None:
+        """Have a report written, unless one of the instance is under way."""
+        if not self._reporting[status.instance]:
+            self._report(status, view)
+
     def _report(self, status: InstanceStatus, view: View) -> None:
         """Have a report written, unless a later epoch has reported: somebody else has it by now."""
         statuses = (s.value for s in view.snapshot.statuses)
@@ -384,10 +399,10 @@ class AgentState:
         running, stopping = self.running.get(name), self.stopping.get(name)
         if running is not None and duties.has_ended(status, running):
             del self.running[name]
+            self._must_reconcile = True
         # Not before the report is in the view: another one in its place would lack its position.
         if stopping is not None and duties.has_stopped(status, stopping.assignment.epoch):
             del self.stopping[name]
-        if status.state is InstanceState.STOPPED:
             self._must_reconcile = True
         self._reporting[name] -= 1
         if not self._reporting[name]:

@@ -92,6 +92,9 @@ class Player:
                 worker, epoch = where.split("@")
                 status = report(instance, worker, int(epoch), state).value
                 self.handle(events.InstanceReported(status))
+            case ["late", text]:
+                self.reports[text.split(":")[0]] = text
+                self.handle(events.ViewChanged())
             case ["told", "to", "end"]:
                 self.handle(events.ToldToEnd())
             case ["run", until_s]:
