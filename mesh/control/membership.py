@@ -47,6 +47,42 @@ def is_taken(
     )
 
 
+class Claim(StrEnum):
+    """The answer to a process that wants a name."""
+
+    FREE = "free"
+    #: The last process of this name may still be there.
+    UNCERTAIN = "uncertain"
+    #: Another process sends heartbeats under it.
+    TAKEN = "taken"
+
+
+class NameClaim:
+    """A process's claim of a node's name."""
+
+    def __init__(self, incarnation: str) -> None:
+        """The claim of a process that has not looked yet.
+
+        Args:
+            incarnation: of this process.
+        """
+        self._incarnation = incarnation
+        self._has_looked = False
+        #: Revision of the record at the first look; None for no record.
+        self._first: int | None = None
+
+    def judge(
+        self, record: Seen[NodeRecord] | None, now_s: float, ttl_s: float, margin_s: float
+    ) -> Claim:
+        """Look at the name's record: another process has it if the record changes meanwhile."""
+        revision = record.revision if record is not None else None
+        if not self._has_looked:
+            self._has_looked, self._first = True, revision
+        if not is_taken(record, self._incarnation, now_s, ttl_s, margin_s):
+            return Claim.FREE
+        return Claim.UNCERTAIN if self._first in (None, revision) else Claim.TAKEN
+
+
 def labels(text: str) -> tuple[str, ...]:
     """The labels of a list like ``gpu=true, zone=a``, each once, in order."""
     return tuple(sorted({label.strip() for label in text.split(",") if label.strip()}))

@@ -13,6 +13,7 @@ from mesh.model.cluster import (
     LeaseRecord,
     NodeOrder,
     NodeRecord,
+    Role,
     Standby,
     StandbyStatus,
 )
@@ -55,6 +56,10 @@ class ClusterSnapshot:
     def ages_s(self) -> float:
         """The time to which ages of nodes are measured."""
         return self.now_s if self.listened_s is None else self.listened_s
+
+    def node(self, role: Role, name: str) -> Seen[NodeRecord] | None:
+        """The record of one node."""
+        return next((n for n in self.nodes if (n.value.role, n.value.id) == (role, name)), None)
 
     def app(self, name: str) -> Seen[AppRecord] | None:
         """The desired state of one app."""

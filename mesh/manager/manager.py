@@ -1,4 +1,4 @@
-"""A manager: it beats, stands for election, and keeps the cluster as desired while it leads.
+"""A manager: the shell of ``mesh.control.manager_state``, and its heartbeats.
 
 Any number may run.  Each serves the API; one leads.  A manager that can't reach NATS leads nothing:
 its lease lapses, and what it writes late is refused.
@@ -13,14 +13,28 @@ import os
 import secrets
 import socket
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mesh import machine
 from mesh.clock import SystemClock
-from mesh.control import election, membership, reconcile
-from mesh.control.journal import Entry, of_action, of_failure
+from mesh.control import membership
+from mesh.control.journal import Entry
+from mesh.control.manager_state import (
+    ActionFailed,
+    ActionPerformed,
+    Event,
+    Failure,
+    LeaseRefused,
+    LeaseUnanswered,
+    LeaseWritten,
+    Looked,
+    ManagerState,
+    Perform,
+    Wait,
+    WriteLease,
+)
 from mesh.jetstream import apply, channels, kv
 from mesh.jetstream.advisories import Advisories
 from mesh.jetstream.connection import UNREACHABLE, close, connect, connector_options
@@ -31,7 +45,7 @@ from mesh.logs import fields
 from mesh.manager.folder import AppsFolder
 from mesh.manager.service import ManagerService
 from mesh.model import codec, names
-from mesh.model.cluster import LeaseRecord, NodeRecord, Role
+from mesh.model.cluster import NodeRecord, Role
 from mesh.signals import end, until_signal
 
 if TYPE_CHECKING:
@@ -40,6 +54,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.clock import Clock
+    from mesh.control.actions import Action
     from mesh.settings import Settings
 
     Serve = Callable[[ManagerService, Callable[[str], None]], Coroutine[Any, Any, None]]
@@ -49,7 +64,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Manager:
-    """The loops of one manager."""
+    """The shell of one manager's state machine."""
 
     id: str
     settings: Settings
@@ -61,7 +76,10 @@ class Manager:
     #: ``host:port`` of the API, once it listens.
     address: str = ""
     incarnation: str = field(default_factory=lambda: secrets.token_hex(4))
-    _leads: bool = False
+    state: ManagerState = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.state = ManagerState(self.id, self.settings)
 
     async def beat(self) -> None:
         """Renew this manager's record, for ever."""
@@ -90,26 +108,38 @@ class Manager:
     @property
     def leads(self) -> bool:
         """Whether it held the lease when it last looked."""
-        return self._leads
+        return self.state.leads
 
     async def lead(self) -> None:
-        """Stand for election, and decide while elected, for ever."""
+        """Stand for election, and act while elected, for ever."""
+        news = self.view.news
+        event: Event = Looked()
         while True:
-            news = self.view.news
-            wake_s = await self._elect()
-            if self._leads:
-                await self._reconcile()
-                wake_s = min(wake_s, self._deadline_s())
-            if self.view.news == news:
-                wait_s = max(0.01, wake_s - self.clock.monotonic_s())
-                await self.view.news_after(news, wait_s)
+            did_lead = self.leads
+            instructions = self.state.handle(event, self.view.snapshot(), self.clock.wall_ms())
+            if self.leads != did_lead:
+                log.info(
+                    "leads" if self.leads else "no longer leads", extra=fields(manager=self.id)
+                )
+            for instruction in instructions:
+                match instruction:
+                    case Entry():
+                        self.journal.note(instruction)
+                    case WriteLease():
+                        event = await self._write_lease(instruction)
+                    case Perform(action, lease_revision):
+                        event = await self._perform(action, lease_revision)
+                    case Wait(until_s):
+                        wait_s = until_s - self.clock.monotonic_s()
+                        await self.view.news_after(news, max(0.0, wait_s))
+                        news, event = self.view.news, Looked()
 
     async def resign(self) -> None:
         """Give the lease up, so that another manager leads at once, and leave."""
         js = self.client.jetstream()
         lease = self.view.snapshot().lease
         with contextlib.suppress(kv.RevisionConflict, *UNREACHABLE):
-            if self._leads and lease is not None:
+            if self.leads and lease is not None:
                 await kv.write(
                     js,
                     names.CONTROL_BUCKET,
@@ -120,70 +150,32 @@ class Manager:
                 self.journal.note(Entry("gave the lease up", "it ends"))
             await kv.put(js, names.CONTROL_BUCKET, names.node_key(Role.MANAGER, self.id), None)
 
-    async def _elect(self) -> float:
-        """Do what the election asks for; when to look again at the latest."""
-        ttl_s = self.settings.manager.lease_ttl_s
-        lease = self.view.snapshot().lease
-        now_s = self.clock.monotonic_s()
-        decision = election.decide(lease, self.id, now_s, ttl_s)
-        wake_s = now_s + ttl_s / 3
-        match decision:
-            case election.StandBy(until_s):
-                wake_s = until_s
-            case election.Acquire(revision, term) | election.Renew(revision, term):
-                record = LeaseRecord(self.id, term)
-                try:
-                    async with asyncio.timeout(ttl_s):
-                        taken = await kv.write(
-                            self.client.jetstream(),
-                            names.CONTROL_BUCKET,
-                            names.LEASE_KEY,
-                            codec.encode(record),
-                            revision=revision,
-                        )
-                    self.view.took_write(names.CONTROL_BUCKET, names.LEASE_KEY, record, taken)
-                except kv.RevisionConflict:
-                    # Somebody was quicker; the watch brings what they wrote.
-                    wake_s = now_s + 0.1
-                except UNREACHABLE as error:
-                    log.debug("lease not written", extra=fields(error=error))
-                    wake_s = now_s + 0.2
-        leads = election.holds(self.view.snapshot(), self.id, ttl_s)
-        if leads != self._leads:
-            self._leads = leads
-            revision = lease.revision if lease is not None else 0
-            text = "leads" if leads else "no longer leads"
-            self.journal.note(Entry(text, lease_revision=revision))
-            log.info("leads" if leads else "no longer leads", extra=fields(manager=self.id))
-        return wake_s
+    async def _write_lease(self, asked: WriteLease) -> Event:
+        js, bucket, key = self.client.jetstream(), names.CONTROL_BUCKET, names.LEASE_KEY
+        try:
+            async with asyncio.timeout(asked.limit_s):
+                data = codec.encode(asked.record)
+                taken = await kv.write(js, bucket, key, data, revision=asked.revision)
+        except kv.RevisionConflict:
+            return LeaseRefused()
+        except UNREACHABLE as error:
+            log.debug("lease not written", extra=fields(error=error))
+            return LeaseUnanswered()
+        self.view.took_write(bucket, key, asked.record, taken)
+        return LeaseWritten()
 
-    async def _reconcile(self) -> None:
-        snapshot = self.view.snapshot()
-        lease = snapshot.lease
-        assert lease is not None
-        for action in reconcile.decide(snapshot, self.settings):
-            # Decided before a pause, and nobody took the lease meanwhile, so that it still fences:
-            # what was decided may be wrong by now.
-            if not election.holds(self.view.snapshot(), self.id, self.settings.manager.lease_ttl_s):
-                self.journal.note(of_failure(action, lease.revision, "its lease had lapsed"))
-                return
-            # What follows from it may be noted before its own answer is here.
-            at_ms = self.clock.wall_ms()
-            try:
-                await apply.apply(action, self.client, self.view, lease.revision, self.pieces)
-                self.journal.note(replace(of_action(action, lease.revision), at_ms=at_ms))
-            except kv.RevisionConflict as conflict:
-                self.journal.note(of_failure(action, lease.revision, "the lease has moved on"))
-                log.info("decision was overtaken", extra=fields(conflict=conflict))
-                return
-            except UNREACHABLE as error:
-                self.journal.note(of_failure(action, lease.revision, "NATS did not answer"))
-                log.warning("action not performed", extra=fields(action=action, error=error))
-                return
-
-    def _deadline_s(self) -> float:
-        """When the passing of time alone changes what the leader decides."""
-        return reconcile.next_deadline_s(self.view.snapshot(), self.settings)
+    async def _perform(self, action: Action, lease_revision: int) -> Event:
+        if not self.state.may_write(self.view.snapshot()):
+            return ActionFailed(Failure.LAPSED)
+        try:
+            await apply.apply(action, self.client, self.view, lease_revision, self.pieces)
+        except kv.RevisionConflict as conflict:
+            log.info("decision was overtaken", extra=fields(conflict=conflict))
+            return ActionFailed(Failure.REFUSED)
+        except UNREACHABLE as error:
+            log.warning("action not performed", extra=fields(action=action, error=error))
+            return ActionFailed(Failure.UNANSWERED)
+        return ActionPerformed()
 
 
 @asynccontextmanager

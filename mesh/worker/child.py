@@ -60,15 +60,16 @@ class SessionProcess:
             limit=1 << 24,
         )
 
-    async def send(self, command: Command) -> None:
-        """Send a command; lost when the session has ended, whose replies then end too."""
+    def send(self, command: Command) -> None:
+        """Send a command; lost when the session has ended, whose replies then end too.
+
+        It never waits: commands are few, and one that does not read them is killed in the end.
+        """
         if self._process is None:
             return
         stdin = self._process.stdin
         assert stdin is not None
-        with contextlib.suppress(ConnectionError):
-            stdin.write(to_line(command))
-            await stdin.drain()
+        stdin.write(to_line(command))
 
     async def replies(self) -> AsyncIterator[Reply]:
         """What the session says, until it ends."""

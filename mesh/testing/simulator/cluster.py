@@ -295,7 +295,7 @@ class Cluster:
     def _stop(self, name: str, again_s: float) -> None:
         worker = self.workers[name]
         self._trouble(name, again_s + self.settings.worker.leave_s)
-        if not worker.process.is_up or not hasattr(worker, "incarnation") or worker.leaving:
+        if not worker.process.is_up or worker.state is None or worker.is_leaving:
             return
         worker.leave()
         life = worker.process.life

@@ -1,15 +1,14 @@
-"""Nodes, and managers: the loops of ``mesh.manager`` around their decisions, in simulated time.
+"""Nodes, and managers: a shell of ``mesh.control.manager_state`` in simulated time.
 
-The decisions are the real ones of ``mesh.control``; what stands around them here follows
-``mesh/manager/manager.py`` and ``mesh/jetstream/apply.py`` step by step.
+The writes of an action follow ``mesh/jetstream/apply.py``.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from mesh.control import election, membership, reconcile
+from mesh.control import membership
 from mesh.control.actions import (
     Discard,
     Dismiss,
@@ -22,12 +21,23 @@ from mesh.control.actions import (
     StandBy,
     Withdraw,
 )
-from mesh.model import names
-from mesh.model.cluster import (
-    LeaseRecord,
-    NodeRecord,
-    Role,
+from mesh.control.journal import Entry
+from mesh.control.manager_state import (
+    ActionFailed,
+    ActionPerformed,
+    Event,
+    Failure,
+    LeaseRefused,
+    LeaseUnanswered,
+    LeaseWritten,
+    Looked,
+    ManagerState,
+    Perform,
+    Wait,
+    WriteLease,
 )
+from mesh.model import names
+from mesh.model.cluster import NodeRecord, Role
 from mesh.testing.simulator.store import CONFLICT, TIMEOUT, Store, Watch, send
 from mesh.testing.simulator.world import Process, Sleep, Work, Write
 
@@ -36,8 +46,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mesh.control.actions import Action
+    from mesh.model.cluster import LeaseRecord
     from mesh.settings import Settings
 
+_LOOKED: Final[Event] = Looked()
 #: How long a write that isn't a heartbeat waits for its answer: nats-py's default.
 WRITE_S = 5.0
 
@@ -125,7 +137,7 @@ class Manager(Node):
     def start(self) -> None:
         """Begin to beat and to stand for election."""
         super().start()
-        self.leads = False
+        self.state: ManagerState | None = None
         #: How long it is stopped between its next decision and the first write of it, seconds.
         self.stall_s = 0.0
         self.begin(self._beat())
@@ -142,64 +154,56 @@ class Manager(Node):
             yield Write(names.CONTROL_BUCKET, key, record, None, WRITE_S)
             yield Sleep(self.now_s + period_s)
 
+    @property
+    def leads(self) -> bool:
+        """Whether it held the lease when it last looked."""
+        return self.state is not None and self.state.leads
+
     def _lead(self) -> Work:
-        records = self.watch.records
+        records, state = self.watch.records, ManagerState(self.name, self.settings)
+        self.state = state
+        news, event = records.news, _LOOKED
         while True:
-            news = records.news
-            wake_s = yield from self._elect()
-            if self.leads:
-                yield from self._reconcile()
-                snapshot = records.snapshot(self.now_s)
-                wake_s = min(wake_s, reconcile.next_deadline_s(snapshot, self.settings))
-            yield Sleep(max(wake_s, self.now_s + 0.01), news)
+            for instruction in state.handle(event, records.snapshot(self.now_s)):
+                match instruction:
+                    case WriteLease(record, revision, limit_s):
+                        event = yield from self._write_lease(record, revision, limit_s)
+                    case Perform(action, lease_revision):
+                        event = yield from self._act(state, action, lease_revision)
+                    case Wait(until_s):
+                        yield Sleep(until_s, news)
+                        news, event = records.news, _LOOKED
+                    case Entry():
+                        # Nobody reads the journal here.
+                        continue
 
-    def _elect(self) -> Generator[Sleep | Write, Any, float]:
-        ttl_s = self.settings.manager.lease_ttl_s
+    def _write_lease(
+        self, record: LeaseRecord, revision: int, limit_s: float
+    ) -> Generator[Sleep | Write, Any, Event]:
+        key = names.LEASE_KEY
+        answer = yield Write(names.CONTROL_BUCKET, key, record, (key, revision), limit_s)
+        if answer in (CONFLICT, TIMEOUT):
+            return LeaseRefused() if answer == CONFLICT else LeaseUnanswered()
+        self.watch.records.take(names.CONTROL_BUCKET, key, record, answer, self.now_s)
+        return LeaseWritten()
+
+    def _act(
+        self, state: ManagerState, action: Action, lease_revision: int
+    ) -> Generator[Sleep | Write, Any, Event]:
         records = self.watch.records
-        now_s = self.now_s
-        lease = records.snapshot(now_s).lease
-        wake_s = now_s + ttl_s / 3
-        match election.decide(lease, self.name, now_s, ttl_s):
-            case election.StandBy(until_s):
-                wake_s = until_s
-            case election.Acquire(revision, term) | election.Renew(revision, term):
-                record = LeaseRecord(self.name, term)
-                expected = (names.LEASE_KEY, revision)
-                key = names.LEASE_KEY
-                answer = yield Write(names.CONTROL_BUCKET, key, record, expected, ttl_s)
-                if answer == CONFLICT:
-                    wake_s = now_s + 0.1
-                elif answer == TIMEOUT:
-                    wake_s = now_s + 0.2
-                else:
-                    records.take(names.CONTROL_BUCKET, key, record, answer, self.now_s)
-        self.leads = self._holds()
-        return wake_s
-
-    def _may_write(self) -> bool:
-        """Whether what was decided may still be done: it may have been stopped since."""
-        return self._holds()
-
-    def _holds(self) -> bool:
-        snapshot = self.watch.records.snapshot(self.now_s)
-        return election.holds(snapshot, self.name, self.settings.manager.lease_ttl_s)
-
-    def _reconcile(self) -> Generator[Sleep | Write, Any, None]:
-        snapshot = self.watch.records.snapshot(self.now_s)
-        assert snapshot.lease is not None
-        fence = (names.LEASE_KEY, snapshot.lease.revision)
-        for action in reconcile.decide(snapshot, self.settings):
-            for asked in self._writes(action, fence):
-                if self.stall_s:
-                    self.process.paused_s = self.world.now_s + self.stall_s
-                    self.stall_s = 0.0
-                    yield Sleep(self.now_s)
-                if not self._may_write():
-                    return
-                answer = yield asked
-                if answer in (CONFLICT, TIMEOUT):
-                    return
-                self.watch.records.take(asked.bucket, asked.key, asked.value, answer, self.now_s)
+        for asked in self._writes(action, (names.LEASE_KEY, lease_revision)):
+            if self.stall_s:
+                self.process.paused_s = self.world.now_s + self.stall_s
+                self.stall_s = 0.0
+                yield Sleep(self.now_s)
+            if not state.may_write(records.snapshot(self.now_s)):
+                return ActionFailed(Failure.LAPSED)
+            answer = yield asked
+            if answer in (CONFLICT, TIMEOUT):
+                is_refused = answer == CONFLICT
+                return ActionFailed(Failure.REFUSED if is_refused else Failure.UNANSWERED)
+            records.take(asked.bucket, asked.key, asked.value, answer, self.now_s)
+        return ActionPerformed()
 
     def _writes(self, action: Action, fence: tuple[str, int]) -> Iterator[Write]:
         control = names.CONTROL_BUCKET

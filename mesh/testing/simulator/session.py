@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from mesh.control.agent_events import Event, InstanceReported, SessionEnded, SessionReady
 from mesh.control.retries import Retries
 from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
 from mesh.testing.simulator.flows import STREAM, Running
@@ -12,9 +13,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mesh.model.app import GroupSpec
+    from mesh.settings import Settings
     from mesh.testing.simulator.flows import Flows
-    from mesh.testing.simulator.workers import Worker
-    from mesh.testing.simulator.world import World
+    from mesh.testing.simulator.world import Process, World
+
+
+class Agent(Protocol):
+    """The agent of a session."""
+
+    process: Process
+    settings: Settings
+
+    @property
+    def incarnation(self) -> str:
+        """Name of its process, unlike those of earlier ones."""
+        ...
+
+    def take(self, event: Event) -> None:
+        """Respond to an event."""
+        ...
 
 
 class Session:
@@ -23,7 +40,7 @@ class Session:
     def __init__(self, world: World, flows: Flows) -> None:
         self._world = world
         self._flows = flows
-        self._worker: Worker | None = None
+        self._worker: Agent | None = None
         #: Grows with each start and end.
         self._life = 0
         #: When it is done with what it was told: it does one thing after the other.
@@ -36,10 +53,10 @@ class Session:
         #: What has failed and rests, and how often it has in its epoch, by instance.
         self._resting: dict[str, Running] = {}
         self._retries: dict[tuple[str, int], Retries] = {}
-        #: What it is to stop, and has not.
-        self._stopping: set[str] = set()
+        #: What it is to stop, and has not, with whether it may settle.
+        self._stopping: dict[str, bool] = {}
 
-    def start(self, worker: Worker) -> None:
+    def start(self, worker: Agent) -> None:
         """Start; it is warm after a while."""
         self._worker = worker
         self._life += 1
@@ -56,7 +73,7 @@ class Session:
 
     def fail(self) -> None:
         """One of the instances fails, if one runs on; it is started again when it has rested."""
-        names = sorted(self.running.keys() - self._stopping)
+        names = sorted(self.running.keys() - self._stopping.keys())
         if not names or self.paused_s > self._world.now_s:
             return
         failed = self.running.pop(self._world.random.choice(names))
@@ -82,12 +99,7 @@ class Session:
         worker = self._worker
         self.end()
         if worker is not None and worker.process.is_up:
-
-            def see() -> None:
-                worker.session_ended()
-                self.start(worker)
-
-            worker.process.soon(self._world.now_s, see)
+            worker.process.soon(self._world.now_s, lambda: worker.take(SessionEnded()))
 
     def run(self, assignment: Assignment, group: GroupSpec) -> None:
         """Run this; an older epoch of it is stopped first."""
@@ -121,10 +133,13 @@ class Session:
         resting = self._resting.get(assignment.instance)
         if resting is not None and resting.assignment.epoch <= assignment.epoch:
             del self._resting[assignment.instance]
-        self._stopping.add(assignment.instance)
+        if assignment.instance in self._stopping:
+            self._stopping[assignment.instance] &= settle
+            return
+        self._stopping[assignment.instance] = settle
 
         def finish() -> None:
-            self._stopping.discard(assignment.instance)
+            settle = self._stopping.pop(assignment.instance)
             known = self.running.get(assignment.instance)
             if known is not None and known.assignment.epoch <= assignment.epoch:
                 # Now and then a batch takes too long to be waited for.
@@ -155,9 +170,10 @@ class Session:
         return self.paused_since_s if is_paused else float("inf")
 
     def _become_warm(self) -> None:
-        assert self._worker is not None
+        worker = self._worker
+        assert worker is not None
         self.is_warm = True
-        self._worker.process.soon(self._world.now_s, self._worker.session_is_ready)
+        worker.process.soon(self._world.now_s, lambda: worker.take(SessionReady()))
 
     def _say(
         self, assignment: Assignment, state: InstanceState, settled_at: int | None = None
@@ -167,7 +183,7 @@ class Session:
         status = InstanceStatus(
             assignment.instance,
             assignment.app,
-            worker.name,
+            worker.process.name,
             assignment.epoch,
             state,
             0,
@@ -175,7 +191,7 @@ class Session:
             settled=settled_at is not None,
             position={STREAM: settled_at} if settled_at is not None else {},
         )
-        worker.process.soon(self._world.now_s, lambda: worker.session_says(status))
+        worker.process.soon(self._world.now_s, lambda: worker.take(InstanceReported(status)))
 
     def _restarts(self, assignment: Assignment) -> int:
         found = self._retries.get((assignment.instance, assignment.epoch))

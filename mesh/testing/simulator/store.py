@@ -182,15 +182,37 @@ def send(
     world: World, store: Store, process: Process, asked: Write, answer: Callable[[int | str], None]
 ) -> None:
     """Send a write through the process's link; ``answer`` is called once, in the process."""
+    _ask(world, process, asked.limit_s, lambda: store.write(asked, process.name), answer)
+
+
+def read(
+    world: World,
+    store: Store,
+    process: Process,
+    key: tuple[str, str],
+    limit_s: float,
+    answer: Callable[[Stored | str | None], None],
+) -> None:
+    """Read a bucket's key through the process's link; ``answer`` is called once, in the process."""
+    _ask(world, process, limit_s, lambda: store.get(*key), answer)
+
+
+def _ask(
+    world: World,
+    process: Process,
+    limit_s: float,
+    serve: Callable[[], Any],
+    answer: Callable[[Any], None],
+) -> None:
     life, is_answered = process.life, False
 
-    def give(result: int | str) -> None:
+    def give(result: Any) -> None:
         nonlocal is_answered
         if not is_answered and process.life == life:
             is_answered = True
             answer(result)
 
-    process.soon(process.true_s(process.clock_s() + asked.limit_s), lambda: give(TIMEOUT))
+    process.soon(process.true_s(process.clock_s() + limit_s), lambda: give(TIMEOUT))
     link, random = process.link, world.random
     is_lost, arrives_s = False, world.now_s + world.delay_s(HOP_S)
     if link.up_cut_s > world.now_s:
@@ -201,7 +223,7 @@ def send(
         is_lost = True
 
     def arrive() -> None:
-        result = store.write(asked, process.name)
+        result = serve()
         lost = link.flaky_s > world.now_s and random.random() < 0.25
         if not lost:
             back_s = world.now_s + world.delay_s(HOP_S)
@@ -213,4 +235,4 @@ def send(
         world.at(arrives_s, arrive)
 
 
-__all__ = ["CONFLICT", "TIMEOUT", "Link", "Store", "Stored", "Watch", "send"]
+__all__ = ["CONFLICT", "TIMEOUT", "Link", "Store", "Stored", "Watch", "read", "send"]

@@ -1,0 +1,35 @@
+"""Runs up to a position that have ended, as the session itself has reported them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mesh.control.duties import has_ended
+
+if TYPE_CHECKING:
+    from mesh.model.cluster import Assignment, InstanceStatus
+
+
+class EndedRuns:
+    """The last run of each instance, if it ran up to a position and has ended.
+
+    Such an instance has one run in an epoch.  The view alone does not tell: a report may be lost,
+    and one that was written before may be stored after it.
+    """
+
+    def __init__(self) -> None:
+        self._reports: dict[str, InstanceStatus] = {}
+
+    def note(self, status: InstanceStatus, assignment: Assignment | None) -> None:
+        """Note a session's report of what it ran for ``assignment``."""
+        if assignment is None or not has_ended(status, assignment):
+            return
+        known = self._reports.get(status.instance)
+        # A second STOP has a second answer, which lacks the position.
+        if known is None or known.epoch != status.epoch or not known.settled:
+            self._reports[status.instance] = status
+
+    def report_of(self, assignment: Assignment) -> InstanceStatus | None:
+        """The report of the run's end; None if the assignment had no run yet."""
+        known = self._reports.get(assignment.instance)
+        return known if known is not None and known.epoch == assignment.epoch else None

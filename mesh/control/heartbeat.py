@@ -1,0 +1,74 @@
+"""Heartbeats of one worker: when the next one is due, how long it may take, when the term ends."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mesh.control.agent_phases import HeartbeatPhase
+from mesh.control.membership import BEATS_PER_TERM
+
+#: A timer may fire this much before its time, seconds: clocks are compared after rounding.
+EARLY_S: Final = 1e-6
+
+
+class HeartbeatCycle:
+    """One heartbeat after the other; the term begins when the last stored one was sent."""
+
+    def __init__(self, ttl_s: float, now_s: float) -> None:
+        """A term that begins now.
+
+        Args:
+            ttl_s: length of the term.
+            now_s: the worker's monotonic clock.
+        """
+        self.phase = HeartbeatPhase.RESTING
+        #: How many were sent.
+        self.count = 0
+        #: The next one does not wait for its period.
+        self.is_urgent = False
+        self._ttl_s = ttl_s
+        self._sent_s = self._renewed_s = self._due_s = now_s
+
+    @property
+    def term_ends_s(self) -> float:
+        """When the instances are to be stopped, unless another heartbeat is stored."""
+        return self._renewed_s + self._ttl_s
+
+    @property
+    def wake_s(self) -> float:
+        """When the next heartbeat is due; infinity while one is under way."""
+        return self._due_s if self.phase is HeartbeatPhase.RESTING else float("inf")
+
+    def is_over(self, now_s: float) -> bool:
+        """Whether no heartbeat was stored for a term."""
+        return now_s >= self.term_ends_s - EARLY_S
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether the next heartbeat is to be sent."""
+        is_resting = self.phase is HeartbeatPhase.RESTING
+        return is_resting and (self.is_urgent or now_s >= self._due_s - EARLY_S)
+
+    def limit_s(self, now_s: float) -> float:
+        """Longest duration of an attempt: it must not outlast the term."""
+        left_s = self.term_ends_s - now_s
+        return min(left_s, self._ttl_s / 2) if left_s > EARLY_S else self._ttl_s / 2
+
+    def start_term(self, now_s: float) -> None:
+        """Begin the term now, with a heartbeat that is due at once."""
+        self._renewed_s = self._due_s = now_s
+
+    def send(self, now_s: float) -> None:
+        """Note that a heartbeat is sent."""
+        self.phase, self.is_urgent = HeartbeatPhase.WRITING, False
+        self.count += 1
+        self._sent_s = now_s
+
+    def renew(self) -> None:
+        """Note that it was stored."""
+        self._renewed_s = self._sent_s
+
+    def rest(self, now_s: float) -> None:
+        """Wait for the next one, but not past the end of the term."""
+        self.phase = HeartbeatPhase.RESTING
+        left_s, period_s = self.term_ends_s - now_s, self._ttl_s / BEATS_PER_TERM
+        self._due_s = now_s + (min(period_s, left_s) if left_s > EARLY_S else period_s)

@@ -1,0 +1,243 @@
+"""State machine of a manager's loop: it stands for election, and acts while it leads.
+
+There is no I/O, no clock and no asyncio.  A shell passes each event with its present snapshot and
+performs the instructions in order; the last one, and only that, has an event as its result.  The
+shells are ``mesh.manager.manager`` and the simulator's ``nodes``.
+
+    WATCHING -> ELECTING -> WATCHING              somebody else leads
+    WATCHING -> ELECTING -> ACTING -> WATCHING    it leads; ELECTING is skipped without a write
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from mesh.control import election, reconcile
+from mesh.control.journal import Entry, of_action, of_failure
+from mesh.model.cluster import LeaseRecord
+
+if TYPE_CHECKING:
+    from mesh.control.actions import Action
+    from mesh.control.snapshot import ClusterSnapshot
+    from mesh.settings import Settings
+
+#: Shortest wait, seconds: a deadline may have passed by rounding alone.
+WAIT_S: Final = 0.01
+#: Wait after a refused write of the lease, whose winner the watch brings, seconds.
+CONFLICT_S: Final = 0.1
+#: Wait after a write of the lease without an answer, seconds.
+UNANSWERED_S: Final = 0.2
+
+
+class Phase(StrEnum):
+    """The work of a manager."""
+
+    #: Waits for news, or for a time.
+    WATCHING = "watching"
+    #: Writes the lease.
+    ELECTING = "electing"
+    #: Performs the leader's actions, one after the other.
+    ACTING = "acting"
+
+
+class Failure(StrEnum):
+    """The reason why an action was not performed; text for the journal."""
+
+    #: Not even tried: ``ManagerState.may_write`` was false.
+    LAPSED = "its lease had lapsed"
+    REFUSED = "the lease has moved on"
+    UNANSWERED = "NATS did not answer"
+
+
+# --- events
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """The view has news, or the wait is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseWritten:
+    """The server has stored the lease, and the view has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRefused:
+    """The lease has another revision by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseUnanswered:
+    """The write of the lease had no answer in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionPerformed:
+    """The action was performed, and the view has its records."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionFailed:
+    """The action was not performed, or not to its end."""
+
+    why: Failure
+
+
+Event = Looked | LeaseWritten | LeaseRefused | LeaseUnanswered | ActionPerformed | ActionFailed
+
+# --- instructions
+
+
+@dataclass(frozen=True, slots=True)
+class WriteLease:
+    """Write the lease if it is still at ``revision``; wait ``limit_s`` for the answer."""
+
+    record: LeaseRecord
+    revision: int
+    limit_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Perform:
+    """Perform this action, fenced by the lease's revision.
+
+    Ask ``ManagerState.may_write`` right before: the process may have been paused since.
+    """
+
+    action: Action
+    lease_revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait for news, or until ``until_s`` on the manager's clock; ``Looked`` follows."""
+
+    until_s: float
+
+
+#: An ``Entry`` is for the journal.
+Instruction = WriteLease | Perform | Wait | Entry
+
+
+class ManagerState:
+    """State of one manager's loop."""
+
+    def __init__(self, name: str, settings: Settings) -> None:
+        """State of a manager that has not looked yet.
+
+        Args:
+            name: of the manager.
+            settings: times.
+        """
+        self.name = name
+        self.settings = settings
+        self.phase = Phase.WATCHING
+        #: Whether it held the lease when it last looked.
+        self.leads = False
+        self._wake_s = 0.0
+        #: Clock and revision of the lease at the last look.
+        self._looked_s = 0.0
+        self._lease_revision = 0
+        #: The rest of what was decided; the first is being performed.
+        self._actions: deque[Action] = deque()
+        #: Revision of the lease under which it was decided.
+        self._fence = 0
+        #: Wall clock when the action under way began, milliseconds.
+        self._began_ms = 0
+        self._instructions: list[Instruction] = []
+
+    def __repr__(self) -> str:
+        leads = "leads" if self.leads else "does not lead"
+        return f"ManagerState({self.name}, {leads}, {self.phase}, {len(self._actions)} to do)"
+
+    def may_write(self, snapshot: ClusterSnapshot) -> bool:
+        """Whether decisions still hold.
+
+        One made before a pause may be wrong by now, and the lease still fences if nobody took it.
+        """
+        return election.holds(snapshot, self.name, self.settings.manager.lease_ttl_s)
+
+    def handle(
+        self, event: Event, snapshot: ClusterSnapshot, wall_ms: int = 0
+    ) -> list[Instruction]:
+        """Respond to one event.
+
+        Args:
+            event: what happened.
+            snapshot: the cluster at this moment; its clock is the time of the event.
+            wall_ms: wall clock, for the journal; 0 for the time at which an entry is noted.
+
+        Raises:
+            RuntimeError: the event is impossible in this state, so the shell is wrong.
+        """
+        self._instructions = []
+        match event:
+            case Looked():
+                self._expect(event, Phase.WATCHING)
+                self._elect(snapshot, wall_ms)
+            case LeaseWritten() | LeaseRefused() | LeaseUnanswered():
+                self._expect(event, Phase.ELECTING)
+                if isinstance(event, LeaseRefused):
+                    self._wake_s = self._looked_s + CONFLICT_S
+                elif isinstance(event, LeaseUnanswered):
+                    self._wake_s = self._looked_s + UNANSWERED_S
+                self._lead_or_follow(snapshot, wall_ms)
+            case ActionPerformed():
+                self._expect(event, Phase.ACTING)
+                # What follows from it may be noted before its own answer is here.
+                done = of_action(self._actions.popleft(), self._fence)
+                self._do(replace(done, at_ms=self._began_ms))
+                self._act(snapshot, wall_ms)
+            case ActionFailed(why):
+                self._expect(event, Phase.ACTING)
+                self._do(of_failure(self._actions[0], self._fence, why))
+                self._actions.clear()
+                self._act(snapshot, wall_ms)
+        return self._instructions
+
+    def _expect(self, event: Event, phase: Phase) -> None:
+        if self.phase is not phase:
+            raise RuntimeError(f"{event} at {self}")
+
+    def _elect(self, snapshot: ClusterSnapshot, wall_ms: int) -> None:
+        ttl_s, lease = self.settings.manager.lease_ttl_s, snapshot.lease
+        self._looked_s = snapshot.now_s
+        self._lease_revision = lease.revision if lease is not None else 0
+        match election.decide(lease, self.name, snapshot.now_s, ttl_s):
+            case election.StandBy(until_s):
+                self._wake_s = until_s
+                self._lead_or_follow(snapshot, wall_ms)
+            case election.Acquire(revision, term) | election.Renew(revision, term):
+                self.phase, self._wake_s = Phase.ELECTING, snapshot.now_s + ttl_s / 3
+                self._do(WriteLease(LeaseRecord(self.name, term), revision, ttl_s))
+
+    def _lead_or_follow(self, snapshot: ClusterSnapshot, wall_ms: int) -> None:
+        leads = election.holds(snapshot, self.name, self.settings.manager.lease_ttl_s)
+        if leads != self.leads:
+            self.leads = leads
+            text = "leads" if leads else "no longer leads"
+            self._do(Entry(text, lease_revision=self._lease_revision))
+        if leads:
+            assert snapshot.lease is not None
+            self._fence = snapshot.lease.revision
+            self._actions.extend(reconcile.decide(snapshot, self.settings))
+        self._act(snapshot, wall_ms)
+
+    def _act(self, snapshot: ClusterSnapshot, wall_ms: int) -> None:
+        """Perform the next action, or wait for the next deadline."""
+        if self._actions:
+            self.phase, self._began_ms = Phase.ACTING, wall_ms
+            self._do(Perform(self._actions[0], self._fence))
+            return
+        self.phase = Phase.WATCHING
+        if self.leads:
+            deadline_s = reconcile.next_deadline_s(snapshot, self.settings)
+            self._wake_s = min(self._wake_s, deadline_s)
+        self._do(Wait(max(self._wake_s, snapshot.now_s + WAIT_S)))
+
+    def _do(self, instruction: Instruction) -> None:
+        self._instructions.append(instruction)
