@@ -29,14 +29,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_nats.connection import Connection
-    from pyspark_nats.publish import Origin
+    from pyspark_nats.origin import Origin
     from pyspark_nats.sink_options import SinkOptions
 
 #: The server takes a thousand messages an atomic batch; one of them is the marker.
 _ROWS_MAX = 999
 _BYTES_MAX = 8 << 20
-#: Left for the head and the headers of a message, below the server's ``max_payload``.
-HEAD_ROOM = 4096
 _ACK_TIMEOUT_S = 5.0
 #: Batches whose rows are at the server and whose acks are not here, at the most.  The server takes
 #: fifty a stream, from all its writers.
@@ -154,7 +152,7 @@ class AtomicPublisher:
         self._settle(self._ahead)
 
     def _room(self) -> int:
-        return int(self._connection.info.get("max_payload", 1 << 20)) - HEAD_ROOM
+        return int(self._connection.info.get("max_payload", 1 << 20)) - outgoing.HEAD_ROOM
 
     # --- sending
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark_nats.jetstream import StreamInfo
     from pyspark_nats.lanes import Pair
-    from pyspark_nats.markers import Marker
+    from pyspark_nats.marker import Marker
     from pyspark_nats.sink_options import SinkOptions
 
 _local = threading.local()

@@ -13,14 +13,14 @@ import numpy as np
 from pyspark_nats import outgoing, progress
 from pyspark_nats.arrow import kernels
 from pyspark_nats.errors import DivergedError, OrderError, RefusedError, StaleWriterError
-from pyspark_nats.markers import Marker
+from pyspark_nats.marker import Marker
 from pyspark_nats.progress import Digest
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_nats.jetstream import StreamInfo
-    from pyspark_nats.publish import Origin
+    from pyspark_nats.origin import Origin
 
 Pair = tuple[str, str]
 

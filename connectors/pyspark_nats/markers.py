@@ -8,40 +8,19 @@ are counted, what is out of the last few batches.  Only the newest marker of a p
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark_nats import connection_options, frames, jetstream
 from pyspark_nats.connection import Connection
 from pyspark_nats.errors import RefusedError, StaleWriterError
-from pyspark_nats.progress import Written
+from pyspark_nats.marker import NONE, Marker, Written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark_nats.jetstream import Stored
-
-
-@dataclass(frozen=True, slots=True)
-class Marker:
-    """How far a producer is in a stream."""
-
-    #: Position of the last row that is out; -1 when none is.
-    position: int
-    #: The epoch of the writer that left it; -1 when there is none.
-    epoch: int
-    #: The marker's own sequence, which the next one expects; 0 when there is none.
-    sequence: int
-    #: The run of the batch that left it; "" when it is not known.
-    run: str = field(default="", compare=False)
-    #: The Spark partition that left it; -1 when it is not known.
-    task: int = field(default=-1, compare=False)
-    #: What is out of the last batches, oldest first, when positions are counted.
-    recent: tuple[Written, ...] = field(default=(), compare=False)
-
-
-NONE = Marker(-1, -1, 0)
 
 
 def subject(prefix: str, stream: str, producer: str) -> str:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 #: Messages of one task and batch that are told apart when positions are counted.
 ROWS_BITS: Final = 32
 
+#: Bytes left for the head and the headers of a message, below the server's ``max_payload``.
+HEAD_ROOM: Final = 4096
+
 #: Column of an Arrow payload with the position of each event.
 POSITION: Final = "_position"
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from pyspark_nats import outgoing, wire
 from pyspark_nats.arrow import kernels
-from pyspark_nats.atomic import HEAD_ROOM
 from pyspark_nats.connection import DisconnectedError, Reply
 from pyspark_nats.errors import RefusedError
 
@@ -66,7 +65,7 @@ class PlainPublisher:
         while at < rows.num_rows:
             count = outgoing.fitting(rows, at, _CHUNK_ROWS, _CHUNK_BYTES)
             chunk = rows.slice(at, count)
-            room = int(self._connection.info.get("max_payload", 1 << 20)) - HEAD_ROOM
+            room = int(self._connection.info.get("max_payload", 1 << 20)) - outgoing.HEAD_ROOM
             outgoing.check_sizes(chunk, room)
             self._pending.append(_Chunk(chunk))
             self._settle(self._window)

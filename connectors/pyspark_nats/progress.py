@@ -37,11 +37,12 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_nats.errors import DivergedError
+from pyspark_nats.marker import Written
 from pyspark_nats.outgoing import ROWS_BITS
 
 if TYPE_CHECKING:
     from pyspark_nats.arrow import Array
-    from pyspark_nats.markers import Marker
+    from pyspark_nats.marker import Marker
 
 #: Batches that a marker remembers.
 _RECENT_MAX: Final = 16
@@ -84,17 +85,6 @@ def _octets(column: Array) -> tuple[memoryview, memoryview]:
     ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
     values = memoryview(octets)[int(ends[0]) : int(ends[-1])] if octets else memoryview(b"")
     return values, memoryview(np.diff(ends).astype("<i4").data)
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What is out of one batch."""
-
-    batch_id: int
-    rows: int
-    checksum: int
-    #: Whether the batch has no more; None when an earlier version left it, which did not say.
-    is_whole: bool | None = None
 
 
 def nothing(batch_id: int) -> Written:

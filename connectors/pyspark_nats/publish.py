@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_nats.atomic import AtomicPublisher
+from pyspark_nats.origin import Origin
 from pyspark_nats.plain import PlainPublisher
 
 if TYPE_CHECKING:
@@ -13,18 +13,6 @@ if TYPE_CHECKING:
 
     from pyspark_nats.connection import Connection
     from pyspark_nats.sink_options import SinkOptions
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Who publishes, as markers tell it."""
-
-    #: Names this run of the batch; "" when it is not known.
-    run: str = ""
-    #: The Spark partition; -1 when it is not known.
-    task: int = -1
-    #: The batch, when positions are counted by batch and message; None for other positions.
-    batch_id: int | None = None
 
 
 class _Path(Protocol):

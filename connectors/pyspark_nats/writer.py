@@ -20,7 +20,8 @@ from pyspark.sql.datasource import (
 from pyspark_nats import columns, jetstream, markers
 from pyspark_nats.connection import Connection, shared
 from pyspark_nats.errors import OptionError, RefusedError
-from pyspark_nats.publish import Origin, Publisher
+from pyspark_nats.origin import Origin
+from pyspark_nats.publish import Publisher
 from pyspark_nats.shape import Shaper, Task
 
 if TYPE_CHECKING:

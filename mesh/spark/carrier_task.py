@@ -24,7 +24,8 @@ from mesh.spark.wiring import js_stream_of
 from pyspark_nats import batches, frames, outgoing
 from pyspark_nats.connection import Connection, shared
 from pyspark_nats.errors import UnavailableError
-from pyspark_nats.publish import Origin, Publisher
+from pyspark_nats.origin import Origin
+from pyspark_nats.publish import Publisher
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from mesh.jetstream import server
+    from pyspark_nats.marker import Marker
 
 #: A stream that nothing is heard of is looked at this often, seconds.
 _LOOK_S: Final = 0.25
@@ -122,7 +123,7 @@ class Broker:
         finally:
             ears.close()
 
-    def marker(self, stream: str, producer: str) -> markers.Marker:
+    def marker(self, stream: str, producer: str) -> Marker:
         """The marker of a producer."""
         return markers.read(self.connection, "mesh._marker", [(stream, producer)])[
             (stream, producer)

@@ -22,6 +22,7 @@ from pyspark_nats.errors import (
     StaleWriterError,
     UnavailableError,
 )
+from pyspark_nats.marker import Marker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +49,7 @@ def test_rows_come_out_in_order_with_one_marker_left(broker: Any, publisher: Mak
     broker.create("S")
     publisher(broker.url).write(rows(0, 2500))
     assert broker.payloads("S", "ev.S") == expected(2500)
-    assert broker.marker("S", "p") == markers.Marker(2499, 1, broker.info("S").last)
+    assert broker.marker("S", "p") == Marker(2499, 1, broker.info("S").last)
     assert len(broker.payloads("S", "mesh._marker.S.p")) == 1
 
 

@@ -16,6 +16,7 @@ from pyspark_nats import atomic, columns, known, outgoing, publish, shape, sink_
 from pyspark_nats.arrow import arrow
 from pyspark_nats.connection import Connection
 from pyspark_nats.errors import DivergedError
+from pyspark_nats.origin import Origin
 from pyspark_nats.progress import Digest
 from tests.connectors.conftest import connect
 
@@ -74,7 +75,7 @@ class Driver:
             # Each task is in a process of its own here.
             known._local.__dict__.clear()
             self.opened.append(Connection(options.connection))
-            origin = publish.Origin(f"{self.name}-{self.batch_id}", 0, self.batch_id)
+            origin = Origin(f"{self.name}-{self.batch_id}", 0, self.batch_id)
             self.publisher, self.given = publish.Publisher(self.opened[-1], options, origin), 0
             self.publisher.expect(PAIR)
         size = self.cuts[self.batch_id]

@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_nats import known, markers, outgoing, progress, publish, sink_options
+from pyspark_nats import known, markers, outgoing, publish, sink_options
 from pyspark_nats.arrow import arrow
 from pyspark_nats.connection import Connection
 from pyspark_nats.errors import DivergedError, OrderError
 from pyspark_nats.jetstream import Stored
+from pyspark_nats.marker import Marker, Written
+from pyspark_nats.origin import Origin
 from pyspark_nats.progress import Digest
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ def run(broker: Any) -> Iterator[Callable[..., None]]:
         known._local.__dict__.clear()
         opened.append(Connection(options.connection))
         publisher = publish.Publisher(
-            opened[-1], options, publish.Origin(f"{run}-{batch_id}", task, batch_id)
+            opened[-1], options, Origin(f"{run}-{batch_id}", task, batch_id)
         )
         publisher.expect(PAIR)
         for batch in batches:
@@ -163,13 +165,13 @@ def test_two_partitions_with_rows_of_one_producer_are_refused(broker: Any, run: 
 
 
 def test_markers_of_earlier_versions_are_read() -> None:
-    def parsed(payload: bytes) -> markers.Marker:
+    def parsed(payload: bytes) -> Marker:
         return markers.parse(Stored("m", 9, 0, payload))
 
     old = parsed(b'{"position": 7, "epoch": 2}')
-    assert (old, old.run, old.task, old.recent) == (markers.Marker(7, 2, 9), "", -1, ())
+    assert (old, old.run, old.task, old.recent) == (Marker(7, 2, 9), "", -1, ())
     assert markers.payload(old) == b'{"position":7,"epoch":2}'
-    full = markers.Marker(7, 2, 9, "r", 3, (progress.Written(1, 2, 3),))
+    full = Marker(7, 2, 9, "r", 3, (Written(1, 2, 3),))
     again = parsed(markers.payload(full))
     assert (again, again.run, again.task, again.recent) == (full, "r", 3, full.recent)
 
