@@ -42,8 +42,8 @@ from mesh.model.types import AttributeType
 from mesh.operators import aggregators, stream_functions
 from mesh.operators.aggregates import Leaving
 from mesh.plan.bound import AggregateCall, BoundStreamFunction, Constant
-from mesh.testing import record_signatures
-from mesh.testing.signatures import FUNCTIONS, RecordedCall, judge, judge_kind, read_cases
+from tools import record_signatures
+from tools.signatures import FUNCTIONS, RecordedCall, judge, judge_kind, read_cases
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,7 +12,7 @@ from typing import Final
 from bench.chaos.faults import forms, managers, servers, workers
 from bench.chaos.scenario import Scenario
 from bench.chaos.stage import Topology
-from mesh.testing.links import When
+from tools.links import When
 
 GONE: Final = (r"placed <app>-sums-1 on <other> .*worker <holder> is gone", r"runs <app>-sums-1")
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from bench.chaos.stage import Stage
     from mesh.testing.cluster import Outside
-    from mesh.testing.links import When
+    from tools.links import When
 
 #: Events a second, while faults come.
 RATE: Final = 100

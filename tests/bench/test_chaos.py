@@ -17,7 +17,7 @@ from bench.chaos.run import Outcome
 from bench.chaos.scenarios import SCENARIOS
 from bench.chaos.scene import unmatched
 from mesh.plan.build import plan
-from mesh.testing.links import Links, When
+from tools.links import Links, When
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -162,6 +162,12 @@ def test_both_wheels_hold_the_whole_connector(wheels: dict[str, Path]) -> None:
     assert modules(wheels["connector"]) == modules(wheels["project"]) == on_disk
 
 
+def test_the_projects_wheel_holds_its_two_packages_and_no_tooling(wheels: dict[str, Path]) -> None:
+    with zipfile.ZipFile(wheels["project"]) as archive:
+        tops = {name.split("/")[0] for name in archive.namelist()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"mesh", "pyspark_nats"}
+
+
 def test_its_dependencies_have_the_bounds_of_the_project() -> None:
     import tomllib
 

@@ -1,4 +1,4 @@
-"""``python -m mesh.testing.fuzz --minutes N --oracle PROGRAM``: random apps, both engines.
+"""``python -m tools.fuzz --minutes N --oracle PROGRAM``: random apps, both engines.
 
 Each round makes cases of every category, asks the engine and the operators, makes what differs
 smaller until every part of it is needed, and keeps one case of each cause.  What differs for a
@@ -18,15 +18,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.testing import restarts
-from mesh.testing.apart import apart
 from mesh.testing.conformance.answers import Likeness, compact, differences, likeness
 from mesh.testing.conformance.cases import lines
 from mesh.testing.conformance.pool import Pool
-from mesh.testing.explanations import explain
-from mesh.testing.random_cases import MAKERS, random_case
-from mesh.testing.recorded import ask
-from mesh.testing.reduction import outline, reduce
+from tools.engine_answers import ask
+from tools.fuzz import restarts
+from tools.fuzz.explanations import explain
+from tools.fuzz.random_cases import MAKERS, random_case
+from tools.fuzz.reduction import outline, reduce
+from tools.fuzz.timer_ties import apart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -165,7 +165,7 @@ class Search:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; 1 when there was a difference."""
-    parser = argparse.ArgumentParser(prog="python -m mesh.testing.fuzz", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.fuzz", description=__doc__)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--oracle", type=Path, required=True, help="program that asks the engine")
     parser.add_argument("--seed", type=int, default=0, help="of the first case")

@@ -1,6 +1,6 @@
 """The documents that are made from the code and from the tests' cases, so that they can't drift.
 
-    python -m mesh.documents
+    python -m tools.docgen
 
 writes them anew in a checkout; a test compares them.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mesh.documents import codes, grammar, language
+from tools.docgen import codes, grammar, language
 
 if TYPE_CHECKING:
     from pathlib import Path

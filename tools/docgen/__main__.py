@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mesh.documents import documents
+from tools.docgen import documents
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mesh.testing.recorded import NOT_YET
+from tools.engine_answers import NOT_YET
 
 if TYPE_CHECKING:
     from pathlib import Path

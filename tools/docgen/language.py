@@ -5,16 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from mesh.documents.behaviour import behaviour_table
-from mesh.documents.differences import difference_table
-from mesh.documents.support import (
-    Support,
-    all_supports,
-    elements,
-    namespaces,
-    try_call,
-    try_element,
-)
 from mesh.functions.catalogue import (
     AGGREGATORS,
     DOCUMENTED_FUNCTIONS,
@@ -27,13 +17,16 @@ from mesh.functions.catalogue import (
     Origin,
     describe,
 )
+from tools.docgen.behaviour import behaviour_table
+from tools.docgen.differences import difference_table
+from tools.docgen.support import Support, all_supports, elements, namespaces, try_call, try_element
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from mesh.documents.support import Element
     from mesh.functions.catalogue import Signature
+    from tools.docgen.support import Element
 
 BEGIN: Final = "<!-- made by `make docs`: begin -->"
 END: Final = "<!-- made by `make docs`: end -->"

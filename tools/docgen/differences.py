@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mesh.testing.validity import cases
+from tools.validity import cases
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mesh.testing.validity import Case
+    from tools.validity import Case
 
 _FOLDER: Final = ("tests", "cases", "siddhiql")
 #: How many cases of one reason are named.

@@ -1,6 +1,6 @@
 """States as this version writes them, kept so that later versions are held to read them.
 
-``python -m mesh.testing.states tests/cases/compat`` writes one file for each kind of operator below
+``python -m tools.states tests/cases/compat`` writes one file for each kind of operator below
 a directory called after ``STATE_VERSION``: an app, what it was given, its state half-way as the
 host leaves it on the disk, and what came out afterwards.  Files of a version that was released are
 never written again; ``docs/operators.md`` says what follows from that.
@@ -25,7 +25,7 @@ from mesh.operators.executor import STATE_VERSION, Executor, InputRun, OutputRun
 from mesh.plan.bind import bind
 from mesh.spark.state import LocalState, Position
 from mesh.testing.cases import batch, values
-from mesh.testing.state_apps import APPS, DEFINITIONS
+from tools.state_apps import APPS, DEFINITIONS
 
 if TYPE_CHECKING:
     from mesh.operators.base import State

@@ -15,7 +15,7 @@ Under ``accepted`` stand the attributes of every stream that has no ``define str
 stream, and those of the on-demand query as ``query (..)``.  What the engine finds only when
 events come is accepted.
 
-    python -m mesh.testing.validity record --oracle PROGRAM [FILE ..]
+    python -m tools.validity record --oracle PROGRAM [FILE ..]
 
 writes the verdicts anew; PROGRAM takes cases and an output file, JSON lines both.
 """
@@ -261,7 +261,7 @@ def record(oracle: Path, paths: Sequence[Path]) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m mesh.testing.validity")
+    parser = argparse.ArgumentParser(prog="python -m tools.validity")
     commands = parser.add_subparsers(required=True)
     recording = commands.add_parser("record", help="write the engine's verdicts into case files")
     recording.add_argument("--oracle", type=Path, required=True, help="program that asks it")

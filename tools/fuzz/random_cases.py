@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.testing.random_parts import ATTRIBUTES, SLIDING, TIMES, Parts
+from tools.fuzz.random_parts import ATTRIBUTES, SLIDING, TIMES, Parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

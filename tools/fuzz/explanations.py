@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.testing.conformance.cases import Mode, case
-from mesh.testing.selected import (
+from tools.fuzz.app_features import (
     AGGREGATE,
     begins_and_ends_with_nothing,
     columns,

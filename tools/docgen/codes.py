@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 
 from mesh.cli.checking import check
 from mesh.codes import PARTS, Entry, Example, make_catalogue
-from mesh.testing import validity
+from tools import validity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -4,8 +4,8 @@ In two steps, with any way of running apps through the engine between them that 
 ``name`` and ``app``, one JSON object a line, and answers with ``name``, ``status``, ``schemas`` and
 ``creation_error``:
 
-    python -m mesh.testing.record_signatures tests/cases/signatures/*.txt --apps apps.jsonl
-    python -m mesh.testing.record_signatures tests/cases/signatures/*.txt --answers answers.jsonl
+    python -m tools.record_signatures tests/cases/signatures/*.txt --apps apps.jsonl
+    python -m tools.record_signatures tests/cases/signatures/*.txt --answers answers.jsonl
 
 The second rewrites what stands behind each ``=>``.  Commit the diff only when you understand it.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.functions.catalogue import Role
-from mesh.testing.signatures import ARROW, STREAM, RecordedCall, kind_of, read_cases
+from tools.signatures import ARROW, STREAM, RecordedCall, kind_of, read_cases
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

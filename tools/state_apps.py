@@ -1,4 +1,4 @@
-"""Apps that have every kind of operator with a state in them, for ``mesh.testing.states``.
+"""Apps that have every kind of operator with a state in them, for ``tools.states``.
 
 What they put out is in streams whose names begin with ``O``.
 """

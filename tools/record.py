@@ -1,4 +1,4 @@
-"""``python -m mesh.testing.record --oracle PROGRAM [FILE ..]``: the engine's answers, anew.
+"""``python -m tools.record --oracle PROGRAM [FILE ..]``: the engine's answers, anew.
 
 Each FILE is a file of cases without answers, and its name is the category: its cases are added to
 the category's file in ``tests/cases/conformance``, or take the place of those with their names.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from mesh.testing.conformance.__main__ import answer_all
 from mesh.testing.conformance.answers import Likeness, compact, likeness
 from mesh.testing.conformance.cases import read
-from mesh.testing.recorded import NOT_YET, differences, load, record
+from tools.engine_answers import NOT_YET, differences, load, record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ _HEAD: Final = (
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m mesh.testing.record", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.record", description=__doc__)
     parser.add_argument("--oracle", type=Path, help="program that asks the engine")
     parser.add_argument("--into", type=Path, default=Path("tests/cases/conformance"))
     parser.add_argument("files", type=Path, nargs="*", help="cases to add, a file a category")
