@@ -14,7 +14,7 @@ from mesh.model.cluster import Assignment
 from mesh.spark.carried import CarriedInstance
 from mesh.spark.given import Given, InstanceOptions
 from mesh.spark.wiring import Wiring
-from pyspark_nats.connection import _local as connections
+from pyspark_nats.protocol.connection import _local as connections
 from tests.test_backups import Mesh, mesh
 from tests.test_carrier import hand  # noqa: F401 - a fixture
 

@@ -23,10 +23,10 @@ from mesh.spark.carrier_task import outcomes
 from mesh.spark.carrier_work import ADMITTED, FAILED, REMOVED, WORK
 from mesh.spark.given import Given, InstanceOptions
 from mesh.spark.wiring import Wiring
-from pyspark_nats.connection import Connection
-from pyspark_nats.connection import _local as connections
-from pyspark_nats.connection_options import connection_options
-from pyspark_nats.ears import Ears
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.connection import _local as connections
+from pyspark_nats.protocol.connection_options import connection_options
+from pyspark_nats.protocol.subscriptions import Ears
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping

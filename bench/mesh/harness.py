@@ -21,10 +21,11 @@ from mesh.operators import ahead
 from mesh.settings import ChannelSettings, NatsSettings
 from mesh.testing.cluster import Outside
 from mesh.testing.processes import Processes
-from pyspark_nats import fetch, jetstream
-from pyspark_nats.connection import Connection
-from pyspark_nats.connection_options import connection_options
-from pyspark_nats.ranges import Blocks, StreamRange
+from pyspark_nats.protocol import jetstream
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.connection_options import connection_options
+from pyspark_nats.source import fetch
+from pyspark_nats.source.ranges import Blocks, StreamRange
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.model.app import AppSpec
-    from pyspark_nats.messages import Messages
+    from pyspark_nats.source.messages import Messages
 
 #: A group with state and one without, each with its own input.
 APP = """

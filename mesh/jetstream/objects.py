@@ -20,15 +20,16 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from mesh.errors import MeshError
-from pyspark_nats import direct_get, fetch, jetstream
-from pyspark_nats.ranges import Blocks, StreamRange
+from pyspark_nats.protocol import jetstream
+from pyspark_nats.source import direct_get, fetch
+from pyspark_nats.source.ranges import Blocks, StreamRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
-    from pyspark_nats.connection import Connection
+    from pyspark_nats.protocol.connection import Connection
 
 _DIGEST: Final = "SHA-256="
 #: Descriptions that are asked for at once.

@@ -25,10 +25,10 @@ from mesh.model.app import Strategy
 from mesh.model.types import AttributeType
 from mesh.spark import carrier_pace
 from mesh.spark.wiring import METADATA, ROUND_ROBIN_BLOCK, Wiring, js_stream_of
-from pyspark_nats import batches, rows
-from pyspark_nats.sink_options import SinkOptions, sink_options
-from pyspark_nats.source_options import SourceOptions, source_options
-from pyspark_nats.typed import METADATA_DDL
+from pyspark_nats.sink.sink_options import SinkOptions, sink_options
+from pyspark_nats.source import batches, rows
+from pyspark_nats.source.source_options import SourceOptions, source_options
+from pyspark_nats.source.typed_rows import METADATA_DDL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from mesh.spark import carrier_member, carrier_pace
 from mesh.spark.carrier_work import ADMITTED, FAILED, REMOVED, UNANSWERED, WORK, Work
-from pyspark_nats import offsets, planning
-from pyspark_nats.connection import Connection
-from pyspark_nats.ears import Ears
 from pyspark_nats.errors import ConnectorError, UnavailableError
-from pyspark_nats.waiting import wakeup_ms
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.subscriptions import Ears
+from pyspark_nats.source import offsets, planning
+from pyspark_nats.source.polling import wakeup_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from mesh.spark.carrier_member import Member, Offsets, Part
-    from pyspark_nats.connection_options import ConnectionOptions
+    from pyspark_nats.protocol.connection_options import ConnectionOptions
 
 T = TypeVar("T")
 

@@ -14,7 +14,8 @@ from mesh.operators.base import State, part
 from mesh.spark import stateless
 from mesh.spark.state import LocalState, Position
 from mesh.spark.wiring import POSITIONS_PER_MESSAGE
-from pyspark_nats import halting, markers
+from pyspark_nats.sink import markers
+from pyspark_nats.source import halting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -17,8 +17,8 @@ from bench.mesh.__main__ import main
 from mesh.control.journal import Entry
 from mesh.model.partition import partitions
 from mesh.plan.build import plan
-from pyspark_nats.connection import Connection
-from pyspark_nats.connection_options import connection_options
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.connection_options import connection_options
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,17 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from mesh import java
-from pyspark_nats import (
-    connection_options,
-    frames,
-    jetstream,
-    known,
-    markers,
-    publish,
-    sink_options,
-)
-from pyspark_nats.connection import Connection
-from pyspark_nats.ears import Ears
+from pyspark_nats.protocol import connection_options, frames, jetstream
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.subscriptions import Ears
+from pyspark_nats.sink import marker_cache, markers, publish, sink_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from mesh.jetstream import server
-    from pyspark_nats.marker import Marker
+    from pyspark_nats.sink.marker import Marker
 
 #: A stream that nothing is heard of is looked at this often, seconds.
 _LOOK_S: Final = 0.25
@@ -168,7 +161,7 @@ def publisher() -> Iterator[Callable[..., publish.Publisher]]:
     def make(url: str, epoch: int = 1, **given: str) -> publish.Publisher:
         options = sink_options.sink_options({"servers": url, "epoch": str(epoch), **given})
         # What a process knows of markers is kept for its next task; these are other processes.
-        known._local.__dict__.clear()
+        marker_cache._local.__dict__.clear()
         opened.append(Connection(options.connection))
         return publish.Publisher(opened[-1], options)
 

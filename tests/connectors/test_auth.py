@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh.jetstream import server
-from pyspark_nats import jetstream
-from pyspark_nats.connection import Connection
-from pyspark_nats.connection_options import connection_options
 from pyspark_nats.errors import RefusedError, UnavailableError
+from pyspark_nats.protocol import jetstream
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.connection_options import connection_options
 from tests.connectors import jwts
 from tests.connectors.certificates import Authority
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh.jetstream import server
-from pyspark_nats import frames, handshake, link, servers
-from pyspark_nats.connection import Connection
-from pyspark_nats.connection_options import connection_options
-from pyspark_nats.credentials import NOBODY
 from pyspark_nats.errors import RefusedError, UnavailableError
-from pyspark_nats.servers import Pool
-from pyspark_nats.tls import DEFAULT
-from pyspark_nats.transport import DisconnectedError
+from pyspark_nats.protocol import frames, handshake, link, servers
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.connection_options import connection_options
+from pyspark_nats.protocol.credentials import NOBODY
+from pyspark_nats.protocol.servers import Pool
+from pyspark_nats.protocol.tls import DEFAULT
+from pyspark_nats.protocol.transport import DisconnectedError
 from tests.connectors import jwts
 from tests.connectors.certificates import Authority
 

@@ -13,23 +13,21 @@ import numpy as np
 import pytest
 
 from mesh.jetstream import server
-from pyspark_nats import (
+from pyspark_nats.errors import DataLossError, RefusedError
+from pyspark_nats.protocol import connection_options, frames, jetstream
+from pyspark_nats.protocol.connection import Connection, shared
+from pyspark_nats.source import (
     batches,
-    connection_options,
     fetch,
-    frames,
     halting,
-    jetstream,
     offsets,
     planning,
+    polling,
     rows,
     source_options,
-    waiting,
 )
-from pyspark_nats.connection import Connection, shared
-from pyspark_nats.errors import DataLossError, RefusedError
-from pyspark_nats.ranges import Blocks, StreamRange
-from pyspark_nats.source_options import Limits
+from pyspark_nats.source.ranges import Blocks, StreamRange
+from pyspark_nats.source.source_options import Limits
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -218,7 +216,7 @@ def test_news_on_other_subjects_only_make_no_batch(
     assert end["S"]["sequence"] == 2
     # But the position must not stay behind for ever, where it would expire.
     broker.publish("ev.other", "x")
-    monkeypatch.setattr(waiting, "_ADVANCE_S", 0.0)
+    monkeypatch.setattr(polling, "_ADVANCE_S", 0.0)
     assert looking.latest(end, None)["S"]["sequence"] == 3
 
 

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_nats import known, markers, outgoing, publish, sink_options
 from pyspark_nats.arrow import arrow
-from pyspark_nats.connection import Connection
 from pyspark_nats.errors import DivergedError, OrderError
-from pyspark_nats.jetstream import Stored
-from pyspark_nats.marker import Marker, Written
-from pyspark_nats.origin import Origin
-from pyspark_nats.progress import Digest
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.jetstream import Stored
+from pyspark_nats.sink import marker_cache, markers, messages_out, publish, sink_options
+from pyspark_nats.sink.batch_digest import Digest
+from pyspark_nats.sink.marker import Marker, Written
+from pyspark_nats.sink.origin import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,10 +30,10 @@ PAIR = ("S", "p")
 def messages(batch_id: int, first: int, count: int, prefix: str = "") -> pa.RecordBatch:
     """``count`` messages of a batch, from its ``first`` on; they say which they are."""
     data = [f"{prefix}{batch_id}/{n}".encode() for n in range(first, first + count)]
-    return outgoing.completed(
+    return messages_out.completed(
         arrow.record_batch({"data": pa.array(data, pa.binary())}),
         stream="S", subject="ev.S", producer="p",
-        first_position=(batch_id << outgoing.ROWS_BITS) + first,
+        first_position=(batch_id << messages_out.ROWS_BITS) + first,
     )  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def run(broker: Any) -> Iterator[Callable[..., None]]:
         is_whole: bool = True,
     ) -> None:
         options = sink_options.sink_options({"servers": broker.url, "epoch": str(epoch)})
-        known._local.__dict__.clear()
+        marker_cache._local.__dict__.clear()
         opened.append(Connection(options.connection))
         publisher = publish.Publisher(
             opened[-1], options, Origin(f"{run}-{batch_id}", task, batch_id)
@@ -191,7 +191,7 @@ def rows_of(values: list[tuple[bytes, str, int | None]]) -> pa.RecordBatch:
             "event_time_ms": pa.array(times, pa.int64()),
         }
     )
-    return outgoing.completed(batch, stream="S", subject="", producer="p", first_position=0)
+    return messages_out.completed(batch, stream="S", subject="", producer="p", first_position=0)
 
 
 @given(ROWS, st.lists(st.integers(0, 30), max_size=5))
@@ -219,7 +219,7 @@ def test_fitting_keeps_rows_of_one_position_together() -> None:
     rows = messages(0, 0, 10)
     positions = pa.array(np.array([0, 1, 5, 5, 5, 6, 9, 9, 9, 9]))
     rows = rows.set_column(6, "position", positions)
-    assert outgoing.fitting(rows, 0, 4, 1 << 20) == 2
-    assert outgoing.fitting(rows, 2, 4, 1 << 20) == 4
-    assert outgoing.fitting(rows, 6, 3, 1 << 20) == 4
-    assert outgoing.fitting(rows, 5, 3, 1 << 20) == 1
+    assert messages_out.fitting(rows, 0, 4, 1 << 20) == 2
+    assert messages_out.fitting(rows, 2, 4, 1 << 20) == 4
+    assert messages_out.fitting(rows, 6, 3, 1 << 20) == 4
+    assert messages_out.fitting(rows, 5, 3, 1 << 20) == 1
