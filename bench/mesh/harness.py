@@ -154,7 +154,9 @@ def stored(url: str, js_stream: str, subject: str) -> Iterator[Messages]:
     A subscriber also hears what is staged in a batch and then refused; this is what counts.
     """
     with Connection(connection_options({"servers": url})) as connection:
-        info = connection.riding("asking", lambda: jetstream.stream_infos(connection, [js_stream]))
+        info = connection.retry_while_unavailable(
+            "asking", lambda: jetstream.stream_infos(connection, [js_stream])
+        )
         wanted = StreamRange(js_stream, 0, info[js_stream].last, 0, 0, subjects=(subject,))
         yield from fetch.read_range(connection, wanted, Blocks(), is_loss_error=False)
 

@@ -113,7 +113,9 @@ def _is_server_there(directory: Path, one: Work) -> bool:
         return True
     with Connection(replace(options, timeout_s=_SERVER_S)) as connection:
         try:
-            connection.riding("asking for the server", lambda: _hear_ourselves(connection))
+            connection.retry_while_unavailable(
+                "asking for the server", lambda: _hear_ourselves(connection)
+            )
         except UnavailableError:
             return False
     return True
@@ -146,7 +148,9 @@ def _do(directory: Path, batch: int, one: Work, counts: _Counts) -> bool:
             recorded = _compute.sum(_compute.equal(out.column("stream"), errors)).as_py() or 0
             counts.rows, counts.errors = counts.rows - recorded, counts.errors + recorded
             publisher.add(
-                messages_out.completed(out, stream="", subject="", producer="", first_position=0)
+                messages_out.with_schema_columns(
+                    out, stream="", subject="", producer="", first_position=0
+                )
             )
     publisher.finish()
     return True

@@ -49,7 +49,7 @@ class Halt:
 
     def places(self) -> Places | None:
         """Where they are; None as long as they haven't all halted in the same place."""
-        found = [halting.reached(path) for path in self._paths]
+        found = [halting.halted_positions(path) for path in self._paths]
         reached: Places = {}
         for places in found:
             for stream, place in (places or {}).items():

@@ -131,5 +131,5 @@ def test_outputs_are_counted_as_they_are_stored(nats_server: NatsServer) -> None
         events = [("mesh.A.Seen", json.dumps({"id": n}).encode()) for n in (0, 1, 1)]
         marker = ("mesh._marker.mesh-A-Seen.p", b"{}")
         for call in (create, *events, marker):
-            connection.riding("storing", partial(connection.requests, [call]))
+            connection.retry_while_unavailable("storing", partial(connection.requests, [call]))
     assert failover._stored(nats_server.url, "A") == [0, 1, 1]

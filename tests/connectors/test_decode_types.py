@@ -25,7 +25,7 @@ ADDRESS = pa.struct([("zip", pa.int32()), ("city", pa.string())])
 
 def decoded(
     payloads: list[bytes], schema: pa.Schema, kind: str = "json", missing: str = "error"
-) -> decode.Decoded:
+) -> decode.DecodeResult:
     content_type = pa.array([f"application/{kind}"] * len(payloads), pa.string())
     return decode.decode_messages(
         pa.array(payloads, pa.binary()), content_type, schema, missing=missing
@@ -238,7 +238,7 @@ def _by_the_rules(
     return rows, errors
 
 
-def _seen(found: decode.Decoded) -> tuple[list[Any], list[tuple[int, int, str]]]:
+def _seen(found: decode.DecodeResult) -> tuple[list[Any], list[tuple[int, int, str]]]:
     found.rows.validate(full=True)
     values = [[repr(value) for value in column.to_pylist()] for column in found.rows.columns]
     places = (found.message.tolist(), found.index.tolist())

@@ -12,8 +12,8 @@ from pyspark_nats.source import planner_process
 
 CHILD = """
 import threading
-from pyspark_nats import planner
-planner.end_with_parent(look_s=0.01)
+from pyspark_nats.source import planner_process
+planner_process.end_with_parent(look_s=0.01)
 print("watches", flush=True)
 threading.Event().wait()
 """

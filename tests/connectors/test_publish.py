@@ -32,7 +32,7 @@ pytestmark = pytest.mark.nats
 
 def rows(first: int, count: int, producer: str = "p") -> pa.RecordBatch:
     data = pa.array([b"%d" % n for n in range(first, first + count)], pa.binary())
-    return messages_out.completed(
+    return messages_out.with_schema_columns(
         pa.record_batch({"data": data}),
         stream="S", subject="ev.S", producer=producer, first_position=first,
     )  # fmt: skip
@@ -126,7 +126,9 @@ def test_headers_reach_the_reader(broker: Any, publisher: Make) -> None:
         ),
     }
     batch = pa.record_batch(columns)
-    done = messages_out.completed(batch, stream="S", subject="ev.S", producer="p", first_position=0)
+    done = messages_out.with_schema_columns(
+        batch, stream="S", subject="ev.S", producer="p", first_position=0
+    )
     publisher(broker.url).write(done)
     answer = broker.call("STREAM.MSG.GET.S", seq=1)["message"]
     import base64
@@ -155,7 +157,9 @@ def test_a_stream_that_can_not_keep_the_promise_is_refused(
 def test_a_message_too_large_for_the_server_is_refused(broker: Any, publisher: Make) -> None:
     broker.create("S")
     batch = pa.record_batch({"data": pa.array([b"x" * (2 << 20)], pa.binary())})
-    done = messages_out.completed(batch, stream="S", subject="ev.S", producer="p", first_position=0)
+    done = messages_out.with_schema_columns(
+        batch, stream="S", subject="ev.S", producer="p", first_position=0
+    )
     with pytest.raises(RefusedError, match="larger than the server takes"):
         publisher(broker.url).write(done)
 

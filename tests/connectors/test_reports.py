@@ -17,15 +17,16 @@ pytestmark = pytest.mark.nats
 
 _PLANNER = """
 import sys
-from pyspark_nats import connection_options, reports
+from pyspark_nats.protocol import connection_options
 from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.source import task_reports
 
 options = connection_options.connection_options({"servers": sys.argv[1]})
-inbox = reports.Inbox(options)
+inbox = task_reports.Inbox(options)
 address = inbox.address()
 with Connection(options) as task:
-    send = lambda: reports.send(task, address, reports.Fetched(7, 700, 1.5))
-    task.riding("reporting", send)
+    send = lambda: task_reports.send(task, address, task_reports.Fetched(7, 700, 1.5))
+    task.retry_while_unavailable("reporting", send)
 while not inbox.collect().messages:
     pass
 inbox.close()
@@ -46,7 +47,9 @@ def test_reports_of_the_newest_batch_are_added_up(broker: Any) -> None:
             (address, task_reports.Fetched(3, 30, 5.0)),
             (address, task_reports.Fetched(4, 40, 2.5)),
         ):
-            task.riding("reporting", partial(task_reports.send, task, where, fetched))
+            task.retry_while_unavailable(
+                "reporting", partial(task_reports.send, task, where, fetched)
+            )
         while inbox.collect().messages < 7:
             pass
     assert inbox.collect() == task_reports.Fetched(7, 70, 5.0)

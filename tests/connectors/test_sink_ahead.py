@@ -29,7 +29,7 @@ STEP = 10_000
 
 def rows(first: int, count: int) -> pa.RecordBatch:
     data = pa.array([b"%d" % n for n in range(first, first + count)], pa.binary())
-    return messages_out.completed(
+    return messages_out.with_schema_columns(
         arrow.record_batch({"data": data}),
         stream="S", subject="ev.S", producer="p", first_position=first,
     )  # fmt: skip
@@ -68,7 +68,7 @@ def numbers(broker: Any, subject: str = "ev.S") -> list[int]:
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What went out and came back, in order: "rows", "marker", and the code of a refusal."""
     told: list[str] = []
-    publisher = exactly_once.AtomicPublisher
+    publisher = exactly_once.ExactlyOncePublisher
     send_rows, send_marker, refused = (
         publisher._send_rows, publisher._send_marker, publisher._refused
     )  # fmt: skip
@@ -117,14 +117,14 @@ def test_messages_between_rows_and_their_marker_change_nothing(
     """A foreign batch of just our size comes in between, for one; our batches stand further on."""
     broker.create("S", "ev.>")
     foreign = b"".join(frames.publish("ev.else", b"") for _ in range(count))
-    send_marker = exactly_once.AtomicPublisher._send_marker
+    send_marker = exactly_once.ExactlyOncePublisher._send_marker
 
     def shifted(self: Any, chunk: Any) -> None:
         if len(sent) % 3 == 0:
             self._connection.send(foreign)
         send_marker(self, chunk)
 
-    monkeypatch.setattr(exactly_once.AtomicPublisher, "_send_marker", shifted)
+    monkeypatch.setattr(exactly_once.ExactlyOncePublisher, "_send_marker", shifted)
     write(publisher(broker.url))
     assert numbers(broker) == list(range(ROWS))
     assert sorted(sent) == ["marker"] * BATCHES + ["rows"] * BATCHES
@@ -170,7 +170,7 @@ def test_somebody_else_in_the_stream_only_costs_time(broker: Any, publisher: Any
         with Connection(options.connection) as other:
             while not done.is_set():
                 sent.append(b"%d" % len(sent))
-                other.riding(
+                other.retry_while_unavailable(
                     "disturbing", lambda: other.requests([("ev.else", sent[-1])])[0].json()
                 )
 
@@ -372,7 +372,9 @@ def test_large_empty_and_binary_payloads_and_a_thousand_subjects(
             "subject": pa.array([f"ev.{n % 1000}" for n in range(len(data))]),
         }
     )
-    done = messages_out.completed(batch, stream="S", subject="", producer="p", first_position=0)
+    done = messages_out.with_schema_columns(
+        batch, stream="S", subject="", producer="p", first_position=0
+    )
     for given in ({}, {"deliveryGuarantee": "at-least-once"}):
         broker.call("STREAM.PURGE.S")
         publisher(broker.url, **given).write(done)
@@ -396,7 +398,9 @@ def test_a_hundred_thousand_subjects_are_written_and_read_by_a_wildcard(
             "subject": pa.array([f"ev.{n % 10}.{n}" for n in numbers_]),
         }
     )
-    done = messages_out.completed(batch, stream="S", subject="", producer="p", first_position=0)
+    done = messages_out.with_schema_columns(
+        batch, stream="S", subject="", producer="p", first_position=0
+    )
     publisher(broker.url).write(done)
     for wanted, expected in (("ev.7.*", range(7, count, 10)), ("ev.*.99999", (99_999,))):
         found = StreamRange("S", 0, broker.info("S").last, 0, 0, subjects=(wanted,))

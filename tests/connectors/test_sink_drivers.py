@@ -24,7 +24,7 @@ from pyspark_nats.sink import (
     sink_options,
     writer,
 )
-from pyspark_nats.sink.batch_digest import Digest
+from pyspark_nats.sink.batch_digest import BatchDigest
 from pyspark_nats.sink.origin import Origin
 from tests.connectors.conftest import connect
 
@@ -44,7 +44,7 @@ PAIR = ("S", "p-0")
 def numbered(batch_id: int, within: int, first: int, count: int) -> pa.RecordBatch:
     """Rows of a batch that say their numbers, ``first`` on; the first is row ``within`` of it."""
     data = pa.array([b"%d" % n for n in range(first, first + count)], pa.binary())
-    return messages_out.completed(
+    return messages_out.with_schema_columns(
         arrow.record_batch({"data": data}),
         stream="S", subject="ev.S", producer="p-0",
         first_position=(batch_id << messages_out.ROWS_BITS) + within,
@@ -81,7 +81,7 @@ class Driver:
         if self.publisher is None:
             options = sink_options.sink_options({"servers": self.broker.url})
             # Each task is in a process of its own here.
-            marker_cache._local.__dict__.clear()
+            marker_cache.clear()
             self.opened.append(Connection(options.connection))
             origin = Origin(f"{self.name}-{self.batch_id}", 0, self.batch_id)
             self.publisher, self.given = publish.Publisher(self.opened[-1], options, origin), 0
@@ -200,7 +200,7 @@ def test_a_batch_of_an_earlier_version_is_gone_on_with_and_made_whole(
     one = drivers[0]
     rows = numbered(0, 0, 0, 5)
     broker.publish("ev.S", *[b"%d" % n for n in range(5)])
-    checksum = Digest().updated(rows).checksum
+    checksum = BatchDigest().updated(rows).checksum
     broker.publish("mesh._marker.S.p-0", f'{{"position":4,"epoch":0,"recent":[[0,5,{checksum}]]}}')
     assert broker.marker(*PAIR).recent[-1].is_whole is None
     one.cuts = [5, 7]

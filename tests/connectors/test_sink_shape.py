@@ -147,13 +147,13 @@ def spark_schema(ddl: str) -> types.StructType:
 
 def shaper(
     ddl: str, *, out: Callable[[tuple[str, str]], int] = lambda _: -1, **given: Any
-) -> row_mapping.Shaper:
+) -> row_mapping.RowMapper:
     options = sink_options.sink_options({"servers": "x", "stream": "S", **given})
     what = columns.columns(options, spark_schema(ddl))
-    return row_mapping.Shaper(options, what, row_mapping.Task("q", 3, 7), lambda _: "S", out)
+    return row_mapping.RowMapper(options, what, row_mapping.Task("q", 3, 7), lambda _: "S", out)
 
 
-def made(shaped: row_mapping.Shaper, rows: pa.RecordBatch, cuts: list[int]) -> Any:
+def made(shaped: row_mapping.RowMapper, rows: pa.RecordBatch, cuts: list[int]) -> Any:
     bounds = [0, *sorted(min(cut, rows.num_rows) for cut in cuts), rows.num_rows]
     found = [
         batch

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from pyspark_nats.decode.payloads import EVENT_TIME as EVENT_TIME
 from pyspark_nats.decode.payloads import MISSING as MISSING
-from pyspark_nats.decode.payloads import Decoded as Decoded
+from pyspark_nats.decode.payloads import DecodeResult as DecodeResult
 from pyspark_nats.decode.payloads import decode_messages as decode_messages

@@ -17,7 +17,7 @@ from pyspark_nats.decode import rules
 from pyspark_nats.decode.arrow_messages import EVENT_TIME as EVENT_TIME
 from pyspark_nats.decode.arrow_messages import decode_arrow
 from pyspark_nats.decode.json_messages import decode_json
-from pyspark_nats.decode.result import Decoded as Decoded
+from pyspark_nats.decode.result import DecodeResult as DecodeResult
 from pyspark_nats.decode.result import assembled
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ MISSING: Final = ("error", "null")
 
 def decode_messages(
     data: Array, content_type: Array, schema: pa.Schema, *, missing: str = "error"
-) -> Decoded:
+) -> DecodeResult:
     """Decode messages into rows of ``schema``.
 
     Args:

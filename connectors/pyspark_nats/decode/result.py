@@ -22,7 +22,7 @@ Unreadable = tuple[int, int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodeResult:
     """Rows and where they come from; rows are in the order of messages and of events in them."""
 
     rows: pa.RecordBatch
@@ -51,13 +51,13 @@ def part(rows: pa.RecordBatch, message: Ints, index: Ints) -> Part:
     return Part(rows, message, index, pa.nulls(rows.num_rows, pa.int64()))
 
 
-def assembled(parts: list[Part], schema: pa.Schema, errors: list[Unreadable]) -> Decoded:
+def assembled(parts: list[Part], schema: pa.Schema, errors: list[Unreadable]) -> DecodeResult:
     """The parts as one, in order."""
     errors.sort(key=lambda error: error[:2])
     if not parts:
         none = np.zeros(0, np.int64)
         empty = pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)
-        return Decoded(empty, none, none, pa.nulls(0, pa.int64()), errors)
+        return DecodeResult(empty, none, none, pa.nulls(0, pa.int64()), errors)
     if len(parts) == 1:
         only = parts[0]
         rows, message, index, times = only.rows, only.message, only.index, only.event_time_ms
@@ -71,4 +71,4 @@ def assembled(parts: list[Part], schema: pa.Schema, errors: list[Unreadable]) ->
         order = np.lexsort((index, message))
         rows, times = rows.take(rows_at(order)), times.take(rows_at(order))
         message, index = message[order], index[order]
-    return Decoded(rows, message, index, times, errors)
+    return DecodeResult(rows, message, index, times, errors)

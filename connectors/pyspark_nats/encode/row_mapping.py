@@ -74,7 +74,7 @@ class Task:
 
 
 @dataclass
-class Shaper:
+class RowMapper:
     """One task's rows on their way to messages."""
 
     options: SinkOptions
@@ -156,7 +156,7 @@ class Shaper:
 
     def _completed(self, parts: dict[str, Array], first_position: int) -> pa.RecordBatch:
         subjects = parts["subject"]
-        return messages_out.completed(
+        return messages_out.with_schema_columns(
             arrow.RecordBatch.from_arrays(list(parts.values()), names=list(parts)),
             stream="" if "stream" in parts else self._stream_for(subjects),
             subject="",

@@ -1,9 +1,9 @@
 """One synchronous connection to NATS, that reconnects, and the JetStream calls made over it.
 
 A Spark task and the planner of a query each do one thing at a time, so they need no event loop:
-they send, and read until the answer is there.  ``Connection.riding`` is how everything rides
-through a restart, a change of leader, or a cut: it repeats a step until it succeeds or ``timeoutS``
-is over.
+they send, and read until the answer is there.  ``Connection.retry_while_unavailable`` carries every
+call through a restart, a change of leader, or a cut: it repeats a step until it succeeds or
+``timeoutS`` is over.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ class Connection:
 
     # --- life
 
-    def riding(self, what: str, step: Callable[[], T], *, is_under_way: bool = False) -> T:
+    def retry_while_unavailable(
+        self, what: str, step: Callable[[], T], *, is_under_way: bool = False
+    ) -> T:
         """Do ``step``, again and again while it meets no server or no leader.
 
         Args:
@@ -172,7 +174,7 @@ class Connection:
                     raise
             else:
                 self._missed = 0
-                self._pool.reached()
+                self._pool.mark_connected()
                 self._sids = 1
                 self.made += 1
                 return
@@ -203,14 +205,14 @@ class Connection:
         return self._open is not None
 
     @property
-    def unread(self) -> int:
+    def buffered_bytes(self) -> int:
         """Bytes received and not taken yet."""
-        return self._open.unread if self._open is not None else 0
+        return self._open.buffered_bytes if self._open is not None else 0
 
     @property
-    def unread_tail(self) -> bytes:
+    def buffered_tail(self) -> bytes:
         """The last few of the bytes received and not taken yet; a status fits in."""
-        return self._open.unread_tail(256) if self._open is not None else b""
+        return self._open.buffered_tail(256) if self._open is not None else b""
 
     def send(self, data: bytes) -> None:
         """Send, however slowly the server takes it; what it sends meanwhile is kept.
@@ -368,3 +370,9 @@ def shared(options: ConnectionOptions) -> Connection:
     if options not in connections:
         connections[options] = Connection(options)
     return connections[options]
+
+
+def close_shared() -> None:
+    """Close this thread's shared connections; each opens again at its next use."""
+    for connection in getattr(_local, "connections", {}).values():
+        connection.close()

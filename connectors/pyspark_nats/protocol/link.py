@@ -247,11 +247,11 @@ class Link:
         return self._transport.wait(wait_s)
 
     @property
-    def unread(self) -> int:
+    def buffered_bytes(self) -> int:
         """Bytes received and not taken yet."""
         return len(self._buffer)
 
-    def unread_tail(self, count: int) -> bytes:
+    def buffered_tail(self, count: int) -> bytes:
         """The last bytes received and not taken yet."""
         return bytes(self._buffer[-count:])
 

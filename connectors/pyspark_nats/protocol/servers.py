@@ -94,7 +94,7 @@ class Pool:
         """The given ones first."""
         return (*self._given, *self._learned)
 
-    def reached(self) -> None:
+    def mark_connected(self) -> None:
         """The current one is there: the next pool of these begins with it."""
         if self.current in self._given:
             _reached[self._given] = self.current

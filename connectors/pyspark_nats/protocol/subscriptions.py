@@ -25,16 +25,16 @@ _ECHO_S: Final = 2.0
 _POLL_S: Final = 0.1
 
 
-class Ears:
+class MessageListener:
     """Names, each with subjects, and which of them something was heard of."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._sids: dict[int, str] = {}
         self._listening: dict[str, tuple[int, ...]] = {}
-        self._heard: set[str] = set()
+        self._notified: set[str] = set()
         #: Of which of the connection's makings the subscriptions are.
-        self._made = 0
+        self._connection_number = 0
         self._echo = (0, "")
         #: Whether this account may subscribe to what it wants to hear.
         self._may_listen = True
@@ -55,14 +55,14 @@ class Ears:
                 self._give_back()
             return fresh
 
-        return self._riding(step)
+        return self._retrying(step)
 
     def forget(self, name: str) -> None:
         """Listen to ``name`` no longer."""
-        self._heard.discard(name)
+        self._notified.discard(name)
         self._end(name)
 
-    def heard(self) -> set[str]:
+    def poll(self) -> set[str]:
         """The names that something was heard of since the last time; they are not listened to."""
 
         def step() -> None:
@@ -70,8 +70,8 @@ class Ears:
                 if self._connection.is_readable():
                     self._connection.receive(time.monotonic() + _ECHO_S)
 
-        self._riding(step)
-        found, self._heard = self._heard, set()
+        self._retrying(step)
+        found, self._notified = self._notified, set()
         if not self._may_listen:
             found |= self._listening.keys()
         return found
@@ -84,23 +84,23 @@ class Ears:
         def step() -> None:
             self._take()
             # A connection that was made anew hears nothing yet.
-            if not self._heard and self._sids and wait_s > 0:
+            if not self._notified and self._sids and wait_s > 0:
                 self._connection.is_readable(wait_s)
 
-        self._riding(step)
+        self._retrying(step)
 
     def check(self) -> None:
         """Find out whether the connection is alive; it is made anew when it isn't."""
-        self._riding(self._give_back)
+        self._retrying(self._give_back)
 
     def close(self) -> None:
         """Hang up."""
         self._connection.close()
 
-    def _riding(self, step: Callable[[], T]) -> T:
+    def _retrying(self, step: Callable[[], T]) -> T:
         def whole() -> T:
-            if self._connection.made != self._made:
-                self._made = self._connection.made
+            if self._connection.made != self._connection_number:
+                self._connection_number = self._connection.made
                 self._sids.clear()
                 self._listening.clear()
                 self._echo = self._connection.new_inbox()
@@ -113,7 +113,7 @@ class Ears:
                 self._may_listen = False
                 return step()
 
-        return self._connection.riding("listening", whole, is_under_way=True)
+        return self._connection.retry_while_unavailable("listening", whole, is_under_way=True)
 
     def _give_back(self) -> None:
         """Have the server send something back: it has dealt with all that it was sent before."""
@@ -140,7 +140,7 @@ class Ears:
     def _note(self, sid: int) -> None:
         name = self._sids.get(sid)
         if name is not None:
-            self._heard.add(name)
+            self._notified.add(name)
             self._end(name)
 
     def _end(self, name: str) -> None:

@@ -46,7 +46,7 @@ class _Chunk:
     was_refused: bool = False
 
 
-class PlainPublisher:
+class AtLeastOncePublisher:
     """One task's writing without markers."""
 
     def __init__(self, connection: Connection, options: SinkOptions) -> None:
@@ -79,7 +79,7 @@ class PlainPublisher:
     def _settle(self, missing_max: int) -> None:
         """Go on until all is on its way, and no more than ``missing_max`` acks are missing."""
         while any(not c.reply for c in self._pending) or self._missing() > missing_max:
-            self._connection.riding(
+            self._connection.retry_while_unavailable(
                 "publishing",
                 lambda: self._step(missing_max),
                 is_under_way=any(chunk.reply for chunk in self._pending),

@@ -37,7 +37,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_nats.errors import DivergedError
-from pyspark_nats.sink.marker import Written
+from pyspark_nats.sink.marker import BatchRecord
 from pyspark_nats.sink.messages_out import ROWS_BITS
 
 if TYPE_CHECKING:
@@ -50,20 +50,20 @@ _HASHED: Final = ("subject", "data", "header_lines", "event_time_ms")
 
 
 @dataclass(frozen=True, slots=True)
-class Digest:
+class BatchDigest:
     """A running checksum of messages, the same however they were cut into batches."""
 
     rows: int = 0
     _sums: tuple[int, ...] = (0,) * (2 * len(_HASHED))
 
-    def updated(self, rows: pa.RecordBatch) -> Digest:
+    def updated(self, rows: pa.RecordBatch) -> BatchDigest:
         """With the messages of ``rows``, columns as ``outgoing.SCHEMA``, behind it."""
         sums: list[int] = []
         for at, name in enumerate(_HASHED):
             values, sizes = self._sums[2 * at : 2 * at + 2]
             octets, lengths = _octets(rows.column(name))
             sums += [zlib.crc32(octets, values), zlib.crc32(lengths, sizes)]
-        return Digest(self.rows + rows.num_rows, tuple(sums))
+        return BatchDigest(self.rows + rows.num_rows, tuple(sums))
 
     @property
     def checksum(self) -> int:
@@ -87,9 +87,9 @@ def _octets(column: Array) -> tuple[memoryview, memoryview]:
     return values, memoryview(np.diff(ends).astype("<i4").data)
 
 
-def nothing(batch_id: int) -> Written:
+def nothing(batch_id: int) -> BatchRecord:
     """Nothing of a batch."""
-    return Written(batch_id, 0, Digest().checksum)
+    return BatchRecord(batch_id, 0, BatchDigest().checksum)
 
 
 def batch_of(position: int) -> int:
@@ -104,15 +104,15 @@ def newest(marker: Marker) -> int:
 
 
 def remembered(
-    recent: tuple[Written, ...], batch_id: int, digest: Digest, *, is_whole: bool
-) -> tuple[Written, ...]:
+    recent: tuple[BatchRecord, ...], batch_id: int, digest: BatchDigest, *, is_whole: bool
+) -> tuple[BatchRecord, ...]:
     """What the next marker remembers, when ``digest`` is what is out of the newest batch."""
     earlier = tuple(written for written in recent if written.batch_id < batch_id)
-    mine = Written(batch_id, digest.rows, digest.checksum, is_whole)
+    mine = BatchRecord(batch_id, digest.rows, digest.checksum, is_whole)
     return (*earlier, mine)[-_RECENT_MAX:]
 
 
-def out_of(marker: Marker, batch_id: int, producer: str) -> Written | None:
+def out_of(marker: Marker, batch_id: int, producer: str) -> BatchRecord | None:
     """What is out of a batch, by a marker; None when nothing is.
 
     Raises:
@@ -133,7 +133,7 @@ def out_of(marker: Marker, batch_id: int, producer: str) -> Written | None:
     )
 
 
-def check_same(out: Written, ours: Digest, producer: str) -> None:
+def check_same(out: BatchRecord, ours: BatchDigest, producer: str) -> None:
     """Check that as many messages of ours as are out are those that are out.
 
     Raises:

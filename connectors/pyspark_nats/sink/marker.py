@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class BatchRecord:
     """What is out of one batch."""
 
     batch_id: int
@@ -31,7 +31,7 @@ class Marker:
     #: The Spark partition that left it; -1 when it is not known.
     task: int = field(default=-1, compare=False)
     #: What is out of the last batches, oldest first, when positions are counted.
-    recent: tuple[Written, ...] = field(default=(), compare=False)
+    recent: tuple[BatchRecord, ...] = field(default=(), compare=False)
 
 
 NONE = Marker(-1, -1, 0)

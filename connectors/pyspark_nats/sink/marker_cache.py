@@ -1,6 +1,7 @@
-"""What a process knows of streams and markers between its tasks, which saves reading it again.
+"""Per-thread cache of stream info and markers, shared by consecutive Spark tasks of a process.
 
-It may be outdated: whoever uses it looks again before it decides anything that can't be undone.
+Entries may be stale: callers must read a marker again before an irreversible decision
+(``producer_state.skip_published``).
 """
 
 from __future__ import annotations
@@ -20,18 +21,23 @@ _local = threading.local()
 
 
 @dataclass
-class Known:
-    """What is known by the writers with the same connection, marker prefix and epoch."""
+class MarkerCache:
+    """Markers and streams known to writers of the same connection, marker prefix and epoch."""
 
     markers: dict[Pair, Marker] = field(default_factory=dict)
-    #: Streams that were looked at, and can be written to.
+    #: Streams whose configuration was checked.
     streams: dict[str, StreamInfo] = field(default_factory=dict)
 
 
-def known(options: SinkOptions) -> Known:
-    """What this thread of this process knows; a fork begins with nothing."""
+def cache_for(options: SinkOptions) -> MarkerCache:
+    """The cache of this thread; a forked process begins with an empty one."""
     if getattr(_local, "pid", None) != os.getpid():
-        _local.pid, _local.known = os.getpid(), {}
+        _local.pid, _local.caches = os.getpid(), {}
     key = (options.connection, options.marker_prefix, options.epoch)
-    found: dict[Any, Known] = _local.known
-    return found.setdefault(key, Known())
+    caches: dict[Any, MarkerCache] = _local.caches
+    return caches.setdefault(key, MarkerCache())
+
+
+def clear() -> None:
+    """Forget everything that this thread knows, as a new process does."""
+    _local.__dict__.clear()

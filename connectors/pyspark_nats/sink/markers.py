@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark_nats.errors import RefusedError, StaleWriterError
 from pyspark_nats.protocol import connection_options, frames, jetstream
 from pyspark_nats.protocol.connection import Connection
-from pyspark_nats.sink.marker import NONE, Marker, Written
+from pyspark_nats.sink.marker import NONE, BatchRecord, Marker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,13 +57,13 @@ def header(batch_id: str, number: int, sequence: int) -> bytes:
     )
 
 
-def _entry(written: Written) -> list[int]:
+def _entry(written: BatchRecord) -> list[int]:
     values = [written.batch_id, written.rows, written.checksum]
     return values if written.is_whole is None else [*values, int(written.is_whole)]
 
 
-def _written(batch_id: int, rows: int, checksum: int, is_whole: int | None = None) -> Written:
-    return Written(batch_id, rows, checksum, None if is_whole is None else bool(is_whole))
+def _record(batch_id: int, rows: int, checksum: int, is_whole: int | None = None) -> BatchRecord:
+    return BatchRecord(batch_id, rows, checksum, None if is_whole is None else bool(is_whole))
 
 
 def parse(stored: Stored | None) -> Marker:
@@ -82,7 +82,7 @@ def parse(stored: Stored | None) -> Marker:
             stored.sequence,
             run=str(values.get("run", "")),
             task=int(values.get("task", -1)),
-            recent=tuple(_written(*map(int, entry)) for entry in values.get("recent", ())),
+            recent=tuple(_record(*map(int, entry)) for entry in values.get("recent", ())),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise RefusedError(
@@ -100,7 +100,9 @@ def read(
     if not pairs:
         return {}
     asked = [(stream, subject(prefix, stream, producer)) for stream, producer in pairs]
-    found = connection.riding("reading markers", lambda: jetstream.last_messages(connection, asked))
+    found = connection.retry_while_unavailable(
+        "reading markers", lambda: jetstream.last_messages(connection, asked)
+    )
     return {pair: parse(stored) for pair, stored in zip(pairs, found, strict=True)}
 
 
@@ -168,7 +170,7 @@ def fenced(
                 (subject(prefix, *pair), payload(replace(marker, epoch=epoch)), marker.sequence)
                 for pair, marker in older.items()
             ]
-            connection.riding("fencing", partial(_put, connection, calls))
+            connection.retry_while_unavailable("fencing", partial(_put, connection, calls))
 
 
 def _put(connection: Connection, calls: Sequence[tuple[str, bytes, int]]) -> None:

@@ -50,7 +50,7 @@ NO_ROWS: Final = pa.RecordBatch.from_pylist([], schema=SCHEMA)
 _ORDERS: Final = ("nats-batch-", "nats-expected-")
 
 
-def completed(
+def with_schema_columns(
     batch: pa.RecordBatch, *, stream: str, subject: str, producer: str, first_position: int
 ) -> pa.RecordBatch:
     """``batch`` with exactly the columns of ``SCHEMA``.

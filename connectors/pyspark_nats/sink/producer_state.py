@@ -1,6 +1,6 @@
-"""What is known of each producer in a stream, and what is left of its rows to write.
+"""State of each producer in a stream, and the rows that it has still to publish.
 
-Decisions only: markers and rows come in, nothing is sent or read here.
+Pure: markers and rows come in, decisions go out; nothing is sent or read here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from pyspark_nats.arrow import kernels
 from pyspark_nats.errors import DivergedError, OrderError, RefusedError, StaleWriterError
 from pyspark_nats.sink import batch_digest, messages_out
-from pyspark_nats.sink.batch_digest import Digest
+from pyspark_nats.sink.batch_digest import BatchDigest
 from pyspark_nats.sink.marker import Marker
 
 if TYPE_CHECKING:
@@ -26,46 +26,46 @@ Pair = tuple[str, str]
 
 
 @dataclass
-class Lane:
-    """What is known of one (stream, producer)."""
+class ProducerState:
+    """State of one (stream, producer)."""
 
     pair: Pair
-    #: As it will be once what was sent is stored; None when it must be read.
+    #: The marker after everything that was sent is stored; None if it must be read first.
     marker: Marker | None
-    #: Of the marker that is stored, as far as is known; 0 for none.
+    #: Sequence of the stored marker, as far as known; 0 for none.
     sequence: int = 0
     #: Whether this task has read or written the marker.
-    is_sure: bool = False
-    #: (first position, position) of the last row that came.
+    is_verified: bool = False
+    #: (first position, position) of the last row received.
     last: tuple[int, int] = (-1, -1)
     waiting: list[pa.RecordBatch] = field(default_factory=list)
-    #: Of all rows cut into chunks, when positions are counted.
-    digest: Digest = field(default_factory=Digest)
+    #: Of all rows cut into pending batches, if positions are counted.
+    digest: BatchDigest = field(default_factory=BatchDigest)
 
 
 @dataclass
-class Chunk:
-    """Rows that go out together."""
+class PendingBatch:
+    """Rows that are published as one atomic batch."""
 
-    lane: Lane
+    state: ProducerState
     rows: pa.RecordBatch
-    #: Before the rows and behind them.
-    before: Digest
-    digest: Digest
-    #: Of the atomic batch that its rows were sent in; "" when they were not.
+    #: Digest before the rows and after them.
+    before: BatchDigest
+    digest: BatchDigest
+    #: Name of the atomic batch that carries the rows; "" if they are not sent.
     batch_id: str = ""
-    #: When they were, monotonic seconds.
+    #: When the rows were sent, monotonic seconds.
     sent_s: float = 0.0
-    #: The subject that its ack comes on; "" when its marker is not on its way.
+    #: Subject of the ack; "" if the marker is not sent.
     reply: str = ""
-    #: Whether the batch ends here, when positions are counted; such a chunk may have no rows.
+    #: Whether Spark's batch ends here, if positions are counted; it may then have no rows.
     is_last: bool = False
-    #: What its lane's marker was to be when it was sent.
+    #: The marker that ends the atomic batch.
     marker: Marker | None = None
 
 
 def check_marker(pair: Pair, marker: Marker, epoch: int, ours: Origin) -> None:
-    """Check that ``marker`` was not left by somebody who makes us superfluous.
+    """Check that ``marker`` was not left by a writer that replaces this one.
 
     Raises:
         StaleWriterError: it is of a newer epoch than ours.
@@ -88,44 +88,44 @@ def check_marker(pair: Pair, marker: Marker, epoch: int, ours: Origin) -> None:
         )
 
 
-def take_off(chunk: Chunk, batch_id: int | None) -> bool:
-    """Take out of a chunk what is out already by its lane's marker.
+def skip_published(batch: PendingBatch, batch_id: int | None) -> bool:
+    """Drop the rows of a pending batch that the stream's marker shows as already published.
 
     Args:
-        chunk: its lane's marker is known.
-        batch_id: of rows with counted positions; None for others.
+        batch: the marker of its producer is known.
+        batch_id: Spark's batch, for rows with counted positions; None for others.
 
     Returns:
-        Whether anything is left: rows, or the word that the batch is whole.  When the marker must
-        be read first, because an earlier task left it, the lane's marker becomes None and the chunk
-        stays as it is.
+        True if something remains to be sent: rows, or only the end-of-batch record.  If an earlier
+        task read the marker, it may be stale: then it is reset to None and the batch is unchanged,
+        so that the caller reads it first.
 
     Raises:
-        DivergedError: what is out is not, or not provably, the same as these rows.
+        DivergedError: the published rows are not, or not provably, the same as these rows.
     """
-    lane, marker = chunk.lane, chunk.lane.marker
+    state, marker = batch.state, batch.state.marker
     assert marker is not None
-    positions = messages_out.positions(chunk.rows)
+    positions = messages_out.positions(batch.rows)
     first = int(np.searchsorted(positions, marker.position, side="right"))
-    if not lane.is_sure and (first > 0 or not _is_before(marker, batch_id)):
+    if not state.is_verified and (first > 0 or not _is_before(marker, batch_id)):
         # The stream may have been made anew since an earlier task knew the marker.
-        lane.marker = None
+        state.marker = None
         return True
     if batch_id is not None:
-        _check_out(chunk, marker, first, batch_id)
+        _check_out(batch, marker, first, batch_id)
     if first == len(positions):
-        chunk.rows, chunk.before = chunk.rows.slice(first), chunk.digest
-        return chunk.is_last and batch_id is not None and _is_open(marker, batch_id)
-    rows = messages_out.trimmed(chunk.rows, first, marker.position)
+        batch.rows, batch.before = batch.rows.slice(first), batch.digest
+        return batch.is_last and batch_id is not None and _is_open(marker, batch_id)
+    rows = messages_out.trimmed(batch.rows, first, marker.position)
     if rows is None:
         raise DivergedError(
-            f'another writer of producer "{lane.pair[1]}" put rows into messages differently',
+            f'another writer of producer "{state.pair[1]}" put rows into messages differently',
             detail=f"It is at position {marker.position}, within a message of ours.",
             hint="Run the batch again; and see that only one driver runs the query.",
         )
     if batch_id is not None and first:
-        chunk.before = chunk.before.updated(chunk.rows.slice(0, first))
-    chunk.rows = rows.slice(first)
+        batch.before = batch.before.updated(batch.rows.slice(0, first))
+    batch.rows = rows.slice(first)
     return True
 
 
@@ -144,48 +144,50 @@ def _is_open(marker: Marker, batch_id: int) -> bool:
     return not any(out.batch_id == batch_id and out.is_whole for out in marker.recent)
 
 
-def _check_out(chunk: Chunk, marker: Marker, first: int, batch_id: int) -> None:
-    """Check that what is out of a batch is a beginning of ours, as far as this chunk tells.
+def _check_out(batch: PendingBatch, marker: Marker, first: int, batch_id: int) -> None:
+    """Check that what is out of a batch is a beginning of ours, as far as these rows show.
 
-    The first rows of the chunk are out by their positions.
+    By their positions, the first rows of ``batch`` are published.
     """
-    producer = chunk.lane.pair[1]
+    producer = batch.state.pair[1]
     out = batch_digest.out_of(marker, batch_id, producer)
     if out is None:
         batch_digest.check_turn(marker, batch_id, producer)
         out = batch_digest.nothing(batch_id)
-    behind = chunk.before.rows + first
-    is_too_much = chunk.is_last and out.rows > chunk.digest.rows
-    is_too_little = bool(out.is_whole) and out.rows < chunk.digest.rows
+    behind = batch.before.rows + first
+    is_too_much = batch.is_last and out.rows > batch.digest.rows
+    is_too_little = bool(out.is_whole) and out.rows < batch.digest.rows
     if is_too_much or is_too_little or out.rows < behind:
-        batch_digest.check_same(out, chunk.digest, producer)
+        batch_digest.check_same(out, batch.digest, producer)
     elif out.rows == behind:
-        ours = chunk.before.updated(chunk.rows.slice(0, first)) if first else chunk.before
+        ours = batch.before.updated(batch.rows.slice(0, first)) if first else batch.before
         batch_digest.check_same(out, ours, producer)
 
 
-def next_marker(chunk: Chunk, epoch: int, ours: Origin) -> Marker:
-    """The marker that goes out behind a chunk, after its lane's; its sequence is not known yet."""
-    before, rows = chunk.lane.marker, chunk.rows
+def next_marker(batch: PendingBatch, epoch: int, ours: Origin) -> Marker:
+    """The marker that ends a pending batch; its sequence is not known yet."""
+    before, rows = batch.state.marker, batch.rows
     assert before is not None
     position = rows.column("position")[-1].as_py() if rows.num_rows else before.position
     recent = before.recent
     if ours.batch_id is not None:
         recent = batch_digest.remembered(
-            recent, ours.batch_id, chunk.digest, is_whole=chunk.is_last
+            recent, ours.batch_id, batch.digest, is_whole=batch.is_last
         )
     return Marker(position, epoch, 0, run=ours.run, task=ours.task, recent=recent)
 
 
-def check_whole(lane: Lane, batch_id: int) -> None:
+def check_whole(state: ProducerState, batch_id: int) -> None:
     """Check that what is out of a batch is all of its rows, and no more.
 
     Raises:
         DivergedError: it is not.
     """
-    assert lane.marker is not None
-    out = batch_digest.out_of(lane.marker, batch_id, lane.pair[1]) or batch_digest.nothing(batch_id)
-    batch_digest.check_same(out, lane.digest, lane.pair[1])
+    assert state.marker is not None
+    out = batch_digest.out_of(state.marker, batch_id, state.pair[1]) or batch_digest.nothing(
+        batch_id
+    )
+    batch_digest.check_same(out, state.digest, state.pair[1])
 
 
 def check_stream(info: StreamInfo, marker_prefix: str) -> None:

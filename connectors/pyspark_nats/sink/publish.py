@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from pyspark_nats.sink.at_least_once import PlainPublisher
-from pyspark_nats.sink.exactly_once import AtomicPublisher
+from pyspark_nats.sink.at_least_once import AtLeastOncePublisher
+from pyspark_nats.sink.exactly_once import ExactlyOncePublisher
 from pyspark_nats.sink.origin import Origin
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ class Publisher:
     def __init__(
         self, connection: Connection, options: SinkOptions, origin: Origin | None = None
     ) -> None:
-        self._atomic = AtomicPublisher(connection, options, origin or Origin())
+        self._atomic = ExactlyOncePublisher(connection, options, origin or Origin())
         self._path: _Path = (
-            self._atomic if options.is_exact else PlainPublisher(connection, options)
+            self._atomic if options.is_exact else AtLeastOncePublisher(connection, options)
         )
 
     @property

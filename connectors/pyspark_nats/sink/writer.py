@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 )
 
 from pyspark_nats.encode import columns
-from pyspark_nats.encode.row_mapping import Shaper, Task
+from pyspark_nats.encode.row_mapping import RowMapper, Task
 from pyspark_nats.errors import OptionError, RefusedError
 from pyspark_nats.protocol import jetstream
 from pyspark_nats.protocol.connection import Connection, shared
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class CommitResult(WriterCommitMessage):
     """What a task has written."""
 
     rows: int
@@ -118,7 +118,7 @@ class NatsWriter(DataSourceArrowWriter):
         """Take the markers of this one write away; nobody will ask for them again."""
         if not self._is_own:
             return
-        pairs = {pair for m in messages if isinstance(m, Written) for pair in m.pairs}
+        pairs = {pair for m in messages if isinstance(m, CommitResult) for pair in m.pairs}
         with Connection(self._options.connection) as connection:
             for stream, producer in sorted(pairs):
                 subject = markers.subject(self._options.marker_prefix, stream, producer)
@@ -126,7 +126,7 @@ class NatsWriter(DataSourceArrowWriter):
                 def clean(stream: str = stream, subject: str = subject) -> None:
                     jetstream.purge(connection, stream, subject)
 
-                connection.riding("removing markers", clean)
+                connection.retry_while_unavailable("removing markers", clean)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing to do: what is out can't be taken back."""
@@ -147,7 +147,7 @@ def _write(
         options,
         Origin(task.run, task.partition, task.batch_id if is_counted else None),
     )
-    shaper = Shaper(
+    shaper = RowMapper(
         options, what, task, stream_of=lambda subject: _stream_of(connection, subject),
         out=publisher.out,
     )  # fmt: skip
@@ -163,12 +163,12 @@ def _write(
         if stream:
             publisher.expect((stream, shaper.counted_producer))
     publisher.finish()
-    return Written(rows, publisher.pairs)
+    return CommitResult(rows, publisher.pairs)
 
 
 def _stream_of(connection: Connection, subject: str) -> str:
     """The stream that takes a subject."""
-    found = connection.riding(
+    found = connection.retry_while_unavailable(
         "looking for the stream", lambda: jetstream.stream_of(connection, subject)
     )
     if found is None:

@@ -30,7 +30,7 @@ _BYTES_MAX = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class RowLayout:
     """How messages become rows: the schema of the rows and the function that makes them."""
 
     to_batch: Callable[[Messages], pa.RecordBatch]
@@ -40,21 +40,21 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class _Marked:
+class _WithRangeMarkers:
     event_time_header: str
 
     def __call__(self, part: Messages) -> pa.RecordBatch:
         return rows.marked(part, self.event_time_header)
 
 
-def form(options: SourceOptions, schema: StructType) -> Form:
+def row_layout(options: SourceOptions, schema: StructType) -> RowLayout:
     """How ``options`` want rows; it pickles.
 
     Raises:
         SchemaError: ``schema`` does not go with the format.
     """
     if options.format != "raw":
-        return Form(typed_rows.typed(options, schema), False, options.metadata)
+        return RowLayout(typed_rows.typed(options, schema), False, options.metadata)
     own = rows.MARKED if options.range_markers else rows.raw_schema(options.include_headers)
     if [field.name for field in schema.fields] != own.names:
         raise SchemaError(
@@ -63,14 +63,14 @@ def form(options: SourceOptions, schema: StructType) -> Form:
             hint='Leave ".schema(...)" out, or set option "format" to "json" or "auto".',
         )
     if options.range_markers:
-        return Form(_Marked(options.event_time_header), True)
+        return RowLayout(_WithRangeMarkers(options.event_time_header), True)
     to_batch = rows.raw if options.include_headers else rows.raw_without_headers
-    return Form(to_batch, False, tuple(own.names))
+    return RowLayout(to_batch, False, tuple(own.names))
 
 
 def read(
     options: SourceOptions,
-    shape: Form,
+    shape: RowLayout,
     ranges: Sequence[StreamRange],
     address: Address | None = None,
 ) -> Iterator[pa.RecordBatch]:

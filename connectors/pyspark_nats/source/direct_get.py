@@ -31,7 +31,7 @@ _SILENCE_S = 2.5
 _ENDS = (b"NATS/1.0 204 ", b"NATS/1.0 404 ")
 
 
-class NobodyAnswersError(DisconnectedError):
+class NoDirectGetResponderError(DisconnectedError):
     """No replica of the stream takes Direct Get, now or at all."""
 
 
@@ -39,8 +39,8 @@ def read(connection: Connection, stream: str, stretches: list[tuple[int, int]]) 
     """Read (first, last) stretches; nothing is given before all of it is there.
 
     Raises:
-        DisconnectedError: as any step under ``Connection.riding``; NobodyAnswersError also for a
-            stream without ``allow_direct``.
+        DisconnectedError: as any step under ``Connection.retry_while_unavailable``.
+        NoDirectGetResponderError: also for a stream without ``allow_direct``.
     """
     parts: list[Messages] = []
     todo = stretches
@@ -113,8 +113,8 @@ def _until_done(connection: Connection, open_sids: set[int]) -> list[frames.Fram
             deadline_s = time.monotonic() + _SILENCE_S
         connection.receive(deadline_s)
         # Many small parses cost more than a few large ones; but nothing comes behind the end.
-        while connection.unread < _PARSE_BYTES:
-            is_end = any(code in connection.unread_tail for code in _ENDS)
+        while connection.buffered_bytes < _PARSE_BYTES:
+            is_end = any(code in connection.buffered_tail for code in _ENDS)
             if not connection.is_readable(0.0 if is_end else 0.001):
                 break
             connection.receive(deadline_s)
@@ -128,7 +128,9 @@ def _check_status(header: bytes) -> None:
     if code in (204, 404):
         return
     if code == 503:
-        raise NobodyAnswersError("no responders: nobody serves the stream, or direct get is off")
+        raise NoDirectGetResponderError(
+            "no responders: nobody serves the stream, or direct get is off"
+        )
     raise RefusedError(f"the server refused to read: {code} {text}")
 
 
@@ -149,8 +151,8 @@ def read_runs(connection: Connection, stream: str, wanted: Sequence[Run]) -> lis
     A replica answers, and one that lags gives fewer messages than there are: the caller counts.
 
     Raises:
-        DisconnectedError: as any step under ``Connection.riding``; NobodyAnswersError also for a
-            stream without ``allow_direct``.
+        DisconnectedError: as any step under ``Connection.retry_while_unavailable``.
+        NoDirectGetResponderError: also for a stream without ``allow_direct``.
     """
     inboxes = connection.new_inboxes(len(wanted))
     connection.send(

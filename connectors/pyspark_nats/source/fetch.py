@@ -81,13 +81,13 @@ def _parts(connection: Connection, wanted: StreamRange, blocks: Blocks) -> Itera
         def read(some: list[tuple[int, int]] = some) -> list[Messages]:
             try:
                 return direct_get.read(connection, wanted.stream, some)
-            except direct_get.NobodyAnswersError as error:
+            except direct_get.NoDirectGetResponderError as error:
                 if stream_infos(connection, [wanted.stream])[wanted.stream].allow_direct:
                     raise
                 raise _NoDirectGetError from error
 
         try:
-            parts = connection.riding(f'reading stream "{wanted.stream}"', read)
+            parts = connection.retry_while_unavailable(f'reading stream "{wanted.stream}"', read)
         except _NoDirectGetError:
             yield from _own_by_consumer(connection, wanted.stream, stretches)
             return
@@ -130,7 +130,7 @@ def _by_consumer(
                     reader = None
                     raise
 
-            parts = connection.riding(
+            parts = connection.retry_while_unavailable(
                 f'reading stream "{stream}"', step, is_under_way=reader is not None
             )
             if not parts:
@@ -139,7 +139,7 @@ def _by_consumer(
                 def check(at: int = at) -> tuple[int, int] | None:
                     return direct_get.rest(connection, stream, at, last, subjects)
 
-                rest = connection.riding(f'reading stream "{stream}"', check)
+                rest = connection.retry_while_unavailable(f'reading stream "{stream}"', check)
                 if rest is None:
                     return
                 reader = None
@@ -158,7 +158,7 @@ def _check_whole(connection: Connection, wanted: StreamRange, hole: int | None) 
     now begins behind the gap, it may also be what expired between planning and reading; nobody can
     tell, and a batch that could not be read a second time must not count as read.
     """
-    info = connection.riding(
+    info = connection.retry_while_unavailable(
         "checking for data loss", lambda: stream_infos(connection, [wanted.stream])[wanted.stream]
     )
     if wanted.end_created_ms not in (0, info.created_ms):

@@ -25,25 +25,25 @@ def ask(halt_path: Path, until: Mapping[str, int] | None = None) -> None:
         halt_path: its directory is there.
         until: the last sequence to take, by stream; at once where nothing is said.
     """
-    reached_path(halt_path).unlink(missing_ok=True)
+    halted_path(halt_path).unlink(missing_ok=True)
     _replace(halt_path, json.dumps(dict(until or {})))
 
 
-def reached(halt_path: Path) -> dict[str, dict[str, int]] | None:
+def halted_positions(halt_path: Path) -> dict[str, dict[str, int]] | None:
     """Where the query has halted; None as long as it hasn't."""
     try:
-        found: dict[str, dict[str, int]] = json.loads(reached_path(halt_path).read_text())
+        found: dict[str, dict[str, int]] = json.loads(halted_path(halt_path).read_text())
     except FileNotFoundError:
         return None
     return found
 
 
-def reached_path(halt_path: Path) -> Path:
+def halted_path(halt_path: Path) -> Path:
     """Where the query tells that it has halted."""
     return halt_path.with_name(f"{halt_path.name}.reached")
 
 
-def is_asked(halt_path: str) -> bool:
+def is_halt_requested(halt_path: str) -> bool:
     """Whether the query is to halt; False without a path."""
     return bool(halt_path) and Path(halt_path).exists()
 
@@ -62,7 +62,7 @@ def wanted(halt_path: str) -> dict[str, int] | None:
 def tell(halt_path: str, until: Mapping[str, int], start: Offset) -> None:
     """Say that all up to ``start`` is done, unless something else was asked for meanwhile."""
     if wanted(halt_path) == until:
-        _replace(reached_path(Path(halt_path)), json.dumps({**start}))
+        _replace(halted_path(Path(halt_path)), json.dumps({**start}))
 
 
 def _replace(path: Path, text: str) -> None:

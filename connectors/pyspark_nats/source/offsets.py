@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_nats.protocol import jetstream
 from pyspark_nats.source import halting, ranges
-from pyspark_nats.source.polling import Look, Waiter
+from pyspark_nats.source.polling import DataWaiter, Probe
 from pyspark_nats.source.ranges import Backlog, admitted
 from pyspark_nats.source.source_options import AtTime, Place
 
@@ -48,7 +48,7 @@ class Watch:
     def __init__(self, options: SourceOptions, connection: Connection) -> None:
         self._options = options
         self.connection = connection
-        self._waiter = Waiter(options, connection)
+        self._waiter = DataWaiter(options, connection)
         #: The streams as they were last seen, and where the batch made of it ends.
         self._seen: dict[str, StreamInfo] = {}
         self._given: Places = {}
@@ -85,7 +85,7 @@ class Watch:
         return first, last
 
     def _sequence_before(self, name: str, moment_ms: int, default: int) -> int:
-        found = self.connection.riding(
+        found = self.connection.retry_while_unavailable(
             "looking for a time", lambda: jetstream.message_at(self.connection, name, moment_ms)
         )
         return default if found is None else found.sequence - 1
@@ -135,7 +135,7 @@ class Watch:
         """Whether a stream takes in what is published elsewhere: nobody tells of that."""
         return any(info.is_copy for info in self._seen.values())
 
-    def _given_at(self, start: Offset, look: Look, limits: Limits | None) -> Places:
+    def _given_at(self, start: Offset, look: Probe, limits: Limits | None) -> Places:
         self._seen = dict(look.infos)
         if not self._is_due(look, limits):
             self._given = {name: dict(end) for name, end in start.items()}
@@ -196,7 +196,7 @@ class Watch:
     # --- looking
 
     def _infos(self) -> dict[str, StreamInfo]:
-        self._seen = self.connection.riding(
+        self._seen = self.connection.retry_while_unavailable(
             "asking for the streams' ends",
             lambda: jetstream.stream_infos(self.connection, self._options.streams),
         )
@@ -231,7 +231,7 @@ class Watch:
 
     # --- admission
 
-    def _is_due(self, look: Look, limits: Limits | None) -> bool:
+    def _is_due(self, look: Probe, limits: Limits | None) -> bool:
         if look.is_woken:
             return True
         if not look.fresh:
@@ -270,7 +270,7 @@ class Watch:
             # message up would have the server load a block of its file that is read only later.
             known = start is not None and start.get("created_ms", 0) == info.created_ms
             return place(info, last, start["time_ms"] if start and known else info.first_ms)
-        cut = self.connection.riding(
+        cut = self.connection.retry_while_unavailable(
             "cutting a batch",
             lambda: jetstream.next_message(self.connection, info.name, last),
         )

@@ -39,7 +39,7 @@ def partitions(
     Raises:
         DataLossError: a stream does not hold all of it any more.
     """
-    infos = connection.riding(
+    infos = connection.retry_while_unavailable(
         "planning a batch", lambda: jetstream.stream_infos(connection, options.streams)
     )
     # A stream without a start is new to this query: it begins with what it has.

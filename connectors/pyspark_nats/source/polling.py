@@ -34,7 +34,7 @@ _ADVANCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Probe:
     """The streams at one moment, as seen from an offset."""
 
     infos: Mapping[str, StreamInfo]
@@ -46,7 +46,7 @@ class Look:
     is_woken: bool
 
 
-class Waiter:
+class DataWaiter:
     """Looks at the streams of one query, and waits for them to change."""
 
     def __init__(self, options: SourceOptions, connection: Connection) -> None:
@@ -57,11 +57,13 @@ class Waiter:
         #: When a stream with only unwanted news last moved on, monotonic.
         self._advanced_s = time.monotonic()
 
-    def look(self, start: Offset) -> Look:
+    def look(self, start: Offset) -> Probe:
         """The streams as they are now."""
-        return self._connection.riding("asking for the streams' ends", lambda: self._looked(start))
+        return self._connection.retry_while_unavailable(
+            "asking for the streams' ends", lambda: self._probe(start)
+        )
 
-    def wait(self, start: Offset, look: Look, is_due: Callable[[Look], bool]) -> Look:
+    def wait(self, start: Offset, look: Probe, is_due: Callable[[Probe], bool]) -> Probe:
         """Wait until ``is_due``, for ``idleWaitMs`` at most; the streams as they are then."""
         wait_s = self._options.idle_wait_ms / 1000
         wakeup_ms = self._wakeup_ms()
@@ -70,12 +72,12 @@ class Waiter:
             wait_s = min(wait_s, (wakeup_ms - now_ms) / 1000)
         deadline_s = time.monotonic() + wait_s
 
-        def watch() -> Look:
+        def watch() -> Probe:
             sids = self._listen(look)
             try:
                 # A message may have come before the subscription.
-                now = self._looked(start)
-                while not is_due(now) and not halting.is_asked(self._options.halt_path):
+                now = self._probe(start)
+                while not is_due(now) and not halting.is_halt_requested(self._options.halt_path):
                     left_s = deadline_s - time.monotonic()
                     if left_s <= 0:
                         break
@@ -85,19 +87,19 @@ class Waiter:
                             # Not for us, or not enough: what follows is noticed by looking.
                             left_s = deadline_s - time.monotonic()
                             self._heard(set(), max(0.0, min(left_s, _POLL_S)))
-                            now = self._looked(start)
+                            now = self._probe(start)
                     else:
-                        now = self._looked(start)
+                        now = self._probe(start)
                 return now
             finally:
                 if self._connection.is_open:
                     self._connection.unsubscribe(*sids)
 
-        return self._connection.riding("waiting for messages", watch)
+        return self._connection.retry_while_unavailable("waiting for messages", watch)
 
     # --- looking
 
-    def _looked(self, start: Offset) -> Look:
+    def _probe(self, start: Offset) -> Probe:
         infos = jetstream.stream_infos(self._connection, self._options.streams)
         grown = {name: info for name, info in infos.items() if _has_news(start.get(name), info)}
         fresh = frozenset(name for name, info in grown.items() if self._is_fresh(start, info))
@@ -106,7 +108,7 @@ class Waiter:
         elif time.monotonic() - self._advanced_s > _ADVANCE_S:
             self._advanced_s = time.monotonic()
             fresh = frozenset(grown)
-        return Look(
+        return Probe(
             infos,
             fresh,
             sum(max(0, info.last - start[n]["sequence"]) if n in start else info.last
@@ -127,14 +129,14 @@ class Waiter:
         )
         return any(one is not None and one.sequence <= info.last for one in found)
 
-    def _settled(self, start: Offset, is_due: Callable[[Look], bool]) -> Look:
-        look = self._looked(start)
+    def _settled(self, start: Offset, is_due: Callable[[Probe], bool]) -> Probe:
+        look = self._probe(start)
         for pause_s in _SETTLE_S:
             if is_due(look):
                 break
             if pause_s:
                 time.sleep(pause_s)
-            look = self._looked(start)
+            look = self._probe(start)
         return look
 
     # --- wakeups
@@ -153,7 +155,7 @@ class Waiter:
 
     # --- listening
 
-    def _listen(self, look: Look) -> set[int]:
+    def _listen(self, look: Probe) -> set[int]:
         """Subscribe to what the streams take in, for one message each."""
         if not self._may_listen:
             return set()
@@ -176,7 +178,7 @@ class Waiter:
                 while (left_s := deadline_s - time.monotonic()) > 0:
                     if self._connection.wait_for_message(sids, min(left_s, _POLL_S)):
                         return True
-                    if halting.is_asked(self._options.halt_path):
+                    if halting.is_halt_requested(self._options.halt_path):
                         break
                 return False
             except RefusedError:

@@ -73,7 +73,8 @@ class Pull:
         """Some messages up to the last; none when the consumer has no more.
 
         Raises:
-            DisconnectedError: as any step under ``Connection.riding``; make another one then.
+            DisconnectedError: as any step under ``Connection.retry_while_unavailable``;
+                make another consumer then.
         """
         while self.is_good:
             self._ask()

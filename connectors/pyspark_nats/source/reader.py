@@ -39,7 +39,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._form = batches.form(options, schema)
+        self._form = batches.row_layout(options, schema)
         #: These two live in the planner only: a task reads over its own process's connection.
         self._watch: offsets.Watch | None = None
         self._inbox: Inbox | None = None
@@ -126,7 +126,7 @@ class NatsReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._form = batches.form(options, schema)
+        self._form = batches.row_layout(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         """The ranges to read."""

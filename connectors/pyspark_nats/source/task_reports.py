@@ -92,7 +92,7 @@ class Inbox:
         self._total = Fetched()
         if not self._connection.is_open:
             try:
-                _, self._subject = self._connection.riding(
+                _, self._subject = self._connection.retry_while_unavailable(
                     "listening to tasks", self._connection.new_inbox
                 )
             except ConnectorError:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_nats.arrow import Array
-    from pyspark_nats.decode.result import Decoded, Ints
+    from pyspark_nats.decode.result import DecodeResult, Ints
     from pyspark_nats.source.messages import Messages
     from pyspark_nats.source.source_options import SourceOptions
 
@@ -101,12 +101,12 @@ class Typed:
         )
         return concat_batches([good, bad]).take(rows_at(order))
 
-    def _good(self, messages: Messages, decoded: Decoded) -> pa.RecordBatch:
+    def _good(self, messages: Messages, decoded: DecodeResult) -> pa.RecordBatch:
         columns = {name: decoded.rows.column(name) for name in self.schema.names}
         times = decoded.event_time_ms
         return self._output(columns, messages, decoded.message, decoded.index, times)
 
-    def _bad(self, messages: Messages, decoded: Decoded) -> pa.RecordBatch:
+    def _bad(self, messages: Messages, decoded: DecodeResult) -> pa.RecordBatch:
         message = np.array([error[0] for error in decoded.errors], np.int64)
         index = np.array([error[1] for error in decoded.errors], np.int64)
         columns = {field.name: pa.nulls(len(message), field.type) for field in self.schema}

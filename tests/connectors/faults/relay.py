@@ -54,7 +54,7 @@ def stored(broker: Broker, stream: str) -> list[Message]:
         def look(calls: list[tuple[str, bytes]] = calls) -> list[Reply]:
             return broker.connection.requests(calls)
 
-        for reply in broker.connection.riding("looking", look):
+        for reply in broker.connection.retry_while_unavailable("looking", look):
             message = json.loads(reply.data).get("message")
             # A marker that was replaced leaves a gap.
             if message is not None:
@@ -158,6 +158,6 @@ def positioned(batch: pa.RecordBatch) -> pa.RecordBatch:
         "producer": pa.array(["relay"] * batch.num_rows, pa.string()),
         "position": batch.column("sequence"),
     }
-    return messages_out.completed(
+    return messages_out.with_schema_columns(
         pa.record_batch(columns), stream="OUT", subject="ev.OUT", producer="", first_position=0
     )

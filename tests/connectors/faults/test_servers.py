@@ -66,7 +66,7 @@ def write(
         for at in range(0, len(rows), step):
             data = pa.array(rows[at : at + step], pa.binary())
             publisher.add(
-                messages_out.completed(
+                messages_out.with_schema_columns(
                     pa.record_batch({"data": data}),
                     stream=stream, subject=f"ev.{stream}", producer="p", first_position=at,
                 )
@@ -194,13 +194,13 @@ def test_a_replicated_stream_takes_rows_ahead_as_well(
     create_replicated(cluster_broker, "OUT")
     cluster.wait_for_replicas(cluster_broker, "OUT")
     codes: list[int | None] = []
-    refused = exactly_once.AtomicPublisher._refused
+    refused = exactly_once.ExactlyOncePublisher._refused
 
     def spied(self: Any, chunk: Any, error: RefusedError) -> None:
         codes.append(error.err_code)
         refused(self, chunk, error)
 
-    monkeypatch.setattr(exactly_once.AtomicPublisher, "_refused", spied)
+    monkeypatch.setattr(exactly_once.ExactlyOncePublisher, "_refused", spied)
     write(cluster_broker.url, "OUT", expected, step=10_000)
     assert codes == []
     assert payloads(cluster_broker, "OUT") == expected
