@@ -1,4 +1,4 @@
-"""Lists of Python values to Arrow columns, by the rules of ``decode_values`` but many at a time.
+"""Lists of Python values to Arrow columns, by the rules of ``decode.values`` but many at a time.
 
 A column is looked at as a whole: the set of its values' types tells whether Arrow's own conversion
 may be trusted with it.  Where it may not, each value is read by its rule.
@@ -60,14 +60,8 @@ def column(values: list[Any], kind: DataType, missing: str) -> Array:
         if given == {str}:
             if types.is_string(kind):
                 return pa.array(values, kind)
-            if types.is_timestamp(kind):
-                texts = pa.array(values, pa.string())
-                read = text_columns.instants if kind.tz else text_columns.local_times
-                return read(texts)
-            if types.is_date(kind):
-                return text_columns.days(pa.array(values, pa.string()))
-            if types.is_binary(kind):
-                return text_columns.octets(pa.array(values, pa.string()))
+            if types.is_timestamp(kind) or types.is_date(kind) or types.is_binary(kind):
+                return text_columns.of_type(pa.array(values, pa.string()), kind)
         elif (
             (given == {int} and types.is_integer(kind))
             or (given <= {int, float} and types.is_floating(kind))

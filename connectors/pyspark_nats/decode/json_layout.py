@@ -253,16 +253,7 @@ _FALSE = np.uint64(int.from_bytes(b"false", "little"))
 
 
 def _from_text(texts: Array, kind: pa.DataType) -> Array:
-    types = pa.types
-    if types.is_string(kind):
-        return texts
-    if types.is_timestamp(kind):
-        return text_columns.instants(texts) if kind.tz else text_columns.local_times(texts)
-    if types.is_date(kind):
-        return text_columns.days(texts)
-    if types.is_binary(kind):
-        return text_columns.octets(texts)
-    raise pa.ArrowInvalid("a type that is not read here")
+    return texts if pa.types.is_string(kind) else text_columns.of_type(texts, kind)
 
 
 def is_read(kind: pa.DataType) -> bool:

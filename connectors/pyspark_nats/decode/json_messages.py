@@ -344,14 +344,10 @@ def _converted(column: Array, kind: DataType) -> Array:
             children = [_converted(column.field(n), f.type) for n, f in enumerate(fields)]
         own = column.buffers()[: 2 if types.is_list(kind) else 1]
         return pa.Array.from_buffers(kind, len(column), own, children=children)
-    if types.is_timestamp(kind):
-        if not kind.tz:
-            return text_columns.local_times(column)
+    if types.is_timestamp(kind) and kind.tz:
         return text_columns.checked_times(column)
-    if types.is_date(kind):
-        return text_columns.days(column)
-    if types.is_binary(kind):
-        return text_columns.octets(column)
+    if types.is_timestamp(kind) or types.is_date(kind) or types.is_binary(kind):
+        return text_columns.of_type(column, kind)
     if types.is_decimal(kind):
         # The parser does not look at the precision once it has fitted the scale.
         column.validate(full=True)

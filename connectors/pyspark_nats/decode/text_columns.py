@@ -1,7 +1,7 @@
-"""Columns of text as times, days, octets: the rules of ``decode_values`` over whole arrays.
+"""Vector conversion of text columns to times, days and octets, by the rules of ``decode.values``.
 
-Each function takes a subset of what the rule of the type takes, and gives the same for it.  What it
-refuses, ``ArrowInvalid``, may still be readable one by one.
+Each function accepts a subset of the texts that the rule of the type accepts, with the same result.
+A column that it refuses with ``ArrowInvalid`` may still be readable value by value.
 """
 
 from __future__ import annotations
@@ -69,6 +69,22 @@ def _alphabet() -> np.ndarray[Any, Any]:
 
 
 _SIXTETS = _alphabet()
+
+
+def of_type(texts: Array, kind: pa.DataType) -> Array:
+    """Texts as a column of ``kind``: a time, a day, or octets.
+
+    Raises:
+        ArrowInvalid: a text is not read here, or no text of this type is.
+    """
+    types = pa.types
+    if types.is_timestamp(kind):
+        return instants(texts) if kind.tz else local_times(texts)
+    if types.is_date(kind):
+        return days(texts)
+    if types.is_binary(kind):
+        return octets(texts)
+    raise pa.ArrowInvalid("a type that is not read here")
 
 
 def octets(texts: Array) -> Array:
