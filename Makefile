@@ -59,7 +59,7 @@ conf: $(STAMP)
 	$(BIN)/python -m mesh.settings > conf/mesh.yaml
 
 docs: $(STAMP)
-	$(BIN)/python -m mesh.documents
+	$(BIN)/python -m tools.docgen
 
 lock:
 	@command -v uv >/dev/null || { echo 'make lock needs uv: https://docs.astral.sh/uv/' >&2; exit 1; }
@@ -68,7 +68,7 @@ lock:
 
 clean:
 	rm -rf $(VENV) .mesh .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find mesh connectors tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+	find mesh connectors tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Made anew when what is installed changes.  The project itself goes in editable, so its own files are never stale.
 $(STAMP): requirements.lock pyproject.toml

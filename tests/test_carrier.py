@@ -23,10 +23,9 @@ from mesh.spark.carrier_task import outcomes
 from mesh.spark.carrier_work import ADMITTED, FAILED, REMOVED, WORK
 from mesh.spark.given import Given, InstanceOptions
 from mesh.spark.wiring import Wiring
-from pyspark_nats.connection import Connection
-from pyspark_nats.connection import _local as connections
-from pyspark_nats.connection_options import connection_options
-from pyspark_nats.ears import Ears
+from pyspark_nats.protocol.connection import Connection, close_shared
+from pyspark_nats.protocol.connection_options import connection_options
+from pyspark_nats.protocol.subscriptions import MessageListener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -137,7 +136,7 @@ class Hand:
     def publish(self, app: str, *numbers: int) -> None:
         """Store events."""
         calls = [(f"mesh.{app}.Numbers", json.dumps({"n": n}).encode()) for n in numbers]
-        self.broker.riding("publishing", lambda: self.broker.requests(calls))
+        self.broker.retry_while_unavailable("publishing", lambda: self.broker.requests(calls))
 
     def make(self, spec: AppSpec) -> None:
         """Make the channels of an app."""
@@ -153,7 +152,9 @@ class Hand:
             self.ask(call)
 
     def ask(self, call: tuple[str, bytes]) -> bytes:
-        return self.broker.riding("asking", lambda: self.broker.requests([call]))[0].data
+        return self.broker.retry_while_unavailable("asking", lambda: self.broker.requests([call]))[
+            0
+        ].data
 
     def rows(self, app: str, stream: str) -> list[list[Any]]:
         """All events of a stream."""
@@ -228,8 +229,7 @@ class Instances:
 def closed() -> Iterator[None]:
     """The connection that tasks of this process share is closed after each test."""
     yield
-    for connection in getattr(connections, "connections", {}).values():
-        connection.close()
+    close_shared()
 
 
 @pytest.fixture
@@ -459,25 +459,25 @@ def test_one_that_is_asked_to_stop_before_it_is_in_ends(hand: Hand) -> None:
 
 def test_ears_hear_each_name_once(nats_server: NatsServer) -> None:
     known = connection_options({"servers": nats_server.url})
-    ears, mouth = Ears(Connection(known)), Connection(known)
+    listener, mouth = MessageListener(Connection(known)), Connection(known)
 
     def say(*subjects: str) -> None:
         lines = "".join(f"PUB {subject} 0\r\n\r\n" for subject in subjects).encode()
-        mouth.riding("saying", lambda: mouth.send(lines))
+        mouth.retry_while_unavailable("saying", lambda: mouth.send(lines))
 
     wanted = {"a": ("x.a", "y.a"), "b": ("x.b",)}
-    assert ears.listen(wanted) == {"a", "b"}
-    assert ears.listen(wanted) == set()
+    assert listener.listen(wanted) == {"a", "b"}
+    assert listener.listen(wanted) == set()
     say("x.a", "y.a", "x.a", "x.c")
-    ears.wait(5)
-    assert ears.heard() == {"a"}
-    assert ears.listen(wanted) == {"a"}
-    ears.forget("b")
+    listener.wait(5)
+    assert listener.poll() == {"a"}
+    assert listener.listen(wanted) == {"a"}
+    listener.forget("b")
     say("x.b", "y.a")
-    ears.wait(5)
-    assert ears.heard() == {"a"}
-    ears.close()
+    listener.wait(5)
+    assert listener.poll() == {"a"}
+    listener.close()
     # What is made anew hears nothing, and says so.
-    assert ears.listen(wanted) == {"a", "b"}
-    ears.close()
+    assert listener.listen(wanted) == {"a", "b"}
+    listener.close()
     mouth.close()

@@ -10,8 +10,8 @@ from mesh.errors import MeshError
 from mesh.model.cluster import InstanceState
 from mesh.spark import carrier_member, carrier_pace, carrier_task
 from mesh.spark.carrier_work import ADMITTED, FAILED, UNANSWERED, WORK
-from pyspark_nats import offsets
 from pyspark_nats.errors import UnavailableError
+from pyspark_nats.source import offsets
 from tests.test_carrier import HandClock, Instances, OwnQuery, begun, closed, hand, own_queries  # noqa: F401 - fixtures
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from mesh.model.cluster import InstanceState
 from mesh.spark import carrier_member
 from mesh.spark.carrier_work import REMOVED, WORK
 from mesh.spark.wiring import POSITIONS_PER_MESSAGE
-from pyspark_nats import markers, publish, sink_options
-from pyspark_nats.connection import Connection
 from pyspark_nats.errors import StaleWriterError
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.sink import markers, publish, sink_options
 from tests.test_carrier import Instances, begun, closed, hand  # noqa: F401 - fixtures
 
 if TYPE_CHECKING:

@@ -223,7 +223,7 @@ def test_the_demo_speaks_in_plain_lines_without_a_terminal(
     view.say("hello")
     view.published(5, 10, 2.5)
     view.published(10, 10, 2.5)
-    tally = demo_run.Tally(3)
+    tally = demo_view.Tally(3)
     tally.recent.append('{"roomNo":100}')
     view.outputs({"AlertStream": tally})
     instance = {

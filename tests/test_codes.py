@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from mesh.cli.checking import check
 from mesh.cli.commands import app
 from mesh.codes import PARTS, Entry, catalogue
-from mesh.documents.codes import computed_parts, raised_codes
+from tools.docgen.codes import computed_parts, raised_codes
 
 ROOT = Path(__file__).parent.parent
 ENTRIES = catalogue().values()

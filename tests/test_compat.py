@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mesh.operators.executor import STATE_VERSION
-from mesh.testing import states
-from mesh.testing.state_apps import APPS
+from tools import states
+from tools.state_apps import APPS
 
 CASES = Path(__file__).parent / "cases" / "compat"
 FILES = sorted(CASES.glob("*/*.zip"))

@@ -7,24 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from mesh.testing import recorded
 from mesh.testing.conformance import __main__ as runner
 from mesh.testing.conformance import direct
 from mesh.testing.conformance.answers import Likeness, compact, differences, likeness
 from mesh.testing.conformance.cases import lines
+from tools import engine_answers
 
 DIRECTORY = Path(__file__).parent / "cases" / "conformance"
-CASES = recorded.load(DIRECTORY)
-DIFFERENCES = recorded.differences(DIRECTORY)
+CASES = engine_answers.load(DIRECTORY)
+DIFFERENCES = engine_answers.differences(DIRECTORY)
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
-def test_an_app_answers_as_the_reference_engine(case: recorded.Recorded) -> None:
+def test_an_app_answers_as_the_reference_engine(case: engine_answers.Recorded) -> None:
     ours = compact(direct.answer(case.case))
     reason = DIFFERENCES.get(case.name)
     if reason is None:
         assert differences(ours, case.expect) == []
-    elif reason == recorded.NOT_YET:
+    elif reason == engine_answers.NOT_YET:
         pytest.xfail(reason) if differences(ours, case.expect) else None
     else:
         assert differences(ours, case.expect), f"no difference any more: {case.name} | {reason}"
@@ -37,7 +37,7 @@ def test_the_engine_is_asked_to_say_why_it_failed_however_often_it_does(tmp_path
         "said = {'log': os.environ['JDK_JAVA_OPTIONS']}\n"
         "open(sys.argv[2], 'w').write(json.dumps(said) + '\\n')\n"
     )
-    (answer,) = recorded.ask(oracle, [{"name": "one", "app": "", "inputs": []}])
+    (answer,) = engine_answers.ask(oracle, [{"name": "one", "app": "", "inputs": []}])
     assert "-XX:-OmitStackTraceInFastThrow" in answer["log"]
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from mesh.testing import recorded
 from mesh.testing.conformance.answers import compact, differences
+from tools import engine_answers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,11 +24,11 @@ DIRECTORY = Path(__file__).parent / "cases" / "conformance"
 STEPS_MAX: Final = 10
 
 
-def sample() -> list[recorded.Recorded]:
+def sample() -> list[engine_answers.Recorded]:
     """Cases of every category, spread over each file."""
-    known = recorded.differences(DIRECTORY)
-    by_category: dict[str, list[recorded.Recorded]] = {}
-    for one in recorded.load(DIRECTORY):
+    known = engine_answers.differences(DIRECTORY)
+    by_category: dict[str, list[engine_answers.Recorded]] = {}
+    for one in engine_answers.load(DIRECTORY):
         is_short = len(one.case["inputs"]) <= STEPS_MAX
         if is_short and one.name not in known and one.expect["status"] == "ok":
             by_category.setdefault(one.category, []).append(one)
@@ -62,7 +62,7 @@ def test_the_sample_has_every_category() -> None:
 @pytest.mark.parametrize("halved", [False, True], ids=["step by step", "restored half-way"])
 @pytest.mark.parametrize("case", [pytest.param(one, id=one.name) for one in SAMPLE])
 def test_an_app_answers_through_spark_as_the_reference_engine(
-    case: recorded.Recorded,
+    case: engine_answers.Recorded,
     halved: bool,
     answers: dict[tuple[str, bool], Mapping[str, Any]],
 ) -> None:

@@ -9,8 +9,8 @@ import pytest
 import typer.main
 
 from mesh.cli.commands import app
-from mesh.documents import documents
 from mesh.settings import Settings, to_yaml
+from tools.docgen import documents
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])

@@ -7,8 +7,6 @@ import inspect
 
 import pytest
 
-from mesh.documents.language import END, language_document
-from mesh.documents.support import Element, Support, elements, try_app, try_call, try_element
 from mesh.functions.catalogue import (
     AGGREGATORS,
     DOCUMENTED_FUNCTIONS,
@@ -23,6 +21,8 @@ from mesh.language import syntax
 from mesh.language.parser import parse_app, parse_on_demand_query
 from mesh.language.substitution import substitute
 from tests.test_docs import ROOT
+from tools.docgen.language import END, language_document
+from tools.docgen.support import Element, Support, elements, try_app, try_call, try_element
 
 ELEMENTS = [element for group in elements().values() for element in group]
 OF_THE_ENGINE = [s for t in (SCALARS, AGGREGATORS, WINDOWS, STREAM_FUNCTIONS) for s in t.values()]

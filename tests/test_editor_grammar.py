@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from mesh.documents.grammar import WORDS, grammar, grammar_json
 from mesh.language.tokens import KEYWORDS
 from tests import case_files
 from tests.textmate import scopes
+from tools.docgen.grammar import WORDS, grammar, grammar_json
 
 ROOT = Path(__file__).parent.parent
 EDITOR = ROOT / "examples" / "editor"

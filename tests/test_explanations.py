@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mesh.testing import recorded
-from mesh.testing.explanations import EXPLANATIONS, explain
+from tools import engine_answers
+from tools.fuzz.explanations import EXPLANATIONS, explain
 
 DIRECTORY = Path(__file__).parent / "cases" / "conformance"
 STREAM = "define stream S (k string, v int); "
@@ -184,5 +184,5 @@ def test_other_sequences_and_snapshots_of_several_aggregates_are_as_in_the_engin
 
 
 def test_every_reason_is_shown_by_a_recorded_case() -> None:
-    shown = set(recorded.differences(DIRECTORY).values())
+    shown = set(engine_answers.differences(DIRECTORY).values())
     assert {one.reason for one in EXPLANATIONS} <= shown

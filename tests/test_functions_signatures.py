@@ -43,8 +43,8 @@ from mesh.operators.query import stream_functions
 from mesh.operators.select import aggregate_slot
 from mesh.operators.select.aggregates import Expiry
 from mesh.plan.bound import AggregateCall, BoundStreamFunction, Constant
-from mesh.testing import record_signatures
-from mesh.testing.signatures import FUNCTIONS, RecordedCall, judge, judge_kind, read_cases
+from tools import record_signatures
+from tools.signatures import FUNCTIONS, RecordedCall, judge, judge_kind, read_cases
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

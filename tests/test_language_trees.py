@@ -14,7 +14,7 @@ from mesh.language.parser import parse_app, parse_expression, parse_on_demand_qu
 from mesh.language.print_expressions import print_expression, print_string
 from mesh.language.printer import print_app, print_on_demand_query
 from mesh.language.tokens import KEYWORDS, tokenize
-from mesh.testing import siddhiql
+from tools import siddhiql
 
 if TYPE_CHECKING:
     from mesh.language.syntax import App, Expression, OnDemandQuery

@@ -13,8 +13,8 @@ from mesh.jetstream import objects, snapshots
 from mesh.jetstream.connection import close, connect
 from mesh.model import names
 from mesh.settings import NatsSettings
-from pyspark_nats.connection import Connection
-from pyspark_nats.connection_options import connection_options
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.connection_options import connection_options
 
 if TYPE_CHECKING:
     from pathlib import Path

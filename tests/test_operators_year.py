@@ -11,7 +11,8 @@ import pytest
 from mesh.language.parser import parse
 from mesh.operators.executor import Executor, InputRun
 from mesh.plan.bind import bind
-from mesh.testing import expectations, weather
+from mesh.testing import weather
+from tools import expectations
 
 CASES = Path(__file__).parent / "cases" / "temperature"
 APP = Path(__file__).parents[1] / "examples" / "temperature.siddhi"

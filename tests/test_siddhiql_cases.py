@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mesh.testing.validity import Case, cases, judge
+from tools.validity import Case, cases, judge
 
 FOLDER = Path(__file__).parent / "cases" / "siddhiql"
 LISTED = FOLDER / "differences.txt"

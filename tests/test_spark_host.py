@@ -17,7 +17,7 @@ from mesh.spark.state import LocalState, Position
 from mesh.spark.wiring import Wiring
 from mesh.testing.conformance.script import Sent
 from mesh.testing.conformance.spark_rows import marked_rows
-from pyspark_nats.rows import MARKED
+from pyspark_nats.source.rows import MARKED
 
 if TYPE_CHECKING:
     from pathlib import Path

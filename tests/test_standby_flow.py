@@ -22,8 +22,9 @@ from mesh.worker.protocol import (
     to_line,
 )
 from mesh.worker.session import Session, instance_options
+from pyspark_nats.protocol.connection import close_shared
 from tests.test_backups import mesh
-from tests.test_backups_flow import TEXT, Groups, close_all, totals
+from tests.test_backups_flow import TEXT, Groups, totals
 from tests.test_carrier import hand  # noqa: F401 - a fixture
 from tests.test_snapshots import Blind
 
@@ -110,4 +111,4 @@ def test_what_is_held_is_taken_and_not_fetched(
         try:
             asyncio.run(scene(runner))
         finally:
-            runner.submit(close_all).result()
+            runner.submit(close_shared).result()

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 
 from bench.chaos import namespaces, report
+from bench.chaos.run import Outcome, play, said
 from bench.chaos.scenarios import SCENARIOS
-from bench.chaos.scene import Outcome, play, said
 from bench.chaos.stage import Stage, Topology
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bench.chaos.scenarios import Scenario
+    from bench.chaos.scenario import Scenario
 _PLAYED: Final = "played {0.scenario}: {1}, {0.took_s:.0f} s"
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from bench.chaos.scene import Outcome
+    from bench.chaos.run import Outcome
 
 
 def by_fault(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:

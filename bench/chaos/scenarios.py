@@ -7,47 +7,14 @@ by key, ``<other>`` for the one that has not, ``<leader>`` and ``<follower>`` fo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from bench.chaos.faults import forms, managers, servers, workers
+from bench.chaos.scenario import Scenario
 from bench.chaos.stage import Topology
-from mesh.testing.links import When
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from bench.chaos.scene import Scene
-
+from tools.links import When
 
 GONE: Final = (r"placed <app>-sums-1 on <other> .*worker <holder> is gone", r"runs <app>-sums-1")
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """A fault under load."""
-
-    name: str
-    #: For people.
-    fault: str
-    play: Callable[[Scene], Awaitable[None]]
-    #: Regular expressions that lines of the app's story match, in this order.
-    story: tuple[str, ...] = ()
-    #: The same of what goes on beside that, with no order between the two.
-    beside: tuple[str, ...] = ()
-    topology: Topology = Topology.ONE
-    #: Whether it deploys the app itself.
-    deploys: bool = False
-    #: Whether w1 is the only one to run the receiver and what keeps no state, and w2 to run those
-    #: groups that do.
-    in_sides: bool = False
-    #: Why it can't be played yet; empty when it can.
-    missing: str = ""
-
-    @property
-    def app_name(self) -> str:
-        """Of the app that it plays with."""
-        return "".join(word.title() for word in self.name.split("-"))
 
 
 _AWAY: Final = (r"lost its connection to NATS", r"is connected to NATS again")

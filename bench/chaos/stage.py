@@ -19,8 +19,8 @@ from mesh.jetstream.watch import ClusterView
 from mesh.operators import precompile
 from mesh.settings import ChannelSettings, NatsSettings
 from mesh.testing.cluster import Outside
-from mesh.testing.links import Links
 from mesh.testing.processes import Processes
+from tools.links import Links
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from pyspark_nats.collector import freeze_imported
+from pyspark_nats.gc_freeze import freeze_imported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,10 +21,11 @@ from mesh.operators import precompile
 from mesh.settings import ChannelSettings, NatsSettings
 from mesh.testing.cluster import Outside
 from mesh.testing.processes import Processes
-from pyspark_nats import fetch, jetstream
-from pyspark_nats.connection import Connection
-from pyspark_nats.connection_options import connection_options
-from pyspark_nats.ranges import Blocks, StreamRange
+from pyspark_nats.protocol import jetstream
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.connection_options import connection_options
+from pyspark_nats.source import fetch
+from pyspark_nats.source.ranges import Blocks, StreamRange
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.model.app import AppSpec
-    from pyspark_nats.messages import Messages
+    from pyspark_nats.source.messages import Messages
 
 #: A group with state and one without, each with its own input.
 APP = """
@@ -153,7 +154,9 @@ def stored(url: str, js_stream: str, subject: str) -> Iterator[Messages]:
     A subscriber also hears what is staged in a batch and then refused; this is what counts.
     """
     with Connection(connection_options({"servers": url})) as connection:
-        info = connection.riding("asking", lambda: jetstream.stream_infos(connection, [js_stream]))
+        info = connection.retry_while_unavailable(
+            "asking", lambda: jetstream.stream_infos(connection, [js_stream])
+        )
         wanted = StreamRange(js_stream, 0, info[js_stream].last, 0, 0, subjects=(subject,))
         yield from fetch.read_range(connection, wanted, Blocks(), is_loss_error=False)
 

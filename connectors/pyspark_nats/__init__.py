@@ -6,6 +6,6 @@ Spark finds it by itself, because the module's name starts with ``pyspark_`` and
 
 from __future__ import annotations
 
-from pyspark_nats.source import NatsDataSource as DefaultSource
+from pyspark_nats.data_source import NatsDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -15,6 +14,7 @@ import orjson
 from mesh.cli import wire
 from mesh.cli.apps import describe_deploy
 from mesh.cli.client import Client
+from mesh.cli.demo_view import Tally
 from mesh.cli.dev import wait_until_up
 from mesh.errors import MeshError
 from mesh.model import names
@@ -36,16 +36,6 @@ _QUIET_S: Final = 2.0
 _READY_S: Final = 120.0
 #: With events waiting and nothing coming out for so long, the demo gives up.
 _STUCK_S: Final = 60.0
-
-
-@dataclass
-class Tally:
-    """What came out of one stream."""
-
-    events: int = 0
-    recent: deque[str] = field(default_factory=lambda: deque(maxlen=5))
-    #: Broker's time of the output minus that of the input that caused it, ms.
-    latency_ms: list[float] = field(default_factory=list)
 
 
 @dataclass

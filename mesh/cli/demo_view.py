@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from mesh.cli.output import show_table
@@ -10,11 +12,19 @@ from mesh.cli.output import show_table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh.cli.demo_run import Tally
-
 #: How often what is shown changes.
 _EVERY_S = 0.25
 _LINE_EVERY_S = 2.0
+
+
+@dataclass
+class Tally:
+    """What came out of one stream."""
+
+    events: int = 0
+    recent: deque[str] = field(default_factory=lambda: deque(maxlen=5))
+    #: Broker's time of the output minus that of the input that caused it, ms.
+    latency_ms: list[float] = field(default_factory=list)
 
 
 class View(Protocol):

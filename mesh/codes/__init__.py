@@ -1,7 +1,7 @@
 """What every code of an error means: the text of ``mesh explain`` and of docs/errors.md.
 
 ``meanings.toml`` is written by hand.  ``shown.json`` is collected from the tests' cases and from
-the code by ``mesh.documents``, so that an example shows what really comes out.
+the code by ``tools.docgen``, so that an example shows what really comes out.
 """
 
 from __future__ import annotations

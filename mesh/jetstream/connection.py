@@ -48,6 +48,27 @@ def listen(client: Client, changed: Callable[[bool], None]) -> None:
     _listeners.setdefault(client, []).append(changed)
 
 
+def _login(settings: NatsSettings) -> dict[str, Any]:
+    """Options of the client for user, credentials and TLS."""
+    options: dict[str, Any] = {}
+    if settings.user:
+        options |= {"user": settings.user, "password": settings.password}
+    if settings.creds:
+        options["user_credentials"] = settings.creds
+    if settings.tls_ca:
+        options["tls"] = ssl.create_default_context(cafile=settings.tls_ca)
+    return options
+
+
+def _unreachable(url: str, reason: object) -> MeshError:
+    return MeshError(
+        "MESH-N110",
+        f'NATS at "{url}" can\'t be reached',
+        detail=f"{reason}.",
+        hint="Is nats-server running there?  'mesh dev' starts one of its own.",
+    )
+
+
 async def connect(settings: NatsSettings, name: str) -> Client:
     """Connect, and stay connected: the client reconnects for ever.
 
@@ -105,22 +126,12 @@ async def connect(settings: NatsSettings, name: str) -> Client:
         "disconnected_cb": on_disconnected,
         "reconnected_cb": on_reconnected,
     }
-    if settings.user:
-        options |= {"user": settings.user, "password": settings.password}
-    if settings.creds:
-        options["user_credentials"] = settings.creds
-    if settings.tls_ca:
-        options["tls"] = ssl.create_default_context(cafile=settings.tls_ca)
+    options |= _login(settings)
     try:
         # Endless attempts are for later: the first connection fails within the time given.
         await client.connect(**{**options, "max_reconnect_attempts": 1})
     except (OSError, NatsError, TimeoutError) as error:
-        raise MeshError(
-            "MESH-N110",
-            f'NATS at "{settings.url}" can\'t be reached',
-            detail=f"{problems[-1] if problems else error}.",
-            hint="Is nats-server running there?  'mesh dev' starts one of its own.",
-        ) from error
+        raise _unreachable(settings.url, problems[-1] if problems else error) from error
     client.options["max_reconnect_attempts"] = -1
     for server in client._server_pool:
         server.reconnects = 0

@@ -20,15 +20,16 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from mesh.errors import MeshError
-from pyspark_nats import direct_get, fetch, jetstream
-from pyspark_nats.ranges import Blocks, StreamRange
+from pyspark_nats.protocol import jetstream
+from pyspark_nats.source import direct_get, fetch
+from pyspark_nats.source.ranges import Blocks, StreamRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
-    from pyspark_nats.connection import Connection
+    from pyspark_nats.protocol.connection import Connection
 
 _DIGEST: Final = "SHA-256="
 #: Descriptions requested at once.
@@ -91,7 +92,7 @@ def _described(connection: Connection, bucket: str, names: Sequence[str]) -> Ite
         def look(subjects: list[str] = subjects) -> list[jetstream.Stored | None]:
             return jetstream.last_messages(connection, [(stream, one) for one in subjects])
 
-        found = connection.riding("looking for objects", look)
+        found = connection.retry_while_unavailable("looking for objects", look)
         for name, stored in zip(some, found, strict=True):
             meta: dict[str, Any] = orjson.loads(stored.data) if stored is not None else {}
             if stored is None or meta.get("deleted"):
@@ -124,7 +125,7 @@ def _read(connection: Connection, stream: str, objects: Sequence[Stored]) -> lis
     def read() -> list[list[bytes]]:
         return direct_get.read_runs(connection, stream, list(runs.values()))
 
-    read_now = connection.riding("reading objects", read) if runs else []
+    read_now = connection.retry_while_unavailable("reading objects", read) if runs else []
     found = dict(zip(runs, read_now, strict=True))
     # A replica that lags has given less than there is; the leader knows better.
     return [
@@ -141,7 +142,11 @@ def _by_range(connection: Connection, stream: str, one: Stored) -> Iterator[byte
     def look() -> jetstream.Stored | None:
         return jetstream.next_message(connection, stream, 1, one.subject)
 
-    first = connection.riding("looking for the first chunk", look) if one.size else None
+    first = (
+        connection.retry_while_unavailable("looking for the first chunk", look)
+        if one.size
+        else None
+    )
     if first is None:
         return
     wanted = StreamRange(stream, first.sequence - 1, one.sequence, 0, 0, subjects=(one.subject,))

@@ -85,9 +85,9 @@ class JetStreamPieces:
     def _fetch(self, wanted: Mapping[str, Path]) -> None:
         # Only here: it brings Spark's Python along, which agents and managers should not wait for.
         from mesh.jetstream import objects
-        from pyspark_nats.connection import Connection
-        from pyspark_nats.connection_options import connection_options
         from pyspark_nats.errors import UnavailableError
+        from pyspark_nats.protocol.connection import Connection
+        from pyspark_nats.protocol.connection_options import connection_options
 
         with Connection(connection_options(self._reading)) as connection:
             try:

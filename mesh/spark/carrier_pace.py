@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark_nats.source_options import Limits
+    from pyspark_nats.source.source_options import Limits
 
 #: Messages of a part in one batch: at first, at most, and even of the slowest.
 ROWS_FIRST: Final = 200

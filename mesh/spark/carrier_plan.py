@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from mesh.spark import carrier_member, carrier_pace
 from mesh.spark.carrier_work import ADMITTED, FAILED, REMOVED, UNANSWERED, WORK, Work
-from pyspark_nats import offsets, planning
-from pyspark_nats.connection import Connection
-from pyspark_nats.ears import Ears
 from pyspark_nats.errors import ConnectorError, UnavailableError
-from pyspark_nats.waiting import wakeup_ms
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.subscriptions import MessageListener
+from pyspark_nats.source import offsets, planning
+from pyspark_nats.source.polling import wakeup_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from mesh.spark.carrier_member import Member, Offsets, Part
-    from pyspark_nats.connection_options import ConnectionOptions
+    from pyspark_nats.protocol.connection_options import ConnectionOptions
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ class Plan:
     def __post_init__(self) -> None:
         # It waits for one stream's leader at a time, and others wait with it.
         self._asks = Connection(replace(self.connection, timeout_s=_PATIENCE_S))
-        self._ears = Ears(Connection(self.connection))
+        self._listener = MessageListener(Connection(self.connection))
 
     def next(self, wait_s: float) -> list[Work]:
         """The work of the next batch, as soon as there is some; none after ``wait_s``.
@@ -99,12 +99,12 @@ class Plan:
         """
         ends_s = time.monotonic() + wait_s
         # A connection that is dead without having said so would be silent for ever.
-        self._ears.check()
+        self._listener.check()
         while True:
-            self._ears.listen({"": (self.nudge,)})
-            heard = self._ears.heard()
+            self._listener.listen({"": (self.nudge,)})
+            heard = self._listener.poll()
             work = list(self._changed())
-            armed = self._ears.listen(
+            armed = self._listener.listen(
                 {
                     stream: places[0].part.subjects[stream]
                     for stream, places in self._readers.items()
@@ -115,12 +115,12 @@ class Plan:
             now_s = time.monotonic()
             if work or now_s >= ends_s or carrier_member.is_ending(self.directory):
                 return work
-            self._ears.wait(min(self._next_s(ends_s) - now_s, ends_s - now_s))
+            self._listener.wait(min(self._next_s(ends_s) - now_s, ends_s - now_s))
 
     def close(self) -> None:
         """Hang up."""
         self._asks.close()
-        self._ears.close()
+        self._listener.close()
 
     # --- members
 
@@ -145,7 +145,7 @@ class Plan:
                     del self._readers[stream]
                     self._again.discard(stream)
                     self._doubts.pop(stream, None)
-                    self._ears.forget(stream)
+                    self._listener.forget(stream)
 
     def _in(self, file_name: str, member: Member) -> Iterator[Work]:
         try:
@@ -184,7 +184,7 @@ class Plan:
             return step()
         except UnavailableError:
             try:
-                self._ears.check()
+                self._listener.check()
             except UnavailableError as error:
                 raise _NoServerError(str(error)) from error
         # It may have been away until now.

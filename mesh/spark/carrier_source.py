@@ -12,9 +12,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from mesh.spark.carrier_plan import Plan
 from mesh.spark.carrier_work import OUTCOME_DDL, Work
-from pyspark_nats import planner
-from pyspark_nats.collector import freeze_imported
-from pyspark_nats.connection_options import connection_options
+from pyspark_nats.gc_freeze import freeze_imported
+from pyspark_nats.protocol.connection_options import connection_options
+from pyspark_nats.source import planner_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -111,7 +111,7 @@ class CarrierReader(DataSourceStreamReader):
 
     def _planned(self) -> Plan:
         if self._plan is None:
-            planner.end_with_jvm()
+            planner_process.end_with_jvm()
             nats = connection_options(orjson.loads(self._options["nats"]))
             self._plan = Plan(Path(self._options["directory"]), nats, self._options["nudge"])
         return self._plan

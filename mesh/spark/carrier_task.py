@@ -21,10 +21,13 @@ from mesh.spark import carrier_member, carrier_pace, stateless
 from mesh.spark.carrier_work import FAILED, OUTCOME, UNANSWERED, WORK, Work
 from mesh.spark.host import HostTask, without_skipped
 from mesh.spark.wiring import js_stream_of
-from pyspark_nats import batches, frames, outgoing
-from pyspark_nats.connection import Connection, shared
 from pyspark_nats.errors import UnavailableError
-from pyspark_nats.publish import Origin, Publisher
+from pyspark_nats.protocol import frames
+from pyspark_nats.protocol.connection import Connection, shared
+from pyspark_nats.sink import messages_out
+from pyspark_nats.sink.origin import Origin
+from pyspark_nats.sink.publish import Publisher
+from pyspark_nats.source import batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -110,7 +113,9 @@ def _is_server_there(directory: Path, one: Work) -> bool:
         return True
     with Connection(replace(options, timeout_s=_SERVER_S)) as connection:
         try:
-            connection.riding("asking for the server", lambda: _hear_ourselves(connection))
+            connection.retry_while_unavailable(
+                "asking for the server", lambda: _hear_ourselves(connection)
+            )
         except UnavailableError:
             return False
     return True
@@ -143,7 +148,9 @@ def _do(directory: Path, batch: int, one: Work, counts: _Counts) -> bool:
             recorded = _compute.sum(_compute.equal(out.column("stream"), errors)).as_py() or 0
             counts.rows, counts.errors = counts.rows - recorded, counts.errors + recorded
             publisher.add(
-                outgoing.completed(out, stream="", subject="", producer="", first_position=0)
+                messages_out.with_schema_columns(
+                    out, stream="", subject="", producer="", first_position=0
+                )
             )
     publisher.finish()
     return True

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     from mesh.spark.carrier_member import Offsets
-    from pyspark_nats.ranges import StreamRange
+    from pyspark_nats.source.ranges import StreamRange
 
 #: What a piece of work is: a batch of a part; or word that a member is in, is out, can't be read.
 WORK: Final = "work"

@@ -29,8 +29,8 @@ _CONNECTOR: Final = (
     "pyarrow.compute",
     "pyspark.sql.conversion",
     "pyspark.sql.streaming.datasource",
-    "pyspark_nats.reader",
-    "pyspark_nats.writer",
+    "pyspark_nats.source.reader",
+    "pyspark_nats.sink.writer",
 )
 _OPERATORS: Final = ("mesh.spark.host", "mesh.spark.stateless")
 

@@ -14,7 +14,8 @@ from mesh.operators.base import State, part
 from mesh.spark import stateless
 from mesh.spark.state import LocalState, Position
 from mesh.spark.wiring import POSITIONS_PER_MESSAGE
-from pyspark_nats import halting, markers
+from pyspark_nats.sink import markers
+from pyspark_nats.source import halting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,7 +49,7 @@ class Halt:
 
     def places(self) -> Places | None:
         """Where they are; None as long as they haven't all halted in the same place."""
-        found = [halting.reached(path) for path in self._paths]
+        found = [halting.halted_positions(path) for path in self._paths]
         reached: Places = {}
         for places in found:
             for stream, place in (places or {}).items():

@@ -20,7 +20,7 @@ POSITIONS_PER_MESSAGE: Final = 1 << 20
 #: What the source adds to a stream's columns in a group without state, and every step hands on.
 METADATA: Final = ("_sequence", "_index", "_timestamp_ms", "_event_time_ms", "_error", "_data")
 
-#: What the sink takes: see ``pyspark_nats.writer``.
+#: What the sink takes: see ``pyspark_nats.sink.writer``.
 SINK_SCHEMA: Final = (
     "stream string, subject string, data binary, content_type string, event_time_ms long, "
     "producer string, position long, first_position long"

@@ -1,8 +1,8 @@
 """A trigger in a cluster: an instance that publishes an event at each of its times.
 
 It needs no Spark.  Each event, with the time that it was due at, goes out in one atomic batch with
-a marker, as the sink's rows do (``pyspark_nats.markers``): the marker says the last time that is
-out, the epoch, and when the trigger began.  So whoever takes over goes on behind the last event,
+a marker, as the sink's rows do (``pyspark_nats.sink.markers``): the marker says the last time that
+is out, the epoch, and when the trigger began.  So whoever takes over goes on behind the last event,
 with the times that it would have had; what was due while nobody was there is published late.  An
 older epoch that wakes up finds its next marker refused.
 """

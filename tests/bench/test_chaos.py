@@ -13,13 +13,16 @@ import pytest
 from bench.chaos import __main__ as chaos
 from bench.chaos import app, report
 from bench.chaos.compare import Compared, compare
-from bench.chaos.scenarios import SCENARIOS, Scenario
-from bench.chaos.scene import Outcome, unmatched
+from bench.chaos.run import Outcome
+from bench.chaos.scenarios import SCENARIOS
+from bench.chaos.scene import unmatched
 from mesh.plan.build import plan
-from mesh.testing.links import Links, When
+from tools.links import Links, When
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from bench.chaos.scenario import Scenario
 
 WANTED = {"Out": [["a", 1], ["b", 2], ["a", 3]]}
 

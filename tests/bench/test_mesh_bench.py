@@ -17,8 +17,8 @@ from bench.mesh.__main__ import main
 from mesh.control.journal import Entry
 from mesh.model.partition import partitions
 from mesh.plan.build import plan
-from pyspark_nats.connection import Connection
-from pyspark_nats.connection_options import connection_options
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.connection_options import connection_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,5 +131,5 @@ def test_outputs_are_counted_as_they_are_stored(nats_server: NatsServer) -> None
         events = [("mesh.A.Seen", json.dumps({"id": n}).encode()) for n in (0, 1, 1)]
         marker = ("mesh._marker.mesh-A-Seen.p", b"{}")
         for call in (create, *events, marker):
-            connection.riding("storing", partial(connection.requests, [call]))
+            connection.retry_while_unavailable("storing", partial(connection.requests, [call]))
     assert failover._stored(nats_server.url, "A") == [0, 1, 1]

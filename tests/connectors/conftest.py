@@ -13,17 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from mesh import java
-from pyspark_nats import (
-    connection_options,
-    frames,
-    jetstream,
-    known,
-    markers,
-    publish,
-    sink_options,
-)
-from pyspark_nats.connection import Connection
-from pyspark_nats.ears import Ears
+from pyspark_nats.protocol import connection_options, frames, jetstream
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.subscriptions import MessageListener
+from pyspark_nats.sink import marker_cache, markers, publish, sink_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from mesh.jetstream import server
+    from pyspark_nats.sink.marker import Marker
 
 #: A stream that nothing is heard of is looked at this often, seconds.
 _LOOK_S: Final = 0.25
@@ -52,7 +46,7 @@ class Broker:
     def call(self, subject: str, **query: Any) -> dict[str, Any]:
         """A JetStream API call."""
         payload = json.dumps(query).encode() if query else b""
-        return self.connection.riding(
+        return self.connection.retry_while_unavailable(
             subject, lambda: self.connection.requests([(f"$JS.API.{subject}", payload)])[0].json()
         )
 
@@ -80,11 +74,11 @@ class Broker:
             )
             return [int(ack.json()["seq"]) for ack in self.connection.replies(replies)]
 
-        return self.connection.riding("publishing", send)
+        return self.connection.retry_while_unavailable("publishing", send)
 
     def info(self, name: str) -> jetstream.StreamInfo:
         """Describe a stream."""
-        return self.connection.riding(
+        return self.connection.retry_while_unavailable(
             "info", lambda: jetstream.stream_infos(self.connection, [name])[name]
         )
 
@@ -108,21 +102,21 @@ class Broker:
         """
         deadline_s = time.monotonic() + timeout_s
         options = connection_options.connection_options({**self.given, "timeoutS": "40"})
-        ears = Ears(Connection(options))
+        listener = MessageListener(Connection(options))
         try:
             while True:
                 # Before the look, so that what comes after it is heard.
-                ears.listen({name: (subject or f"ev.{name}",)})
+                listener.listen({name: (subject or f"ev.{name}",)})
                 if holds():
                     return
                 assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s: {what}"
                 # What is heard may not be stored yet, hence the limit of one look.
-                ears.wait(_LOOK_S)
-                ears.heard()
+                listener.wait(_LOOK_S)
+                listener.poll()
         finally:
-            ears.close()
+            listener.close()
 
-    def marker(self, stream: str, producer: str) -> markers.Marker:
+    def marker(self, stream: str, producer: str) -> Marker:
         """The marker of a producer."""
         return markers.read(self.connection, "mesh._marker", [(stream, producer)])[
             (stream, producer)
@@ -137,7 +131,7 @@ class Broker:
             def read(at: int = at) -> jetstream.Stored | None:
                 return jetstream.next_message(self.connection, name, at)
 
-            stored = self.connection.riding("reading", read)
+            stored = self.connection.retry_while_unavailable("reading", read)
             if stored is None:
                 return found
             if stored.subject == subject:
@@ -167,7 +161,7 @@ def publisher() -> Iterator[Callable[..., publish.Publisher]]:
     def make(url: str, epoch: int = 1, **given: str) -> publish.Publisher:
         options = sink_options.sink_options({"servers": url, "epoch": str(epoch), **given})
         # What a process knows of markers is kept for its next task; these are other processes.
-        known._local.__dict__.clear()
+        marker_cache.clear()
         opened.append(Connection(options.connection))
         return publish.Publisher(opened[-1], options)
 

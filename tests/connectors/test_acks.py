@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_nats import acks
+from pyspark_nats.protocol import acks
 
 REPLIES = [b"_INBOX.a.7", b"_INBOX.a.8", b"_INBOX.a.70"]
 

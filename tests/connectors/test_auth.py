@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh.jetstream import server
-from pyspark_nats import jetstream
-from pyspark_nats.connection import Connection
-from pyspark_nats.connection_options import connection_options
 from pyspark_nats.errors import RefusedError, UnavailableError
+from pyspark_nats.protocol import jetstream
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.connection_options import connection_options
 from tests.connectors import jwts
 from tests.connectors.certificates import Authority
 
@@ -54,8 +54,10 @@ def use(servers: str, **given: Any) -> None:
     options = connection_options({"servers": servers, "timeoutS": "10", **texts})
     with Connection(options) as connection:
         call = ("$JS.API.STREAM.CREATE.S", json.dumps({"name": "S", "subjects": ["s"]}).encode())
-        connection.riding("create", lambda: connection.requests([call])[0].json())
-        connection.riding("look", lambda: jetstream.stream_infos(connection, ["S"]))
+        connection.retry_while_unavailable("create", lambda: connection.requests([call])[0].json())
+        connection.retry_while_unavailable(
+            "look", lambda: jetstream.stream_infos(connection, ["S"])
+        )
 
 
 def refused(servers: str, **given: Any) -> str:
@@ -123,7 +125,7 @@ def test_a_jwt_that_expires_while_it_is_used_is_said_so(serve: Serve, tmp_path: 
             connection.wait_for_message({sid}, 10)
 
         with pytest.raises(RefusedError, match="User Authentication Expired"):
-            connection.riding("listen", listen)
+            connection.retry_while_unavailable("listen", listen)
 
 
 def test_an_account_that_expired_is_refused(serve: Serve, tmp_path: Path) -> None:
@@ -146,7 +148,7 @@ def test_a_context_of_the_command_line(
     options = connection_options({"context": "prod"})
     with Connection(options) as connection:
         call = ("$JS.API.INFO", b"")
-        connection.riding("info", lambda: connection.requests([call])[0].json())
+        connection.retry_while_unavailable("info", lambda: connection.requests([call])[0].json())
 
 
 def test_a_server_that_refuses_us_is_passed_over(serve: Serve) -> None:
@@ -195,15 +197,17 @@ def test_a_subject_that_is_denied_is_named_at_once(serve: Serve) -> None:
                 connection.receive(time.monotonic() + 5)
 
         with pytest.raises(RefusedError, match='may not publish to "s"'):
-            connection.riding("publish", publish)
+            connection.retry_while_unavailable("publish", publish)
 
         # What the server won't let us listen to only wakes us up late.
         def listen() -> bool:
             sid = connection.subscribe("s", most=1)
             return connection.wait_for_message({sid}, 0.2)
 
-        assert not connection.riding("listen", listen)
-        connection.riding("look", lambda: jetstream.stream_infos(connection, ["S"]))
+        assert not connection.retry_while_unavailable("listen", listen)
+        connection.retry_while_unavailable(
+            "look", lambda: jetstream.stream_infos(connection, ["S"])
+        )
 
 
 def test_jetstream_of_a_domain_and_of_another_account(serve: Serve) -> None:
@@ -221,7 +225,9 @@ def test_jetstream_of_a_domain_and_of_another_account(serve: Serve) -> None:
         options = connection_options({"servers": url, "password": "pw", **given})
         with Connection(options) as connection:
             call = (connection.api("STREAM.NAMES"), b"")
-            return connection.riding("names", lambda: connection.requests([call])[0].json())
+            return connection.retry_while_unavailable(
+                "names", lambda: connection.requests([call])[0].json()
+            )
 
     for given in (
         {"user": "ann", "jsDomain": "hub"},

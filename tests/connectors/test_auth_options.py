@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pyspark_nats import connection_options, sink_options, source_options
-from pyspark_nats.connection import Connection
 from pyspark_nats.errors import OptionError
+from pyspark_nats.protocol import connection_options
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.sink import sink_options
+from pyspark_nats.source import source_options
 from tests.connectors import jwts
 from tests.connectors.certificates import Authority
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark_nats.connection_options import ConnectionOptions
+    from pyspark_nats.protocol.connection_options import ConnectionOptions
 
 URL = {"servers": "nats://h:4222"}
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh.jetstream import server
-from pyspark_nats.connection import Connection
-from pyspark_nats.connection_options import connection_options
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.connection_options import connection_options
 from tests.connectors import jwts
 from tests.connectors.certificates import Authority
 from tests.connectors.conftest import Broker

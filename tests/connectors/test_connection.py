@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh.jetstream import server
-from pyspark_nats import frames, handshake, link, servers
-from pyspark_nats.connection import Connection
-from pyspark_nats.connection_options import connection_options
-from pyspark_nats.credentials import NOBODY
 from pyspark_nats.errors import RefusedError, UnavailableError
-from pyspark_nats.servers import Pool
-from pyspark_nats.tls import DEFAULT
-from pyspark_nats.transport import DisconnectedError
+from pyspark_nats.protocol import frames, handshake, link, servers
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.connection_options import connection_options
+from pyspark_nats.protocol.credentials import NOBODY
+from pyspark_nats.protocol.servers import Pool
+from pyspark_nats.protocol.tls import DEFAULT
+from pyspark_nats.protocol.transport import DisconnectedError
 from tests.connectors import jwts
 from tests.connectors.certificates import Authority
 
@@ -49,7 +49,7 @@ def echo(connection: Connection, size: int = 10) -> int:
                 return len(found.data[0].as_py())
             connection.receive(time.monotonic() + 5)
 
-    return connection.riding("echo", step)
+    return connection.retry_while_unavailable("echo", step)
 
 
 # --- servers that go and come
@@ -308,7 +308,7 @@ def test_sending_and_being_sent_to_do_not_wait_for_each_other() -> None:
                 connection.receive(time.monotonic() + 5)
             return len(found.data[0].as_py())
 
-        assert connection.riding("both", step) == size
+        assert connection.retry_while_unavailable("both", step) == size
     assert taken == [size]
 
 
@@ -325,7 +325,7 @@ def test_a_slow_server_slows_us_down_and_a_stuck_one_is_given_up(
 
     with Fake(slowly) as fake, connect(fake.url) as connection:
         began_s = time.monotonic()
-        connection.riding("send", lambda: connection.send(b"x" * size))
+        connection.retry_while_unavailable("send", lambda: connection.send(b"x" * size))
         # Longer than a standstill may take; the last few MB are the kernel's to send.
         assert time.monotonic() - began_s > 1.0
 
@@ -372,7 +372,7 @@ def test_a_large_message_that_comes_slowly_is_waited_for_and_looked_at_once(
                 connection.receive(deadline_s)
             return len(found.data[0].as_py())
 
-        assert connection.riding("receive", step) == size
+        assert connection.retry_while_unavailable("receive", step) == size
     assert len(looked) <= 4
 
 
@@ -431,7 +431,7 @@ def test_messages_up_to_64_mb_are_published_and_read_back(tmp_path: Path) -> Non
 def create_stream(connection: Connection, name: str, **config: Any) -> None:
     given = json.dumps({"name": name, "subjects": [name], "allow_direct": True, **config})
     call = (f"$JS.API.STREAM.CREATE.{name}", given.encode())
-    connection.riding("create", lambda: connection.requests([call])[0].json())
+    connection.retry_while_unavailable("create", lambda: connection.requests([call])[0].json())
 
 
 def stored_and_read(connection: Connection, name: str, payload: bytes) -> bool:
@@ -440,7 +440,7 @@ def stored_and_read(connection: Connection, name: str, payload: bytes) -> bool:
         connection.send(frames.publish(name, payload, reply=reply[0]))
         return int(connection.replies(reply, 20)[0].json()["seq"])
 
-    sequence = connection.riding("publish", publish)
+    sequence = connection.retry_while_unavailable("publish", publish)
 
     def read() -> bytes:
         _, inbox = connection.new_inbox()
@@ -450,4 +450,4 @@ def stored_and_read(connection: Connection, name: str, payload: bytes) -> bool:
             connection.receive(time.monotonic() + 5)
         return bytes(found.data[0].as_py())
 
-    return connection.riding("read", read) == payload
+    return connection.retry_while_unavailable("read", read) == payload

@@ -27,7 +27,7 @@ ONE = pa.schema([("id", pa.int32())])
 
 def decoded(
     payloads: list[bytes], schema: pa.Schema = SCHEMA, content_type: str | None = None
-) -> decode.Decoded:
+) -> decode.DecodeResult:
     return decode.decode_messages(
         pa.array(payloads, pa.binary()),
         pa.array([content_type] * len(payloads), pa.string()),

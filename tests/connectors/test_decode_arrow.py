@@ -31,7 +31,9 @@ def of(values: list[Any], kind: Any) -> bytes:
     return stream(pa.table({"v": pa.array(values, kind)}))
 
 
-def decoded(payloads: list[bytes], schema: pa.Schema, missing: str = "error") -> decode.Decoded:
+def decoded(
+    payloads: list[bytes], schema: pa.Schema, missing: str = "error"
+) -> decode.DecodeResult:
     content_type = pa.array(["application/vnd.apache.arrow.stream"] * len(payloads), pa.string())
     found = decode.decode_messages(
         pa.array(payloads, pa.binary()), content_type, schema, missing=missing

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyspark_nats import decode, decode_layout, decode_rules
+from pyspark_nats import decode
+from pyspark_nats.decode import json_layout, rules
 
 AT = pa.timestamp("us", "UTC")
 LOCAL = pa.timestamp("us")
@@ -24,7 +25,7 @@ ADDRESS = pa.struct([("zip", pa.int32()), ("city", pa.string())])
 
 def decoded(
     payloads: list[bytes], schema: pa.Schema, kind: str = "json", missing: str = "error"
-) -> decode.Decoded:
+) -> decode.DecodeResult:
     content_type = pa.array([f"application/{kind}"] * len(payloads), pa.string())
     return decode.decode_messages(
         pa.array(payloads, pa.binary()), content_type, schema, missing=missing
@@ -223,12 +224,12 @@ def _by_the_rules(
     payloads: list[bytes], schema: pa.Schema, missing: str, events_of: Any
 ) -> tuple[list[Any], list[tuple[int, int, str]]]:
     """Every event alone."""
-    rules = decode_rules.rules(schema, missing)
+    by_rules = rules.rules(schema, missing)
     rows: list[Any] = []
     errors: list[tuple[int, int, str]] = []
     for number, payload in enumerate(payloads):
         for place, event in enumerate(events_of(payload)):
-            row = event if isinstance(event, str) else decode_rules.row_of(event, rules, missing)
+            row = event if isinstance(event, str) else rules.row_of(event, by_rules, missing)
             if isinstance(row, str):
                 errors.append((number, place, row))
                 continue
@@ -237,7 +238,7 @@ def _by_the_rules(
     return rows, errors
 
 
-def _seen(found: decode.Decoded) -> tuple[list[Any], list[tuple[int, int, str]]]:
+def _seen(found: decode.DecodeResult) -> tuple[list[Any], list[tuple[int, int, str]]]:
     found.rows.validate(full=True)
     values = [[repr(value) for value in column.to_pylist()] for column in found.rows.columns]
     places = (found.message.tolist(), found.index.tolist())
@@ -261,7 +262,7 @@ def test_blocks_of_json_and_single_events_agree(data: st.DataObject) -> None:
         return "{" + ",".join(members) + "}"
 
     payloads = [event().encode() for _ in range(data.draw(st.integers(1, 5)))]
-    events_of = decode_rules.reader_of_json(schema)
+    events_of = rules.reader_of_json(schema)
     expected = _by_the_rules(payloads, schema, missing, events_of)
     assert _seen(decoded(payloads, schema, missing=missing)) == expected
     # Those that can be read are read as a block.
@@ -281,7 +282,7 @@ def test_flat_objects_laid_out_alike_need_no_parser() -> None:
     ]
     schema = pa.schema(fields)
     texts = [f'{{"s": "é{n}", "z": {n}, "x": -{n}.5, "b": true, "id": {n}}}' for n in range(20)]
-    rows = decode_layout.decode_alike(pa.array(texts, pa.string()).cast(pa.binary()), schema)
+    rows = json_layout.decode_alike(pa.array(texts, pa.string()).cast(pa.binary()), schema)
     assert rows is not None
     assert rows.to_pylist() == [
         {"id": n, "s": f"é{n}", "x": -n - 0.5, "b": True} for n in range(20)
@@ -327,7 +328,7 @@ def test_texts_laid_out_alike_and_single_events_agree(data: st.DataObject) -> No
         ("{" + comma.join(f'"{name}":{space}{columns[name][row]}' for name in names) + "}").encode()
         for row in range(4)
     ]
-    events_of = decode_rules.reader_of_json(schema)
+    events_of = rules.reader_of_json(schema)
     assert _seen(decoded(payloads, schema)) == _by_the_rules(payloads, schema, "error", events_of)
     for payload in payloads:
         # A block of one: none of its neighbours keeps it from being read that way.
@@ -340,7 +341,7 @@ def test_texts_laid_out_alike_and_single_events_agree(data: st.DataObject) -> No
 def test_no_cut_through_objects_laid_out_alike_is_taken_for_one(pieces: list[bytes]) -> None:
     schema = pa.schema([("a", pa.int64())])
     payloads = [b'{"a":1,"b":"x"}', b"".join(pieces), b'{"a":2,"b":"}{"}', *pieces]
-    expected = _by_the_rules(payloads, schema, "error", decode_rules.reader_of_json(schema))
+    expected = _by_the_rules(payloads, schema, "error", rules.reader_of_json(schema))
     assert _seen(decoded(payloads, schema)) == expected
 
 
@@ -368,9 +369,9 @@ def test_columns_of_messagepack_and_single_events_agree(data: st.DataObject) -> 
     events = st.dictionaries(st.sampled_from(schema.names), PACKED)
     drawn = data.draw(st.lists(events | st.lists(events, max_size=2) | PLAIN, max_size=5))
     payloads = [msgpack.packb(event) for event in drawn]
-    expected = _by_the_rules(payloads, schema, missing, decode_rules.events_of_msgpack)
+    expected = _by_the_rules(payloads, schema, missing, rules.events_of_msgpack)
     assert _seen(decoded(payloads, schema, "msgpack", missing)) == expected
     wrong = {error[0] for error in expected[1]}
     good = [payload for number, payload in enumerate(payloads) if number not in wrong]
     found = _seen(decoded(good, schema, "msgpack", missing))
-    assert found == _by_the_rules(good, schema, missing, decode_rules.events_of_msgpack)
+    assert found == _by_the_rules(good, schema, missing, rules.events_of_msgpack)

@@ -8,12 +8,12 @@ import threading
 
 import psutil
 
-from pyspark_nats import planner
+from pyspark_nats.source import planner_process
 
 CHILD = """
 import threading
-from pyspark_nats import planner
-planner.end_with_parent(look_s=0.01)
+from pyspark_nats.source import planner_process
+planner_process.end_with_parent(look_s=0.01)
 print("watches", flush=True)
 threading.Event().wait()
 """
@@ -43,5 +43,5 @@ def test_it_ends_soon_after_its_parent_was_killed() -> None:
 
 def test_a_program_that_is_no_planner_is_not_watched() -> None:
     before = threading.active_count()
-    planner.end_with_jvm()
+    planner_process.end_with_jvm()
     assert threading.active_count() == before

@@ -13,8 +13,6 @@ import pyarrow as pa
 import pytest
 
 from mesh.jetstream import server
-from pyspark_nats import markers, outgoing, publish, sink_options
-from pyspark_nats.connection import Connection
 from pyspark_nats.errors import (
     FENCED,
     OrderError,
@@ -22,6 +20,9 @@ from pyspark_nats.errors import (
     StaleWriterError,
     UnavailableError,
 )
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.sink import markers, messages_out, publish, sink_options
+from pyspark_nats.sink.marker import Marker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.nats
 
 def rows(first: int, count: int, producer: str = "p") -> pa.RecordBatch:
     data = pa.array([b"%d" % n for n in range(first, first + count)], pa.binary())
-    return outgoing.completed(
+    return messages_out.with_schema_columns(
         pa.record_batch({"data": data}),
         stream="S", subject="ev.S", producer=producer, first_position=first,
     )  # fmt: skip
@@ -48,7 +49,7 @@ def test_rows_come_out_in_order_with_one_marker_left(broker: Any, publisher: Mak
     broker.create("S")
     publisher(broker.url).write(rows(0, 2500))
     assert broker.payloads("S", "ev.S") == expected(2500)
-    assert broker.marker("S", "p") == markers.Marker(2499, 1, broker.info("S").last)
+    assert broker.marker("S", "p") == Marker(2499, 1, broker.info("S").last)
     assert len(broker.payloads("S", "mesh._marker.S.p")) == 1
 
 
@@ -125,7 +126,9 @@ def test_headers_reach_the_reader(broker: Any, publisher: Make) -> None:
         ),
     }
     batch = pa.record_batch(columns)
-    done = outgoing.completed(batch, stream="S", subject="ev.S", producer="p", first_position=0)
+    done = messages_out.with_schema_columns(
+        batch, stream="S", subject="ev.S", producer="p", first_position=0
+    )
     publisher(broker.url).write(done)
     answer = broker.call("STREAM.MSG.GET.S", seq=1)["message"]
     import base64
@@ -154,7 +157,9 @@ def test_a_stream_that_can_not_keep_the_promise_is_refused(
 def test_a_message_too_large_for_the_server_is_refused(broker: Any, publisher: Make) -> None:
     broker.create("S")
     batch = pa.record_batch({"data": pa.array([b"x" * (2 << 20)], pa.binary())})
-    done = outgoing.completed(batch, stream="S", subject="ev.S", producer="p", first_position=0)
+    done = messages_out.with_schema_columns(
+        batch, stream="S", subject="ev.S", producer="p", first_position=0
+    )
     with pytest.raises(RefusedError, match="larger than the server takes"):
         publisher(broker.url).write(done)
 
@@ -260,8 +265,8 @@ def test_a_marker_that_is_none_is_not_overlooked(broker: Any, publisher: Make) -
 
 def test_fitting_keeps_both_bounds() -> None:
     batch = rows(0, 100)
-    assert outgoing.fitting(batch, 0, 7, 1 << 20) == 7
-    assert outgoing.fitting(batch, 0, 50, 10) == 10
-    assert outgoing.fitting(batch, 10, 50, 1) == 1
-    assert np.all([outgoing.matches(p, "a.b.c") for p in ("a.b.c", "a.*.c", "a.>", ">")])
-    assert not any(outgoing.matches(p, "a.b.c") for p in ("a.b", "a.*", "a.b.c.>", "b.>"))
+    assert messages_out.fitting(batch, 0, 7, 1 << 20) == 7
+    assert messages_out.fitting(batch, 0, 50, 10) == 10
+    assert messages_out.fitting(batch, 10, 50, 1) == 1
+    assert np.all([messages_out.matches(p, "a.b.c") for p in ("a.b.c", "a.*.c", "a.>", ">")])
+    assert not any(messages_out.matches(p, "a.b.c") for p in ("a.b", "a.*", "a.b.c.>", "b.>"))

@@ -22,8 +22,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from pyspark_nats import subjects
-from pyspark_nats.pushdown import Bounds, bounds
+from pyspark_nats.source import subjects
+from pyspark_nats.source.pushdown import Bounds, bounds
 
 COLUMNS = ("subject", "stream", "sequence", "timestamp")
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_nats import ranges
-from pyspark_nats.ranges import Backlog, Blocks, StreamRange, StreamState
+from pyspark_nats.source import ranges
+from pyspark_nats.source.ranges import Backlog, Blocks, StreamRange, StreamState
 
 stream_ranges = st.builds(
     lambda name, start, size: StreamRange(name, start, start + size, 1, 2),

@@ -13,23 +13,21 @@ import numpy as np
 import pytest
 
 from mesh.jetstream import server
-from pyspark_nats import (
+from pyspark_nats.errors import DataLossError, RefusedError
+from pyspark_nats.protocol import connection_options, frames, jetstream
+from pyspark_nats.protocol.connection import Connection, shared
+from pyspark_nats.source import (
     batches,
-    connection_options,
     fetch,
-    frames,
     halting,
-    jetstream,
     offsets,
     planning,
+    polling,
     rows,
     source_options,
-    waiting,
 )
-from pyspark_nats.connection import Connection, shared
-from pyspark_nats.errors import DataLossError, RefusedError
-from pyspark_nats.ranges import Blocks, StreamRange
-from pyspark_nats.source_options import Limits
+from pyspark_nats.source.ranges import Blocks, StreamRange
+from pyspark_nats.source.source_options import Limits
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -218,7 +216,7 @@ def test_news_on_other_subjects_only_make_no_batch(
     assert end["S"]["sequence"] == 2
     # But the position must not stay behind for ever, where it would expire.
     broker.publish("ev.other", "x")
-    monkeypatch.setattr(waiting, "_ADVANCE_S", 0.0)
+    monkeypatch.setattr(polling, "_ADVANCE_S", 0.0)
     assert looking.latest(end, None)["S"]["sequence"] == 3
 
 
@@ -291,15 +289,15 @@ def test_a_query_halts_where_it_is_told_and_tells_so(broker: Any, tmp_path: Path
     second = reading.latest(first, Limits(offsets_max=2))
     third = reading.latest(second, Limits(offsets_max=2))
     assert (second["S"]["sequence"], third["S"]["sequence"]) == (4, 5)
-    assert halting.reached(path) is None
+    assert halting.halted_positions(path) is None
     assert reading.latest(third, None) == third
-    assert halting.reached(path) == third
+    assert halting.halted_positions(path) == third
     # It may be sent on, and is there again only when it is.
     halting.ask(path, {"S": 6})
-    assert halting.reached(path) is None
+    assert halting.halted_positions(path) is None
     last = reading.latest(third, None)
     assert reading.latest(last, None) == last
-    assert halting.reached(path) == last
+    assert halting.halted_positions(path) == last
     assert last["S"]["sequence"] == 6
 
 
@@ -315,7 +313,7 @@ def test_a_query_that_waits_halts_soon(broker: Any, tmp_path: Path) -> None:
     assert reading.latest(start, None) == start
     assert time.monotonic() - began_s < 10.0
     assert reading.latest(start, None) == start
-    assert halting.reached(path) == start
+    assert halting.halted_positions(path) == start
 
 
 def test_a_cut_batch_has_the_time_of_its_last_message(broker: Any) -> None:
@@ -349,7 +347,7 @@ def test_time_in_an_offset_is_never_after_a_message_behind_it(broker: Any) -> No
                     connection.send(frames.publish("ev.S", b"x", reply=reply[0]))
                     connection.replies(reply)
 
-                connection.riding("publishing", send)
+                connection.retry_while_unavailable("publishing", send)
 
     thread = threading.Thread(target=flood)
     thread.start()
@@ -477,7 +475,7 @@ def test_other_subjects_are_skipped_and_batches_are_bounded(
         broker.publish("ev.S", *["a"] * 60)
         broker.publish("ev.other", "b")
     read = source_options.source_options({**broker.given, "stream": "S"})
-    shape = batches.Form(rows.raw, False)
+    shape = batches.RowLayout(rows.raw, False)
     wanted = StreamRange("S", 0, 305, 0, 0, subjects=("ev.S",))
     found = list(batches.read(read, shape, [wanted]))
     assert sum(batch.num_rows for batch in found) == 300
@@ -500,7 +498,7 @@ def test_a_domain_is_read_through_its_own_api(tmp_path: Path) -> None:
                 connection.send(blocks)
                 connection.requests([(connection.api("INFO"), b"")])
 
-            connection.riding("filling", fill)
+            connection.retry_while_unavailable("filling", fill)
             while stream_info(connection).last < 10_000:
                 pass
             for start in (0, 9990):
@@ -513,4 +511,6 @@ def test_a_domain_is_read_through_its_own_api(tmp_path: Path) -> None:
 
 
 def stream_info(connection: Connection) -> jetstream.StreamInfo:
-    return connection.riding("info", lambda: jetstream.stream_infos(connection, ["S"])["S"])
+    return connection.retry_while_unavailable(
+        "info", lambda: jetstream.stream_infos(connection, ["S"])["S"]
+    )

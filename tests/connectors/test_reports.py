@@ -9,22 +9,24 @@ from typing import Any
 
 import pytest
 
-from pyspark_nats import connection_options, reports
-from pyspark_nats.connection import Connection
+from pyspark_nats.protocol import connection_options
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.source import task_reports
 
 pytestmark = pytest.mark.nats
 
 _PLANNER = """
 import sys
-from pyspark_nats import connection_options, reports
-from pyspark_nats.connection import Connection
+from pyspark_nats.protocol import connection_options
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.source import task_reports
 
 options = connection_options.connection_options({"servers": sys.argv[1]})
-inbox = reports.Inbox(options)
+inbox = task_reports.Inbox(options)
 address = inbox.address()
 with Connection(options) as task:
-    send = lambda: reports.send(task, address, reports.Fetched(7, 700, 1.5))
-    task.riding("reporting", send)
+    send = lambda: task_reports.send(task, address, task_reports.Fetched(7, 700, 1.5))
+    task.retry_while_unavailable("reporting", send)
 while not inbox.collect().messages:
     pass
 inbox.close()
@@ -34,21 +36,23 @@ print("pandas" in sys.modules)
 
 def test_reports_of_the_newest_batch_are_added_up(broker: Any) -> None:
     options = connection_options.connection_options({"servers": broker.url})
-    inbox = reports.Inbox(options)
+    inbox = task_reports.Inbox(options)
     old = inbox.address()
     address = inbox.address()
     assert old is not None
     assert address is not None
     with Connection(options) as task:
         for where, fetched in (
-            (old, reports.Fetched(1000, 1000, 99.0)),
-            (address, reports.Fetched(3, 30, 5.0)),
-            (address, reports.Fetched(4, 40, 2.5)),
+            (old, task_reports.Fetched(1000, 1000, 99.0)),
+            (address, task_reports.Fetched(3, 30, 5.0)),
+            (address, task_reports.Fetched(4, 40, 2.5)),
         ):
-            task.riding("reporting", partial(reports.send, task, where, fetched))
+            task.retry_while_unavailable(
+                "reporting", partial(task_reports.send, task, where, fetched)
+            )
         while inbox.collect().messages < 7:
             pass
-    assert inbox.collect() == reports.Fetched(7, 70, 5.0)
+    assert inbox.collect() == task_reports.Fetched(7, 70, 5.0)
     inbox.close()
 
 

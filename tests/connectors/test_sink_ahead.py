@@ -15,11 +15,13 @@ import pyarrow as pa
 import pytest
 
 from mesh.jetstream import server
-from pyspark_nats import acks, atomic, fetch, frames, outgoing, plain, publish, sink_options, wire
 from pyspark_nats.arrow import arrow
-from pyspark_nats.connection import Connection
 from pyspark_nats.errors import StaleWriterError
-from pyspark_nats.ranges import Blocks, StreamRange
+from pyspark_nats.protocol import acks, frames, publish_frames
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.sink import at_least_once, exactly_once, messages_out, publish, sink_options
+from pyspark_nats.source import fetch
+from pyspark_nats.source.ranges import Blocks, StreamRange
 
 ROWS = 60_000
 STEP = 10_000
@@ -27,7 +29,7 @@ STEP = 10_000
 
 def rows(first: int, count: int) -> pa.RecordBatch:
     data = pa.array([b"%d" % n for n in range(first, first + count)], pa.binary())
-    return outgoing.completed(
+    return messages_out.with_schema_columns(
         arrow.record_batch({"data": data}),
         stream="S", subject="ev.S", producer="p", first_position=first,
     )  # fmt: skip
@@ -66,7 +68,7 @@ def numbers(broker: Any, subject: str = "ev.S") -> list[int]:
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What went out and came back, in order: "rows", "marker", and the code of a refusal."""
     told: list[str] = []
-    publisher = atomic.AtomicPublisher
+    publisher = exactly_once.ExactlyOncePublisher
     send_rows, send_marker, refused = (
         publisher._send_rows, publisher._send_marker, publisher._refused
     )  # fmt: skip
@@ -89,7 +91,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return told
 
 
-BATCHES = -(-ROWS // atomic._ROWS_MAX)
+BATCHES = -(-ROWS // exactly_once._ROWS_MAX)
 
 
 @pytest.mark.nats
@@ -101,7 +103,7 @@ def test_rows_are_sent_ahead_and_leave_nothing_but_a_marker(
     assert numbers(broker) == list(range(ROWS))
     assert sorted(sent) == ["marker"] * BATCHES + ["rows"] * BATCHES
     ahead = max(sent[:at].count("rows") - sent[:at].count("marker") for at in range(len(sent)))
-    assert ahead == atomic._AHEAD_MAX - 1
+    assert ahead == exactly_once._AHEAD_MAX - 1
     state = broker.call("STREAM.INFO.S", subjects_filter="mesh._marker.>")["state"]
     assert state["subjects"] == {"mesh._marker.S.p": 1}
     assert broker.marker("S", "p").position == ROWS - 1
@@ -115,14 +117,14 @@ def test_messages_between_rows_and_their_marker_change_nothing(
     """A foreign batch of just our size comes in between, for one; our batches stand further on."""
     broker.create("S", "ev.>")
     foreign = b"".join(frames.publish("ev.else", b"") for _ in range(count))
-    send_marker = atomic.AtomicPublisher._send_marker
+    send_marker = exactly_once.ExactlyOncePublisher._send_marker
 
     def shifted(self: Any, chunk: Any) -> None:
         if len(sent) % 3 == 0:
             self._connection.send(foreign)
         send_marker(self, chunk)
 
-    monkeypatch.setattr(atomic.AtomicPublisher, "_send_marker", shifted)
+    monkeypatch.setattr(exactly_once.ExactlyOncePublisher, "_send_marker", shifted)
     write(publisher(broker.url))
     assert numbers(broker) == list(range(ROWS))
     assert sorted(sent) == ["marker"] * BATCHES + ["rows"] * BATCHES
@@ -133,7 +135,7 @@ def test_rows_that_waited_too_long_for_their_marker_are_sent_again(
     broker: Any, publisher: Any, sent: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.create("S")
-    monkeypatch.setattr(atomic, "_STAGED_S", -1.0)
+    monkeypatch.setattr(exactly_once, "_STAGED_S", -1.0)
     write(publisher(broker.url), 0, 20_000)
     assert sent.count("rows") == 2 * sent.count("marker")
     assert numbers(broker) == list(range(20_000))
@@ -144,14 +146,14 @@ def test_rows_that_the_server_forgot_are_sent_again(
     broker: Any, publisher: Any, sent: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.create("S")
-    atomic_frames, calls = wire.atomic_frames, 0
+    atomic_frames, calls = publish_frames.atomic_frames, 0
 
     def lost(*args: Any) -> bytes:
         nonlocal calls
         calls += 1
         return b"" if calls in (1, 7, 20) else atomic_frames(*args)
 
-    monkeypatch.setattr(wire, "atomic_frames", lost)
+    monkeypatch.setattr(publish_frames, "atomic_frames", lost)
     write(publisher(broker.url))
     assert sent.count("10176") == 3
     assert numbers(broker) == list(range(ROWS))
@@ -168,7 +170,7 @@ def test_somebody_else_in_the_stream_only_costs_time(broker: Any, publisher: Any
         with Connection(options.connection) as other:
             while not done.is_set():
                 sent.append(b"%d" % len(sent))
-                other.riding(
+                other.retry_while_unavailable(
                     "disturbing", lambda: other.requests([("ev.else", sent[-1])])[0].json()
                 )
 
@@ -301,7 +303,7 @@ def test_a_busy_server_slows_writing_down_and_does_not_fail_it(
 ) -> None:
     """The server says that its queue is full to some messages, which it really took."""
     broker.create("S")
-    taken, busy = plain._refusals, 0
+    taken, busy = at_least_once._refusals, 0
     # Whatever is more than a plain ack is looked at closely.
     monkeypatch.setattr(acks, "counted", lambda *_: None)
 
@@ -313,7 +315,7 @@ def test_a_busy_server_slows_writing_down_and_does_not_fail_it(
         error = b'{"error":{"code":429,"err_code":10167,"description":"too many requests"}}'
         return [(found.subject[0].as_py(), error)]
 
-    monkeypatch.setattr(plain, "_refusals", refusals)
+    monkeypatch.setattr(at_least_once, "_refusals", refusals)
     write(publisher(broker.url, deliveryGuarantee="at-least-once"))
     assert busy >= 5
     found = numbers(broker)
@@ -370,7 +372,9 @@ def test_large_empty_and_binary_payloads_and_a_thousand_subjects(
             "subject": pa.array([f"ev.{n % 1000}" for n in range(len(data))]),
         }
     )
-    done = outgoing.completed(batch, stream="S", subject="", producer="p", first_position=0)
+    done = messages_out.with_schema_columns(
+        batch, stream="S", subject="", producer="p", first_position=0
+    )
     for given in ({}, {"deliveryGuarantee": "at-least-once"}):
         broker.call("STREAM.PURGE.S")
         publisher(broker.url, **given).write(done)
@@ -394,7 +398,9 @@ def test_a_hundred_thousand_subjects_are_written_and_read_by_a_wildcard(
             "subject": pa.array([f"ev.{n % 10}.{n}" for n in numbers_]),
         }
     )
-    done = outgoing.completed(batch, stream="S", subject="", producer="p", first_position=0)
+    done = messages_out.with_schema_columns(
+        batch, stream="S", subject="", producer="p", first_position=0
+    )
     publisher(broker.url).write(done)
     for wanted, expected in (("ev.7.*", range(7, count, 10)), ("ev.*.99999", (99_999,))):
         found = StreamRange("S", 0, broker.info("S").last, 0, 0, subjects=(wanted,))

@@ -12,11 +12,20 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from mesh.jetstream import server
-from pyspark_nats import atomic, columns, known, outgoing, publish, shape, sink_options, writer
 from pyspark_nats.arrow import arrow
-from pyspark_nats.connection import Connection
+from pyspark_nats.encode import columns, row_mapping
 from pyspark_nats.errors import DivergedError
-from pyspark_nats.progress import Digest
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.sink import (
+    exactly_once,
+    marker_cache,
+    messages_out,
+    publish,
+    sink_options,
+    writer,
+)
+from pyspark_nats.sink.batch_digest import BatchDigest
+from pyspark_nats.sink.origin import Origin
 from tests.connectors.conftest import connect
 
 if TYPE_CHECKING:
@@ -35,10 +44,10 @@ PAIR = ("S", "p-0")
 def numbered(batch_id: int, within: int, first: int, count: int) -> pa.RecordBatch:
     """Rows of a batch that say their numbers, ``first`` on; the first is row ``within`` of it."""
     data = pa.array([b"%d" % n for n in range(first, first + count)], pa.binary())
-    return outgoing.completed(
+    return messages_out.with_schema_columns(
         arrow.record_batch({"data": data}),
         stream="S", subject="ev.S", producer="p-0",
-        first_position=(batch_id << outgoing.ROWS_BITS) + within,
+        first_position=(batch_id << messages_out.ROWS_BITS) + within,
     )  # fmt: skip
 
 
@@ -72,9 +81,9 @@ class Driver:
         if self.publisher is None:
             options = sink_options.sink_options({"servers": self.broker.url})
             # Each task is in a process of its own here.
-            known._local.__dict__.clear()
+            marker_cache.clear()
             self.opened.append(Connection(options.connection))
-            origin = publish.Origin(f"{self.name}-{self.batch_id}", 0, self.batch_id)
+            origin = Origin(f"{self.name}-{self.batch_id}", 0, self.batch_id)
             self.publisher, self.given = publish.Publisher(self.opened[-1], options, origin), 0
             self.publisher.expect(PAIR)
         size = self.cuts[self.batch_id]
@@ -110,7 +119,7 @@ def out(broker: Broker) -> list[int]:
 @pytest.fixture
 def drivers(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Driver]]:
     """Two drivers whose cuts the test sets."""
-    monkeypatch.setattr(atomic, "_ROWS_MAX", CHUNK)
+    monkeypatch.setattr(exactly_once, "_ROWS_MAX", CHUNK)
     broker.create("S")
     made = [Driver(broker, name, []) for name in "ab"]
     yield made
@@ -191,7 +200,7 @@ def test_a_batch_of_an_earlier_version_is_gone_on_with_and_made_whole(
     one = drivers[0]
     rows = numbered(0, 0, 0, 5)
     broker.publish("ev.S", *[b"%d" % n for n in range(5)])
-    checksum = Digest().updated(rows).checksum
+    checksum = BatchDigest().updated(rows).checksum
     broker.publish("mesh._marker.S.p-0", f'{{"position":4,"epoch":0,"recent":[[0,5,{checksum}]]}}')
     assert broker.marker(*PAIR).recent[-1].is_whole is None
     one.cuts = [5, 7]
@@ -210,7 +219,7 @@ def test_a_task_without_rows_writes_down_that_it_has_none(
     options = sink_options.sink_options({"servers": broker.url, "subject": "ev.S", **given})
     what = columns.Columns((), {"data": "data"}, has_source=False)
     monkeypatch.setattr(writer, "shared", lambda _: broker.connection)
-    writer._write(options, what, shape.Task("p", 0, 3, "a-3"), iter(()))
+    writer._write(options, what, row_mapping.Task("p", 0, 3, "a-3"), iter(()))
     (entry,) = broker.marker(*PAIR).recent
     assert (entry.batch_id, entry.rows, entry.is_whole) == (3, 0, True)
     assert broker.marker(*PAIR).position == -1
@@ -274,7 +283,7 @@ def test_other_cuts_are_exact_or_refused(
     shared: Broker, monkeypatch: pytest.MonkeyPatch, one: list[int], other: list[int],
     steps: list[tuple[bool, int]],
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(atomic, "_ROWS_MAX", CHUNK)
+    monkeypatch.setattr(exactly_once, "_ROWS_MAX", CHUNK)
     drivers, found = race(shared, [one, other], steps)
     assert found == list(range(len(found)))
     if not all(driver.is_refused for driver in drivers):
@@ -289,7 +298,7 @@ def test_other_cuts_are_exact_or_refused(
 def test_the_same_cuts_are_exact_and_nobody_is_refused(
     shared: Broker, monkeypatch: pytest.MonkeyPatch, cut: list[int], steps: list[tuple[bool, int]]
 ) -> None:
-    monkeypatch.setattr(atomic, "_ROWS_MAX", CHUNK)
+    monkeypatch.setattr(exactly_once, "_ROWS_MAX", CHUNK)
     drivers, found = race(shared, [cut, cut], steps)
     assert not any(driver.is_refused for driver in drivers)
     assert found == list(range(TOTAL))

@@ -12,12 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_nats import known, markers, outgoing, progress, publish, sink_options
 from pyspark_nats.arrow import arrow
-from pyspark_nats.connection import Connection
 from pyspark_nats.errors import DivergedError, OrderError
-from pyspark_nats.jetstream import Stored
-from pyspark_nats.progress import Digest
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.jetstream import Stored
+from pyspark_nats.sink import marker_cache, markers, messages_out, publish, sink_options
+from pyspark_nats.sink.batch_digest import BatchDigest
+from pyspark_nats.sink.marker import BatchRecord, Marker
+from pyspark_nats.sink.origin import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,10 +30,10 @@ PAIR = ("S", "p")
 def messages(batch_id: int, first: int, count: int, prefix: str = "") -> pa.RecordBatch:
     """``count`` messages of a batch, from its ``first`` on; they say which they are."""
     data = [f"{prefix}{batch_id}/{n}".encode() for n in range(first, first + count)]
-    return outgoing.completed(
+    return messages_out.with_schema_columns(
         arrow.record_batch({"data": pa.array(data, pa.binary())}),
         stream="S", subject="ev.S", producer="p",
-        first_position=(batch_id << outgoing.ROWS_BITS) + first,
+        first_position=(batch_id << messages_out.ROWS_BITS) + first,
     )  # fmt: skip
 
 
@@ -54,10 +56,10 @@ def run(broker: Any) -> Iterator[Callable[..., None]]:
         is_whole: bool = True,
     ) -> None:
         options = sink_options.sink_options({"servers": broker.url, "epoch": str(epoch)})
-        known._local.__dict__.clear()
+        marker_cache.clear()
         opened.append(Connection(options.connection))
         publisher = publish.Publisher(
-            opened[-1], options, publish.Origin(f"{run}-{batch_id}", task, batch_id)
+            opened[-1], options, Origin(f"{run}-{batch_id}", task, batch_id)
         )
         publisher.expect(PAIR)
         for batch in batches:
@@ -88,7 +90,7 @@ def test_a_batch_that_is_run_again_adds_nothing_whatever_its_pieces(broker: Any,
 def test_a_batch_that_is_out_in_part_is_completed(broker: Any, run: Any) -> None:
     part = {"position": (7 << 32) + 1200, "epoch": 0, "run": "x", "task": 0}
     rows = messages(7, 0, 1201)
-    digest = Digest().updated(rows)
+    digest = BatchDigest().updated(rows)
     broker.publish("ev.S", *rows.column("data").to_pylist())
     part["recent"] = [[7, 1201, digest.checksum]]
     broker.publish("mesh._marker.S.p", json.dumps(part))
@@ -163,13 +165,13 @@ def test_two_partitions_with_rows_of_one_producer_are_refused(broker: Any, run: 
 
 
 def test_markers_of_earlier_versions_are_read() -> None:
-    def parsed(payload: bytes) -> markers.Marker:
+    def parsed(payload: bytes) -> Marker:
         return markers.parse(Stored("m", 9, 0, payload))
 
     old = parsed(b'{"position": 7, "epoch": 2}')
-    assert (old, old.run, old.task, old.recent) == (markers.Marker(7, 2, 9), "", -1, ())
+    assert (old, old.run, old.task, old.recent) == (Marker(7, 2, 9), "", -1, ())
     assert markers.payload(old) == b'{"position":7,"epoch":2}'
-    full = markers.Marker(7, 2, 9, "r", 3, (progress.Written(1, 2, 3),))
+    full = Marker(7, 2, 9, "r", 3, (BatchRecord(1, 2, 3),))
     again = parsed(markers.payload(full))
     assert (again, again.run, again.task, again.recent) == (full, "r", 3, full.recent)
 
@@ -189,7 +191,9 @@ def rows_of(values: list[tuple[bytes, str, int | None]]) -> pa.RecordBatch:
             "event_time_ms": pa.array(times, pa.int64()),
         }
     )
-    return outgoing.completed(batch, stream="S", subject="", producer="p", first_position=0)
+    return messages_out.with_schema_columns(
+        batch, stream="S", subject="", producer="p", first_position=0
+    )
 
 
 @given(ROWS, st.lists(st.integers(0, 30), max_size=5))
@@ -198,17 +202,17 @@ def test_a_digest_does_not_depend_on_the_cuts(
 ) -> None:
     rows = rows_of(values)
     bounds = [0, *sorted(min(cut, len(values)) for cut in cuts), len(values)]
-    digest = Digest()
+    digest = BatchDigest()
     for first, last in pairwise(bounds):
         digest = digest.updated(rows.slice(first, last - first))
-    assert digest == Digest().updated(rows)
+    assert digest == BatchDigest().updated(rows)
 
 
 @given(ROWS, ROWS)
 def test_a_digest_tells_rows_apart(
     values: list[tuple[bytes, str, int | None]], others: list[tuple[bytes, str, int | None]]
 ) -> None:
-    digests = [Digest().updated(rows_of(v)) for v in (values, others)]
+    digests = [BatchDigest().updated(rows_of(v)) for v in (values, others)]
     same = [(v[0], v[1], v[2]) for v in values] == [(v[0], v[1], v[2]) for v in others]
     assert (digests[0].checksum == digests[1].checksum) == same
 
@@ -217,7 +221,7 @@ def test_fitting_keeps_rows_of_one_position_together() -> None:
     rows = messages(0, 0, 10)
     positions = pa.array(np.array([0, 1, 5, 5, 5, 6, 9, 9, 9, 9]))
     rows = rows.set_column(6, "position", positions)
-    assert outgoing.fitting(rows, 0, 4, 1 << 20) == 2
-    assert outgoing.fitting(rows, 2, 4, 1 << 20) == 4
-    assert outgoing.fitting(rows, 6, 3, 1 << 20) == 4
-    assert outgoing.fitting(rows, 5, 3, 1 << 20) == 1
+    assert messages_out.fitting(rows, 0, 4, 1 << 20) == 2
+    assert messages_out.fitting(rows, 2, 4, 1 << 20) == 4
+    assert messages_out.fitting(rows, 6, 3, 1 << 20) == 4
+    assert messages_out.fitting(rows, 5, 3, 1 << 20) == 1

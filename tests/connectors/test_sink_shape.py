@@ -15,21 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types
 
-from pyspark_nats import (
-    columns,
-    decode,
-    encode,
-    encode_msgpack,
-    outgoing,
-    shape,
-    sink_options,
-    templates,
-    tuning,
-    writer,
-)
+from pyspark_nats import decode, encode, tuning
 from pyspark_nats.arrow import arrow
+from pyspark_nats.encode import columns, msgpack_rows, row_mapping, templates
 from pyspark_nats.errors import OptionError, OrderError, SchemaError
-from pyspark_nats.outgoing import ROWS_BITS
+from pyspark_nats.sink import messages_out, sink_options, writer
+from pyspark_nats.sink.messages_out import ROWS_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +68,7 @@ def test_json_says_every_type() -> None:
 
 
 def test_messagepack_says_every_type() -> None:
-    first, second, third = map(msgpack.unpackb, encode_msgpack.to_msgpack(ROWS).to_pylist())
+    first, second, third = map(msgpack.unpackb, msgpack_rows.to_msgpack(ROWS).to_pylist())
     assert first == {
         "text": "a", "tiny": 1, "long": 2**62, "real": 1.5, "double": 0.1, "flag": True,
         "octets": b"\0\1", "at": "1970-01-01T00:00:00.000000Z",
@@ -92,7 +83,7 @@ def test_messagepack_says_every_type() -> None:
 @given(st.lists(st.none() | st.text(max_size=70_000 // 100) | st.just("x" * 70_000), max_size=5))
 def test_texts_of_every_length_read_back(texts: list[str | None]) -> None:
     rows = arrow.record_batch({"t": pa.array(texts, pa.string())})
-    packed = [msgpack.unpackb(data)["t"] for data in encode_msgpack.to_msgpack(rows).to_pylist()]
+    packed = [msgpack.unpackb(data)["t"] for data in msgpack_rows.to_msgpack(rows).to_pylist()]
     read = [orjson.loads(data)["t"] for data in encode.to_json(rows).to_pylist()]
     assert packed == read == texts
 
@@ -130,10 +121,10 @@ def test_a_value_that_is_no_token_is_refused(value: str | None) -> None:
 def test_headers_can_not_smuggle_others_in() -> None:
     kind = pa.map_(pa.string(), pa.list_(pa.string()))
     headers = pa.array([[("A", ["1", "2"]), ("Nats-Batch-Id", ["x"])], None, []], kind)
-    assert outgoing.header_lines(headers).to_pylist() == [b"A: 1\r\nA: 2\r\n", None, None]
+    assert messages_out.header_lines(headers).to_pylist() == [b"A: 1\r\nA: 2\r\n", None, None]
     for name, value in (("A", "x\r\nEvil: y"), ("A: b", "c"), ("", "c"), ("A\r\nB", "c")):
         with pytest.raises(SchemaError, match="can't be sent"):
-            outgoing.header_lines(pa.array([[(name, [value])]], kind))
+            messages_out.header_lines(pa.array([[(name, [value])]], kind))
 
 
 # --- shapes
@@ -156,13 +147,13 @@ def spark_schema(ddl: str) -> types.StructType:
 
 def shaper(
     ddl: str, *, out: Callable[[tuple[str, str]], int] = lambda _: -1, **given: Any
-) -> shape.Shaper:
+) -> row_mapping.RowMapper:
     options = sink_options.sink_options({"servers": "x", "stream": "S", **given})
     what = columns.columns(options, spark_schema(ddl))
-    return shape.Shaper(options, what, shape.Task("q", 3, 7), lambda _: "S", out)
+    return row_mapping.RowMapper(options, what, row_mapping.Task("q", 3, 7), lambda _: "S", out)
 
 
-def made(shaped: shape.Shaper, rows: pa.RecordBatch, cuts: list[int]) -> Any:
+def made(shaped: row_mapping.RowMapper, rows: pa.RecordBatch, cuts: list[int]) -> Any:
     bounds = [0, *sorted(min(cut, rows.num_rows) for cut in cuts), rows.num_rows]
     found = [
         batch
@@ -170,7 +161,7 @@ def made(shaped: shape.Shaper, rows: pa.RecordBatch, cuts: list[int]) -> Any:
         for batch in shaped.push(rows.slice(first, last - first))
     ]
     found += shaped.finish()
-    return pa.Table.from_batches(found, outgoing.SCHEMA)
+    return pa.Table.from_batches(found, messages_out.SCHEMA)
 
 
 def events(count: int, devices: int) -> Any:
@@ -230,8 +221,8 @@ def test_messages_do_not_depend_on_batches_and_hold_all_events(
 
 
 def test_blocks_end_by_the_rows_and_not_by_their_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shape, "_BLOCK_ROWS", 64)
-    monkeypatch.setattr(shape, "_BLOCK_BYTES", 400)
+    monkeypatch.setattr(row_mapping, "_BLOCK_ROWS", 64)
+    monkeypatch.setattr(row_mapping, "_BLOCK_BYTES", 400)
     rows = arrow.record_batch(
         {"id": pa.array(range(500), pa.int64()), "d": ["x" * (n * 7 % 40) for n in range(500)]}
     )
@@ -301,7 +292,7 @@ def test_an_event_gives_one_row_at_the_most() -> None:
     for size in ("1", "2"):
         shaped = shaper(SOURCE, format="json", subject="ev", rowsPerMessage=size)
         with pytest.raises(OrderError, match="event gives one row at the most"):
-            outgoing.check_growing(
+            messages_out.check_growing(
                 ("S", "p"), (-1, -1), made(shaped, twice, []).combine_chunks().to_batches()[0]
             )
 

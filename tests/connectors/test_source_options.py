@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from pyspark_nats.errors import OptionError
-from pyspark_nats.source_options import AtTime, Limits, Place, check_streaming, source_options
+from pyspark_nats.source.source_options import (
+    AtTime,
+    Limits,
+    Place,
+    check_streaming,
+    source_options,
+)
 
 GIVEN = {"servers": "nats://h:1", "stream": "S"}
 

@@ -35,7 +35,7 @@ import pyspark_nats
 names = [m.name for m in pkgutil.walk_packages(pyspark_nats.__path__, "pyspark_nats.")]
 for name in names:
     importlib.import_module(name)
-absent = [n for n in ("mesh", "mesh_connectors", "nats") if importlib.util.find_spec(n) is None]
+absent = [n for n in ("mesh", "nats") if importlib.util.find_spec(n) is None]
 print(json.dumps({"file": pyspark_nats.__file__, "names": names, "absent": absent}))
 """
 
@@ -162,6 +162,12 @@ def test_both_wheels_hold_the_whole_connector(wheels: dict[str, Path]) -> None:
     assert modules(wheels["connector"]) == modules(wheels["project"]) == on_disk
 
 
+def test_the_projects_wheel_holds_its_two_packages_and_no_tooling(wheels: dict[str, Path]) -> None:
+    with zipfile.ZipFile(wheels["project"]) as archive:
+        tops = {name.split("/")[0] for name in archive.namelist()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"mesh", "pyspark_nats"}
+
+
 def test_its_dependencies_have_the_bounds_of_the_project() -> None:
     import tomllib
 
@@ -179,7 +185,7 @@ def test_its_dependencies_have_the_bounds_of_the_project() -> None:
 def test_it_imports_without_mesh(clean_python: Any, wheels: dict[str, Path]) -> None:
     said = json.loads(clean_python("-W", "error", "-c", IMPORTS))
     assert "/venv/" in said["file"]
-    assert said["absent"] == ["mesh", "mesh_connectors", "nats"]
+    assert said["absent"] == ["mesh", "nats"]
     found = {f"{name.replace('.', '/')}.py" for name in said["names"]}
     assert found == modules(wheels["connector"]) - {"pyspark_nats/__init__.py"}
 

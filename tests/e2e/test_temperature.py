@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from mesh.testing import expectations, weather
+from mesh.testing import weather
 from tests.e2e.mesh_cluster import View
+from tools import expectations
 
 ROOT = Path(__file__).parents[2]
 APP = (ROOT / "examples" / "temperature.siddhi").read_text()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bench.chaos.faults.requests import ask
 from bench.chaos.scene import ScenarioError
-from mesh.testing.links import When
+from tools.links import When
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

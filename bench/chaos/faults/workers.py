@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from bench.chaos.scene import Scene
-    from mesh.testing.links import When
+    from tools.links import When
 
 #: What the app's sink writes last of each commit to the stream that is counted.
 COMMIT: Final = "mesh._marker.mesh-{app}-Counts."

@@ -14,7 +14,7 @@ from mesh.language.syntax.expressions import Literal, TimeUnit, Variable
 if TYPE_CHECKING:
     from mesh.errors import Position
     from mesh.language.syntax.inputs import StreamInput, WindowHandler
-    from mesh.language.syntax.queries import EventKind, Selector
+    from mesh.language.syntax.outputs import EventKind, Selector
     from mesh.model.types import AttributeType
 
 

@@ -14,7 +14,7 @@ from mesh.language.syntax.expressions import Expression, Literal
 
 if TYPE_CHECKING:
     from mesh.errors import Position
-    from mesh.language.syntax.queries import OutputRate, ReturnEvents, Selector
+    from mesh.language.syntax.outputs import OutputRate, ReturnEvents, Selector
 
 # Handlers: what events pass behind a stream's name
 

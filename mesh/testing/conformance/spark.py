@@ -46,7 +46,7 @@ from mesh.testing.conformance.cases import CaseError, Mode, case
 from mesh.testing.conformance.script import Leg, Made, Recording, Replaying, Sent, legs
 from mesh.testing.conformance.spark_host import CALLS, ERROR, CasesTask, CaseTask, call_run
 from mesh.testing.conformance.spark_rows import marked_rows, typed_rows, typed_schema
-from pyspark_nats.rows import MARKED_DDL
+from pyspark_nats.source.rows import MARKED_DDL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

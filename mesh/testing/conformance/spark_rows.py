@@ -11,7 +11,7 @@ from mesh.spark.emit import ARROW_TYPE, JSON_TYPE, TIME_COLUMN
 from mesh.spark.expressions import SPARK_TYPES
 from mesh.spark.state import Position
 from pyspark_nats import encode
-from pyspark_nats.rows import MARKED, MESSAGE, RANGE_END, RANGE_START
+from pyspark_nats.source.rows import MARKED, MESSAGE, RANGE_END, RANGE_START
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

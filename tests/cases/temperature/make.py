@@ -20,7 +20,8 @@ from typing import Any
 import pyarrow as pa
 
 from mesh.model.types import Attribute, AttributeType, arrow_schema
-from mesh.testing import expectations, weather
+from mesh.testing import weather
+from tools import expectations
 
 HERE = Path(__file__).resolve().parent
 APP = HERE.parents[2] / "examples" / "temperature.siddhi"

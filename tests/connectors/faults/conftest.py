@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyspark_nats import connection_options
-from pyspark_nats.connection import Connection
+from pyspark_nats.protocol import connection_options
+from pyspark_nats.protocol.connection import Connection
 from tests.connectors.conftest import Broker
 from tests.connectors.faults.cluster import Cluster
 from tests.connectors.faults.query import Driver

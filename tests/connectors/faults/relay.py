@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pyspark_nats import connection_options, outgoing, publish, rows, sink_options, source_options
-from pyspark_nats.connection import Connection, shared
-from pyspark_nats.reader import NatsStreamReader
+from pyspark_nats.protocol import connection_options
+from pyspark_nats.protocol.connection import Connection, shared
+from pyspark_nats.sink import messages_out, publish, sink_options
+from pyspark_nats.source import rows, source_options
+from pyspark_nats.source.reader import NatsStreamReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark_nats.connection import Reply
+    from pyspark_nats.protocol.connection import Reply
     from tests.connectors.conftest import Broker
 
 #: How long the relay may go without a server or a leader.
@@ -52,7 +54,7 @@ def stored(broker: Broker, stream: str) -> list[Message]:
         def look(calls: list[tuple[str, bytes]] = calls) -> list[Reply]:
             return broker.connection.requests(calls)
 
-        for reply in broker.connection.riding("looking", look):
+        for reply in broker.connection.retry_while_unavailable("looking", look):
             message = json.loads(reply.data).get("message")
             # A marker that was replaced leaves a gap.
             if message is not None:
@@ -156,6 +158,6 @@ def positioned(batch: pa.RecordBatch) -> pa.RecordBatch:
         "producer": pa.array(["relay"] * batch.num_rows, pa.string()),
         "position": batch.column("sequence"),
     }
-    return outgoing.completed(
+    return messages_out.with_schema_columns(
         pa.record_batch(columns), stream="OUT", subject="ev.OUT", producer="", first_position=0
     )

@@ -14,9 +14,10 @@ import pyarrow as pa
 import pytest
 
 from mesh.jetstream import server
-from pyspark_nats import atomic, fetch, messages, outgoing, publish, sink_options
-from pyspark_nats.connection import Connection
-from pyspark_nats.ranges import Blocks, StreamRange
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.sink import exactly_once, messages_out, publish, sink_options
+from pyspark_nats.source import fetch, messages
+from pyspark_nats.source.ranges import Blocks, StreamRange
 from tests.connectors.faults.cluster import create_replicated
 from tests.connectors.faults.relay import TIMEOUT_S, Relay, payloads
 
@@ -65,7 +66,7 @@ def write(
         for at in range(0, len(rows), step):
             data = pa.array(rows[at : at + step], pa.binary())
             publisher.add(
-                outgoing.completed(
+                messages_out.with_schema_columns(
                     pa.record_batch({"data": data}),
                     stream=stream, subject=f"ev.{stream}", producer="p", first_position=at,
                 )
@@ -193,13 +194,13 @@ def test_a_replicated_stream_takes_rows_ahead_as_well(
     create_replicated(cluster_broker, "OUT")
     cluster.wait_for_replicas(cluster_broker, "OUT")
     codes: list[int | None] = []
-    refused = atomic.AtomicPublisher._refused
+    refused = exactly_once.ExactlyOncePublisher._refused
 
     def spied(self: Any, chunk: Any, error: RefusedError) -> None:
         codes.append(error.err_code)
         refused(self, chunk, error)
 
-    monkeypatch.setattr(atomic.AtomicPublisher, "_refused", spied)
+    monkeypatch.setattr(exactly_once.ExactlyOncePublisher, "_refused", spied)
     write(cluster_broker.url, "OUT", expected, step=10_000)
     assert codes == []
     assert payloads(cluster_broker, "OUT") == expected

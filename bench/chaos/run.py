@@ -1,0 +1,118 @@
+"""One run of a scenario, from deploy to the comparison of its output."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from nats.js.errors import NotFoundError
+
+from bench.chaos import app
+from bench.chaos.compare import Compared
+from bench.chaos.scene import ScenarioError, Scene
+from mesh.clock import SystemClock
+from mesh.errors import MeshError
+from mesh.jetstream.connection import UNREACHABLE
+from mesh.model import names
+
+if TYPE_CHECKING:
+    from bench.chaos.scenario import Scenario
+    from bench.chaos.stage import Stage
+    from mesh.testing.cluster import Outside
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one run gave."""
+
+    scenario: str
+    fault: str
+    compared: Compared = field(default_factory=Compared)
+    #: From the fault to the last row of the first events behind it; None without a fault's time.
+    recovery_s: float | None = None
+    took_s: float = 0.0
+    events: int = 0
+    #: What the story does not tell, or not in order.
+    untold: tuple[str, ...] = ()
+    story: tuple[str, ...] = ()
+    error: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether every row is there once and in order, and the story explains the run."""
+        return self.compared.is_same and not self.error and not self.untold
+
+
+def said(failure: Exception) -> str:
+    """What went wrong, and where unless it is what a run may meet."""
+    text = f"{type(failure).__name__}: {failure}"
+    if isinstance(failure, (AssertionError, ScenarioError, MeshError, *UNREACHABLE)):
+        return text
+    last = traceback.extract_tb(failure.__traceback__)[-1]
+    return f"{text} ({last.filename}:{last.lineno})"
+
+
+async def play(stage: Stage, scenario: Scenario, run: int) -> Outcome:
+    """Play a scenario once; what goes wrong is in the outcome."""
+    clock = SystemClock()
+    started_s = clock.monotonic_s()
+    name = f"{scenario.app_name}{run}"
+    text = app.text(name, in_sides=scenario.in_sides)
+    outcome = Outcome(scenario.name, scenario.fault)
+    try:
+        async with stage.look() as outside:
+            scene = Scene(stage, outside, name, text, names.subject(name, app.INPUT))
+            try:
+                if scenario.in_sides:
+                    scene.subject = app.feed(name)
+                    await stage.mended(outside)
+                    await outside.js.add_stream(
+                        name=scene.subject, subjects=[scene.subject], num_replicas=stage.replicas
+                    )
+                outcome = await _acted(scene, scenario, outcome)
+            # Whatever it is, the other scenarios are still to be played.
+            except Exception as failure:
+                outcome = replace(outcome, error=said(failure))
+                with contextlib.suppress(Exception):
+                    story, _ = await scene.told()
+                    outcome = replace(outcome, story=story)
+            finally:
+                await scene.give_up()
+                await _cleared(stage, outside, name)
+    except Exception as failure:
+        if not outcome.error:
+            outcome = replace(outcome, error=said(failure))
+    return replace(outcome, took_s=clock.monotonic_s() - started_s)
+
+
+async def _acted(scene: Scene, scenario: Scenario, outcome: Outcome) -> Outcome:
+    await scene.stage.mended(scene.outside)
+    if not scenario.deploys:
+        await scene.begin()
+    await scenario.play(scene)
+    await scene.end()
+    compared, recovery_s = await scene.compared()
+    story, untold = await scene.told(scenario.story, scenario.beside)
+    return replace(
+        outcome,
+        compared=compared,
+        recovery_s=recovery_s,
+        events=scene.published,
+        untold=untold,
+        story=story,
+    )
+
+
+async def _cleared(stage: Stage, outside: Outside, name: str) -> None:
+    """Undo what the scenario did, and remove its app."""
+    await stage.mend()
+    for worker in ("w1", "w2"):
+        with contextlib.suppress(MeshError):
+            await outside.service.order_node(worker, "open")
+    if outside.view.snapshot().app(name) is not None:
+        await outside.service.undeploy(name)
+        await outside.until(f"{name} is gone", lambda: outside.view.snapshot().app(name) is None)
+    with contextlib.suppress(NotFoundError):
+        await outside.js.delete_stream(app.feed(name))

@@ -1,1 +1,0 @@
-"""Sources and sinks of apps that are not NATS: one module each."""

@@ -1,0 +1,305 @@
+"""Arrow messages to rows: IPC streams, together where their schemas agree.
+
+What costs is the call, not the row.  So the schema of a stream, its first frame, is read once for
+all the messages that start with the same octets; their batches are read without a copy and become
+one table, whose buffers are checked at once: a stranger's may point anywhere.
+
+Columns go by name.  A narrower type may stand for a wider one; other types must agree.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_nats.arrow import arrow, kernels
+from pyspark_nats.decode import text_columns
+from pyspark_nats.decode.result import Part
+from pyspark_nats.decode.values import article, type_name
+
+if TYPE_CHECKING:
+    from pyspark_nats.arrow import Array, DataType
+    from pyspark_nats.decode.result import Ints, Unreadable
+
+#: Payload column of Arrow messages with the events' own times, ms since 1970.
+EVENT_TIME: Final = "_event_time_ms"
+_CONTINUATION: Final = b"\xff\xff\xff\xff"
+#: How the stream ends, when it says so.
+_END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
+
+class _UnreadableError(ValueError):
+    """Why a table has no rows of the schema."""
+
+
+def decode_arrow(
+    data: Array, at: Ints, schema: pa.Schema, missing: str, errors: list[Unreadable]
+) -> list[Part]:
+    """Decode Arrow messages.
+
+    Args:
+        data: length n, binary, no nulls.
+        at: length n, the messages' numbers.
+        schema: the attributes.
+        missing: "error" or "null".
+        errors: takes what can't be read.
+    """
+    parts: list[Part] = []
+    numbers: list[int] = []
+    tables: list[pa.Table] = []
+    streams = _Streams()
+    for number, payload in zip(at.tolist(), _payloads(data), strict=True):
+        try:
+            table = streams.table(payload)
+        except (pa.ArrowException, OSError, ValueError, EOFError) as error:
+            errors.append((number, 0, _no_arrow(error)))
+            continue
+        if tables and not (
+            table.schema is tables[-1].schema or table.schema.equals(tables[-1].schema)
+        ):
+            parts += _part(numbers, tables, schema, missing, errors)
+            numbers, tables = [], []
+        numbers.append(number)
+        tables.append(table)
+    if tables:
+        parts += _part(numbers, tables, schema, missing, errors)
+    return parts
+
+
+def _payloads(data: Array) -> list[pa.Buffer]:
+    """The payloads without a copy."""
+    bounds = np.frombuffer(data.buffers()[1], np.int32)[data.offset :][: len(data) + 1].tolist()
+    octets = data.buffers()[2] or pa.py_buffer(b"")
+    return [octets.slice(first, end - first) for first, end in pairwise(bounds)]
+
+
+class _Streams:
+    """Reads streams, remembering the schema of the last one."""
+
+    def __init__(self) -> None:
+        #: The first frame of a stream, and the schema that it says; empty for none.
+        self._frame = b""
+        self._schema: pa.Schema | None = None
+
+    def table(self, payload: pa.Buffer) -> pa.Table:
+        """The table in a stream, its buffers not checked yet."""
+        octets = memoryview(payload).cast("B")
+        if not self._frame or octets[: len(self._frame)] != self._frame:
+            with pa.ipc.open_stream(payload) as stream:
+                self._remember(octets, stream.schema)
+                return stream.read_all()
+        source = arrow.BufferReader(payload.slice(len(self._frame)))
+        batches: list[pa.RecordBatch] = []
+        assert self._schema is not None
+        while source.tell() < source.size():
+            if source.size() - source.tell() == len(_END) and bytes(octets[-len(_END) :]) == _END:
+                break
+            try:
+                message = pa.ipc.read_message(source)
+            except EOFError:
+                break  # The stream said that it ends.
+            batches.append(pa.ipc.read_record_batch(message, self._schema))
+        return pa.Table.from_batches(batches, self._schema)
+
+    def _remember(self, octets: memoryview, schema: pa.Schema) -> None:
+        self._frame = b""
+        # Dictionaries stand in frames of their own.
+        has_dictionary = [_has_dictionary(schema.field(n)) for n in range(len(schema))]
+        if bytes(octets[:4]) != _CONTINUATION or any(has_dictionary):
+            return
+        length = 8 + int.from_bytes(octets[4:8], "little")
+        if length <= len(octets):
+            self._frame, self._schema = bytes(octets[:length]), schema
+
+
+def _has_dictionary(field: Any) -> bool:
+    """Whether there is one anywhere in a field; UnicodeDecodeError for a name that is no text."""
+    assert isinstance(field.name, str)
+    inside = [_has_dictionary(field.type.field(n)) for n in range(field.type.num_fields)]
+    return pa.types.is_dictionary(field.type) or any(inside)
+
+
+def _no_arrow(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return f"not an Arrow stream: {lines[0] if lines else 'empty'}"
+
+
+def _part(
+    numbers: list[int],
+    tables: list[pa.Table],
+    schema: pa.Schema,
+    missing: str,
+    errors: list[Unreadable],
+) -> list[Part]:
+    try:
+        rows, times = _rows(pa.concat_tables(tables), schema, missing)
+    except _UnreadableError as error:
+        if len(tables) > 1:
+            # One bad message must not take its neighbours along.
+            middle = len(tables) // 2
+            return [
+                *_part(numbers[:middle], tables[:middle], schema, missing, errors),
+                *_part(numbers[middle:], tables[middle:], schema, missing, errors),
+            ]
+        errors.append((numbers[0], 0, str(error)))
+        return []
+    counts = np.fromiter((table.num_rows for table in tables), np.int64, len(tables))
+    message = np.repeat(np.array(numbers, np.int64), counts)
+    index = np.arange(len(message)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return [Part(rows, message, index, times)] if len(message) else []
+
+
+def _rows(table: pa.Table, schema: pa.Schema, missing: str) -> tuple[pa.RecordBatch, Array]:
+    """The rows of a table and the events' own times."""
+    has_times = EVENT_TIME in table.column_names and EVENT_TIME not in schema.names
+    wanted = [*schema.names, EVENT_TIME] if has_times else schema.names
+    present = [name for name in wanted if name in table.column_names]
+    try:
+        chosen = table.select(present)
+        chosen.validate(full=True)
+    except (pa.ArrowException, KeyError, ValueError) as error:
+        raise _UnreadableError(_no_arrow(error)) from error
+    columns: list[Array] = []
+    for field in schema:
+        if field.name in present:
+            columns.append(_column(chosen, field.name, field.type, missing))
+        elif missing == "error":
+            raise _UnreadableError(f'attribute "{field.name}" is missing')
+        else:
+            columns.append(pa.nulls(table.num_rows, field.type))
+    times = (
+        _column(chosen, EVENT_TIME, pa.int64(), missing)
+        if has_times
+        else pa.nulls(table.num_rows, pa.int64())
+    )
+    return pa.RecordBatch.from_arrays(columns, schema=schema), times
+
+
+def _column(table: pa.Table, name: str, kind: pa.DataType, missing: str) -> Array:
+    column = table.column(name)
+    array: Array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    try:
+        return _as(array, kind, missing, name)
+    except pa.ArrowInvalid as error:
+        reason = str(error).splitlines()[0]
+        raise _UnreadableError(
+            f'attribute "{name}" is not {article(type_name(kind))}: {reason}'
+        ) from error
+
+
+def _as(array: Array, kind: DataType, missing: str, path: str) -> Array:
+    """An array as one of ``kind``; says at which ``path`` it can't be."""
+    types, given = pa.types, array.type
+    if types.is_null(given):
+        return pa.nulls(len(array), kind)
+    if types.is_dictionary(given):
+        return _as(kernels.dictionary_decode(array), kind, missing, path)
+    if types.is_run_end_encoded(given):
+        return _as(kernels.run_end_decode(array), kind, missing, path)
+    if types.is_struct(kind) and types.is_struct(given):
+        return _as_struct(array, kind, missing, path)
+    if types.is_list(kind) and (_is_list(given)):
+        lists = array.cast(pa.list_(given.value_type))
+        items = _as(lists.values, kind.value_type, missing, f"{path}[]")
+        return _rebuilt(lists, kind, [items])
+    if types.is_map(kind) and types.is_map(given):
+        entries = arrow.StructArray.from_arrays(
+            [
+                _as(array.keys, kind.key_type, missing, f"{path}.key"),
+                _as(array.items, kind.item_type, missing, f"{path}.value"),
+            ],
+            fields=[kind.key_field, kind.item_field],
+        )
+        return _rebuilt(array, kind, [entries])
+    if given == kind:
+        return _checked(array)
+    if not _widens(given, kind):
+        raise _UnreadableError(
+            f'attribute "{path}" is of Arrow type {given}, not {article(type_name(kind))}'
+        )
+    if types.is_timestamp(kind) and types.is_timestamp(given):
+        # Digits beyond microseconds are cut, and a time without a zone is UTC.
+        return _checked(array.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).cast(kind))
+    if types.is_timestamp(kind):
+        return _checked(array.cast(pa.timestamp("us")).cast(pa.int64()).cast(kind))
+    if types.is_decimal(kind):
+        return array.cast(kind)
+    return _checked(array.cast(kind, safe=False))
+
+
+def _checked(array: Array) -> Array:
+    """Times must be in the years that Spark has."""
+    if pa.types.is_timestamp(array.type):
+        return text_columns.checked_times(array)
+    return text_columns.checked_days(array) if pa.types.is_date(array.type) else array
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    types = pa.types
+    return (
+        types.is_list(kind)
+        or types.is_large_list(kind)
+        or types.is_fixed_size_list(kind)
+        or types.is_list_view(kind)
+        or types.is_large_list_view(kind)
+    )
+
+
+def _as_struct(array: Array, kind: pa.DataType, missing: str, path: str) -> Array:
+    names = [array.type.field(n).name for n in range(array.type.num_fields)]
+    children: list[Array] = []
+    for field in _fields(kind):
+        if field.name in names:
+            inner = array.field(names.index(field.name))
+            children.append(_as(inner, field.type, missing, f"{path}.{field.name}"))
+        elif missing == "error":
+            raise _UnreadableError(f'attribute "{path}.{field.name}" is missing')
+        else:
+            children.append(pa.nulls(len(array), field.type))
+    mask = array.is_null() if array.null_count else None
+    return arrow.StructArray.from_arrays(children, fields=_fields(kind), mask=mask)
+
+
+def _fields(kind: Any) -> list[Any]:
+    return [kind.field(n) for n in range(kind.num_fields)]
+
+
+def _rebuilt(array: Array, kind: pa.DataType, children: list[Array]) -> Array:
+    """The same lists with other items."""
+    return pa.Array.from_buffers(
+        kind, len(array), array.buffers()[:2], offset=array.offset, children=children
+    )
+
+
+def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether every value of a type is one of another, but for digits below a microsecond."""
+    types = pa.types
+    if types.is_string(wanted):
+        return types.is_large_string(given) or types.is_string_view(given)
+    if types.is_binary(wanted):
+        return (
+            types.is_large_binary(given)
+            or types.is_binary_view(given)
+            or types.is_fixed_size_binary(given)
+        )
+    if types.is_floating(wanted):
+        return types.is_integer(given) or (
+            types.is_floating(given) and given.bit_width <= wanted.bit_width
+        )
+    if types.is_signed_integer(wanted):
+        if types.is_unsigned_integer(given):
+            return bool(given.bit_width < wanted.bit_width)
+        return bool(types.is_signed_integer(given) and given.bit_width <= wanted.bit_width)
+    if types.is_decimal(wanted):
+        whole = wanted.precision - wanted.scale
+        if types.is_decimal(given):
+            return bool(given.scale <= wanted.scale and given.precision - given.scale <= whole)
+        return bool(types.is_integer(given) and len(str(2**given.bit_width)) <= whole)
+    if types.is_timestamp(wanted):
+        if types.is_timestamp(given):
+            return bool(wanted.tz) or not given.tz
+        return types.is_date(given)
+    return types.is_date(wanted) and types.is_date(given)

@@ -1,0 +1,261 @@
+"""Flat JSON objects that are all laid out alike, read without a parser.
+
+What a program writes with one encoder looks the same from event to event: the same keys in the
+same order with the same spaces.  The first text of a block tells the pieces between its values.  If
+every text of the block is those pieces with something between them, and each something is a JSON
+value of the right type, then each text is an object with those values; and that can be seen with a
+few passes over the block.
+
+A text holds as many quotes as the pieces do, since no value may hold one; so the quotes of the
+block tell where all pieces have to be.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from pyspark_nats.arrow import rows_at
+from pyspark_nats.decode import text_columns
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from pyspark_nats.arrow import Array
+
+    Places = npt.NDArray[np.int64]
+
+_KEY = re.compile(rb' *[{,] *"([^"\\]*)" *: *')
+_PLAIN = re.compile(rb'[^",{}\[\]: ]+')
+_END = re.compile(rb" *} *")
+_WORD = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What stands before a value, or behind the last one."""
+
+    octets: bytes
+    #: How many quotes stand in the pieces before.
+    quotes_before: int
+
+    @property
+    def lead(self) -> int:
+        """Octets before its first quote; all of them when it has none."""
+        at = self.octets.find(b'"')
+        return at if at >= 0 else len(self.octets)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    #: One more than names.
+    pieces: tuple[_Piece, ...]
+    names: tuple[str, ...]
+    #: Whether the value is a string.
+    is_text: tuple[bool, ...]
+
+    @property
+    def quotes(self) -> int:
+        """In a text."""
+        last = self.pieces[-1]
+        return last.quotes_before + last.octets.count(b'"')
+
+
+def decode_alike(texts: Array, schema: pa.Schema) -> pa.RecordBatch | None:
+    """One row a text; None when the texts are not all laid out alike.
+
+    Args:
+        texts: length n, at least 1, binary, no nulls.
+        schema: the attributes.
+    """
+    bounds = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset :][: len(texts) + 1]
+    layout = _layout_of(texts[0].as_py(), schema)
+    if layout is None:
+        return None
+    whole = np.frombuffer(texts.buffers()[2], np.uint8)[bounds[0] : bounds[-1]]
+    quotes = np.flatnonzero(whole == ord('"'))
+    if len(quotes) != layout.quotes * len(texts):
+        return None
+    # Control characters and backslashes are more than plain text; the cast looks at the encoding.
+    if whole.min() < ord(" ") or (whole == ord("\\")).any():
+        return None
+    try:
+        if whole.max() > 127:
+            texts.cast(pa.string())
+        block = _Block(whole, bounds.astype(np.int64) - int(bounds[0]), quotes, layout)
+        if not block.has_pieces():
+            return None
+        found: dict[str, Array] = {
+            name: block.column(n, schema) for n, name in enumerate(layout.names)
+        }
+    except pa.ArrowInvalid:
+        return None
+    return pa.RecordBatch.from_arrays([found[name] for name in schema.names], schema=schema)
+
+
+def _layout_of(text: bytes, schema: pa.Schema) -> _Layout | None:
+    try:
+        event = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(event, dict) or not all(name in event for name in schema.names):
+        return None
+    pieces: list[_Piece] = []
+    names: list[str] = []
+    is_text: list[bool] = []
+    at = quotes = 0
+    before = b""
+    while found := _KEY.match(text, at):
+        at = found.end()
+        value = _PLAIN.match(text, at)
+        if text[at : at + 1] == b'"':
+            piece, end = before + found[0] + b'"', text.find(b'"', at + 1)
+            before, at = b'"', end + 1
+        elif value is not None:
+            piece, before, at = before + found[0], b"", value.end()
+        else:
+            return None
+        pieces.append(_Piece(piece, quotes))
+        quotes += piece.count(b'"')
+        names.append(found[1].decode())
+        is_text.append(value is None)
+    ending = _END.fullmatch(text, at)
+    if ending is None or not names or len(set(names)) < len(names):
+        return None
+    pieces.append(_Piece(before + ending[0], quotes))
+    return _Layout(tuple(pieces), tuple(names), tuple(is_text))
+
+
+class _Block:
+    """Texts one behind another, and where the pieces of their layout have to be."""
+
+    def __init__(
+        self, octets: npt.NDArray[np.uint8], bounds: Places, quotes: Places, layout: _Layout
+    ) -> None:
+        self._octets = octets
+        self._layout = layout
+        self._count = len(bounds) - 1
+        self._is_value = rows_at(np.arange(0, 2 * self._count - 1, 2))
+        # Words may be read from any octet on, also from the last ones.
+        self._padded = np.concatenate((octets, np.zeros(_WORD, np.uint8)))
+        self._words: npt.NDArray[np.uint64] = np.ndarray(
+            (len(octets) + 1,), np.dtype("<u8"), self._padded, strides=(1,)
+        )
+        self._buffer = pa.py_buffer(self._padded.data)
+        by_quote = np.ascontiguousarray(quotes.reshape(self._count, -1).T)
+        self._first, self._end = bounds[:-1], bounds[1:]
+        #: Where each piece starts.
+        self._starts = [
+            by_quote[piece.quotes_before] - piece.lead
+            if b'"' in piece.octets
+            else self._end - piece.lead
+            for piece in layout.pieces
+        ]
+
+    def has_pieces(self) -> bool:
+        """Whether every text is the pieces with something in between."""
+        pieces, starts = self._layout.pieces, self._starts
+        if not (starts[0] == self._first).all():
+            return False
+        if not (starts[-1] + len(pieces[-1].octets) == self._end).all():
+            return False
+        return all(self._stands(piece.octets, at) for piece, at in zip(pieces, starts, strict=True))
+
+    def _stands(self, octets: bytes, at: Places) -> bool:
+        if int(at.min()) < 0:
+            return False
+        for first in range(0, len(octets), _WORD):
+            # The last word overlaps the one before it.
+            first = max(0, min(first, len(octets) - _WORD))
+            part = octets[first : first + _WORD]
+            words = self._words[at + first if first else at]
+            if len(part) < _WORD:
+                words &= np.uint64((1 << 8 * len(part)) - 1)
+            if not (words == np.uint64(int.from_bytes(part, "little"))).all():
+                return False
+        return True
+
+    def column(self, number: int, schema: pa.Schema) -> Array | None:
+        """The values of an attribute; None for one that the schema doesn't know.
+
+        Raises:
+            ArrowInvalid: one of them is no JSON value of the type.
+        """
+        name, is_text = self._layout.names[number], self._layout.is_text[number]
+        start = self._starts[number] + len(self._layout.pieces[number].octets)
+        end = self._starts[number + 1]
+        if name not in schema.names:
+            if not is_text:
+                self._numbers(start, end, pa.float64())
+            return None
+        kind = schema.field(name).type
+        if is_text:
+            return _from_text(self._slices(start, end), kind)
+        if pa.types.is_boolean(kind):
+            return self._truths(start, end)
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+            return self._numbers(start, end, kind)
+        raise pa.ArrowInvalid("a type that is not read here")
+
+    def _slices(self, start: Places, end: Places) -> Array:
+        """The octets of the values; what the block holds is known to be text."""
+        both = np.empty(2 * self._count, np.int32)
+        both[0::2], both[1::2] = start, end
+        if (both[1::2] < both[0::2]).any():
+            raise pa.ArrowInvalid("pieces overlap")
+        # The values and the gaps between them are one array; every other element is wanted.
+        kind: Any = pa.string()
+        slices = pa.Array.from_buffers(
+            kind, 2 * self._count - 1, [None, pa.py_buffer(both.data), self._buffer]
+        )
+        return slices.take(self._is_value)
+
+    def _truths(self, start: Places, end: Places) -> Array:
+        words = self._words[start]
+        lengths = end - start
+        is_true = ((words & np.uint64(0xFFFFFFFF)) == _TRUE) & (lengths == 4)
+        is_false = ((words & np.uint64(0xFFFFFFFFFF)) == _FALSE) & (lengths == 5)
+        if not (is_true | is_false).all():
+            raise pa.ArrowInvalid("neither true nor false")
+        return pa.array(is_true)
+
+    def _numbers(self, start: Places, end: Places, kind: pa.DataType) -> Array:
+        texts = self._slices(start, end)
+        octets = texts.buffers()[2]
+        # Digits, point and sign: an exponent is left to the parser, a word is no number.
+        held = np.frombuffer(octets, np.uint8)[: int((end - start).sum())]
+        if (held - np.uint8(ord("-")) > ord("9") - ord("-")).any():
+            raise pa.ArrowInvalid("more than digits")
+        first = self._octets[start]
+        negative = first == ord("-")
+        if negative.any():
+            start = start + negative
+            first = self._padded[start]
+        # JSON wants a digit before the point and one behind it, and no zero in front of others.
+        zero_first = (first == ord("0")) & (end - start > 1)
+        if (first < ord("0")).any() or (self._octets[end - 1] < ord("0")).any():
+            raise pa.ArrowInvalid("a number without a digit")
+        if zero_first.any() and (self._padded[start[zero_first] + 1] != ord(".")).any():
+            raise pa.ArrowInvalid("a number with a zero in front")
+        if pa.types.is_floating(kind):
+            texts = texts.cast(pa.float64())
+            return texts if kind == pa.float64() else texts.cast(kind, safe=False)
+        return texts.cast(kind)
+
+
+_TRUE = np.uint64(int.from_bytes(b"true", "little"))
+_FALSE = np.uint64(int.from_bytes(b"false", "little"))
+
+
+def _from_text(texts: Array, kind: pa.DataType) -> Array:
+    return texts if pa.types.is_string(kind) else text_columns.of_type(texts, kind)
+
+
+def is_read(kind: pa.DataType) -> bool:
+    """Whether a type may be read here."""
+    return not (pa.types.is_nested(kind) or pa.types.is_decimal(kind))

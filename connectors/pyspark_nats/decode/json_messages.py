@@ -1,0 +1,397 @@
+"""JSON messages to rows, whole blocks at a time.
+
+Flat objects that are all laid out alike are read by ``decode_layout``, others by Arrow's parser.
+The rules are those of ``decode_rules``; Arrow's parser is looser (a missing attribute looks like
+null to it) and gives up on a block with one wrong value.  So a block that fails is halved, rows
+with nulls are looked at again, and what remains is read message by message; either way gives the
+same rows.
+
+Why a block that parses has one row a message: every text starts with ``{`` and ends with ``}``, and
+a line feed stands between them.  The parser takes no line feed inside a string, and behind a ``}``
+inside of an object or an array no ``{`` may follow.  So no value goes on from one text into the
+next, each text holds at least one object, and as many rows as texts means one each.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.json as pj
+
+from pyspark_nats.arrow import arrow, kernels
+from pyspark_nats.decode import json_layout, rules, text_columns
+from pyspark_nats.decode.result import part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy.typing as npt
+
+    from pyspark_nats.arrow import Array, DataType
+    from pyspark_nats.decode.result import Ints, Part, Unreadable
+
+    Flags = npt.NDArray[np.bool_]
+
+#: Below so many texts, reading one by one costs no more than another try of the parser.
+_TEXTS_MIN: Final = 512
+#: Octets that are looked at together for being laid out alike, so that they stay in the cache.
+_ALIKE_BYTES: Final = 480 << 10
+#: Of so many blocks one is tried, once they are not.
+_ALIKE_SKIPPED: Final = 5
+#: A block's text must stay addressable by 32-bit offsets.
+_BLOCK_BYTES_MAX: Final = 64 << 20
+
+
+def decode_json(
+    data: Array, at: Ints, schema: pa.Schema, missing: str, errors: list[Unreadable]
+) -> list[Part]:
+    """Decode JSON messages.
+
+    Args:
+        data: length n, binary, no nulls.
+        at: length n, the messages' numbers.
+        schema: the attributes.
+        missing: "error" or "null".
+        errors: takes what can't be read.
+    """
+    parts: list[Part] = []
+    odd: list[Ints] = []
+    if len(schema) and all(_is_parsed(field.type) for field in schema):
+        blocks = _Blocks(schema, missing == "error", at, parts, odd)
+        for first, last in _stretches(data):
+            blocks.decode_stretch(data.slice(first, last - first), np.arange(first, last))
+    else:
+        odd.append(np.arange(len(data)))
+    if odd:
+        left = np.sort(np.concatenate(odd))
+        chosen = data if len(left) == len(data) else data.take(pa.array(left))
+        read = rules.reader_of_json(schema)
+        parts += rules.decode_each(chosen, at[left], schema, missing, errors, read)
+    return parts
+
+
+def _stretches(texts: Array) -> list[tuple[int, int]]:
+    """Cut into stretches (first, last + 1) of bounded size."""
+    bounds = _bounds(texts)
+    cuts = np.flatnonzero(np.diff((bounds[1:] - bounds[0]) // _BLOCK_BYTES_MAX)) + 1
+    edges = [0, *cuts.tolist(), len(texts)]
+    return list(pairwise(edges))
+
+
+def _bounds(texts: Array) -> Ints:
+    """Where the texts start in their buffer, and where the last one ends."""
+    ends = np.frombuffer(texts.buffers()[1], np.int32)
+    return ends[texts.offset :][: len(texts) + 1].astype(np.int64)
+
+
+def _octets(texts: Array) -> npt.NDArray[np.uint8]:
+    buffer = texts.buffers()[2]
+    return np.frombuffer(buffer, np.uint8) if buffer is not None else np.zeros(0, np.uint8)
+
+
+class _Blocks:
+    """Decodes blocks of messages; what the parser can't be trusted with is left to the rules."""
+
+    def __init__(
+        self, schema: pa.Schema, is_strict: bool, at: Ints, parts: list[Part], odd: list[Ints]
+    ) -> None:
+        self._schema = schema
+        #: Whether a missing attribute is an error.
+        self._is_strict = is_strict
+        self._at = at
+        self._parts = parts
+        #: Places in ``at`` of the messages that are left.
+        self._odd = odd
+        self._read_schema = pa.schema([(f.name, _parsed_type(f.type)) for f in schema])
+        self._may_be_alike = all(json_layout.is_read(field.type) for field in schema)
+        # Events without further attributes are parsed and checked with less work.
+        self._has_more = False
+
+    def decode_stretch(self, texts: Array, places: Ints) -> None:
+        """Decode what is laid out alike by that, and the rest with the parser."""
+        left: list[int] = []
+        skipped = 0
+        bounds = _bounds(texts)
+        mean = max(1, int(bounds[-1] - bounds[0]) // max(1, len(texts)))
+        together = max(1, _ALIKE_BYTES // mean)
+        for first in range(0, len(texts) if self._may_be_alike else 0, together):
+            block = texts.slice(first, together)
+            rows = None if skipped else json_layout.decode_alike(block, self._schema)
+            if rows is None:
+                left.append(first)
+                # Trying costs a tenth of parsing: where it fails, it may fail again.
+                skipped = (skipped + 1) % _ALIKE_SKIPPED
+                continue
+            if left:
+                self.decode(texts.slice(left[0], first - left[0]), places[left[0] : first])
+                left = []
+            self._keep(rows, block, None, places[first : first + len(block)])
+        if left or not self._may_be_alike:
+            at = left[0] if left else 0
+            self.decode(texts.slice(at), places[at:])
+
+    def decode(self, texts: Array, places: Ints) -> None:
+        """Decode a block; ``places`` are those of its messages in ``at``."""
+        if len(texts) == 0:
+            return
+        parent = None
+        is_plain = _are_plain(texts)
+        rows = self._parsed(texts) if is_plain.all() else None
+        lines = texts
+        if rows is None and _has_line_feed(texts):
+            lines, parent = _lines(texts)
+            rows = self._parsed(lines) if _are_plain(lines).all() else None
+        if rows is not None:
+            # A message of blank lines has none left, and is one that can't be read.
+            if parent is not None:
+                self._odd.append(places[np.setdiff1d(np.arange(len(texts)), parent)])
+            self._keep(rows, lines, parent, places)
+        elif len(texts) <= _TEXTS_MIN:
+            self._odd.append(places)
+        elif not is_plain.all() and not _has_line_feed(texts):
+            self._odd.append(places[~is_plain])
+            self.decode(texts.filter(pa.array(is_plain)), places[is_plain])
+        else:
+            middle = len(texts) // 2
+            self.decode(texts.slice(0, middle), places[:middle])
+            self.decode(texts.slice(middle), places[middle:])
+
+    def _parsed(self, texts: Array) -> pa.RecordBatch | None:
+        """One row a text; None when the parser does not take them all."""
+        joined = kernels.binary_join(_as_one_list(texts), b"\n")
+        text = joined.buffers()[2]
+        if text is None or not _is_utf8(joined):
+            return None
+        table = None
+        if not self._has_more:
+            try:
+                table = _read(text, self._read_schema, "error")
+            except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+                if "unexpected field" not in str(error):
+                    return None
+                self._has_more = True
+        if table is None:
+            # What is ignored is not looked at, and Arrow's parser knows words that JSON does not.
+            if _may_hold_words(text):
+                return None
+            try:
+                table = _read(text, self._read_schema, "ignore")
+            except (pa.ArrowInvalid, UnicodeDecodeError):
+                return None
+        if table.num_rows != len(texts):
+            return None
+        try:
+            columns = [
+                _converted(table.column(f.name).combine_chunks(), f.type) for f in self._schema
+            ]
+        except pa.ArrowInvalid:
+            return None
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _keep(self, rows: pa.RecordBatch, lines: Array, parent: Ints | None, places: Ints) -> None:
+        """Take the rows of the messages that are beyond doubt.
+
+        Args:
+            rows: length n.
+            lines: length n, the text of each row.
+            parent: length n, which of ``places`` each row comes from; None for one each.
+            places: those of the messages in ``at``.
+        """
+        nulls = np.zeros(rows.num_rows, bool)
+        wrong = np.zeros(rows.num_rows, bool)
+        for column in rows.columns:
+            nulls_of, wrong_of = _doubts(column, self._is_strict)
+            if nulls_of is not None:
+                nulls |= nulls_of
+            if wrong_of is not None:
+                wrong |= wrong_of
+        # A null may be a missing attribute: only the text can tell.
+        at = np.flatnonzero(nulls & ~wrong)
+        if len(at):
+            for row, line in zip(at, lines.take(pa.array(at)).to_pylist(), strict=True):
+                wrong[row] = not rules.is_complete(line, self._schema)
+        if parent is None and not wrong.any():
+            index = np.zeros(len(places), np.int64)
+            self._parts.append(part(rows, self._at[places], index))
+            return
+        if parent is None:
+            parent = np.arange(len(places))
+        index = np.arange(len(parent)) - np.searchsorted(parent, parent)
+        if wrong.any():
+            is_odd = np.zeros(len(places), bool)
+            is_odd[parent[wrong]] = True
+            self._odd.append(places[is_odd])
+            keep = ~is_odd[parent]
+            rows, parent, index = rows.filter(pa.array(keep)), parent[keep], index[keep]
+        self._parts.append(part(rows, self._at[places[parent]], index))
+
+
+def _as_one_list(texts: Array) -> Array:
+    return arrow.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
+
+
+def _are_plain(texts: Array) -> Flags:
+    """Which texts start with ``{`` and end with ``}``, or ``}`` and a carriage return."""
+    if len(texts) == 0:
+        return np.zeros(0, bool)
+    octets, bounds = _octets(texts), _bounds(texts)
+    long = np.diff(bounds) >= 2
+    if not long.all():
+        flags = np.zeros(len(texts), bool)
+        if long.any():
+            flags[long] = _are_plain(texts.filter(pa.array(long)))
+        return flags
+    last: npt.NDArray[np.uint8] = octets[bounds[1:] - 1]
+    is_cut = last == ord("\r")
+    if is_cut.any():
+        last = np.where(is_cut, octets[bounds[1:] - 2], last)
+    flags = (octets[bounds[:-1]] == ord("{")) & (last == ord("}"))
+    return np.asarray(flags, bool)
+
+
+def _has_line_feed(texts: Array) -> bool:
+    bounds = _bounds(texts)
+    return bool((_octets(texts)[bounds[0] : bounds[-1]] == ord("\n")).any())
+
+
+def _lines(texts: Array) -> tuple[Array, Ints]:
+    """The lines that are not blank, and the text of each."""
+    split = kernels.split_pattern(texts, b"\n")
+    offsets = split.offsets.to_numpy()
+    lines = split.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+    parent = np.repeat(np.arange(len(texts)), np.diff(offsets))
+    is_blank = kernels.match_substring_regex(lines, r"^[ \t\r]*$").to_numpy(zero_copy_only=False)
+    if is_blank.any():
+        lines, parent = lines.filter(pa.array(~is_blank)), parent[~is_blank]
+    return lines, parent
+
+
+def _is_utf8(joined: Array) -> bool:
+    try:
+        joined.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _may_hold_words(text: pa.Buffer) -> bool:
+    """Whether NaN or Inf stands somewhere where a value may stand."""
+    octets = np.frombuffer(memoryview(text), np.uint8)
+    for first, second, third in (b"NaN", b"Inf"):
+        at = np.flatnonzero(octets[:-2] == first)
+        at = at[(octets[at + 1] == second) & (octets[at + 2] == third)]
+        if np.isin(octets[at - 1], _BEFORE_VALUES).any():
+            return True
+    return False
+
+
+#: Octets behind which a value may start; a text starts with a brace.
+_BEFORE_VALUES: Final = np.frombuffer(b":,[- \t\r\n", np.uint8)
+
+
+def _read(text: pa.Buffer, schema: pa.Schema, unexpected: Literal["error", "ignore"]) -> pa.Table:
+    return pj.read_json(
+        arrow.BufferReader(text),
+        read_options=pj.ReadOptions(use_threads=False, block_size=text.size + 1),
+        parse_options=pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected),
+    )
+
+
+# --- Types: how the parser reads them, and what is left to do
+
+
+def _is_parsed(kind: pa.DataType) -> bool:
+    """Whether the parser reads a type: it knows no objects as maps."""
+    if pa.types.is_map(kind):
+        return False
+    if pa.types.is_list(kind):
+        return _is_parsed(kind.value_type)
+    if pa.types.is_struct(kind):
+        return kind.num_fields > 0 and all(_is_parsed(field.type) for field in kind.fields)
+    return True
+
+
+def _parsed_type(kind: pa.DataType) -> pa.DataType:
+    """As what the parser reads a type.
+
+    Floats are read as doubles and rounded once more, as the rules do.  Of times without a zone the
+    parser would take those with one, and of days numbers.
+    """
+    types = pa.types
+    if types.is_floating(kind):
+        return pa.float64()
+    if types.is_date(kind) or types.is_binary(kind) or (types.is_timestamp(kind) and not kind.tz):
+        return pa.string()
+    if types.is_list(kind):
+        return pa.list_(_parsed_type(kind.value_type))
+    if types.is_struct(kind):
+        return pa.struct([(field.name, _parsed_type(field.type)) for field in kind.fields])
+    return kind
+
+
+def _converted(column: Array, kind: DataType) -> Array:
+    """What was read as ``_parsed_type`` as what is wanted; ArrowInvalid when it may be wrong."""
+    types = pa.types
+    if types.is_nested(kind):
+        assert column.offset == 0
+        if types.is_list(kind):
+            children = [_converted(column.values, kind.value_type)]
+        else:
+            fields: Iterable[Any] = arrow.schema(kind)
+            children = [_converted(column.field(n), f.type) for n, f in enumerate(fields)]
+        own = column.buffers()[: 2 if types.is_list(kind) else 1]
+        return pa.Array.from_buffers(kind, len(column), own, children=children)
+    if types.is_timestamp(kind) and kind.tz:
+        return text_columns.checked_times(column)
+    if types.is_timestamp(kind) or types.is_date(kind) or types.is_binary(kind):
+        return text_columns.of_type(column, kind)
+    if types.is_decimal(kind):
+        # The parser does not look at the precision once it has fitted the scale.
+        column.validate(full=True)
+        return column
+    return column if column.type == kind else column.cast(kind, safe=False)
+
+
+def _doubts(column: Array, is_strict: bool) -> tuple[Flags | None, Flags | None]:
+    """Rows with nulls, if they matter, and rows with values that the rules may read otherwise."""
+    nulls = _flags(column.is_null()) if is_strict and column.null_count else None
+    wrong: Flags | None = None
+    if pa.types.is_floating(column.type):
+        values = column.to_numpy(zero_copy_only=False)
+        with np.errstate(invalid="ignore"):
+            # The integer -0 is 0, the number -0.0 is not; and a word may stand for a number.
+            wrong = ~np.isfinite(values) | ((values == 0) & np.signbit(values))
+        if column.null_count:
+            wrong &= ~_flags(column.is_null())
+    elif pa.types.is_struct(column.type):
+        for n in range(column.type.num_fields):
+            nulls_of, wrong_of = _doubts(column.field(n), is_strict)
+            nulls, wrong = _either(nulls, nulls_of), _either(wrong, wrong_of)
+    elif pa.types.is_list(column.type):
+        offsets = column.offsets.to_numpy()
+        row = np.repeat(np.arange(len(column)), np.diff(offsets))
+        inner = _doubts(column.values[int(offsets[0]) : int(offsets[-1])], is_strict)
+        nulls = _either(nulls, _by_row(inner[0], row, len(column)))
+        wrong = _either(wrong, _by_row(inner[1], row, len(column)))
+    return nulls, wrong
+
+
+def _flags(mask: Array) -> Flags:
+    return np.asarray(mask.to_numpy(zero_copy_only=False), bool)
+
+
+def _either(some: Flags | None, others: Flags | None) -> Flags | None:
+    if some is None or others is None:
+        return others if some is None else some
+    return some | others
+
+
+def _by_row(items: Flags | None, row: Ints, count: int) -> Flags | None:
+    if items is None or not items.any():
+        return None
+    flags = np.zeros(count, bool)
+    flags[row[items]] = True
+    return flags

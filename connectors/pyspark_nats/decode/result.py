@@ -1,0 +1,74 @@
+"""What decoding gives: rows, where each comes from, and what could not be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_nats.arrow import concat_batches, rows_at
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from pyspark_nats.arrow import Array
+
+    Ints = npt.NDArray[np.int64]
+
+#: (message, index, reason); index 0 when the message as a whole can't be read.
+Unreadable = tuple[int, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeResult:
+    """Rows and where they come from; rows are in the order of messages and of events in them."""
+
+    rows: pa.RecordBatch
+    #: The message of each row, counted from 0.
+    message: Ints
+    #: The place of each row's event in its message, counted from 0.
+    index: Ints
+    #: int64, ms since 1970; null unless an Arrow message carries the events' own times.
+    event_time_ms: Array
+    #: In order of message and index.
+    errors: list[Unreadable]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of some of the messages."""
+
+    rows: pa.RecordBatch
+    message: Ints
+    index: Ints
+    event_time_ms: Array
+
+
+def part(rows: pa.RecordBatch, message: Ints, index: Ints) -> Part:
+    """Rows that bring no times of their own."""
+    return Part(rows, message, index, pa.nulls(rows.num_rows, pa.int64()))
+
+
+def assembled(parts: list[Part], schema: pa.Schema, errors: list[Unreadable]) -> DecodeResult:
+    """The parts as one, in order."""
+    errors.sort(key=lambda error: error[:2])
+    if not parts:
+        none = np.zeros(0, np.int64)
+        empty = pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)
+        return DecodeResult(empty, none, none, pa.nulls(0, pa.int64()), errors)
+    if len(parts) == 1:
+        only = parts[0]
+        rows, message, index, times = only.rows, only.message, only.index, only.event_time_ms
+    else:
+        rows = concat_batches([part.rows for part in parts])
+        message = np.concatenate([part.message for part in parts])
+        index = np.concatenate([part.index for part in parts])
+        times = pa.concat_arrays([part.event_time_ms for part in parts])
+    steps = np.diff(message)
+    if ((steps < 0) | ((steps == 0) & (np.diff(index) < 0))).any():
+        order = np.lexsort((index, message))
+        rows, times = rows.take(rows_at(order)), times.take(rows_at(order))
+        message, index = message[order], index[order]
+    return DecodeResult(rows, message, index, times, errors)

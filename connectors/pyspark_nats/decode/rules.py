@@ -1,0 +1,216 @@
+"""What makes an event readable, said event by event.
+
+Text that is no JSON and a value of the wrong type are errors; so is a missing attribute, unless it
+may stand for null; an explicit null is null; an attribute that the schema does not know is ignored.
+The rules for values are those of ``decode_values``: a whole number may stand for a float or a
+double, but 42.0 is no int, "5" is no number and true is no number either.
+"""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import msgpack  # type: ignore[import-untyped]  # it has no stubs
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from pyspark_nats.decode import columns
+from pyspark_nats.decode.result import part
+from pyspark_nats.decode.values import WrongValueError, reader_of, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark_nats.arrow import Array
+    from pyspark_nats.decode.result import Ints, Part, Unreadable
+
+#: (attribute, rule of its values).
+Rule = tuple[str, "Callable[[Any], Any]"]
+
+#: Payloads that are turned into columns together: enough to be quick, and in the cache still.
+_TOGETHER = 4096
+
+
+def kind_of(content_type: str) -> str:
+    """One of "json", "msgpack" and "arrow"; empty for a content type that is not known."""
+    base = content_type.split(";", 1)[0].strip().lower()
+    if not base or "json" in base or base in ("text/plain", "application/octet-stream"):
+        return "json"
+    if "msgpack" in base:
+        return "msgpack"
+    return "arrow" if "arrow" in base else ""
+
+
+def decode_each(
+    data: Array,
+    at: Ints,
+    schema: pa.Schema,
+    missing: str,
+    errors: list[Unreadable],
+    events_of: Callable[[bytes], list[Any]],
+) -> list[Part]:
+    """Decode message by message, by the rules themselves.
+
+    Args:
+        data: length n, binary, no nulls.
+        at: length n, the messages' numbers.
+        schema: the attributes.
+        missing: "error" or "null".
+        errors: takes what can't be read.
+        events_of: a payload's events, a string for one that can't be read.
+    """
+    parts: list[Part] = []
+    for first in range(0, len(data), _TOGETHER):
+        events: list[Any] = []
+        message: list[int] = []
+        index: list[int] = []
+        payloads = data.slice(first, _TOGETHER).to_pylist()
+        for number, payload in zip(at[first : first + _TOGETHER].tolist(), payloads, strict=True):
+            for place, event in enumerate(events_of(payload)):
+                if isinstance(event, str):
+                    errors.append((number, place, event))
+                    continue
+                events.append(event)
+                message.append(number)
+                index.append(place)
+        if events:
+            parts += _rows(events, message, index, schema, missing, errors)
+    return parts
+
+
+def _rows(
+    events: list[Any],
+    message: list[int],
+    index: list[int],
+    schema: pa.Schema,
+    missing: str,
+    errors: list[Unreadable],
+) -> list[Part]:
+    numbers, places = np.array(message, np.int64), np.array(index, np.int64)
+    try:
+        found = columns.columns(events, list(schema), missing)
+    except (WrongValueError, pa.ArrowInvalid):
+        rows = rules(schema, missing)
+        values: list[Sequence[Any]] = []
+        good: list[int] = []
+        for at, event in enumerate(events):
+            row = row_of(event, rows, missing)
+            if isinstance(row, str):
+                errors.append((message[at], index[at], row))
+                continue
+            values.append(row)
+            good.append(at)
+        if not good:
+            return []
+        numbers, places = numbers[good], places[good]
+        found = [
+            pa.array(column, field.type)
+            for column, field in zip(zip(*values, strict=True), schema, strict=True)
+        ]
+    if not found:
+        # No schema, no columns: nothing to count rows by.
+        return []
+    return [part(pa.RecordBatch.from_arrays(found, schema=schema), numbers, places)]
+
+
+def reader_of_json(schema: pa.Schema) -> Callable[[bytes], list[Any]]:
+    """``events_of_json``, keeping the digits of numbers where ``schema`` needs them."""
+    is_exact = any(_holds_decimal(field.type) for field in schema)
+    return lambda payload: events_of_json(payload, is_exact)
+
+
+def _holds_decimal(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_holds_decimal(kind.field(n).type) for n in range(kind.num_fields))
+    return pa.types.is_decimal(kind)
+
+
+def events_of_json(payload: bytes, is_exact: bool = False) -> list[Any]:
+    """The events of a payload: an object, an array of them, or one a line.
+
+    A string stands for an event that can't be read, and says why.  With ``is_exact`` numbers with
+    a fraction are of type ``Decimal``.
+    """
+    try:
+        value = _loaded(payload, is_exact)
+    except orjson.JSONDecodeError as error:
+        lines = [line for line in payload.split(b"\n") if line.strip()]
+        if len(lines) < 2 or payload.lstrip()[:1] == b"[":
+            return [f"not JSON: {error.msg}" if payload.strip() else "not JSON: empty"]
+        return [_line(line, is_exact) for line in lines]
+    if isinstance(value, list):
+        return [_object(item) for item in value]
+    return [_object(value)]
+
+
+def _line(line: bytes, is_exact: bool) -> Any:
+    try:
+        return _object(_loaded(line, is_exact))
+    except orjson.JSONDecodeError as error:
+        return f"not JSON: {error.msg}"
+
+
+def _loaded(text: bytes, is_exact: bool) -> Any:
+    value = orjson.loads(text)
+    # What one parser has found valid, the other reads with every digit.
+    return json.loads(text, parse_float=Decimal) if is_exact else value
+
+
+def events_of_msgpack(payload: bytes) -> list[Any]:
+    """The events of a MessagePack payload, a map or an array of maps; strings as in JSON."""
+    try:
+        value = msgpack.unpackb(payload, raw=False, strict_map_key=False)
+    except (ValueError, msgpack.exceptions.UnpackException) as error:
+        return [f"not MessagePack: {error or type(error).__name__}"]
+    if isinstance(value, list):
+        return [_object(item) for item in value]
+    return [_object(value)]
+
+
+def _object(value: Any) -> Any:
+    return value if isinstance(value, dict) else f"{shown(value)} is not an object"
+
+
+def rules(schema: pa.Schema, missing: str) -> list[Rule]:
+    """How the values of each attribute of ``schema`` are read."""
+    return [(field.name, reader_of(field.type, missing)) for field in schema]
+
+
+def row_of(event: dict[str, Any], rows: list[Rule], missing: str) -> tuple[Any, ...] | str:
+    """The event's values in the order of ``rows``, or why it has none."""
+    values: list[Any] = []
+    for name, read in rows:
+        value = event.get(name)
+        if value is None:
+            if missing == "error" and name not in event:
+                return f'attribute "{name}" is missing'
+        else:
+            try:
+                value = read(value)
+            except WrongValueError as wrong:
+                return wrong.reason(name)
+        values.append(value)
+    return tuple(values)
+
+
+def is_complete(line: bytes, schema: pa.Schema) -> bool:
+    """Whether a line that parses as an object has every attribute, null or not."""
+    try:
+        event = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(event, dict) and all(
+        field.name in event and _is_whole(event[field.name], field.type) for field in schema
+    )
+
+
+def _is_whole(value: Any, kind: pa.DataType) -> bool:
+    """Whether every struct inside of a value has all its attributes."""
+    if pa.types.is_struct(kind) and isinstance(value, dict):
+        return all(f.name in value and _is_whole(value[f.name], f.type) for f in kind.fields)
+    if pa.types.is_list(kind) and isinstance(value, list):
+        return all(_is_whole(item, kind.value_type) for item in value)
+    return True

@@ -1,0 +1,9 @@
+"""Encoding of Arrow columns as message payloads: JSON, MessagePack and Arrow."""
+
+from __future__ import annotations
+
+from pyspark_nats.encode.payloads import is_writable as is_writable
+from pyspark_nats.encode.payloads import iso_texts as iso_texts
+from pyspark_nats.encode.payloads import plain_value as plain_value
+from pyspark_nats.encode.payloads import to_arrow as to_arrow
+from pyspark_nats.encode.payloads import to_json as to_json

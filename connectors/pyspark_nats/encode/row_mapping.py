@@ -1,0 +1,367 @@
+"""Rows of a DataFrame to messages: subject, payload, producer and position of each.
+
+A row is a message, or ``rowsPerMessage`` rows of one subject are.  Messages of many rows are cut by
+the rows' number in the task and never by where Arrow's batches happen to end, so that a task that
+is run again makes the same messages.
+
+A position says where a row stands among its producer's.  It comes from, in this order:
+
+* the columns ``producer`` and ``position`` (raw form);
+* the source's ``_stream``, ``_sequence`` and ``_index``: one producer a source stream.  Rows that
+  are out already are dropped before messages are made of the rest, so that batches may be cut
+  anyhow;
+* the batch and the number of the message in its task: one producer a Spark partition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_nats import encode
+from pyspark_nats.arrow import arrow, concat_batches, kernels, rows_at
+from pyspark_nats.decode import EVENT_TIME
+from pyspark_nats.encode import columns, msgpack_rows
+from pyspark_nats.errors import OrderError, SchemaError
+from pyspark_nats.sink import messages_out
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import numpy.typing as npt
+
+    from pyspark_nats.arrow import Array
+    from pyspark_nats.encode.columns import Columns
+    from pyspark_nats.sink.sink_options import SinkOptions
+
+    Ints = npt.NDArray[np.int64]
+
+#: Events of one message that are told apart when positions come from the source.
+INDEX_BITS: Final = 20
+#: Rows that are sorted by subject together, at least a message's; and their bytes.
+_BLOCK_ROWS: Final = 1 << 16
+_BLOCK_BYTES: Final = 16 << 20
+#: Messages of a block from a source, which go out together.
+_BLOCK_MESSAGES: Final = 900
+#: What a value of an array, a map or a struct counts as, in bytes.
+_NESTED_BYTES: Final = 256
+
+_CONTENT_TYPE: Final = {
+    "json": "application/json",
+    "msgpack": "application/msgpack",
+    "arrow": "application/vnd.apache.arrow.stream",
+}
+_LINES_TYPE: Final = "application/x-ndjson"
+
+#: Columns added to rows on their way through a block.
+_SUBJECT: Final = "\0subject"
+_POSITION: Final = "\0position"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Which rows these are."""
+
+    #: What producers are called by: a name of the query, or what the user gave.
+    base: str
+    partition: int
+    batch_id: int
+    #: Names this run of the batch; "" when it is not known.
+    run: str = ""
+
+
+@dataclass
+class RowMapper:
+    """One task's rows on their way to messages."""
+
+    options: SinkOptions
+    columns: Columns
+    task: Task
+    #: The stream that takes a subject.
+    stream_of: Callable[[str], str]
+    #: The position up to which a (stream, producer) is out.
+    out: Callable[[tuple[str, str]], int]
+    _count: int = 0
+    _stream: str = ""
+    _waiting: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
+    _last: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def counted_producer(self) -> str:
+        """The producer of rows whose positions are counted."""
+        return f"{self.task.base}-{self.task.partition}"
+
+    @property
+    def only_stream(self) -> str:
+        """The stream of all rows of the counted producer, also when there are none; "" for none.
+
+        It is not known without rows when they say it themselves.
+        """
+        said = self.columns.parts
+        if "stream" in said:
+            return ""
+        if self.options.stream or self._stream:
+            return self.options.stream or self._stream
+        subject = self.options.subject
+        is_known = subject.text and not subject.columns and "subject" not in said
+        return self.stream_of(subject.text) if is_known else ""
+
+    def push(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take rows; gives messages, columns as ``outgoing.SCHEMA``."""
+        if batch.num_rows == 0:
+            return
+        if self.options.rows_per_message == 1:
+            yield self._singly(batch)
+            return
+        rows = self._extended(batch)
+        for source in _values_of(rows, columns.STREAM) if self.columns.has_source else [""]:
+            mine = rows if not source else _where(rows, columns.STREAM, source)
+            yield from self._push_block(source, mine)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Make messages of what is left."""
+        for source, waiting in self._waiting.items():
+            if waiting:
+                yield from self._messages(source, concat_batches(waiting))
+        self._waiting.clear()
+
+    # --- a row a message
+
+    def _singly(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        parts = {part: batch.column(name) for part, name in self.columns.parts.items()}
+        if "subject" not in parts:
+            parts["subject"] = self.options.subject(batch)
+        form = self.options.format
+        if form != "raw":
+            parts["data"] = _payloads(form, batch.select(list(self.columns.event)))
+            if form != "json":
+                parts["content_type"] = pa.repeat(_CONTENT_TYPE[form], batch.num_rows)
+        if self.columns.has_source:
+            parts["producer"], parts["position"] = self._from_source(batch)
+        first = self._first_position()
+        self._count += batch.num_rows
+        return self._completed(parts, first)
+
+    def _from_source(self, batch: pa.RecordBatch) -> tuple[Array, Array]:
+        producer = kernels.binary_join_element_wise(
+            f"{self.task.base}-", batch.column(columns.STREAM), ""
+        )
+        return producer, pa.array(_source_positions(batch))
+
+    def _first_position(self) -> int:
+        return (self.task.batch_id << messages_out.ROWS_BITS) + self._count
+
+    def _completed(self, parts: dict[str, Array], first_position: int) -> pa.RecordBatch:
+        subjects = parts["subject"]
+        return messages_out.with_schema_columns(
+            arrow.RecordBatch.from_arrays(list(parts.values()), names=list(parts)),
+            stream="" if "stream" in parts else self._stream_for(subjects),
+            subject="",
+            producer=self.counted_producer,
+            first_position=first_position,
+        )
+
+    def _stream_for(self, subjects: Array) -> str:
+        """The stream of all rows without a column that says it."""
+        if self.options.stream or not self.options.is_exact:
+            return self.options.stream
+        if not self._stream:
+            first = subjects[0].as_py()
+            if first is None:
+                raise SchemaError('column "subject" is null in a row')
+            self._stream = self.stream_of(first)
+        return self._stream
+
+    # --- many rows a message
+
+    def _extended(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The event's columns, with those that say where and when besides."""
+        rows = batch.select(list(self.columns.event))
+        if "event_time_ms" in self.columns.parts:
+            times = batch.column(self.columns.parts["event_time_ms"]).cast(pa.int64())
+            rows = rows.append_column(EVENT_TIME, times)
+        if "subject" in self.columns.parts:
+            subjects = batch.column(self.columns.parts["subject"])
+            if subjects.null_count:
+                raise SchemaError('column "_subject" is null in a row')
+        else:
+            subjects = self.options.subject(batch)
+        rows = rows.append_column(_SUBJECT, subjects)
+        if self.columns.has_source:
+            rows = rows.append_column(columns.STREAM, batch.column(columns.STREAM))
+            rows = rows.append_column(_POSITION, pa.array(_source_positions(batch)))
+        return rows
+
+    def _push_block(self, source: str, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if source:
+            rows = self._not_out(source, rows)
+        if rows.num_rows == 0:
+            return
+        waiting = self._waiting.setdefault(source, [])
+        waiting.append(rows)
+        rows_max = max(self.options.rows_per_message, _BLOCK_ROWS)
+        while waiting:
+            # A block ends where its rows say, whatever batches they came in.
+            whole = concat_batches(waiting)
+            size = _block_rows(whole, rows_max, _BLOCK_BYTES)
+            if size is None:
+                waiting[:] = [whole]
+                return
+            yield from self._messages(source, whole.slice(0, size))
+            waiting[:] = [whole.slice(size)] if size < whole.num_rows else []
+
+    def _not_out(self, source: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of a source stream that are not out yet."""
+        producer = f"{self.task.base}-{source}"
+        positions = messages_out.positions(rows, _POSITION)
+        before = np.concatenate(([self._last.get(source, -1)], positions[:-1]))
+        wrong = np.flatnonzero(positions <= before)
+        if len(wrong):
+            at = int(wrong[0])
+            raise OrderError(
+                f'rows of stream "{source}" give position {positions[at]} after {before[at]}',
+                hint='An event gives one row at the most; or drop the columns "_stream" and '
+                '"_sequence" before writing.',
+            )
+        self._last[source] = int(positions[-1])
+        if not self.options.is_exact:
+            return rows
+        stream = self._stream_for(rows.column(_SUBJECT))
+        return rows.slice(
+            int(np.searchsorted(positions, self.out((stream, producer)), side="right"))
+        )
+
+    def _messages(self, source: str, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The messages of one block."""
+        if rows.num_rows == 0:
+            return
+        order, bounds = _by_subject(rows.column(_SUBJECT), self.options.rows_per_message)
+        if source and len(bounds) - 1 > _BLOCK_MESSAGES:
+            half = rows.num_rows // 2
+            yield from self._messages(source, rows.slice(0, half))
+            yield from self._messages(source, rows.slice(half))
+            return
+        if not (np.diff(order) == 1).all():
+            rows = rows.take(rows_at(order))
+        subjects = rows.column(_SUBJECT).take(rows_at(bounds[:-1]))
+        count = len(subjects)
+        extra = [
+            name for name in rows.schema.names if name in (_SUBJECT, _POSITION, columns.STREAM)
+        ]
+        data, content_type = _joined(self.options.format, _without(rows, extra), bounds)
+        parts = {
+            "subject": subjects,
+            "data": data,
+            "content_type": pa.repeat(content_type, count),
+        }
+        if source:
+            positions = messages_out.positions(rows, _POSITION)
+            parts["producer"] = pa.repeat(f"{self.task.base}-{source}", count)
+            parts["position"] = pa.repeat(int(positions.max()), count)
+            parts["first_position"] = pa.repeat(int(positions.min()), count)
+        first = self._first_position()
+        self._count += count
+        yield self._completed(parts, first)
+
+
+def _source_positions(batch: pa.RecordBatch) -> Ints:
+    """The position of each row by its source.
+
+    Raises:
+        SchemaError: one of the columns is null in a row, or out of bounds.
+    """
+    has_index = columns.INDEX in batch.schema.names
+    for name in (columns.STREAM, columns.SEQUENCE, *([columns.INDEX] if has_index else [])):
+        if batch.column(name).null_count:
+            raise SchemaError(f'column "{name}" is null in a row', hint="It gives the position.")
+    sequence = messages_out.positions(batch, columns.SEQUENCE)
+    if not has_index:
+        return sequence << INDEX_BITS
+    index = messages_out.positions(batch, columns.INDEX)
+    if ((index < 0) | (index >> INDEX_BITS != 0)).any():
+        raise SchemaError(f'column "_index" is not from 0 to {(1 << INDEX_BITS) - 1} in a row')
+    return (sequence << INDEX_BITS) | index
+
+
+def _payloads(form: str, rows: pa.RecordBatch) -> Array:
+    """A payload for each row."""
+    if form == "json":
+        return encode.to_json(rows)
+    if form == "msgpack":
+        return msgpack_rows.to_msgpack(rows)
+    return pa.array([data for data, _, _ in encode.to_arrow(rows, None, 1)], pa.binary())
+
+
+def _joined(form: str, rows: pa.RecordBatch, bounds: Ints) -> tuple[Array, str]:
+    """A payload for the rows between each two of ``bounds``, and their content type."""
+    if form == "arrow":
+        streams = [
+            encode.to_arrow(rows.slice(first, last - first), None, last - first)[0][0]
+            for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+        ]
+        return pa.array(streams, pa.binary()), _CONTENT_TYPE[form]
+    heads = np.full(rows.num_rows, b"", object)
+    tail = b"\n"
+    if form == "msgpack":
+        heads[bounds[:-1]] = [msgpack_rows.array_head(int(n)) for n in np.diff(bounds)]
+        tail = b""
+    each = kernels.binary_join_element_wise(
+        pa.array(heads, pa.binary()), _payloads(form, rows), pa.scalar(tail, pa.binary()),
+        pa.scalar(b"", pa.binary()),
+    )  # fmt: skip
+    # Payloads lie behind each other in memory: those of a message are one stretch of it.
+    _, offsets, octets = each.buffers()
+    ends = np.frombuffer(offsets, np.int32)[each.offset :][bounds]
+    data = pa.Array.from_buffers(
+        pa.binary(), len(bounds) - 1, [None, pa.py_buffer(ends.tobytes()), octets]
+    )
+    return data, _LINES_TYPE if form == "json" else _CONTENT_TYPE[form]
+
+
+def _by_subject(subjects: Array, size: int) -> tuple[Ints, Ints]:
+    """The order by which rows of a subject come together, and the bounds of the messages in it.
+
+    Subjects come in the order of their first rows.
+    """
+    codes = subjects.dictionary_encode().indices.to_numpy().astype(np.int64)
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+    within = np.arange(len(ordered)) - starts[ordered]
+    return order, np.append(np.flatnonzero(within % size == 0), len(ordered))
+
+
+def _block_rows(rows: pa.RecordBatch, rows_max: int, bytes_max: int) -> int | None:
+    """How many rows a block takes, by what the rows themselves are; None when more may come."""
+    ends = np.cumsum(_sizes(rows))
+    if rows.num_rows < rows_max and ends[-1] <= bytes_max:
+        return None
+    return max(1, min(int(np.searchsorted(ends, bytes_max, side="right")), rows_max))
+
+
+def _sizes(rows: pa.RecordBatch) -> Ints:
+    """About how many bytes each row is; the same whatever batch the row is in."""
+    sizes = np.zeros(rows.num_rows, np.int64)
+    for column in rows.columns:
+        kind = column.type
+        if pa.types.is_string(kind) or pa.types.is_binary(kind):
+            lengths = kernels.fill_null(kernels.binary_length(column), 0)
+            sizes += lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+        else:
+            sizes += _NESTED_BYTES if pa.types.is_nested(kind) else 8
+    return sizes
+
+
+def _values_of(rows: pa.RecordBatch, name: str) -> list[str]:
+    return [str(value) for value in kernels.unique(rows.column(name)).to_pylist()]
+
+
+def _where(rows: pa.RecordBatch, name: str, value: str) -> pa.RecordBatch:
+    return rows.filter(kernels.equal(rows.column(name), value))
+
+
+def _without(rows: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
+    return rows.select([name for name in rows.schema.names if name not in names])

@@ -1,0 +1,1 @@
+"""The NATS client: protocol frames, handshake, connection with reconnects, JetStream calls."""

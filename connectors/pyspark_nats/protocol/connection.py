@@ -1,0 +1,378 @@
+"""One synchronous connection to NATS, that reconnects, and the JetStream calls made over it.
+
+A Spark task and the planner of a query each do one thing at a time, so they need no event loop:
+they send, and read until the answer is there.  ``Connection.retry_while_unavailable`` carries every
+call through a restart, a change of leader, or a cut: it repeats a step until it succeeds or
+``timeoutS`` is over.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pyspark_nats.errors import RefusedError, UnavailableError
+from pyspark_nats.gc_freeze import freeze_imported
+from pyspark_nats.protocol import frames
+from pyspark_nats.protocol.link import Link
+from pyspark_nats.protocol.servers import Pool
+from pyspark_nats.protocol.transport import DisconnectedError as DisconnectedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark_nats.protocol.connection_options import ConnectionOptions
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: How long one answer may take before the step is tried again; leaders change in the meantime.
+_REQUEST_TIMEOUT_S = 2.0
+#: JetStream errors that pass by themselves: no leader, no quorum, starting up.
+_PASSING_CODES = frozenset({10003, 10008, 10009, 10077, 10118})
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer to a request."""
+
+    header: bytes
+    data: bytes
+
+    def json(self) -> dict[str, Any]:
+        """The payload of an API answer.
+
+        Raises:
+            RefusedError: the answer is an error; DisconnectedError: one that passes by itself.
+        """
+        answer: dict[str, Any] = json.loads(self.data)
+        error = answer.get("error")
+        if error:
+            raise refusal(error)
+        return answer
+
+
+def refusal(error: dict[str, Any]) -> Exception:
+    """What an API error is raised as."""
+    code = int(error.get("err_code", 0))
+    description = str(error.get("description", "unknown error"))
+    if description == "message too large":
+        # It comes with the code of a store that failed, but the store will not grow.
+        return RefusedError(
+            f"the server refused: {description}",
+            hint="A stream in files holds messages of less than 32 MB, whatever max_payload is.",
+            err_code=code,
+        )
+    if code in _PASSING_CODES or int(error.get("code", 0)) == 503:
+        return DisconnectedError(description)
+    return RefusedError(f"the server refused: {description}", err_code=code)
+
+
+class Connection:
+    """A connection, made when it is first needed and again when it broke; for one thread."""
+
+    def __init__(self, options: ConnectionOptions) -> None:
+        self._options = options
+        self._pool = Pool(options.servers)
+        self._open: Link | None = None
+        self._sids = 1
+        self._info: dict[str, Any] = {}
+        #: Servers in a row that were not there.
+        self._missed = 0
+        #: How often it was made: subscriptions do not outlive it.
+        self.made = 0
+
+    def __repr__(self) -> str:
+        return f"Connection({self._pool.current}, {'open' if self._open else 'closed'})"
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- life
+
+    def retry_while_unavailable(
+        self, what: str, step: Callable[[], T], *, is_under_way: bool = False
+    ) -> T:
+        """Do ``step``, again and again while it meets no server or no leader.
+
+        Args:
+            what: names the step in the error.
+            step: must be safe to repeat.
+            is_under_way: the step goes on with answers that an earlier one asked for; otherwise
+                what was received and not read is dropped, as leftovers.
+
+        Raises:
+            UnavailableError: ``timeoutS`` went by; RefusedError: no server takes us as who we say
+                we are; any other error of the step at once.
+        """
+        deadline_s = time.monotonic() + self._options.timeout_s
+        pause_s = 0.02
+        while True:
+            try:
+                if not is_under_way or self._open is None:
+                    self._ensure()
+                return step()
+            except (DisconnectedError, OSError) as error:
+                reason = str(error) or type(error).__name__
+                # After silence the connection can't be trusted; another server may know better.
+                self._leave()
+            if time.monotonic() + pause_s > deadline_s:
+                raise UnavailableError(
+                    f"no answer from NATS within {self._options.timeout_s:g} s: {what}",
+                    detail=f"Servers: {', '.join(map(str, self._pool.servers))}; last: {reason}.",
+                    hint='Raise option "timeoutS" if the servers need longer to come back.',
+                )
+            log.debug("waiting for nats: %s: %s", what, reason)
+            time.sleep(pause_s * random.uniform(0.5, 1.0))
+            pause_s = min(pause_s * 2, 0.5)
+
+    def close(self) -> None:
+        """Close the connection; the next step opens another."""
+        if self._open is not None:
+            self._open.close()
+        self._open = None
+
+    def _leave(self) -> None:
+        self.close()
+        self._pool.advance()
+
+    def _ensure(self) -> None:
+        """Be connected.
+
+        Raises:
+            RefusedError: of the servers that are there, none takes us; DisconnectedError, OSError:
+                the server whose turn it is is not there.
+        """
+        if self._open is not None:
+            if self._open.is_leaving and len(self._pool) > 1:
+                self._leave()
+            elif self._open.is_alive():
+                return
+        self.close()
+        refused: RefusedError | None = None
+        for _ in range(len(self._pool)):
+            try:
+                # Each is given all the time it needs when the others were not there either.
+                is_hurried = self._missed < len(self._pool) - 1
+                server = self._pool.current
+                self._open = Link(server, self._options, self._learn, is_hurried=is_hurried)
+            except RefusedError as error:
+                refused = refused or error
+            except (DisconnectedError, OSError):
+                self._missed += 1
+                if refused is None:
+                    raise
+            else:
+                self._missed = 0
+                self._pool.mark_connected()
+                self._sids = 1
+                self.made += 1
+                return
+            self._pool.advance()
+        assert refused is not None
+        raise refused
+
+    def _learn(self, info: dict[str, Any]) -> None:
+        self._info = info
+        self._pool.learn(info)
+
+    @property
+    def _link(self) -> Link:
+        if self._open is None:
+            raise DisconnectedError("not connected")
+        return self._open
+
+    # --- bytes
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What the server said of itself: ``max_payload`` is in it; empty before the first step."""
+        return self._info
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is connected, as far as is known."""
+        return self._open is not None
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes received and not taken yet."""
+        return self._open.buffered_bytes if self._open is not None else 0
+
+    @property
+    def buffered_tail(self) -> bytes:
+        """The last few of the bytes received and not taken yet; a status fits in."""
+        return self._open.buffered_tail(256) if self._open is not None else b""
+
+    def send(self, data: bytes) -> None:
+        """Send, however slowly the server takes it; what it sends meanwhile is kept.
+
+        Raises:
+            DisconnectedError: the server took nothing for long, or hung up.
+        """
+        self._link.send(data)
+
+    def receive(self, deadline_s: float) -> None:
+        """Wait for bytes until ``deadline_s`` (monotonic) and keep them.
+
+        Raises:
+            DisconnectedError: none came, or the server hung up.
+        """
+        self._link.receive(deadline_s)
+
+    def gather(self, count: int, pause_s: float) -> None:
+        """Take in what comes until ``count`` bytes are unread, or nothing comes for ``pause_s``.
+
+        Raises:
+            DisconnectedError: the server hung up.
+        """
+        self._link.gather(count, pause_s)
+
+    def is_readable(self, wait_s: float = 0.0) -> bool:
+        """Whether bytes wait in the socket, or come within ``wait_s``."""
+        return self._open is not None and self._open.is_readable(wait_s)
+
+    def take_frames(self) -> frames.Frames:
+        """The whole messages received so far, all at once; other frames are dealt with.
+
+        Raises:
+            RefusedError: the server denied a subject that we publish to or wait on.
+        """
+        return self._link.take_frames()
+
+    def take_acks(self, replies: Sequence[bytes]) -> list[int] | None:
+        """How many acks came on each of ``replies``; None when there is more to it: take frames."""
+        return self._link.take_acks(replies)
+
+    def next_frame(self) -> tuple[int, str, bytes, bytes] | None:
+        """The next message received as (sid, subject, header, data), None when none is whole.
+
+        Raises:
+            RefusedError: the server denied a subject that we publish to or wait on.
+        """
+        return self._link.next_frame()
+
+    # --- requests
+
+    def api(self, call: str) -> str:
+        """The subject of a call of the JetStream API, such as ``STREAM.INFO.ORDERS``."""
+        return f"{self._options.js_api_prefix}.{call}"
+
+    def new_inbox(self) -> tuple[int, str]:
+        """Subscribe to a subject of our own; returns (sid, subject)."""
+        return self.new_inboxes(1)[0]
+
+    def new_inboxes(self, count: int) -> list[tuple[int, str]]:
+        """Subscribe to subjects of our own; returns (sid, subject) of each, sids in a row."""
+        first = self._sids + 1
+        self._sids += count
+        made = [(sid, f"{self._link.inbox}.{sid}.m") for sid in range(first, first + count)]
+        self.send("".join(f"SUB {inbox} {sid}\r\n" for sid, inbox in made).encode())
+        return made
+
+    def new_inbox_tree(self) -> tuple[int, str]:
+        """Subscribe to everything one token below a subject of our own; returns (sid, subject)."""
+        self._sids += 1
+        inbox = f"{self._link.inbox}.{self._sids}"
+        self.send(f"SUB {inbox}.* {self._sids}\r\n".encode())
+        return self._sids, inbox
+
+    def subscribe(self, subject: str, *, most: int) -> int:
+        """Subscribe to ``subject`` for ``most`` messages; returns the sid."""
+        self._sids += 1
+        self.send(f"SUB {subject} {self._sids}\r\nUNSUB {self._sids} {most}\r\n".encode())
+        return self._sids
+
+    def unsubscribe(self, *sids: int) -> None:
+        """End subscriptions; what is under way for them is dropped when it comes."""
+        self.send("".join(f"UNSUB {sid}\r\n" for sid in sids).encode())
+
+    def reply_subjects(self, count: int) -> list[str]:
+        """Fresh subjects that ``replies`` reads answers from."""
+        first = self._sids + 1
+        self._sids += count
+        return [f"{self._link.inbox}.{n}" for n in range(first, first + count)]
+
+    def replies(self, subjects: list[str], timeout_s: float = _REQUEST_TIMEOUT_S) -> list[Reply]:
+        """Wait for one answer on each of ``subjects``.
+
+        Raises:
+            DisconnectedError: an answer did not come in time, or nobody serves the request.
+        """
+        wanted = {subject: at for at, subject in enumerate(subjects)}
+        answers: dict[int, Reply] = {}
+        deadline_s = time.monotonic() + timeout_s
+        while len(answers) < len(subjects):
+            frame = self._link.next_frame()
+            if frame is None:
+                self.receive(deadline_s)
+                continue
+            _, subject, header, data = frame
+            if subject not in wanted:
+                continue
+            said = frames.status(header) if header else None
+            if said is not None and said[0] == 503:
+                raise DisconnectedError("no responders: JetStream is not there")
+            answers[wanted[subject]] = Reply(header, data)
+        return [answers[at] for at in range(len(subjects))]
+
+    def requests(self, calls: list[tuple[str, bytes]]) -> list[Reply]:
+        """Send all ``calls`` (subject, payload), and wait for all answers."""
+        subjects = self.reply_subjects(len(calls))
+        self.send(
+            b"".join(
+                frames.publish(subject, data, reply=reply)
+                for (subject, data), reply in zip(calls, subjects, strict=True)
+            )
+        )
+        return self.replies(subjects)
+
+    def wait_for_message(self, sids: set[int], timeout_s: float) -> bool:
+        """Wait until a message comes for one of ``sids``; False when none came in time."""
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            frame = self._link.next_frame()
+            if frame is not None:
+                if frame[0] in sids:
+                    return True
+                continue
+            remaining_s = deadline_s - time.monotonic()
+            if remaining_s <= 0 or not self._link.is_readable(remaining_s):
+                return False
+            self.receive(time.monotonic() + 1)
+
+
+_local = threading.local()
+
+
+def shared(options: ConnectionOptions) -> Connection:
+    """This thread's connection for ``options``, open from the last use if there was one.
+
+    Spark reuses its Python workers, so a small batch finds its connection made.
+    """
+    # A forked worker must not talk over its parent's socket.
+    if getattr(_local, "pid", None) != os.getpid():
+        _local.pid = os.getpid()
+        _local.connections = {}
+    # Every task comes by here, and Spark looks for garbage after every task.
+    freeze_imported()
+    connections: dict[ConnectionOptions, Connection] = _local.connections
+    if options not in connections:
+        connections[options] = Connection(options)
+    return connections[options]
+
+
+def close_shared() -> None:
+    """Close this thread's shared connections; each opens again at its next use."""
+    for connection in getattr(_local, "connections", {}).values():
+        connection.close()

@@ -1,0 +1,226 @@
+"""How the connector reaches NATS: the options that the source and the sink share.
+
+Files are read here, where the options are read, which Spark does on the driver.  What comes out
+holds their content, so executors on other machines need none of them.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark_nats.errors import OptionError
+from pyspark_nats.options import OptionReader
+from pyspark_nats.protocol import context, credentials, servers, tls
+from pyspark_nats.protocol.context import Setting
+from pyspark_nats.protocol.credentials import Credentials
+from pyspark_nats.protocol.tls import Tls
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark_nats.protocol.servers import Server
+
+    Settings = dict[str, Setting]
+
+#: Options that a context may give as well.
+_SETTINGS: Final = (
+    "servers", "user", "password", "token", "nkeySeed", "nkeySeedFile", "credentials",
+    "tlsCa", "tlsCert", "tlsKey", "tlsFirst", "inboxPrefix", "jsDomain", "jsApiPrefix",
+)  # fmt: skip
+#: The names of these options.
+NAMES: Final = (*_SETTINGS, "context", "timeoutS", "clientName")
+
+#: Options of which one given by hand takes the place of all that a context says.
+_WHO: Final = ("user", "password", "token", "nkeySeed", "nkeySeedFile", "credentials", "userJwt")
+_TOGETHER: Final = (_WHO, ("tlsCert", "tlsKey"), ("jsDomain", "jsApiPrefix"))
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOptions:
+    """Where NATS is and who we are there."""
+
+    servers: tuple[Server, ...]
+    #: Who we are where a server's URL does not say it.
+    credentials: Credentials = credentials.NOBODY
+    tls: Tls = tls.DEFAULT
+    #: What the subjects of answers start with.
+    inbox_prefix: str = "_INBOX"
+    #: What the subjects of the JetStream API start with.
+    js_api_prefix: str = "$JS.API"
+    #: How long to go without a server or a leader before giving up, seconds.
+    timeout_s: float = 30.0
+    client_name: str = "pyspark_nats"
+
+
+def connection_options(given: Mapping[str, str]) -> ConnectionOptions:
+    """The options of a connection by itself.
+
+    Raises:
+        OptionError: an unknown name, a missing or a malformed value or file.
+    """
+    return read_connection(OptionReader(given, NAMES, "connection"))
+
+
+def read_connection(read: OptionReader) -> ConnectionOptions:
+    """The connection's part of the options of a source or a sink; OptionError as above."""
+    given = _given(read)
+    named = read.text("context")
+    found = context.read(named, os.environ) if named else {}
+    settings = merged(given, found)
+    return ConnectionOptions(
+        servers=_servers(given, settings, named),
+        credentials=_credentials(settings),
+        tls=_tls(settings),
+        inbox_prefix=_subject(settings, "inboxPrefix", "_INBOX"),
+        js_api_prefix=_js_api_prefix(settings),
+        timeout_s=read.number("timeoutS", 30.0),
+        client_name=read.text("clientName", "pyspark_nats"),
+    )
+
+
+def _given(read: OptionReader) -> Settings:
+    given = {name: Setting(read.text(name), f'option "{name}"') for name in _SETTINGS}
+    if given["tlsFirst"].value:
+        flag = "true" if read.flag("tlsFirst", False) else "false"
+        given["tlsFirst"] = Setting(flag, given["tlsFirst"].label)
+    return {name: one for name, one in given.items() if one.value}
+
+
+def merged(given: Settings, found: Settings) -> Settings:
+    """What was given by hand, and of the context's settings what that leaves open."""
+    left = dict(found)
+    for names in _TOGETHER:
+        by_hand = set(names) & set(given)
+        if names is _WHO and "servers" in given and "@" in given["servers"].value:
+            by_hand.add("servers")
+        # A password by hand goes with the context's user.
+        dropped = set(names) - ({"user"} if by_hand == {"password"} else set())
+        if by_hand:
+            left = {name: one for name, one in left.items() if name not in dropped}
+    return {**left, **given}
+
+
+def _servers(given: Settings, settings: Settings, named: str) -> tuple[Server, ...]:
+    if "servers" not in settings:
+        missing = f'option "servers" is missing, and context "{named}" has no "url"'
+        raise OptionError(
+            missing if named else 'option "servers" is missing', hint='Give "nats://host:4222".'
+        )
+    value, label = settings["servers"].value, settings["servers"].label
+    found = [servers.parse(part.strip(), label) for part in value.split(",") if part.strip()]
+    if not found:
+        raise OptionError(f"{label} names no server", hint='Give "nats://host:4222".')
+    others = [name for name in _WHO if name in settings]
+    if any(server.credentials.is_given for server in found) and others:
+        if "servers" in given:
+            raise _contradiction(settings["servers"], settings[others[0]])
+        # What was given by hand goes before what the context's URLs say.
+        found = [replace(server, credentials=Credentials()) for server in found]
+    return tuple(dict.fromkeys(found))
+
+
+def _credentials(settings: Settings) -> Credentials:
+    kinds: list[str] = [name for name in _WHO if name in settings and name != "password"]
+    if "password" in settings and "user" not in settings:
+        kinds.append("password")
+    if "userJwt" in kinds:
+        # A context may keep the JWT and its seed apart.
+        kinds = [name for name in kinds if name not in ("nkeySeed", "nkeySeedFile")]
+    if len(kinds) > 1:
+        raise _contradiction(settings[kinds[0]], settings[kinds[1]])
+    kind = kinds[0] if kinds else ""
+    match kind:
+        case "user":
+            password = settings.get("password")
+            return Credentials(settings["user"].value, password.value if password else "")
+        case "password":
+            raise OptionError(f'{settings["password"].label} is given without "user"')
+        case "token":
+            return Credentials(token=settings["token"].value)
+        case "nkeySeed" | "nkeySeedFile":
+            return Credentials(seed=_seed(settings))
+        case "userJwt":
+            jwt = settings["userJwt"]
+            return credentials.of_jwt(jwt.value, _seed(settings), jwt.label)
+        case "credentials":
+            return credentials.in_file(*_content(settings["credentials"]))
+        case _:
+            return Credentials()
+
+
+def _seed(settings: Settings) -> str:
+    if "nkeySeed" in settings:
+        return credentials.seed_in(settings["nkeySeed"].value, settings["nkeySeed"].label)
+    if "nkeySeedFile" in settings:
+        return credentials.seed_in(*_content(settings["nkeySeedFile"]))
+    return ""
+
+
+def _contradiction(one: Setting, other: Setting) -> OptionError:
+    return OptionError(
+        f"{one.label} and {other.label} contradict each other",
+        hint="Say in one way who the user is.",
+    )
+
+
+def _tls(settings: Settings) -> Tls:
+    is_first = settings.get("tlsFirst", _EMPTY).value == "true"
+    given = [settings.get(name, _EMPTY) for name in ("tlsCa", "tlsCert", "tlsKey")]
+    _, cert, key = given
+    if bool(cert.value) != bool(key.value):
+        label, other = (cert.label, "tlsKey") if cert.value else (key.label, "tlsCert")
+        raise OptionError(f'{label} is given without "{other}"')
+    contents = [_content(one) if one.value else ("", "") for one in given]
+    ca, cert_text, key_text = (text for text, _ in contents)
+    made = Tls(ca, cert_text, key_text, is_first)
+    if made.ca or made.cert:
+        (_, ca_label), (_, cert_label), (_, key_label) = contents
+        tls.check(made, (ca_label, cert_label, key_label))
+    return made
+
+
+def _content(setting: Setting) -> tuple[str, str]:
+    """The content of the file that ``setting`` names, and what names the two in errors."""
+    if setting.is_content:
+        return setting.value, setting.label
+    label = f'{setting.label} names "{setting.value}", which'
+    try:
+        text = Path(setting.value).expanduser().read_text()
+    except OSError as error:
+        raise OptionError(f"{label} can't be read", detail=f"{error.strerror}.") from error
+    except ValueError as error:
+        raise OptionError(f"{label} is no text file") from error
+    if not text.strip():
+        raise OptionError(f"{label} is empty")
+    return text, label
+
+
+def _subject(settings: Settings, name: str, default: str) -> str:
+    """A prefix of subjects, without a dot behind it."""
+    setting = settings.get(name, Setting(default, ""))
+    prefix = setting.value.removesuffix(".>").removesuffix(".")
+    if not all(token and not set(token) & set(" \t\r\n*>") for token in prefix.split(".")):
+        raise OptionError(f'{setting.label} is "{setting.value}", which no subject can start with')
+    return prefix
+
+
+def _js_api_prefix(settings: Settings) -> str:
+    prefix = _subject(settings, "jsApiPrefix", "$JS.API")
+    if "jsDomain" not in settings:
+        return prefix
+    domain = settings["jsDomain"]
+    of_domain = f"$JS.{_subject(settings, 'jsDomain', '')}.API"
+    if "." in domain.value:
+        raise OptionError(f'{domain.label} is "{domain.value}", which no domain is called')
+    if "jsApiPrefix" in settings and prefix != of_domain:
+        raise OptionError(
+            f"{domain.label} and {settings['jsApiPrefix'].label} contradict each other",
+            detail=f'The prefix of that domain is "{of_domain}".',
+        )
+    return of_domain
+
+
+_EMPTY: Final = Setting("", "")

@@ -1,0 +1,247 @@
+"""The few calls of the JetStream API that the connector makes, over a synchronous connection."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark_nats.errors import RefusedError
+from pyspark_nats.protocol.connection import DisconnectedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark_nats.protocol.connection import Connection, Reply
+
+NO_MESSAGE: Final = 10037
+STREAM_NOT_FOUND: Final = 10059
+#: A lost expectation; a contended replicated stream may say 10164 where a quiet one says 10071.
+WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
+
+#: In the year 2255: the server counts nanoseconds, and later times wrap around into the past.
+_TIME_MAX_MS: Final = 9_000_000_000_000
+
+_TIME = re.compile(r"(.*?)(?:\.(\d+))?(Z|[+-]\d\d:\d\d)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """A stream as its leader described it."""
+
+    name: str
+    #: First sequence that is still there; ``last + 1`` when there is none.
+    first: int
+    last: int
+    #: Broker time of the first message; ``time_ms`` when there is none.
+    first_ms: int
+    #: The server's clock when it answered.
+    time_ms: int
+    created_ms: int
+    subjects: tuple[str, ...]
+    #: Whether its messages come from other streams, and may be older than itself.
+    is_copy: bool
+    allow_atomic: bool
+    allow_direct: bool
+    messages: int
+    #: Of all messages, with their subjects and headers.
+    bytes: int
+
+    @property
+    def message_bytes(self) -> float:
+        """Bytes of an average message."""
+        return self.bytes / self.messages if self.messages else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A message as a stream holds it."""
+
+    subject: str
+    sequence: int
+    time_ms: int
+    data: bytes
+
+
+def time_ms(text: str) -> int:
+    """Milliseconds since 1970, rounded down, of an RFC 3339 time with nanoseconds."""
+    found = _TIME.match(text)
+    if found is None:
+        raise ValueError(f"not a time: {text!r}")
+    zone = "+00:00" if found[3] == "Z" else found[3]
+    seconds = int(datetime.fromisoformat(found[1] + zone).timestamp())
+    return seconds * 1000 + int((found[2] or "0").ljust(3, "0")[:3])
+
+
+def stream_infos(connection: Connection, streams: Sequence[str]) -> dict[str, StreamInfo]:
+    """Describe ``streams``, all in one round trip.
+
+    Raises:
+        RefusedError: a stream does not exist.
+    """
+    replies = connection.requests(
+        [(connection.api(f"STREAM.INFO.{name}"), b"") for name in streams]
+    )
+    return {
+        name: _info(name, answered(reply, name))
+        for name, reply in zip(streams, replies, strict=True)
+    }
+
+
+def answered(reply: Reply, stream: str) -> dict[str, Any]:
+    """The payload of an answer about ``stream``; names it when the server says it is not there."""
+    try:
+        return reply.json()
+    except RefusedError as error:
+        if error.err_code == STREAM_NOT_FOUND:
+            raise RefusedError(
+                f'JetStream stream "{stream}" does not exist',
+                hint="Create it first, or check its name and the account.",
+                err_code=STREAM_NOT_FOUND,
+            ) from error
+        raise
+
+
+def _info(name: str, answer: dict[str, Any]) -> StreamInfo:
+    state, config = answer["state"], answer["config"]
+    last, messages = int(state["last_seq"]), int(state["messages"])
+    now_ms = time_ms(answer["ts"])
+    return StreamInfo(
+        name=name,
+        first=int(state["first_seq"]) if messages else last + 1,
+        last=last,
+        first_ms=time_ms(state["first_ts"]) if messages else now_ms,
+        time_ms=now_ms,
+        created_ms=time_ms(answer["created"]),
+        subjects=tuple(config.get("subjects") or ()),
+        is_copy=bool(config.get("mirror") or config.get("sources")),
+        allow_atomic=bool(config.get("allow_atomic")),
+        allow_direct=bool(config.get("allow_direct")),
+        messages=messages,
+        bytes=int(state["bytes"]),
+    )
+
+
+def stream_of(connection: Connection, subject: str) -> str | None:
+    """The stream that captures ``subject``; None when there is none."""
+    query = json.dumps({"subject": subject}).encode()
+    names = connection.requests([(connection.api("STREAM.NAMES"), query)])[0].json().get("streams")
+    return str(names[0]) if names else None
+
+
+def next_message(
+    connection: Connection, stream: str, sequence: int, subject: str = ">"
+) -> Stored | None:
+    """The first message at or behind ``sequence`` on ``subject``, as the stream's leader knows it.
+
+    Args:
+        connection: where to ask.
+        stream: the stream.
+        sequence: from 1 up; 0 counts as 1.
+        subject: wildcards allowed.
+    """
+    return _get(connection, stream, {"seq": max(1, sequence), "next_by_subj": subject})
+
+
+def message_at(connection: Connection, stream: str, moment_ms: int) -> Stored | None:
+    """The first message that is not older than ``moment_ms`` (ms since 1970)."""
+    moment_ms = min(moment_ms, _TIME_MAX_MS)
+    moment = datetime.fromtimestamp(moment_ms / 1000, UTC)
+    # The server takes the first nanosecond of the millisecond.
+    text = moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment_ms % 1000:03d}Z"
+    return _get(connection, stream, {"start_time": text})
+
+
+def last_messages(connection: Connection, wanted: Sequence[tuple[str, str]]) -> list[Stored | None]:
+    """The last message of each (stream, subject), as the stream's leader knows it."""
+    replies = connection.requests(
+        [
+            (
+                connection.api(f"STREAM.MSG.GET.{stream}"),
+                json.dumps({"last_by_subj": subject}).encode(),
+            )
+            for stream, subject in wanted
+        ]
+    )
+    return [_stored(reply, stream) for (stream, _), reply in zip(wanted, replies, strict=True)]
+
+
+def _get(connection: Connection, stream: str, query: dict[str, Any]) -> Stored | None:
+    call = (connection.api(f"STREAM.MSG.GET.{stream}"), json.dumps(query).encode())
+    return _stored(connection.requests([call])[0], stream)
+
+
+def _stored(reply: Reply, stream: str) -> Stored | None:
+    try:
+        message = answered(reply, stream)["message"]
+    except RefusedError as error:
+        if error.err_code == NO_MESSAGE:
+            return None
+        raise
+    return Stored(
+        subject=message["subject"],
+        sequence=int(message["seq"]),
+        time_ms=time_ms(message["time"]),
+        data=base64.b64decode(message.get("data", "")),
+    )
+
+
+def purge(connection: Connection, stream: str, subject: str) -> None:
+    """Delete the messages of ``subject`` (wildcards allowed)."""
+    query = json.dumps({"filter": subject}).encode()
+    answered(connection.requests([(connection.api(f"STREAM.PURGE.{stream}"), query)])[0], stream)
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A consumer that one reading uses."""
+
+    name: str
+    #: Messages it has to give, from its start to the end of the stream.
+    pending: int
+
+
+def create_reader(
+    connection: Connection, stream: str, sequence: int, subjects: Sequence[str] = ()
+) -> Reader:
+    """Make a consumer that reads from ``sequence`` on without acks.
+
+    It lives in memory and goes by itself half a minute after its last use.
+
+    Args:
+        connection: where it is made.
+        stream: what it reads.
+        sequence: the first.
+        subjects: all it gives; patterns that do not overlap.  None for every subject.
+    """
+    # It stands in the reply subject of every message: short, and once among a stream's consumers.
+    name = f"r{os.urandom(6).hex()}"
+    config: dict[str, Any] = {
+        "name": name, "deliver_policy": "by_start_sequence", "opt_start_seq": sequence,
+        "ack_policy": "none", "mem_storage": True, "num_replicas": 1,
+        "inactive_threshold": 30_000_000_000,
+    }  # fmt: skip
+    if len(subjects) == 1:
+        config["filter_subject"] = subjects[0]
+    elif subjects:
+        config["filter_subjects"] = list(subjects)
+    call = json.dumps({"stream_name": stream, "config": config}).encode()
+    subject = connection.api(f"CONSUMER.CREATE.{stream}.{name}")
+    if len(subjects) == 1:
+        # The long form lets an account permit readers by what they read.
+        subject = f"{subject}.{subjects[0]}"
+    answer = answered(connection.requests([(subject, call)])[0], stream)
+    return Reader(name, int(answer.get("num_pending", 0)))
+
+
+def delete_reader(connection: Connection, stream: str, name: str) -> None:
+    """Delete a consumer; that it is gone already is fine, and so is no answer."""
+    try:
+        connection.requests([(connection.api(f"CONSUMER.DELETE.{stream}.{name}"), b"")])[0].json()
+    except (RefusedError, DisconnectedError):
+        # It goes by itself.
+        return

@@ -1,0 +1,355 @@
+"""One open connection to one server: made with a handshake, then frames out and frames in.
+
+A link never waits for the server to read before it reads itself, so the two can't block each
+other, and it lives for as long as the server makes progress.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark_nats.errors import ConnectorError
+from pyspark_nats.protocol import acks, frames, handshake, tls
+from pyspark_nats.protocol.transport import DisconnectedError, Transport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark_nats.protocol.connection_options import ConnectionOptions
+    from pyspark_nats.protocol.servers import Server
+
+#: How long a handshake may take.
+_HANDSHAKE_S: Final = 5.0
+#: How long a server may say nothing while there are others: one whose machine is lost refuses
+#: nobody, and each new connection would wait for it.
+_HURRY_S: Final = 1.0
+#: How long a server may take nothing of what we send, or stop in the middle of a message.
+_STALL_S: Final = 10.0
+#: What is taken in at a time while much is wanted; also room for what comes beyond that.
+_GATHER_BYTES: Final = 256 << 10
+_NO_FRAMES: Final = frames.split(b"")
+
+
+class Link:
+    """A connection to ``server``, from its handshake to its end."""
+
+    def __init__(
+        self,
+        server: Server,
+        options: ConnectionOptions,
+        on_info: Callable[[dict[str, Any]], None],
+        *,
+        is_hurried: bool = False,
+    ) -> None:
+        """Connect.
+
+        Args:
+            server: which one.
+            options: who we are, and how we connect.
+            on_info: told whenever the server describes itself and its cluster.
+            is_hurried: whether another server is tried rather than waited for this one.
+
+        Raises:
+            RefusedError: the server, or its certificate, or we ourselves are not what the other
+                side wants; DisconnectedError, OSError: it is not there, or not ready.
+        """
+        self.server = server
+        self._on_info = on_info
+        self._who = server.credentials if server.credentials.is_given else options.credentials
+        self._stall_s = min(_STALL_S, options.timeout_s)
+        self._buffer = bytearray()
+        #: Bytes that have to be there before the next message is whole, as far as is known.
+        self._needed = 0
+        self._progress_s = 0.0
+        #: What the server said of itself: ``max_payload`` is in it.
+        self.info: dict[str, Any] = {}
+        #: Whether the server said, after the handshake, that it is about to go.
+        self.is_leaving = False
+        #: What our own subjects start with.
+        self.inbox = f"{options.inbox_prefix}.{os.urandom(11).hex()}"
+        #: Why the server closed the connection or denied a subject, as it said last.
+        self.last_error = ""
+        # Servers that another one told of may not be reachable from here at all.
+        first_s = _HURRY_S if is_hurried or server.is_learned else _HANDSHAKE_S
+        self._transport = Transport(server.address, timeout_s=first_s)
+        try:
+            self._shake_hands(options, _HURRY_S if is_hurried else _HANDSHAKE_S)
+        except BaseException:
+            self.close()
+            raise
+
+    # --- life
+
+    def _shake_hands(self, options: ConnectionOptions, first_s: float) -> None:
+        now_s = time.monotonic()
+        deadline_s = now_s + min(_HANDSHAKE_S, options.timeout_s)
+        with_tls = options.tls.is_first
+        try:
+            if with_tls:
+                self._start_tls(options, deadline_s)
+            self._greet(deadline_s if with_tls else min(now_s + first_s, deadline_s))
+            if not with_tls and handshake.wants_tls(self.server, self.info, options.tls):
+                with_tls = True
+                self._start_tls(options, deadline_s)
+            self.send(
+                handshake.connect_line(options.client_name, self._who, self.info)
+                + f"SUB {self.inbox}.* 1\r\nPING\r\n".encode()
+            )
+            while (line := self._line(deadline_s)) != b"PONG":
+                self._deal_with(line)
+        except OSError as error:
+            refused = tls.refusal(error, str(self.server)) if with_tls else None
+            if refused is not None:
+                raise refused from error
+            raise
+        self.is_leaving = False
+
+    def _greet(self, deadline_s: float) -> None:
+        try:
+            line = self._line(deadline_s)
+        except DisconnectedError as error:
+            reason = f'{self.server} does not say who it is; it may want option "tlsFirst"'
+            raise DisconnectedError(reason) from error
+        if not line.startswith(b"INFO "):
+            raise DisconnectedError(f"{self.server} does not speak NATS")
+        self._deal_with(line)
+
+    def _start_tls(self, options: ConnectionOptions, deadline_s: float) -> None:
+        if self._buffer:
+            # Whatever comes before the handshake may be anybody's.
+            raise DisconnectedError(f"{self.server} sent more than it should before TLS")
+        name = self.server.tls_name or self.server.host
+        self._transport.start_tls(tls.context(options.tls), name, deadline_s)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._transport.close()
+
+    def is_alive(self) -> bool:
+        """Whether the server is still there, after dealing with what it sent meanwhile.
+
+        Messages among it are dropped: they are leftovers that nobody waits for.
+        """
+        try:
+            while self._transport.wait(0) and self._take_in():
+                pass
+            while True:
+                try:
+                    if self.next_frame() is None:
+                        return True
+                except ConnectorError:
+                    # Something was denied to a step that did not wait to hear it.
+                    continue
+        except (DisconnectedError, OSError):
+            return False
+
+    # --- bytes
+
+    def send(self, data: bytes) -> None:
+        """Send all of ``data``, however slowly the server takes it.
+
+        Raises:
+            DisconnectedError, OSError: for long the server took nothing, or it hung up.
+            RefusedError: it says that it won't take the like of it.
+        """
+        try:
+            self._send(memoryview(data))
+        except (DisconnectedError, OSError):
+            self._hear_why()
+            raise
+
+    def _hear_why(self) -> None:
+        """Raise what a server said before it hung up on us, if it said anything."""
+        with contextlib.suppress(DisconnectedError, OSError):
+            while self._transport.wait(0) and self._take_in():
+                pass
+        while self.next_frame() is not None:
+            pass
+
+    def _send(self, left: memoryview) -> None:
+        sent = self._transport.send(left)
+        if sent == len(left):
+            return
+        deadline_s = time.monotonic() + self._stall_s
+        while True:
+            if sent:
+                deadline_s = time.monotonic() + self._stall_s
+                left = left[sent:]
+                if not left:
+                    return
+            else:
+                remaining_s = deadline_s - time.monotonic()
+                if remaining_s <= 0 or not self._transport.wait(remaining_s, to_send=True):
+                    raise DisconnectedError("the server takes no data")
+                # A server whose own messages are not read stops reading ours.
+                self._take_in()
+            sent = self._transport.send(left)
+
+    def receive(self, deadline_s: float) -> None:
+        """Wait for bytes until ``deadline_s`` (monotonic), longer within a message that comes.
+
+        Raises:
+            DisconnectedError: none came, or the server hung up.
+        """
+        while not self._take_in():
+            if self._needed > len(self._buffer):
+                deadline_s = max(deadline_s, self._progress_s + self._stall_s)
+            remaining_s = deadline_s - time.monotonic()
+            if remaining_s <= 0 or not self._transport.wait(remaining_s):
+                raise DisconnectedError(self.last_error or "no answer in time")
+
+    def _take_in(self) -> bool:
+        """Keep what has come; False when nothing has."""
+        chunk = self._transport.receive()
+        if chunk is None:
+            return False
+        if not chunk:
+            raise DisconnectedError(self.last_error or "the server closed the connection")
+        self._buffer += chunk
+        self._progress_s = time.monotonic()
+        return True
+
+    def gather(self, count: int, pause_s: float) -> None:
+        """Take in what comes until ``count`` bytes are unread, or nothing comes for ``pause_s``.
+
+        Raises:
+            DisconnectedError: the server hung up.
+        """
+        size = len(self._buffer)
+        if size >= count:
+            return
+        space = bytearray(count + _GATHER_BYTES)
+        space[:size] = self._buffer
+        self._transport.wake_at(_GATHER_BYTES)
+        try:
+            with memoryview(space) as view:
+                is_more = True
+                while is_more and size < count:
+                    is_more = self._transport.wait(pause_s)
+                    got = self._transport.receive_into(view[size:])
+                    if got == 0:
+                        raise DisconnectedError(
+                            self.last_error or "the server closed the connection"
+                        )
+                    size += got or 0
+        finally:
+            self._transport.wake_at(1)
+            del space[size:]
+            self._buffer = space
+        self._progress_s = time.monotonic()
+
+    def is_readable(self, wait_s: float) -> bool:
+        """Whether bytes wait in the socket, or come within ``wait_s``."""
+        return self._transport.wait(wait_s)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes received and not taken yet."""
+        return len(self._buffer)
+
+    def buffered_tail(self, count: int) -> bytes:
+        """The last bytes received and not taken yet."""
+        return bytes(self._buffer[-count:])
+
+    # --- frames
+
+    def take_frames(self) -> frames.Frames:
+        """The whole messages received so far, all at once; other frames are dealt with.
+
+        Raises:
+            RefusedError: the server denied what we do; DisconnectedError: it ends the connection.
+        """
+        while len(self._buffer) >= self._needed:
+            found = frames.split(self._buffer)
+            if found.consumed:
+                # The buffer goes with the frames, which cut their columns out of it.
+                self._buffer = self._buffer[found.consumed :]
+                self._needed = 0
+                return found
+            if not self._take_other_frame():
+                self._needed = self._size_of_next()
+                return found
+        # Part of a large message: looking through it again would take long.
+        return _NO_FRAMES
+
+    def take_acks(self, replies: Sequence[bytes]) -> list[int] | None:
+        """How many acks came on each of ``replies``; None when there is more to it: take frames."""
+        found = acks.counted(self._buffer, replies)
+        if found is None:
+            return None
+        counts, size = found
+        if size:
+            del self._buffer[:size]
+            self._needed = 0
+        return counts
+
+    def next_frame(self) -> tuple[int, str, bytes, bytes] | None:
+        """The next message as (sid, subject, header, data), None when it is not whole yet."""
+        while True:
+            if not self._buffer.startswith((b"MSG ", b"HMSG ")):
+                if not self._take_other_frame():
+                    return None
+                continue
+            self._needed = self._size_of_next()
+            if not self._needed or self._needed > len(self._buffer):
+                return None
+            end, self._needed = self._needed, 0
+            at = self._buffer.find(b"\r\n")
+            tokens = self._buffer[:at].split(b" ")
+            header_end = at + 2 + (int(tokens[-2]) if tokens[0] == b"HMSG" else 0)
+            header = bytes(self._buffer[at + 2 : header_end])
+            data = bytes(self._buffer[header_end : end - 2])
+            del self._buffer[:end]
+            return int(tokens[2]), tokens[1].decode(), header, data
+
+    def _size_of_next(self) -> int:
+        """Bytes of the message that the buffer starts with; 0 when that is not known yet."""
+        at = self._buffer.find(b"\r\n")
+        if at < 0 or not self._buffer.startswith((b"MSG ", b"HMSG ")):
+            return 0
+        return at + 2 + int(self._buffer[self._buffer.rfind(b" ", 0, at) : at]) + 2
+
+    def _take_other_frame(self) -> bool:
+        """Deal with one frame that is no message; False when there is none, or only a part."""
+        if self._buffer.startswith((b"MSG ", b"HMSG ")):
+            return False
+        at = self._buffer.find(b"\r\n")
+        if at < 0:
+            return False
+        line = bytes(self._buffer[:at])
+        del self._buffer[: at + 2]
+        self._deal_with(line)
+        return True
+
+    def _line(self, deadline_s: float) -> bytes:
+        while (at := self._buffer.find(b"\r\n")) < 0:
+            self.receive(deadline_s)
+        line = bytes(self._buffer[:at])
+        del self._buffer[: at + 2]
+        return line
+
+    def _deal_with(self, line: bytes) -> None:
+        """Do what a line asks for that is no message.
+
+        Raises:
+            RefusedError: it denies what we do; DisconnectedError: it ends the connection.
+        """
+        if line == b"PING":
+            self.send(b"PONG\r\n")
+        elif line.startswith(b"INFO "):
+            self.info = json.loads(line[5:])
+            self.is_leaving = bool(self.info.get("ldm"))
+            self._on_info(self.info)
+        elif line.startswith(b"-ERR"):
+            self.last_error = line[4:].decode(errors="replace").strip(" '")
+            if self.last_error.lower().startswith("permissions violation"):
+                # The connection stays.
+                refused = handshake.denial(self.last_error, self.inbox)
+                if refused is not None:
+                    raise refused
+                return
+            raise handshake.meaning(self.last_error, self.server, self._who)

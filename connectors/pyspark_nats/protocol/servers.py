@@ -1,0 +1,135 @@
+"""Which server to talk to: those that were given, then those that a cluster tells of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from pyspark_nats.errors import OptionError
+from pyspark_nats.protocol.credentials import NOBODY, Credentials
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_DEFAULT_PORT = 4222
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server's address, and who we are there when its URL says so."""
+
+    host: str
+    port: int
+    #: Whether the URL asks for TLS.
+    is_tls: bool = False
+    #: Of the URL's user part; nobody when it has none.
+    credentials: Credentials = field(default=NOBODY, repr=False)
+    #: What its certificate is checked for; "" for the host.
+    tls_name: str = ""
+    #: Whether another server told of it.
+    is_learned: bool = False
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'tls' if self.is_tls else 'nats'}://{host}:{self.port}"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where to connect."""
+        return self.host, self.port
+
+
+def parse(text: str, label: str) -> Server:
+    """A server of a URL such as ``nats://user:password@host:4222``; the scheme may be missing.
+
+    Raises:
+        OptionError: it is no URL, or of a kind that is not spoken here; without the user part.
+    """
+    shown = text.rpartition("@")[2]
+    try:
+        url = urlsplit(text if "://" in text else f"nats://{text}")
+        port = _DEFAULT_PORT if url.port is None else url.port
+    except ValueError:
+        url, port = urlsplit(""), 0
+    if url.scheme in ("ws", "wss"):
+        raise OptionError(
+            f'{label} names "{shown}" as a WebSocket',
+            hint="Give its client port: nats:// or tls://.",
+        )
+    if url.scheme not in ("nats", "tls") or not url.hostname or not port or url.path.strip("/"):
+        raise OptionError(
+            f'{label} names "{shown}", which is no server', hint='Give "nats://host:4222".'
+        )
+    return Server(url.hostname, port, url.scheme == "tls", _of_url(url.username, url.password))
+
+
+def _of_url(user: str | None, password: str | None) -> Credentials:
+    # A name without a password is a token, to every NATS client.
+    if user and password is None:
+        return Credentials(token=unquote(user))
+    return Credentials(unquote(user or ""), unquote(password or ""))
+
+
+#: Which of the servers that were given this process, or the one it was forked from, reached last.
+_reached: dict[tuple[Server, ...], Server] = {}
+
+
+class Pool:
+    """The servers in the order in which they are tried, and the one that it is the turn of.
+
+    It begins with the one that was reached last: the first may be lost, and say nothing for long.
+    """
+
+    def __init__(self, given: Sequence[Server]) -> None:
+        self._given = tuple(given)
+        self._learned: tuple[Server, ...] = ()
+        self.current = _reached.get(self._given, given[0])
+
+    def __len__(self) -> int:
+        return len(self.servers)
+
+    @property
+    def servers(self) -> tuple[Server, ...]:
+        """The given ones first."""
+        return (*self._given, *self._learned)
+
+    def mark_connected(self) -> None:
+        """The current one is there: the next pool of these begins with it."""
+        if self.current in self._given:
+            _reached[self._given] = self.current
+
+    def advance(self) -> None:
+        """It is the next one's turn."""
+        servers = self.servers
+        at = servers.index(self.current) if self.current in servers else -1
+        self.current = servers[(at + 1) % len(servers)]
+
+    def learn(self, info: dict[str, Any]) -> None:
+        """Take over which servers the cluster has, as the current one tells in ``INFO``."""
+        told = info.get("connect_urls")
+        if not told:
+            return
+        found: dict[tuple[str, int], Server] = {}
+        for address in told:
+            server = self._told(str(address))
+            if all(server.address != known.address for known in self._given):
+                found.setdefault(server.address, server)
+        self._learned = tuple(found.values())
+
+    def _told(self, address: str) -> Server:
+        url = urlsplit(f"nats://{address.rpartition('://')[2]}")
+        current = self.current
+        host = url.hostname or current.host
+        return replace(
+            current,
+            host=host,
+            port=url.port or _DEFAULT_PORT,
+            # Clusters tell addresses, while certificates are made out to names.
+            tls_name=(current.tls_name or current.host) if _is_address(host) else "",
+            is_learned=True,
+        )
+
+
+def _is_address(host: str) -> bool:
+    return ":" in host or host.replace(".", "").isdigit()

@@ -1,0 +1,155 @@
+"""Hearing of what streams take in, for many streams at once, over a connection of its own.
+
+Each subject is subscribed to for one message: the first one says that there is something to look
+at, and a busy stream sends no more until it is listened to again.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from pyspark_nats.errors import RefusedError
+from pyspark_nats.protocol.connection import DisconnectedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark_nats.protocol.connection import Connection
+
+T = TypeVar("T")
+
+#: How long the server may take to give back what it was sent, seconds.
+_ECHO_S: Final = 2.0
+#: How often who may not listen has to look, seconds.
+_POLL_S: Final = 0.1
+
+
+class MessageListener:
+    """Names, each with subjects, and which of them something was heard of."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._sids: dict[int, str] = {}
+        self._listening: dict[str, tuple[int, ...]] = {}
+        self._notified: set[str] = set()
+        #: Of which of the connection's makings the subscriptions are.
+        self._connection_number = 0
+        self._echo = (0, "")
+        #: Whether this account may subscribe to what it wants to hear.
+        self._may_listen = True
+
+    def listen(self, subjects: Mapping[str, tuple[str, ...]]) -> set[str]:
+        """Listen to names, each with its subjects, that aren't listened to; which these are.
+
+        What is published from now on is heard; what was before is to be looked at.
+        """
+
+        def step() -> set[str]:
+            fresh = subjects.keys() - self._listening.keys()
+            for name in fresh:
+                sids = tuple(self._connection.subscribe(s, most=1) for s in subjects[name])
+                self._listening[name] = sids
+                self._sids |= dict.fromkeys(sids, name)
+            if fresh:
+                self._give_back()
+            return fresh
+
+        return self._retrying(step)
+
+    def forget(self, name: str) -> None:
+        """Listen to ``name`` no longer."""
+        self._notified.discard(name)
+        self._end(name)
+
+    def poll(self) -> set[str]:
+        """The names that something was heard of since the last time; they are not listened to."""
+
+        def step() -> None:
+            while self._take() or self._connection.is_readable():
+                if self._connection.is_readable():
+                    self._connection.receive(time.monotonic() + _ECHO_S)
+
+        self._retrying(step)
+        found, self._notified = self._notified, set()
+        if not self._may_listen:
+            found |= self._listening.keys()
+        return found
+
+    def wait(self, wait_s: float) -> None:
+        """Return when something is heard, or after ``wait_s``."""
+        if not self._may_listen:
+            wait_s = min(wait_s, _POLL_S)
+
+        def step() -> None:
+            self._take()
+            # A connection that was made anew hears nothing yet.
+            if not self._notified and self._sids and wait_s > 0:
+                self._connection.is_readable(wait_s)
+
+        self._retrying(step)
+
+    def check(self) -> None:
+        """Find out whether the connection is alive; it is made anew when it isn't."""
+        self._retrying(self._give_back)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._connection.close()
+
+    def _retrying(self, step: Callable[[], T]) -> T:
+        def whole() -> T:
+            if self._connection.made != self._connection_number:
+                self._connection_number = self._connection.made
+                self._sids.clear()
+                self._listening.clear()
+                self._echo = self._connection.new_inbox()
+            try:
+                return step()
+            except RefusedError:
+                # An account may read a stream without seeing what is published to it.
+                if not self._may_listen:
+                    raise
+                self._may_listen = False
+                return step()
+
+        return self._connection.retry_while_unavailable("listening", whole, is_under_way=True)
+
+    def _give_back(self) -> None:
+        """Have the server send something back: it has dealt with all that it was sent before."""
+        sid, subject = self._echo
+        self._connection.send(f"PUB {subject} 0\r\n\r\n".encode())
+        deadline_s = time.monotonic() + _ECHO_S
+        while True:
+            frame = self._connection.next_frame()
+            if frame is None:
+                self._connection.receive(deadline_s)
+            elif frame[0] == sid:
+                return
+            else:
+                self._note(frame[0])
+
+    def _take(self) -> bool:
+        """Note the messages that are here; whether there were any."""
+        found = False
+        while (frame := self._connection.next_frame()) is not None:
+            self._note(frame[0])
+            found = True
+        return found
+
+    def _note(self, sid: int) -> None:
+        name = self._sids.get(sid)
+        if name is not None:
+            self._notified.add(name)
+            self._end(name)
+
+    def _end(self, name: str) -> None:
+        sids = self._listening.pop(name, ())
+        for sid in sids:
+            self._sids.pop(sid, None)
+        if sids and self._connection.is_open:
+            try:
+                self._connection.unsubscribe(*sids)
+            except (DisconnectedError, OSError):
+                # Who listens next finds out.
+                return

@@ -1,0 +1,1 @@
+"""Writing: options, publishing exactly once or at least once, and the producers' markers."""

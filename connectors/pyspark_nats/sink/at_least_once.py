@@ -1,0 +1,183 @@
+"""At least once: messages pipelined in a window, each acked, sent again when the ack stays away."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark_nats.arrow import kernels
+from pyspark_nats.errors import RefusedError
+from pyspark_nats.protocol import publish_frames
+from pyspark_nats.protocol.connection import DisconnectedError, Reply
+from pyspark_nats.sink import messages_out
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_nats.protocol.connection import Connection
+    from pyspark_nats.protocol.frames import Frames
+    from pyspark_nats.sink.sink_options import SinkOptions
+
+#: Messages that go out at once, and share a subject for their acks.
+_CHUNK_ROWS = 4000
+_CHUNK_BYTES = 1 << 20
+#: Messages on their way.  The server queues ten thousand a stream, for all its publishers; when
+#: that is too little, what it refuses is sent again, and the window is made smaller.
+_WINDOW_ROWS = 8000
+_ACK_TIMEOUT_S = 5.0
+#: Acks that are worth waking up for, in bytes, and how long we wait for as many.
+_GATHER_BYTES = 128 << 10
+_GATHER_S = 0.003
+#: "Too many requests": the stream's queue is full.
+_TOO_MANY_REQUESTS = 10167
+
+
+@dataclass
+class _Chunk:
+    rows: pa.RecordBatch
+    #: The subject that its acks come on; "" when it is not on its way.
+    reply: str = ""
+    #: Answers that are still to come.
+    missing: int = 0
+    #: Whether the server refused a part of it because it was busy, now and the last time.
+    is_refused: bool = False
+    was_refused: bool = False
+
+
+class AtLeastOncePublisher:
+    """One task's writing without markers."""
+
+    def __init__(self, connection: Connection, options: SinkOptions) -> None:
+        self._connection = connection
+        self._options = options
+        self._pending: deque[_Chunk] = deque()
+        self._window = _WINDOW_ROWS
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """None: there are no markers."""
+        return ()
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Publish rows; up to a window of them are on their way when this returns."""
+        at = 0
+        while at < rows.num_rows:
+            count = messages_out.fitting(rows, at, _CHUNK_ROWS, _CHUNK_BYTES)
+            chunk = rows.slice(at, count)
+            room = int(self._connection.info.get("max_payload", 1 << 20)) - messages_out.HEAD_ROOM
+            messages_out.check_sizes(chunk, room)
+            self._pending.append(_Chunk(chunk))
+            self._settle(self._window)
+            at += count
+
+    def finish(self) -> None:
+        """Wait for all acks."""
+        self._settle(0)
+
+    def _settle(self, missing_max: int) -> None:
+        """Go on until all is on its way, and no more than ``missing_max`` acks are missing."""
+        while any(not c.reply for c in self._pending) or self._missing() > missing_max:
+            self._connection.retry_while_unavailable(
+                "publishing",
+                lambda: self._step(missing_max),
+                is_under_way=any(chunk.reply for chunk in self._pending),
+            )
+
+    def _missing(self) -> int:
+        return sum(chunk.missing for chunk in self._pending)
+
+    def _step(self, missing_max: int) -> None:
+        try:
+            for chunk in self._pending:
+                if not chunk.reply and self._missing() + chunk.rows.num_rows <= max(
+                    self._window, chunk.rows.num_rows
+                ):
+                    self._send(chunk)
+            if self._missing() > missing_max or any(not c.reply for c in self._pending):
+                self._take_acks()
+        except (DisconnectedError, OSError):
+            # What is not acked goes out again; fewer at once, if it was too much for the server.
+            for chunk in self._pending:
+                chunk.reply, chunk.missing, chunk.is_refused = "", 0, False
+            self._window = max(_CHUNK_ROWS, self._window // 2)
+            raise
+
+    def _send(self, chunk: _Chunk) -> None:
+        chunk.reply = self._connection.reply_subjects(1)[0]
+        chunk.missing = chunk.rows.num_rows
+        header = self._options.event_time_header
+        self._connection.send(publish_frames.acked_frames(chunk.rows, chunk.reply, header))
+
+    def _take_acks(self) -> None:
+        """Wait for at least one ack; while many are missing, for some of them together."""
+        deadline_s = time.monotonic() + _ACK_TIMEOUT_S
+        by_reply = {chunk.reply: chunk for chunk in self._pending if chunk.reply}
+        if self._missing() > _CHUNK_ROWS:
+            self._connection.gather(_GATHER_BYTES, _GATHER_S)
+        while not self._count(by_reply):
+            self._connection.receive(deadline_s)
+        self._take_off()
+
+    def _count(self, by_reply: dict[str, _Chunk]) -> bool:
+        """Count the acks that have come; False when there is none."""
+        counts = self._connection.take_acks([reply.encode() for reply in by_reply])
+        if counts is not None:
+            for waiting, count in zip(by_reply.values(), counts, strict=True):
+                waiting.missing -= count
+            return any(counts)
+        found = self._connection.take_frames()
+        if not len(found):
+            return False
+        taken = False
+        for entry in found.subject.value_counts():
+            chunk = by_reply.get(entry["values"].as_py())
+            if chunk is not None:
+                chunk.missing -= entry["counts"].as_py()
+                taken = True
+        for subject, ack in _refusals(found):
+            if subject in by_reply:
+                by_reply[subject].is_refused = True
+                _check_busy(ack)
+        return taken
+
+    def _take_off(self) -> None:
+        """Forget chunks that are acked; those that the busy server refused will be sent again."""
+        for chunk in list(self._pending):
+            if not chunk.reply or chunk.missing:
+                continue
+            if not chunk.is_refused:
+                self._pending.remove(chunk)
+                continue
+            if chunk.was_refused:
+                raise DisconnectedError("the server is busy")
+            chunk.reply, chunk.is_refused, chunk.was_refused = "", False, True
+            self._window = max(_CHUNK_ROWS, self._window // 2)
+
+
+def _refusals(acks: Frames) -> list[tuple[str, bytes]]:
+    """Acks that say something else than where a message is, with their subjects."""
+    is_odd = kernels.or_(
+        kernels.match_substring(acks.data, '"error"'),
+        kernels.equal(kernels.binary_length(acks.data), 0),
+    )
+    if not kernels.any(is_odd).as_py():
+        return []
+    odd = zip(acks.subject.filter(is_odd), acks.data.filter(is_odd), strict=True)
+    return [(subject.as_py(), data.as_py()) for subject, data in odd]
+
+
+def _check_busy(ack: bytes) -> None:
+    """Check that a refusal is only for now.
+
+    Raises:
+        RefusedError: the server does not take the message; DisconnectedError: nobody does, now.
+    """
+    if not ack:
+        raise DisconnectedError("no responders: no stream takes the subject")
+    try:
+        Reply(b"", ack).json()
+    except RefusedError as error:
+        if error.err_code != _TOO_MANY_REQUESTS:
+            raise

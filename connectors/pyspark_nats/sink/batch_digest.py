@@ -1,0 +1,173 @@
+"""What a producer has written of each batch, and whether a batch that is run again is the same.
+
+Positions that are counted say the batch and the number of a message in it.  They mean something
+only as long as a batch that is run again has the same messages; so a marker also keeps, of the last
+few batches, how many messages are out and a checksum of them.  What is behind the marker is skipped
+only when it is the same by both.  A checkpoint that is older than the output, or another driver,
+may cut batches differently: that is found out before anything is lost or doubled.
+
+What stopped between its chunks may be gone on with by whoever has the same beginning.  So the last
+chunk of a batch says that the batch is whole, in the same stored unit as its rows.  From then on it
+has those rows and no others: whoever brings more or fewer is refused.  A batch without rows is
+written down as whole with none.
+
+Why two drivers with different cuts can't double rows unnoticed, for one stream and producer: a
+driver comes to batch n + 1 only when its batch n was whole here with just its own rows, as it wrote
+them, compared them, or was refused.  So by induction all who come that far had the same cuts until
+then, and the stream holds these batches once each.  Nobody goes on behind a batch that is out in
+part: whoever left it there is not through with it.
+
+This needs a word of every batch.  There is none where no task ran for the producer (a driver that
+had fewer Spark partitions in that batch), nor, when the stream is not known without rows (a column,
+or subjects made of columns, says it), where no row went to that stream.  Two drivers that run at
+once and differ in just that are told apart only at the next batch that both write.  An ``epoch``
+tells them apart at once, and positions from the source need none of this.
+
+No I/O here: markers come in, decisions go out.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_nats.errors import DivergedError
+from pyspark_nats.sink.marker import BatchRecord
+from pyspark_nats.sink.messages_out import ROWS_BITS
+
+if TYPE_CHECKING:
+    from pyspark_nats.arrow import Array
+    from pyspark_nats.sink.marker import Marker
+
+#: Batches that a marker remembers.
+_RECENT_MAX: Final = 16
+_HASHED: Final = ("subject", "data", "header_lines", "event_time_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDigest:
+    """A running checksum of messages, the same however they were cut into batches."""
+
+    rows: int = 0
+    _sums: tuple[int, ...] = (0,) * (2 * len(_HASHED))
+
+    def updated(self, rows: pa.RecordBatch) -> BatchDigest:
+        """With the messages of ``rows``, columns as ``outgoing.SCHEMA``, behind it."""
+        sums: list[int] = []
+        for at, name in enumerate(_HASHED):
+            values, sizes = self._sums[2 * at : 2 * at + 2]
+            octets, lengths = _octets(rows.column(name))
+            sums += [zlib.crc32(octets, values), zlib.crc32(lengths, sizes)]
+        return BatchDigest(self.rows + rows.num_rows, tuple(sums))
+
+    @property
+    def checksum(self) -> int:
+        """All of it as one number."""
+        return zlib.crc32(struct.pack(f"<{len(self._sums)}I", *self._sums))
+
+
+def _octets(column: Array) -> tuple[memoryview, memoryview]:
+    """The bytes of a column's values, and the bytes of how long each is."""
+    if pa.types.is_int64(column.type):
+        values = column.fill_null(-1).to_numpy(zero_copy_only=False).astype("<i8")
+        return memoryview(values.data), memoryview(b"")
+    # A null counts as nothing, with others and by itself.
+    if column.null_count == len(column):
+        return memoryview(b""), memoryview(np.zeros(len(column), "<i4").data)
+    if column.null_count:
+        column = column.fill_null(b"" if pa.types.is_binary(column.type) else "")
+    _, offsets, octets = column.buffers()
+    ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
+    values = memoryview(octets)[int(ends[0]) : int(ends[-1])] if octets else memoryview(b"")
+    return values, memoryview(np.diff(ends).astype("<i4").data)
+
+
+def nothing(batch_id: int) -> BatchRecord:
+    """Nothing of a batch."""
+    return BatchRecord(batch_id, 0, BatchDigest().checksum)
+
+
+def batch_of(position: int) -> int:
+    """The batch that a counted position is in; -1 when there is none."""
+    return position >> ROWS_BITS if position >= 0 else -1
+
+
+def newest(marker: Marker) -> int:
+    """The newest batch that a marker knows of; -1 for none."""
+    at = batch_of(marker.position)
+    return max(at, marker.recent[-1].batch_id) if marker.recent else at
+
+
+def remembered(
+    recent: tuple[BatchRecord, ...], batch_id: int, digest: BatchDigest, *, is_whole: bool
+) -> tuple[BatchRecord, ...]:
+    """What the next marker remembers, when ``digest`` is what is out of the newest batch."""
+    earlier = tuple(written for written in recent if written.batch_id < batch_id)
+    mine = BatchRecord(batch_id, digest.rows, digest.checksum, is_whole)
+    return (*earlier, mine)[-_RECENT_MAX:]
+
+
+def out_of(marker: Marker, batch_id: int, producer: str) -> BatchRecord | None:
+    """What is out of a batch, by a marker; None when nothing is.
+
+    Raises:
+        DivergedError: the marker is ahead of the batch and does not remember it.
+    """
+    for written in marker.recent:
+        if written.batch_id == batch_id:
+            return written
+    last = newest(marker)
+    if last < batch_id:
+        return None
+    if marker.recent and marker.recent[0].batch_id < batch_id < last:
+        return nothing(batch_id)
+    raise DivergedError(
+        f'batch {batch_id} of producer "{producer}" is behind its output, too far to be compared',
+        detail=f"The output is at batch {last}; the last {len(marker.recent)} are remembered.",
+        hint=_HINT,
+    )
+
+
+def check_same(out: BatchRecord, ours: BatchDigest, producer: str) -> None:
+    """Check that as many messages of ours as are out are those that are out.
+
+    Raises:
+        DivergedError: they are not; nothing was written.
+    """
+    if (out.rows, out.checksum) == (ours.rows, ours.checksum):
+        return
+    whole = ", and the batch is whole" if out.is_whole else ""
+    raise DivergedError(
+        f'batch {out.batch_id} of producer "{producer}" is not what was written before',
+        detail=f"{out.rows} messages are out with checksum {out.checksum:08x}{whole}; "
+        f"ours are {ours.rows} with {ours.checksum:08x}.",
+        hint=_HINT,
+    )
+
+
+def check_turn(marker: Marker, batch_id: int, producer: str) -> None:
+    """Check that no batch before ``batch_id`` is out in part only.
+
+    Raises:
+        DivergedError: one is; a driver that came to the next batch was through with its own.
+    """
+    for out in marker.recent:
+        if out.batch_id < batch_id and out.is_whole is False:
+            raise DivergedError(
+                f'batch {out.batch_id} of producer "{producer}" is out in part, and batch '
+                f"{batch_id} comes",
+                detail=f"{out.rows} messages of it are out; who wrote them is not through.",
+                hint=_HINT,
+            )
+
+
+_HINT: Final = (
+    "The checkpoint is older than the output, or two drivers run this query, or its rows come in "
+    "another order each time. Keep the source's columns _stream and _sequence (and _index) in what "
+    'is written: then any cut is fine. Or begin anew under another name with option "producer".'
+)

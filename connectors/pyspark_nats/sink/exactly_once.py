@@ -1,0 +1,367 @@
+"""Exactly once: atomic batches whose last message is the producer's marker.
+
+The marker expects the sequence of the marker before it, so of two writers that are at the same
+place one is refused; and because batch and marker are stored together or not at all, the marker
+says what is out, whatever happened to an answer.  After any doubt it is simply read again.
+
+A batch's rows go out before the ack of the batch before it, and its marker behind that ack: the
+server takes the rows in while the ack is on its way, and the marker that makes them count expects
+what the ack says.  So the server never waits for us, and nothing is foretold.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import time
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark_nats.arrow import concat_batches
+from pyspark_nats.errors import ConnectorError, RefusedError, SchemaError
+from pyspark_nats.protocol import frames, jetstream, publish_frames
+from pyspark_nats.protocol.connection import DisconnectedError, Reply
+from pyspark_nats.sink import markers, messages_out, producer_state
+from pyspark_nats.sink.marker_cache import cache_for
+from pyspark_nats.sink.producer_state import Pair, PendingBatch, ProducerState
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_nats.protocol.connection import Connection
+    from pyspark_nats.sink.origin import Origin
+    from pyspark_nats.sink.sink_options import SinkOptions
+
+#: The server takes a thousand messages an atomic batch; one of them is the marker.
+_ROWS_MAX = 999
+_BYTES_MAX = 8 << 20
+_ACK_TIMEOUT_S = 5.0
+#: Batches whose rows are at the server and whose acks are not here, at the most.  The server takes
+#: fifty a stream, from all its writers.
+_AHEAD_MAX = 3
+#: The server forgets a batch that gets nothing for ten seconds.
+_STAGED_S = 5.0
+_BATCH_INCOMPLETE = 10176
+_BATCH_TOO_LARGE = 10199
+#: Too many batches under way, in the stream or in the server; too many requests.
+_PASSING = frozenset({10167, 10210, 10211})
+
+
+class ExactlyOncePublisher:
+    """One task's writing in atomic batches."""
+
+    def __init__(self, connection: Connection, options: SinkOptions, origin: Origin) -> None:
+        self._connection = connection
+        self._options = options
+        self._origin = origin
+        #: Markers as this process knows them; those left by an earlier task may be outdated.
+        self._cache = cache_for(options)
+        self._states: dict[Pair, ProducerState] = {}
+        #: Chunks that are not known to be out, oldest first.
+        self._pending: deque[PendingBatch] = deque()
+        self._rows_max = _ROWS_MAX
+        self._ahead = _AHEAD_MAX
+
+    @property
+    def _is_counted(self) -> bool:
+        return self._origin.batch_id is not None
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """The (stream, producer) pairs that markers were written for."""
+        return tuple(
+            pair for pair, state in self._states.items() if self._is_counted or state.last[1] >= 0
+        )
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take rows; whole chunks of them are sent."""
+        for pair, mine in messages_out.groups(rows):
+            state = self._state_of(pair)
+            messages_out.check_growing(pair, state.last, mine)
+            first, last = mine.column("first_position")[-1], mine.column("position")[-1]
+            state.last = (first.as_py(), last.as_py())
+            state.waiting.append(mine)
+            if sum(part.num_rows for part in state.waiting) >= self._rows_max + self._is_counted:
+                self._cut(state, is_last=False)
+
+    def finish(self) -> None:
+        """Send the rest, and wait until all is out."""
+        for state in self._states.values():
+            self._cut(state, is_last=True)
+        self._settle(0)
+        if self._origin.batch_id is not None:
+            for state in self._states.values():
+                producer_state.check_whole(state, self._origin.batch_id)
+
+    def out(self, pair: Pair) -> int:
+        """The position up to which ``pair`` is out, as the stream's leader knows it."""
+        state = self._state_of(pair)
+        if not state.is_verified:
+            self._settle(0)
+            state.marker = None
+            self._retry("reading markers", lambda: self._read_markers([state]))
+        assert state.marker is not None
+        return state.marker.position
+
+    def expect(self, pair: Pair) -> None:
+        """Have ``finish`` say that the batch is whole for ``pair``, also when no rows come."""
+        if self._is_counted:
+            self._state_of(pair)
+
+    def _state_of(self, pair: Pair) -> ProducerState:
+        if pair not in self._states:
+            if not pair[1] or set(pair[1]) & set(" *>\t\r\n"):
+                raise SchemaError(
+                    f'producer "{pair[1]}" can\'t stand in the subject of its marker',
+                    hint="It has no white space and no wildcards.",
+                )
+            self._check_stream(pair)
+            marker = self._cache.markers.get(pair)
+            self._states[pair] = ProducerState(
+                pair, marker, sequence=marker.sequence if marker else 0
+            )
+            self._check_marker(self._states[pair])
+        return self._states[pair]
+
+    # --- cutting
+
+    def _cut(self, state: ProducerState, *, is_last: bool) -> None:
+        """Cut what waits into chunks; the last one may wait for more.
+
+        When positions are counted it always does, as the one that ends the batch says so.
+        """
+        if not state.waiting:
+            if is_last and self._is_counted:
+                self._append(state, messages_out.NO_ROWS, is_last=True)
+            return
+        whole = state.waiting[0] if len(state.waiting) == 1 else concat_batches(state.waiting)
+        at = 0
+        while at < whole.num_rows:
+            count = messages_out.fitting(whole, at, self._rows_max, _BYTES_MAX)
+            is_end = at + count == whole.num_rows
+            if is_end and not is_last and (self._is_counted or count < self._rows_max):
+                break
+            self._append(state, whole.slice(at, count), is_last=is_end and is_last)
+            at += count
+        state.waiting = [whole.slice(at)] if at < whole.num_rows else []
+
+    def _append(self, state: ProducerState, rows: pa.RecordBatch, *, is_last: bool) -> None:
+        messages_out.check_sizes(rows, self._room())
+        before = state.digest
+        if self._is_counted and rows.num_rows:
+            state.digest = before.updated(rows)
+        self._pending.append(PendingBatch(state, rows, before, state.digest, is_last=is_last))
+        self._settle(self._ahead)
+
+    def _room(self) -> int:
+        return int(self._connection.info.get("max_payload", 1 << 20)) - messages_out.HEAD_ROOM
+
+    # --- sending
+
+    def _settle(self, pending_max: int) -> None:
+        """Go on until no more than ``pending_max`` chunks are pending, and their rows are sent."""
+        while len(self._pending) > pending_max or any(not c.batch_id for c in self._pending):
+            stream = self._pending[0].state.pair[0]
+            self._retry(f'publishing to stream "{stream}"', lambda: self._step(pending_max))
+
+    def _retry(self, what: str, step: Any) -> None:
+        def doubting() -> None:
+            try:
+                step()
+            except (DisconnectedError, OSError):
+                # What was on its way may be out or not: the markers will tell.
+                for batch in self._pending:
+                    self._requeue(batch)
+                raise
+
+        under_way = any(batch.batch_id for batch in self._pending)
+        self._connection.retry_while_unavailable(what, doubting, is_under_way=under_way)
+
+    def _step(self, pending_max: int) -> None:
+        self._take_answers(wait=False)
+        self._send_ready()
+        is_sent = all(batch.batch_id for batch in self._pending)
+        if self._pending and (len(self._pending) > pending_max or not is_sent):
+            self._take_answers(wait=any(batch.reply for batch in self._pending))
+
+    def _send_ready(self) -> None:
+        """Send rows as far ahead as we go, and a marker for each lane that waits for no ack."""
+        ahead = sum(bool(batch.batch_id) for batch in self._pending)
+        waiting: set[Pair] = set()
+        for batch in list(self._pending):
+            if not batch.batch_id:
+                if ahead >= self._ahead or not self._has_marker(batch):
+                    return
+                if not producer_state.skip_published(batch, self._origin.batch_id):
+                    self._pending.remove(batch)
+                    continue
+                if batch.state.marker is None:
+                    return
+                self._send_rows(batch)
+                ahead += 1
+            if batch.state.pair not in waiting and not batch.reply:
+                self._send_marker(batch)
+            waiting.add(batch.state.pair)
+
+    def _has_marker(self, batch: PendingBatch) -> bool:
+        """Whether the marker is known that a chunk comes after; it is read when nothing else is."""
+        if batch.state.marker is None:
+            if any(c.reply for c in self._pending):
+                return False
+            unknown = {c.state.pair: c.state for c in self._pending if c.state.marker is None}
+            self._read_markers(list(unknown.values()))
+        return True
+
+    def _send_rows(self, batch: PendingBatch) -> None:
+        """Send a chunk's rows, which count once the marker is there."""
+        state, rows = batch.state, batch.rows
+        # Short, because every message carries it.  Two batches with the same one would both be
+        # refused, if they are under way at the same time in one stream.
+        batch.batch_id = base64.urlsafe_b64encode(os.urandom(4))[:6].decode()
+        batch.sent_s = time.monotonic()
+        state.marker = batch.marker = producer_state.next_marker(
+            batch, self._options.epoch, self._origin
+        )
+        if rows.num_rows:
+            header = self._options.event_time_header
+            self._connection.send(publish_frames.atomic_frames(rows, batch.batch_id, header))
+
+    def _send_marker(self, batch: PendingBatch) -> None:
+        """Send what ends a chunk's atomic batch."""
+        if time.monotonic() - batch.sent_s > _STAGED_S:
+            assert batch.state.marker is not None
+            self._send_rows(batch)
+        stream, producer = batch.state.pair
+        assert batch.marker is not None
+        batch.reply = self._connection.reply_subjects(1)[0]
+        self._connection.send(
+            frames.publish(
+                markers.subject(self._options.marker_prefix, stream, producer),
+                markers.payload(batch.marker),
+                reply=batch.reply,
+                header=markers.header(
+                    batch.batch_id, batch.rows.num_rows + 1, batch.state.sequence
+                ),
+            )
+        )
+
+    def _requeue(self, batch: PendingBatch) -> None:
+        """Have a chunk sent again, behind whatever the marker will say."""
+        if batch.batch_id:
+            batch.batch_id = batch.reply = ""
+            self._forget(batch.state)
+
+    # --- answers
+
+    def _take_answers(self, *, wait: bool) -> None:
+        """Take the answers that are there, or wait for at least one."""
+        deadline_s = time.monotonic() + _ACK_TIMEOUT_S
+        by_reply = {batch.reply: batch for batch in self._pending if batch.reply}
+        if not by_reply:
+            return
+        if not wait and self._connection.is_readable():
+            self._connection.receive(deadline_s)
+        while True:
+            answered = False
+            while (frame := self._connection.next_frame()) is not None:
+                _, subject, header, data = frame
+                batch = by_reply.get(subject)
+                if batch is not None:
+                    answered = True
+                    self._answered(batch, header, data)
+            if answered or not wait:
+                return
+            self._connection.receive(deadline_s)
+
+    def _answered(self, batch: PendingBatch, header: bytes, data: bytes) -> None:
+        if not data:
+            raise DisconnectedError(f"no responders: {header[:40]!r}")
+        try:
+            sequence = int(Reply(header, data).json()["seq"])
+        except RefusedError as error:
+            self._refused(batch, error)
+            return
+        state = batch.state
+        self._pending.remove(batch)
+        assert batch.marker is not None
+        stored = replace(batch.marker, sequence=sequence)
+        if state.marker is batch.marker:
+            state.marker = stored
+        state.sequence, state.is_verified = sequence, True
+        self._cache.markers[state.pair] = stored
+
+    def _refused(self, batch: PendingBatch, error: RefusedError) -> None:
+        """Deal with a refused batch: it will be sent again, or the error is raised."""
+        stream = batch.state.pair[0]
+        for other in self._pending:
+            if other.state is batch.state:
+                self._requeue(other)
+        if error.err_code in jetstream.WRONG_LAST_SEQUENCE:
+            return
+        if error.err_code == _BATCH_TOO_LARGE and self._halve(batch):
+            return
+        if error.err_code in _PASSING:
+            self._ahead = 1
+            raise DisconnectedError(error.message) from error
+        if error.err_code == _BATCH_INCOMPLETE:
+            producer_state.check_subjects(self._cache.streams[stream], batch.rows, error)
+            # A part of it was lost on the way, as when the leader changes, or the server had too
+            # many batches under way when it began.
+            self._ahead = 1
+            raise DisconnectedError(error.message) from error
+        raise error
+
+    def _halve(self, batch: PendingBatch) -> bool:
+        """Put two chunks in the place of one, as a server may be configured to take fewer rows."""
+        rows_max = batch.rows.num_rows // 2
+        count = messages_out.fitting(batch.rows, 0, rows_max, _BYTES_MAX) if rows_max else 0
+        if not 0 < count < batch.rows.num_rows:
+            return False
+        self._rows_max = rows_max
+        first, rest = batch.rows.slice(0, count), batch.rows.slice(count)
+        middle = batch.before
+        if self._is_counted:
+            middle = middle.updated(first)
+        at = self._pending.index(batch)
+        del self._pending[at]
+        self._pending.insert(at, replace(batch, rows=rest, before=middle))
+        self._pending.insert(at, replace(batch, rows=first, digest=middle, is_last=False))
+        return True
+
+    def _forget(self, state: ProducerState) -> None:
+        state.marker, state.is_verified = None, False
+        self._cache.markers.pop(state.pair, None)
+
+    # --- markers and streams
+
+    def _read_markers(self, wanted: list[ProducerState]) -> None:
+        """Read what the markers of ``wanted`` say; errors as ``check_marker``."""
+        prefix = self._options.marker_prefix
+        asked = [(state.pair[0], markers.subject(prefix, *state.pair)) for state in wanted]
+        stored = jetstream.last_messages(self._connection, asked)
+        for state, message in zip(wanted, stored, strict=True):
+            state.marker = self._cache.markers[state.pair] = markers.parse(message)
+            state.sequence, state.is_verified = state.marker.sequence, True
+            self._check_marker(state)
+
+    def _check_marker(self, state: ProducerState) -> None:
+        """Check what the marker, if it is known, says of its writer; errors as ``check_marker``."""
+        if state.marker is None:
+            return
+        try:
+            producer_state.check_marker(state.pair, state.marker, self._options.epoch, self._origin)
+        except ConnectorError:
+            self._forget(state)
+            raise
+
+    def _check_stream(self, pair: Pair) -> None:
+        """Check once that the stream takes atomic batches and holds its markers."""
+        stream = pair[0]
+        if stream not in self._cache.streams:
+            self._settle(0)
+            infos = self._connection.retry_while_unavailable(
+                "looking at the stream", lambda: jetstream.stream_infos(self._connection, [stream])
+            )
+            producer_state.check_stream(infos[stream], self._options.marker_prefix)
+            self._cache.streams[stream] = infos[stream]

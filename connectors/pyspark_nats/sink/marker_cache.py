@@ -1,0 +1,43 @@
+"""Per-thread cache of stream info and markers, shared by consecutive Spark tasks of a process.
+
+Entries may be stale: callers must read a marker again before an irreversible decision
+(``producer_state.skip_published``).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark_nats.protocol.jetstream import StreamInfo
+    from pyspark_nats.sink.marker import Marker
+    from pyspark_nats.sink.producer_state import Pair
+    from pyspark_nats.sink.sink_options import SinkOptions
+
+_local = threading.local()
+
+
+@dataclass
+class MarkerCache:
+    """Markers and streams known to writers of the same connection, marker prefix and epoch."""
+
+    markers: dict[Pair, Marker] = field(default_factory=dict)
+    #: Streams whose configuration was checked.
+    streams: dict[str, StreamInfo] = field(default_factory=dict)
+
+
+def cache_for(options: SinkOptions) -> MarkerCache:
+    """The cache of this thread; a forked process begins with an empty one."""
+    if getattr(_local, "pid", None) != os.getpid():
+        _local.pid, _local.caches = os.getpid(), {}
+    key = (options.connection, options.marker_prefix, options.epoch)
+    caches: dict[Any, MarkerCache] = _local.caches
+    return caches.setdefault(key, MarkerCache())
+
+
+def clear() -> None:
+    """Forget everything that this thread knows, as a new process does."""
+    _local.__dict__.clear()

@@ -1,0 +1,200 @@
+"""Markers: how far a producer's rows are out in a stream, kept in that stream itself.
+
+A marker is the last message of every atomic batch that the sink publishes.  Its payload says the
+position of the last row, the writer's epoch, which run of which task wrote it and, when positions
+are counted, what is out of the last few batches.  Only the newest marker of a producer is kept.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyspark_nats.errors import RefusedError, StaleWriterError
+from pyspark_nats.protocol import connection_options, frames, jetstream
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.sink.marker import NONE, BatchRecord, Marker
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark_nats.protocol.jetstream import Stored
+
+
+def subject(prefix: str, stream: str, producer: str) -> str:
+    """Where the markers of ``producer`` in ``stream`` stand."""
+    return f"{prefix}.{stream}.{producer}"
+
+
+def payload(marker: Marker) -> bytes:
+    """A marker's payload; its sequence is no part of it."""
+    values: dict[str, Any] = {"position": marker.position, "epoch": marker.epoch}
+    if marker.run:
+        values |= {"run": marker.run, "task": marker.task}
+    if marker.recent:
+        values["recent"] = [_entry(written) for written in marker.recent]
+    return json.dumps(values, separators=(",", ":")).encode()
+
+
+def header(batch_id: str, number: int, sequence: int) -> bytes:
+    """The header block of a marker, which ends an atomic batch; no older marker stays.
+
+    Args:
+        batch_id: the atomic batch's name.
+        number: which message of the batch it is, from 1.
+        sequence: what is expected as the last marker's; 0 for none.
+    """
+    return frames.header_block(
+        {
+            "Nats-Batch-Id": batch_id,
+            "Nats-Batch-Sequence": str(number),
+            "Nats-Batch-Commit": "1",
+            "Nats-Expected-Last-Subject-Sequence": str(sequence),
+            "Nats-Rollup": "sub",
+        }
+    )
+
+
+def _entry(written: BatchRecord) -> list[int]:
+    values = [written.batch_id, written.rows, written.checksum]
+    return values if written.is_whole is None else [*values, int(written.is_whole)]
+
+
+def _record(batch_id: int, rows: int, checksum: int, is_whole: int | None = None) -> BatchRecord:
+    return BatchRecord(batch_id, rows, checksum, None if is_whole is None else bool(is_whole))
+
+
+def parse(stored: Stored | None) -> Marker:
+    """The marker in a message; ``NONE`` for none.
+
+    Raises:
+        RefusedError: the message is no marker.
+    """
+    if stored is None:
+        return NONE
+    try:
+        values = json.loads(stored.data)
+        return Marker(
+            int(values["position"]),
+            int(values["epoch"]),
+            stored.sequence,
+            run=str(values.get("run", "")),
+            task=int(values.get("task", -1)),
+            recent=tuple(_record(*map(int, entry)) for entry in values.get("recent", ())),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise RefusedError(
+            f'message {stored.sequence} on "{stored.subject}" is not a marker',
+            detail=f"It holds {stored.data[:80]!r}.",
+            hint="Nothing but the sink may publish there.",
+        ) from error
+
+
+def read(
+    connection: Connection, prefix: str, wanted: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], Marker]:
+    """The markers of (stream, producer) pairs, as the leaders know them; one round trip."""
+    pairs = list(dict.fromkeys(wanted))
+    if not pairs:
+        return {}
+    asked = [(stream, subject(prefix, stream, producer)) for stream, producer in pairs]
+    found = connection.retry_while_unavailable(
+        "reading markers", lambda: jetstream.last_messages(connection, asked)
+    )
+    return {pair: parse(stored) for pair, stored in zip(pairs, found, strict=True)}
+
+
+def positions(
+    given: Mapping[str, str],
+    wanted: Sequence[tuple[str, str]],
+    *,
+    prefix: str = "mesh._marker",
+) -> dict[tuple[str, str], Marker]:
+    """How far producers are, over a connection of its own.
+
+    Args:
+        given: the connection's options, as for the source: ``servers``, ``user`` and so on.
+        wanted: pairs of (JetStream stream, producer).
+        prefix: the sink's ``markerPrefix``.
+
+    Returns:
+        The marker of each pair; ``NONE`` (position -1) where the producer has written nothing.
+
+    Raises:
+        UnavailableError: no answer within ``timeoutS``; RefusedError: a stream does not exist.
+    """
+    with Connection(connection_options.connection_options(given)) as connection:
+        return read(connection, prefix, wanted)
+
+
+def fenced(
+    given: Mapping[str, str],
+    wanted: Sequence[tuple[str, str]],
+    epoch: int,
+    *,
+    prefix: str = "mesh._marker",
+) -> dict[tuple[str, str], Marker]:
+    """How far producers are, and will stay unless a writer of ``epoch`` or a newer one goes on.
+
+    Each marker of an older epoch is stored once more with this one, which an older writer that is
+    under way expects no more: what it has not stored yet is refused.
+
+    Args:
+        given: the connection's options, as for the source: ``servers``, ``user`` and so on.
+        wanted: pairs of (JetStream stream, producer).
+        epoch: of the writer that asks.
+        prefix: the sink's ``markerPrefix``.
+
+    Raises:
+        StaleWriterError: a writer with a newer epoch was here.
+        UnavailableError: no answer within ``timeoutS``; RefusedError: a stream does not exist.
+    """
+    pairs = list(dict.fromkeys(wanted))
+    with Connection(connection_options.connection_options(given)) as connection:
+        while True:
+            found = read(connection, prefix, pairs)
+            older = {pair: marker for pair, marker in found.items() if marker.epoch < epoch}
+            for (stream, producer), marker in found.items():
+                if marker.epoch > epoch:
+                    raise StaleWriterError(
+                        f'producer "{producer}" of stream "{stream}" has a newer writer',
+                        detail=f"Its epoch is {marker.epoch}, ours is {epoch}.",
+                        hint="This writer was replaced; it must stop.",
+                    )
+            if not older:
+                return found
+            # Whoever came between is seen by reading again, as is an answer that was lost.
+            calls = [
+                (subject(prefix, *pair), payload(replace(marker, epoch=epoch)), marker.sequence)
+                for pair, marker in older.items()
+            ]
+            connection.retry_while_unavailable("fencing", partial(_put, connection, calls))
+
+
+def _put(connection: Connection, calls: Sequence[tuple[str, bytes, int]]) -> None:
+    """Store markers, each in the place of one with the sequence that is given."""
+    replies = connection.reply_subjects(len(calls))
+    connection.send(
+        b"".join(
+            frames.publish(
+                where,
+                data,
+                reply=reply,
+                header=frames.header_block(
+                    {
+                        "Nats-Expected-Last-Subject-Sequence": str(sequence),
+                        "Nats-Rollup": "sub",
+                    }
+                ),
+            )
+            for (where, data, sequence), reply in zip(calls, replies, strict=True)
+        )
+    )
+    for answer in connection.replies(replies):
+        try:
+            answer.json()
+        except RefusedError as error:
+            if error.err_code not in jetstream.WRONG_LAST_SEQUENCE:
+                raise

@@ -1,0 +1,252 @@
+"""Rows on their way out: the columns that publishing works with, completed, grouped and checked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_nats.arrow import arrow, kernels
+from pyspark_nats.errors import OrderError, RefusedError, SchemaError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    import numpy.typing as npt
+
+    from pyspark_nats.arrow import Array
+
+    Ints = npt.NDArray[np.int64]
+
+#: Messages of one task and batch that are told apart when positions are counted.
+ROWS_BITS: Final = 32
+
+#: Bytes left for the head and the headers of a message, below the server's ``max_payload``.
+HEAD_ROOM: Final = 4096
+
+#: Column of an Arrow payload with the position of each event.
+POSITION: Final = "_position"
+
+SCHEMA: Final = arrow.schema(
+    [
+        pa.field("stream", pa.string()),
+        pa.field("subject", pa.string()),
+        pa.field("data", pa.binary()),
+        pa.field("content_type", pa.string()),
+        pa.field("event_time_ms", pa.int64()),
+        pa.field("producer", pa.string()),
+        pa.field("position", pa.int64()),
+        #: Of the first event in the payload; ``position`` is that of the last.
+        pa.field("first_position", pa.int64()),
+        #: Further header lines, each ended; null for none.
+        pa.field("header_lines", pa.binary()),
+    ]
+)
+
+NO_ROWS: Final = pa.RecordBatch.from_pylist([], schema=SCHEMA)
+
+#: Headers that are orders to the server about one message, and mean nothing for another.
+_ORDERS: Final = ("nats-batch-", "nats-expected-")
+
+
+def with_schema_columns(
+    batch: pa.RecordBatch, *, stream: str, subject: str, producer: str, first_position: int
+) -> pa.RecordBatch:
+    """``batch`` with exactly the columns of ``SCHEMA``.
+
+    Args:
+        batch: ``data``, and of the other columns of ``SCHEMA`` those that there are; ``headers``,
+            a map of string to string or to a list of strings, instead of ``header_lines``.
+        stream: for a batch without that column; so are the next two.
+        subject: see ``stream``.
+        producer: see ``stream``.
+        first_position: position of the first row of a batch without positions; they grow by one.
+
+    Raises:
+        SchemaError: a value is missing, or can't be sent as what it is.
+    """
+    count = batch.num_rows
+    names = set(batch.schema.names)
+
+    def column(name: str, default: Array) -> Array:
+        kind = SCHEMA.field(name).type
+        return batch.column(name).cast(kind) if name in names else default.cast(kind)
+
+    positions = column("position", pa.array(np.arange(first_position, first_position + count)))
+    columns = [
+        column("stream", pa.repeat(stream, count)),
+        column("subject", pa.repeat(subject, count)),
+        kernels.fill_null(column("data", pa.nulls(count)), b""),
+        column("content_type", pa.nulls(count)),
+        column("event_time_ms", pa.nulls(count)),
+        column("producer", pa.repeat(producer, count)),
+        positions,
+        column("first_position", positions),
+        header_lines(batch.column("headers"), replaced=names & {"content_type"})
+        if "headers" in names
+        else pa.nulls(count, pa.binary()),
+    ]
+    done = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    for name in ("stream", "subject", "producer", "position"):
+        if done.column(name).null_count:
+            raise SchemaError(f'column "{name}" is null in a row')
+    for name, pattern in (("subject", r"\s|^$"), ("content_type", r"[\r\n]")):
+        if name not in names and name != "subject":
+            continue
+        unique = kernels.unique(done.column(name))
+        wrong = kernels.fill_null(kernels.match_substring_regex(unique, pattern), False)
+        if kernels.any(wrong).as_py():
+            value = unique.filter(wrong)[0].as_py()
+            raise SchemaError(f"{name} {value!r} is empty or holds white space that can't be sent")
+    return done
+
+
+def header_lines(headers: Array, *, replaced: Collection[str] = ()) -> Array:
+    """Header maps as lines.
+
+    Args:
+        headers: length n, map of string to string or to a list of strings; null for none.
+        replaced: columns of ``SCHEMA`` that say a header themselves: "content_type".
+
+    Returns:
+        Length n, binary, each line ended; null where there is none.
+
+    Raises:
+        SchemaError: a name or a value holds a line break, or a name a colon.
+    """
+    if headers.null_count == len(headers) or not len(headers.items):
+        return pa.nulls(len(headers), pa.binary())
+    left_out = {"content-type"} if "content_type" in replaced else set()
+    return pa.array(
+        [None if row is None else _lines(row, left_out) or None for row in headers.to_pylist()],
+        pa.binary(),
+    )
+
+
+def _lines(headers: list[tuple[str, str | list[str] | None]], left_out: set[str]) -> bytes:
+    lines: list[str] = []
+    for name, values in headers:
+        if name.lower() in left_out or name.lower().startswith(_ORDERS):
+            continue
+        for value in [values] if isinstance(values, str) else values or ():
+            if not name or any(c in name for c in ":\r\n ") or any(c in value for c in "\r\n"):
+                # It would end the header block, or begin another header.
+                raise SchemaError(f"header {name!r} with {value!r} can't be sent")
+            lines.append(f"{name}: {value}\r\n")
+    return "".join(lines).encode()
+
+
+def groups(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, str], pa.RecordBatch]]:
+    """The rows of each (stream, producer), in their order."""
+    if batch.num_rows == 0:
+        return
+    streams = batch.column("stream").dictionary_encode()
+    producers = batch.column("producer").dictionary_encode()
+    codes = streams.indices.to_numpy().astype(np.int64) * len(producers.dictionary)
+    codes = codes + producers.indices.to_numpy()
+    for code in np.unique(codes):
+        stream, producer = divmod(int(code), len(producers.dictionary))
+        pair = (streams.dictionary[stream].as_py(), producers.dictionary[producer].as_py())
+        mine = codes == code
+        yield pair, batch if mine.all() else batch.filter(pa.array(mine))
+
+
+def positions(rows: pa.RecordBatch, name: str = "position") -> Ints:
+    """A column of positions as numbers."""
+    return np.asarray(rows.column(name).to_numpy(zero_copy_only=False), np.int64)
+
+
+def check_growing(pair: tuple[str, str], last: tuple[int, int], rows: pa.RecordBatch) -> None:
+    """Check that positions grow.
+
+    Rows that are messages of one block of events, with several subjects, have the same first and
+    last position.
+
+    Args:
+        pair: (stream, producer) of the rows.
+        last: (first position, position) of the row before; (-1, -1) for none.
+        rows: columns as ``SCHEMA``.
+
+    Raises:
+        OrderError: a position does not grow.
+    """
+    at, first = positions(rows), positions(rows, "first_position")
+    before = np.concatenate(([last[1]], at[:-1]))
+    first_before = np.concatenate(([last[0]], first[:-1]))
+    same_block = (at == before) & (first == first_before) & (first < at)
+    wrong = np.flatnonzero((at <= before) & ~same_block)
+    if len(wrong):
+        n = int(wrong[0])
+        raise OrderError(
+            f'producer "{pair[1]}" gave position {at[n]} after {before[n]}',
+            detail=f'The rows are for stream "{pair[0]}".',
+            hint="Positions must grow from row to row, within one Spark partition a producer; one "
+            'event gives one row at the most, or a column "_index" of your own tells them apart.',
+        )
+
+
+def trimmed(rows: pa.RecordBatch, at: int, position: int) -> pa.RecordBatch | None:
+    """``rows``, with the events up to ``position`` taken out of the payload of row ``at``.
+
+    A replay may cut messages of many events elsewhere than the first run did; then one message
+    holds events that are out and events that are not.  Its payload is an Arrow stream with a
+    column ``_position``; None when it is not, and nothing can be taken out.
+    """
+    if rows.column("first_position")[at].as_py() > position:
+        return rows
+    try:
+        table = pa.ipc.open_stream(rows.column("data")[at].as_py()).read_all()
+    except pa.ArrowInvalid:
+        return None
+    if POSITION not in table.schema.names:
+        return None
+    kept = table.filter(kernels.greater(table.column(POSITION), position))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, kept.schema) as writer:
+        writer.write_table(kept)
+    data = rows.column("data")
+    payload = pa.array([sink.getvalue().to_pybytes()], pa.binary())
+    replaced = pa.concat_arrays([data.slice(0, at), payload, data.slice(at + 1)])
+    return rows.set_column(rows.schema.get_field_index("data"), rows.schema.field("data"), replaced)
+
+
+def fitting(rows: pa.RecordBatch, first: int, rows_max: int, bytes_max: int) -> int:
+    """How many rows from ``first`` on stay below both bounds; at least 1.
+
+    Rows with the same position belong together, however many bytes they are.
+    """
+    lengths = kernels.binary_length(rows.column("data").slice(first, rows_max))
+    total = np.cumsum(lengths.to_numpy(zero_copy_only=False).astype(np.int64))
+    count = max(1, int(np.searchsorted(total, bytes_max, side="right")))
+    if first + count == rows.num_rows:
+        return count
+    at = positions(rows)[first : first + count + 1]
+    if at[-1] != at[-2]:
+        return count
+    # The cut would fall into a block: before it, or behind it when nothing is before it.
+    start = int(np.searchsorted(at, at[-1], side="left"))
+    behind = int(np.searchsorted(positions(rows)[first:], at[-1], side="right"))
+    return start or behind
+
+
+def check_sizes(rows: pa.RecordBatch, bytes_max: int) -> None:
+    """RefusedError when a payload is larger than the server takes."""
+    largest = kernels.max(kernels.binary_length(rows.column("data"))).as_py() or 0
+    if largest > bytes_max:
+        raise RefusedError(
+            f"a message of {largest} bytes is larger than the server takes",
+            detail=f"It takes {bytes_max} bytes.",
+            hint='Raise "max_payload" of the server, or put fewer rows into a message.',
+        )
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Whether NATS delivers ``subject`` to a subscription to ``pattern``."""
+    wanted, tokens = pattern.split("."), subject.split(".")
+    for at, token in enumerate(wanted):
+        if token == ">":
+            return len(tokens) > at
+        if at >= len(tokens) or token not in ("*", tokens[at]):
+            return False
+    return len(wanted) == len(tokens)

@@ -1,0 +1,17 @@
+"""The writer of a batch, as markers name it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who publishes, as markers tell it."""
+
+    #: Names this run of the batch; "" when it is not known.
+    run: str = ""
+    #: The Spark partition; -1 when it is not known.
+    task: int = -1
+    #: The batch, when positions are counted by batch and message; None for other positions.
+    batch_id: int | None = None

@@ -1,0 +1,228 @@
+"""State of each producer in a stream, and the rows that it has still to publish.
+
+Pure: markers and rows come in, decisions go out; nothing is sent or read here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pyspark_nats.arrow import kernels
+from pyspark_nats.errors import DivergedError, OrderError, RefusedError, StaleWriterError
+from pyspark_nats.sink import batch_digest, messages_out
+from pyspark_nats.sink.batch_digest import BatchDigest
+from pyspark_nats.sink.marker import Marker
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_nats.protocol.jetstream import StreamInfo
+    from pyspark_nats.sink.origin import Origin
+
+Pair = tuple[str, str]
+
+
+@dataclass
+class ProducerState:
+    """State of one (stream, producer)."""
+
+    pair: Pair
+    #: The marker after everything that was sent is stored; None if it must be read first.
+    marker: Marker | None
+    #: Sequence of the stored marker, as far as known; 0 for none.
+    sequence: int = 0
+    #: Whether this task has read or written the marker.
+    is_verified: bool = False
+    #: (first position, position) of the last row received.
+    last: tuple[int, int] = (-1, -1)
+    waiting: list[pa.RecordBatch] = field(default_factory=list)
+    #: Of all rows cut into pending batches, if positions are counted.
+    digest: BatchDigest = field(default_factory=BatchDigest)
+
+
+@dataclass
+class PendingBatch:
+    """Rows that are published as one atomic batch."""
+
+    state: ProducerState
+    rows: pa.RecordBatch
+    #: Digest before the rows and after them.
+    before: BatchDigest
+    digest: BatchDigest
+    #: Name of the atomic batch that carries the rows; "" if they are not sent.
+    batch_id: str = ""
+    #: When the rows were sent, monotonic seconds.
+    sent_s: float = 0.0
+    #: Subject of the ack; "" if the marker is not sent.
+    reply: str = ""
+    #: Whether Spark's batch ends here, if positions are counted; it may then have no rows.
+    is_last: bool = False
+    #: The marker that ends the atomic batch.
+    marker: Marker | None = None
+
+
+def check_marker(pair: Pair, marker: Marker, epoch: int, ours: Origin) -> None:
+    """Check that ``marker`` was not left by a writer that replaces this one.
+
+    Raises:
+        StaleWriterError: it is of a newer epoch than ours.
+        OrderError: another partition left it in this run of this batch.
+    """
+    stream, producer = pair
+    if marker.epoch > epoch:
+        raise StaleWriterError(
+            f'producer "{producer}" of stream "{stream}" has a newer writer',
+            detail=f"Its epoch is {marker.epoch}, ours is {epoch}.",
+            hint="This writer was replaced; it must stop.",
+        )
+    if ours.run and marker.run == ours.run and marker.task != ours.task:
+        # One of the two would take the other's rows for its own, and skip its own as written.
+        raise OrderError(
+            f'rows of producer "{producer}" come from two Spark partitions in one batch',
+            detail=f'They are partitions {marker.task} and {ours.task}; stream "{stream}".',
+            hint="Repartition by producer (or by _stream), or do not split the source's "
+            'streams with option "minPartitions".',
+        )
+
+
+def skip_published(batch: PendingBatch, batch_id: int | None) -> bool:
+    """Drop the rows of a pending batch that the stream's marker shows as already published.
+
+    Args:
+        batch: the marker of its producer is known.
+        batch_id: Spark's batch, for rows with counted positions; None for others.
+
+    Returns:
+        True if something remains to be sent: rows, or only the end-of-batch record.  If an earlier
+        task read the marker, it may be stale: then it is reset to None and the batch is unchanged,
+        so that the caller reads it first.
+
+    Raises:
+        DivergedError: the published rows are not, or not provably, the same as these rows.
+    """
+    state, marker = batch.state, batch.state.marker
+    assert marker is not None
+    positions = messages_out.positions(batch.rows)
+    first = int(np.searchsorted(positions, marker.position, side="right"))
+    if not state.is_verified and (first > 0 or not _is_before(marker, batch_id)):
+        # The stream may have been made anew since an earlier task knew the marker.
+        state.marker = None
+        return True
+    if batch_id is not None:
+        _check_out(batch, marker, first, batch_id)
+    if first == len(positions):
+        batch.rows, batch.before = batch.rows.slice(first), batch.digest
+        return batch.is_last and batch_id is not None and _is_open(marker, batch_id)
+    rows = messages_out.trimmed(batch.rows, first, marker.position)
+    if rows is None:
+        raise DivergedError(
+            f'another writer of producer "{state.pair[1]}" put rows into messages differently',
+            detail=f"It is at position {marker.position}, within a message of ours.",
+            hint="Run the batch again; and see that only one driver runs the query.",
+        )
+    if batch_id is not None and first:
+        batch.before = batch.before.updated(batch.rows.slice(0, first))
+    batch.rows = rows.slice(first)
+    return True
+
+
+def _is_before(marker: Marker, batch_id: int | None) -> bool:
+    """Whether a marker knows of nothing but whole batches before this one."""
+    return batch_id is None or (
+        batch_digest.newest(marker) < batch_id
+        and all(out.is_whole is not False for out in marker.recent)
+    )
+
+
+def _is_open(marker: Marker, batch_id: int) -> bool:
+    """Whether it must still be said that a batch, all of which is out, is whole."""
+    if batch_digest.newest(marker) > batch_id:
+        return False
+    return not any(out.batch_id == batch_id and out.is_whole for out in marker.recent)
+
+
+def _check_out(batch: PendingBatch, marker: Marker, first: int, batch_id: int) -> None:
+    """Check that what is out of a batch is a beginning of ours, as far as these rows show.
+
+    By their positions, the first rows of ``batch`` are published.
+    """
+    producer = batch.state.pair[1]
+    out = batch_digest.out_of(marker, batch_id, producer)
+    if out is None:
+        batch_digest.check_turn(marker, batch_id, producer)
+        out = batch_digest.nothing(batch_id)
+    behind = batch.before.rows + first
+    is_too_much = batch.is_last and out.rows > batch.digest.rows
+    is_too_little = bool(out.is_whole) and out.rows < batch.digest.rows
+    if is_too_much or is_too_little or out.rows < behind:
+        batch_digest.check_same(out, batch.digest, producer)
+    elif out.rows == behind:
+        ours = batch.before.updated(batch.rows.slice(0, first)) if first else batch.before
+        batch_digest.check_same(out, ours, producer)
+
+
+def next_marker(batch: PendingBatch, epoch: int, ours: Origin) -> Marker:
+    """The marker that ends a pending batch; its sequence is not known yet."""
+    before, rows = batch.state.marker, batch.rows
+    assert before is not None
+    position = rows.column("position")[-1].as_py() if rows.num_rows else before.position
+    recent = before.recent
+    if ours.batch_id is not None:
+        recent = batch_digest.remembered(
+            recent, ours.batch_id, batch.digest, is_whole=batch.is_last
+        )
+    return Marker(position, epoch, 0, run=ours.run, task=ours.task, recent=recent)
+
+
+def check_whole(state: ProducerState, batch_id: int) -> None:
+    """Check that what is out of a batch is all of its rows, and no more.
+
+    Raises:
+        DivergedError: it is not.
+    """
+    assert state.marker is not None
+    out = batch_digest.out_of(state.marker, batch_id, state.pair[1]) or batch_digest.nothing(
+        batch_id
+    )
+    batch_digest.check_same(out, state.digest, state.pair[1])
+
+
+def check_stream(info: StreamInfo, marker_prefix: str) -> None:
+    """Check that a stream takes atomic batches and holds markers.
+
+    Raises:
+        RefusedError: it does not.
+    """
+    hint = 'Or set option "deliveryGuarantee" to "at-least-once", which needs neither.'
+    if not info.allow_atomic:
+        raise RefusedError(
+            f'stream "{info.name}" does not take atomic batches',
+            hint=f'Set "allow_atomic" in its configuration. {hint}',
+        )
+    subject = f"{marker_prefix}.{info.name}.p"
+    if not any(messages_out.matches(pattern, subject) for pattern in info.subjects):
+        raise RefusedError(
+            f'stream "{info.name}" does not hold the marker\'s subject "{subject}"',
+            detail=f"Its subjects: {', '.join(info.subjects)}.",
+            hint=f'Add "{marker_prefix}.{info.name}.>" to its subjects. {hint}',
+        )
+
+
+def check_subjects(info: StreamInfo, rows: pa.RecordBatch, error: RefusedError) -> None:
+    """Check that a stream which refused a batch with ``error`` holds its subjects.
+
+    Raises:
+        RefusedError: it does not hold one of them.
+    """
+    for subject in kernels.unique(rows.column("subject")).to_pylist():
+        if not any(messages_out.matches(pattern, subject) for pattern in info.subjects):
+            raise RefusedError(
+                f'stream "{info.name}" does not hold subject "{subject}"',
+                detail=f"Its subjects: {', '.join(info.subjects)}.",
+                hint="All rows of a producer go to one stream; "
+                'say which with the column or option "stream".',
+                err_code=error.err_code,
+            ) from error

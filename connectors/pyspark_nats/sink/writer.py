@@ -1,0 +1,179 @@
+"""The Spark side of writing: each task publishes its rows; commit has nothing left to do.
+
+Rows go out while a task runs, so a batch that fails half-way and is run again meets its own markers
+and skips what is out.  Nothing waits for the commit of the whole batch.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from pyspark_nats.encode import columns
+from pyspark_nats.encode.row_mapping import RowMapper, Task
+from pyspark_nats.errors import OptionError, RefusedError
+from pyspark_nats.protocol import jetstream
+from pyspark_nats.protocol.connection import Connection, shared
+from pyspark_nats.sink import markers
+from pyspark_nats.sink.origin import Origin
+from pyspark_nats.sink.publish import Publisher
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from pyspark_nats.encode.columns import Columns
+    from pyspark_nats.sink.sink_options import SinkOptions
+
+
+@dataclass
+class CommitResult(WriterCommitMessage):
+    """What a task has written."""
+
+    rows: int
+    #: (stream, producer) pairs.
+    pairs: tuple[tuple[str, str], ...]
+
+
+class NatsStreamWriter(DataSourceStreamArrowWriter):
+    """For streaming queries."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self._columns = columns.columns(options, schema)
+        self._options = options
+        if options.is_recut and options.is_exact and not self._columns.has_positions:
+            raise OptionError(
+                "with asynchronous progress tracking rows have to say their positions",
+                detail="After a restart Spark may cut batches differently, and by their place in a "
+                "batch rows could not be told from those that are out.",
+                hint='Keep the source\'s metadata "_stream,_sequence", give "producer" and '
+                '"position", or set "deliveryGuarantee" to "at-least-once".',
+            )
+
+    def write(  # type: ignore[override]  # an Arrow writer takes batches
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> WriterCommitMessage:
+        """Publish the rows of one task."""
+        context = TaskContext.get()
+        assert context is not None
+        # Query and batch stay the same when the batch is run again, after a restart too; the run
+        # of the query, which names the jobs, does not.
+        query = context.getLocalProperty("sql.streaming.queryId") or "query"
+        batch_id = int(context.getLocalProperty("streaming.sql.batchId") or 0)
+        run = context.getLocalProperty("spark.jobGroup.id") or ""
+        task = Task(
+            base=self._options.producer or query,
+            partition=context.partitionId(),
+            batch_id=batch_id,
+            run=f"{run[:8]}-{batch_id}" if run else "",
+        )
+        return _write(self._options, self._columns, task, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing to do: the rows are out."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing to do: the batch will be run again, and skip what is out."""
+
+
+class NatsWriter(DataSourceArrowWriter):
+    """For batch queries: exactly once within the one write, also when its tasks are run again."""
+
+    def __init__(
+        self, options: SinkOptions, schema: StructType, *, overwrite: bool = False
+    ) -> None:
+        if overwrite:
+            raise OptionError(
+                "the nats sink only appends, and was asked to overwrite",
+                hint='Write with mode("append"), and purge the stream yourself before if need be.',
+            )
+        self._columns = columns.columns(options, schema)
+        self._options = options
+        # Pickled with the writer, so that every attempt of a task uses the same name.
+        self._run = uuid.uuid4().hex
+        self._producer = options.producer or f"write-{self._run}"
+        #: Whether nobody else knows the producer's name.
+        self._is_own = not options.producer and "producer" not in self._columns.parts
+
+    def write(  # type: ignore[override]  # an Arrow writer takes batches
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> WriterCommitMessage:
+        """Publish the rows of one task."""
+        context = TaskContext.get()
+        assert context is not None
+        task = Task(self._producer, context.partitionId(), batch_id=0, run=self._run[:12])
+        return _write(self._options, self._columns, task, iterator, is_own=self._is_own)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Take the markers of this one write away; nobody will ask for them again."""
+        if not self._is_own:
+            return
+        pairs = {pair for m in messages if isinstance(m, CommitResult) for pair in m.pairs}
+        with Connection(self._options.connection) as connection:
+            for stream, producer in sorted(pairs):
+                subject = markers.subject(self._options.marker_prefix, stream, producer)
+
+                def clean(stream: str = stream, subject: str = subject) -> None:
+                    jetstream.purge(connection, stream, subject)
+
+                connection.retry_while_unavailable("removing markers", clean)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing to do: what is out can't be taken back."""
+
+
+def _write(
+    options: SinkOptions,
+    what: Columns,
+    task: Task,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    is_own: bool = False,
+) -> WriterCommitMessage:
+    connection = shared(options.connection)
+    is_counted = not what.has_positions
+    publisher = Publisher(
+        connection,
+        options,
+        Origin(task.run, task.partition, task.batch_id if is_counted else None),
+    )
+    shaper = RowMapper(
+        options, what, task, stream_of=lambda subject: _stream_of(connection, subject),
+        out=publisher.out,
+    )  # fmt: skip
+    rows = 0
+    for batch in batches:
+        rows += batch.num_rows
+        for messages in shaper.push(batch):
+            publisher.add(messages)
+    for messages in shaper.finish():
+        publisher.add(messages)
+    if is_counted and options.is_exact and not is_own:
+        stream = shaper.only_stream
+        if stream:
+            publisher.expect((stream, shaper.counted_producer))
+    publisher.finish()
+    return CommitResult(rows, publisher.pairs)
+
+
+def _stream_of(connection: Connection, subject: str) -> str:
+    """The stream that takes a subject."""
+    found = connection.retry_while_unavailable(
+        "looking for the stream", lambda: jetstream.stream_of(connection, subject)
+    )
+    if found is None:
+        raise RefusedError(
+            f'no JetStream stream takes the subject "{subject}"',
+            hint='Create one, or name it with the column or option "stream".',
+        )
+    return found

@@ -1,0 +1,1 @@
+"""Reading: options, offsets, plans of Spark partitions, fetching, and rows for Spark."""

@@ -1,0 +1,122 @@
+"""A task's work: read the ranges of a partition and give them as Arrow batches of bounded size."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark_nats.errors import SchemaError
+from pyspark_nats.protocol.connection import shared
+from pyspark_nats.source import fetch, messages, rows, typed_rows
+from pyspark_nats.source.ranges import Blocks
+from pyspark_nats.source.task_reports import Fetched, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from pyspark_nats.source.messages import Messages
+    from pyspark_nats.source.ranges import StreamRange
+    from pyspark_nats.source.source_options import SourceOptions
+    from pyspark_nats.source.task_reports import Address
+
+#: Bounds of a batch that Spark is given.
+_ROWS_MAX = 64 * 1024
+_ROWS_ENOUGH = 8 * 1024
+_BYTES_MAX = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """How messages become rows: the schema of the rows and the function that makes them."""
+
+    to_batch: Callable[[Messages], pa.RecordBatch]
+    has_markers: bool
+    #: The columns that say where and when a message was stored.
+    places: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _WithRangeMarkers:
+    event_time_header: str
+
+    def __call__(self, part: Messages) -> pa.RecordBatch:
+        return rows.marked(part, self.event_time_header)
+
+
+def row_layout(options: SourceOptions, schema: StructType) -> RowLayout:
+    """How ``options`` want rows; it pickles.
+
+    Raises:
+        SchemaError: ``schema`` does not go with the format.
+    """
+    if options.format != "raw":
+        return RowLayout(typed_rows.typed(options, schema), False, options.metadata)
+    own = rows.MARKED if options.range_markers else rows.raw_schema(options.include_headers)
+    if [field.name for field in schema.fields] != own.names:
+        raise SchemaError(
+            'the format "raw" has its own schema',
+            detail=f"Its columns are {', '.join(own.names)}.",
+            hint='Leave ".schema(...)" out, or set option "format" to "json" or "auto".',
+        )
+    if options.range_markers:
+        return RowLayout(_WithRangeMarkers(options.event_time_header), True)
+    to_batch = rows.raw if options.include_headers else rows.raw_without_headers
+    return RowLayout(to_batch, False, tuple(own.names))
+
+
+def read(
+    options: SourceOptions,
+    shape: RowLayout,
+    ranges: Sequence[StreamRange],
+    address: Address | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of ``ranges``, stream after stream, between range markers if they are wanted.
+
+    Args:
+        options: of the source.
+        shape: how messages become rows.
+        ranges: what to read, in this order.
+        address: where to say, at the end, how much was read; None for nowhere.
+    """
+    connection = shared(options.connection)
+    fetched = Fetched()
+    if shape.has_markers:
+        yield rows.range_markers(rows.RANGE_START, ranges)
+    blocks = Blocks(options.block_size, options.block_index, options.block_count)
+    for wanted in ranges:
+        parts = fetch.read_range(
+            connection, wanted, blocks, is_loss_error=options.fail_on_data_loss
+        )
+        for part in _bounded(fetched.counting(parts, time.monotonic)):
+            batch = shape.to_batch(part)
+            if batch.num_rows:
+                yield batch
+    if shape.has_markers:
+        yield rows.range_markers(rows.RANGE_END, ranges)
+    if address is not None:
+        send(connection, address, fetched)
+
+
+def _bounded(parts: Iterator[Messages]) -> Iterator[Messages]:
+    """The same messages in batches below the bounds, small parts put together.
+
+    A part that is large enough goes on at once: then Spark works on it while the next one comes.
+    """
+    held: list[Messages] = []
+    row_count = size = 0
+    for part in parts:
+        if held and (row_count + len(part) > _ROWS_MAX or size + part.data.nbytes > _BYTES_MAX):
+            yield messages.concatenated(held)
+            held, row_count, size = [], 0, 0
+        held.append(part)
+        row_count += len(part)
+        size += part.data.nbytes
+        if row_count >= _ROWS_ENOUGH:
+            yield messages.concatenated(held)
+            held, row_count, size = [], 0, 0
+    if held:
+        yield messages.concatenated(held)

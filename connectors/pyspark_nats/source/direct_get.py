@@ -1,0 +1,194 @@
+"""Reading short stretches of a stream by batched Direct Get, several requests at a time."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pyspark_nats.errors import RefusedError
+from pyspark_nats.protocol import frames, jetstream
+from pyspark_nats.protocol.connection import DisconnectedError
+from pyspark_nats.source import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark_nats.protocol.connection import Connection
+    from pyspark_nats.source.messages import Messages
+
+#: What one request may bring; the server waits for nobody, so this is also what may be in flight.
+_REQUEST_BYTES = 8 << 20
+#: What a message may bring besides its payload: subjects and headers.
+_HEAD_BYTES = 1 << 10
+#: Parsing starts when so much is there, or nothing more is under way.
+_PARSE_BYTES = 1 << 20
+_SILENCE_S = 2.5
+#: How an answer ends.
+_ENDS = (b"NATS/1.0 204 ", b"NATS/1.0 404 ")
+
+
+class NoDirectGetResponderError(DisconnectedError):
+    """No replica of the stream takes Direct Get, now or at all."""
+
+
+def read(connection: Connection, stream: str, stretches: list[tuple[int, int]]) -> list[Messages]:
+    """Read (first, last) stretches; nothing is given before all of it is there.
+
+    Raises:
+        DisconnectedError: as any step under ``Connection.retry_while_unavailable``.
+        NoDirectGetResponderError: also for a stream without ``allow_direct``.
+    """
+    parts: list[Messages] = []
+    todo = stretches
+    while todo:
+        inboxes = connection.new_inboxes(len(todo))
+        request = b"".join(
+            frames.publish(
+                connection.api(f"DIRECT.GET.{stream}"),
+                json.dumps(
+                    {"seq": first, "batch": last - first + 1, "max_bytes": _REQUEST_BYTES}
+                ).encode(),
+                reply=inbox,
+            )
+            for (first, last), (_, inbox) in zip(todo, inboxes, strict=True)
+        )
+        connection.send(request)
+        sids = np.array([sid for sid, _ in inboxes], np.int64)
+        received = _until_done(connection, set(sids.tolist()))
+        connection.unsubscribe(*sids.tolist())
+        # A request may bring messages from behind its stretch, where some of its own are deleted.
+        ends = np.array([last for _, last in todo], np.int64)
+        reached = np.array([first - 1 for first, _ in todo], np.int64)
+        for found in received:
+            got = messages.of_direct_get(stream, found)
+            # Sids are handed out in order, so they tell the stretch.
+            stretch = found.sid - sids[0]
+            np.maximum.at(reached, stretch, got.sequence)
+            kept = got.take(got.sequence <= ends[stretch])
+            if len(kept):
+                parts.append(kept)
+        rests = [
+            rest(connection, stream, int(at) + 1, int(end))
+            for at, end in zip(reached, ends, strict=True)
+            if at < end
+        ]
+        todo = [left for left in rests if left is not None]
+    return [messages.in_order(messages.concatenated(parts))] if parts else []
+
+
+def rest(
+    connection: Connection, stream: str, first: int, last: int, subjects: tuple[str, ...] = ()
+) -> tuple[int, int] | None:
+    """What of first..last is left to read, by the leader's word; None for nothing."""
+    found = [
+        jetstream.next_message(connection, stream, first, subject) for subject in subjects or (">",)
+    ]
+    nearest = min((one.sequence for one in found if one is not None), default=last + 1)
+    return (nearest, last) if nearest <= last else None
+
+
+def _until_done(connection: Connection, open_sids: set[int]) -> list[frames.Frames]:
+    """The messages for ``open_sids``, until each has had its closing status."""
+    received: list[frames.Frames] = []
+    wanted = list(open_sids)
+    deadline_s = time.monotonic() + _SILENCE_S
+    while True:
+        found = connection.take_frames()
+        mine = found.where(np.isin(found.sid, wanted))
+        is_status = mine.is_status
+        for at in np.flatnonzero(is_status):
+            _check_status(mine.header[int(at)].as_py())
+            open_sids.discard(int(mine.sid[at]))
+        if is_status.any():
+            mine = mine.where(~is_status)
+        if len(mine):
+            received.append(mine)
+        if not open_sids:
+            return received
+        if len(found):
+            deadline_s = time.monotonic() + _SILENCE_S
+        connection.receive(deadline_s)
+        # Many small parses cost more than a few large ones; but nothing comes behind the end.
+        while connection.buffered_bytes < _PARSE_BYTES:
+            is_end = any(code in connection.buffered_tail for code in _ENDS)
+            if not connection.is_readable(0.0 if is_end else 0.001):
+                break
+            connection.receive(deadline_s)
+
+
+def _check_status(header: bytes) -> None:
+    """Raise what a closing status means, if it is not the plain end."""
+    said = frames.status(header)
+    assert said is not None
+    code, text = said
+    if code in (204, 404):
+        return
+    if code == 503:
+        raise NoDirectGetResponderError(
+            "no responders: nobody serves the stream, or direct get is off"
+        )
+    raise RefusedError(f"the server refused to read: {code} {text}")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The messages of one subject, from the first that the stream holds."""
+
+    subject: str
+    #: How many there are.
+    count: int
+    #: Of their payloads together, at most.
+    size: int
+
+
+def read_runs(connection: Connection, stream: str, wanted: Sequence[Run]) -> list[list[bytes]]:
+    """The payloads of each of ``wanted``, which are few and large; all are asked for at once.
+
+    A replica answers, and one that lags gives fewer messages than there are: the caller counts.
+
+    Raises:
+        DisconnectedError: as any step under ``Connection.retry_while_unavailable``.
+        NoDirectGetResponderError: also for a stream without ``allow_direct``.
+    """
+    inboxes = connection.new_inboxes(len(wanted))
+    connection.send(
+        b"".join(
+            frames.publish(
+                connection.api(f"DIRECT.GET.{stream}"),
+                json.dumps(
+                    {
+                        "seq": 1,
+                        "next_by_subj": one.subject,
+                        "batch": one.count,
+                        "max_bytes": one.size + one.count * _HEAD_BYTES,
+                    }
+                ).encode(),
+                reply=inbox,
+            )
+            for one, (_, inbox) in zip(wanted, inboxes, strict=True)
+        )
+    )
+    found: list[list[bytes]] = [[] for _ in wanted]
+    first_sid = inboxes[0][0]
+    left = len(wanted)
+    deadline_s = time.monotonic() + _SILENCE_S
+    while left:
+        frame = connection.next_frame()
+        if frame is None:
+            connection.receive(deadline_s)
+            deadline_s = time.monotonic() + _SILENCE_S
+            continue
+        sid, _, header, data = frame
+        if not first_sid <= sid < first_sid + len(wanted):
+            continue
+        if frames.status(header) is None:
+            found[sid - first_sid].append(data)
+            continue
+        _check_status(header)
+        left -= 1
+    connection.unsubscribe(*(sid for sid, _ in inboxes))
+    return found

@@ -1,0 +1,175 @@
+"""Reading ranges of a stream, as columns.
+
+Short ranges are read by Direct Get, which needs no preparation; long ones by a pull consumer
+without acks, which is faster once it is made.  Both skip deleted sequences, so a range ends when a
+message at or behind its end has come, or when the stream's *leader* says that nothing up to there
+is left: Direct Get is answered by any replica, and one that lags would end a range early.
+
+Of a range only some subjects may be wanted.  A consumer can filter, at several times the cost of a
+message for the server; so where many messages are wanted, all are read and the others dropped here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pyspark_nats.errors import DataLossError
+from pyspark_nats.protocol.connection import DisconnectedError
+from pyspark_nats.protocol.jetstream import stream_infos
+from pyspark_nats.source import direct_get
+from pyspark_nats.source.pull import Pull
+from pyspark_nats.source.subjects import matching, overlap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark_nats.protocol.connection import Connection
+    from pyspark_nats.source.messages import Messages
+    from pyspark_nats.source.ranges import Blocks, StreamRange
+
+#: Up to here Direct Get is quicker: it saves making and deleting a consumer.
+_DIRECT_MAX = 4096
+
+
+def read_range(
+    connection: Connection, wanted: StreamRange, blocks: Blocks, *, is_loss_error: bool = True
+) -> Iterator[Messages]:
+    """The messages of ``wanted`` that are the reader's by ``blocks``, in order, in parts.
+
+    Rides through what passes within ``timeoutS``, going on behind the last message it gave.
+
+    Args:
+        connection: to read over.
+        wanted: sequences and subjects.
+        blocks: which of them are the reader's.
+        is_loss_error: whether to find out, at the end, if what did not come was deleted on purpose
+            or expired while it was read.
+
+    Raises:
+        UnavailableError: the servers stayed away; RefusedError: the stream is gone; DataLossError:
+            messages expired, or were purged, or the stream was made again.
+    """
+    if wanted.is_empty:
+        return
+    sequences = []
+    for part in _parts(connection, wanted, blocks):
+        sequences.append(part.sequence)
+        kept = part.take(matching(part.subject, wanted.subjects)) if wanted.subjects else part
+        if len(kept):
+            yield kept
+    if is_loss_error:
+        came = np.concatenate(sequences) if sequences else np.zeros(0, np.int64)
+        _check_whole(connection, wanted, blocks.first_hole(wanted.start, wanted.end, came))
+
+
+def _parts(connection: Connection, wanted: StreamRange, blocks: Blocks) -> Iterator[Messages]:
+    stretches = list(blocks.own(wanted.start, wanted.end))
+    if len(stretches) == 1 and wanted.end - wanted.start > _DIRECT_MAX:
+        # The server takes no filters that overlap; what is read is looked at once more anyway.
+        subjects = wanted.subjects
+        if any(overlap(a, b) for n, a in enumerate(subjects) for b in subjects[:n]):
+            subjects = ()
+        yield from _by_consumer(connection, wanted.stream, *stretches[0], subjects)
+        return
+    # Every stretch is one request; several are under way at a time.
+    window = max(1, min(64, 16_384 // blocks.size)) if blocks.count > 1 else 1
+    for at in range(0, len(stretches), window):
+        some = stretches[at : at + window]
+
+        def read(some: list[tuple[int, int]] = some) -> list[Messages]:
+            try:
+                return direct_get.read(connection, wanted.stream, some)
+            except direct_get.NoDirectGetResponderError as error:
+                if stream_infos(connection, [wanted.stream])[wanted.stream].allow_direct:
+                    raise
+                raise _NoDirectGetError from error
+
+        try:
+            parts = connection.retry_while_unavailable(f'reading stream "{wanted.stream}"', read)
+        except _NoDirectGetError:
+            yield from _own_by_consumer(connection, wanted.stream, stretches)
+            return
+        yield from parts
+
+
+class _NoDirectGetError(Exception):
+    """The stream is one without ``allow_direct``, as streams that others made may be."""
+
+
+def _own_by_consumer(
+    connection: Connection, stream: str, stretches: list[tuple[int, int]]
+) -> Iterator[Messages]:
+    """Read stretches, in order, by reading what is between them too."""
+    first, last = np.array(stretches).T
+    for part in _by_consumer(connection, stream, int(first[0]), int(last[-1]), ()):
+        at = np.searchsorted(first, part.sequence, side="right") - 1
+        kept = part.take(part.sequence <= last[at])
+        if len(kept):
+            yield kept
+
+
+def _by_consumer(
+    connection: Connection, stream: str, first: int, last: int, subjects: tuple[str, ...]
+) -> Iterator[Messages]:
+    """Read first..last through consumers, a new one whenever the connection broke."""
+    at = first
+    reader: Pull | None = None
+    try:
+        while at <= last:
+
+            def step(at: int = at) -> list[Messages]:
+                nonlocal reader
+                if reader is None or not reader.is_good:
+                    reader = None
+                    reader = Pull(connection, stream, at, last, subjects)
+                try:
+                    return reader.some()
+                except (DisconnectedError, OSError):
+                    reader = None
+                    raise
+
+            parts = connection.retry_while_unavailable(
+                f'reading stream "{stream}"', step, is_under_way=reader is not None
+            )
+            if not parts:
+                # Quiet before the end: the rest is deleted, or this replica lags.
+
+                def check(at: int = at) -> tuple[int, int] | None:
+                    return direct_get.rest(connection, stream, at, last, subjects)
+
+                rest = connection.retry_while_unavailable(f'reading stream "{stream}"', check)
+                if rest is None:
+                    return
+                reader = None
+                continue
+            yield from parts
+            at = int(parts[-1].sequence[-1]) + 1
+    finally:
+        if reader is not None:
+            reader.close()
+
+
+def _check_whole(connection: Connection, wanted: StreamRange, hole: int | None) -> None:
+    """Find out why ``hole`` did not come, and whether the stream is still the one that was meant.
+
+    A gap inside a stream is what was deleted, or is not of the wanted subjects.  Where the stream
+    now begins behind the gap, it may also be what expired between planning and reading; nobody can
+    tell, and a batch that could not be read a second time must not count as read.
+    """
+    info = connection.retry_while_unavailable(
+        "checking for data loss", lambda: stream_infos(connection, [wanted.stream])[wanted.stream]
+    )
+    if wanted.end_created_ms not in (0, info.created_ms):
+        raise DataLossError(
+            f'stream "{wanted.stream}" was deleted and made again while it was read',
+            hint='Set option "failOnDataLoss" to "false" to go on with what is there.',
+        )
+    if hole is not None and info.first > hole:
+        last = min(info.first - 1, wanted.end)
+        raise DataLossError(
+            f'stream "{wanted.stream}" does not hold sequences {hole} to {last} any more',
+            detail="They expired, or were purged, while they were being read.",
+            hint='Set option "failOnDataLoss" to "false" to go on with what is there.',
+        )

@@ -1,0 +1,71 @@
+"""A query that is asked to halt: it goes as far as it is told, and says where it is then.
+
+The option ``haltPath`` names a file.  Once it is there, the query takes no more than what it names:
+``{stream: sequence}`` in JSON, the last sequence to take; of a stream that it doesn't name nothing
+more.  When there is nothing left to take, and so every batch before is done and committed, the
+offset goes into a file beside it, whose name ends in ``.reached``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark_nats.source.ranges import Offset
+
+
+def ask(halt_path: Path, until: Mapping[str, int] | None = None) -> None:
+    """Have the query whose ``haltPath`` this is halt.
+
+    Args:
+        halt_path: its directory is there.
+        until: the last sequence to take, by stream; at once where nothing is said.
+    """
+    halted_path(halt_path).unlink(missing_ok=True)
+    _replace(halt_path, json.dumps(dict(until or {})))
+
+
+def halted_positions(halt_path: Path) -> dict[str, dict[str, int]] | None:
+    """Where the query has halted; None as long as it hasn't."""
+    try:
+        found: dict[str, dict[str, int]] = json.loads(halted_path(halt_path).read_text())
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def halted_path(halt_path: Path) -> Path:
+    """Where the query tells that it has halted."""
+    return halt_path.with_name(f"{halt_path.name}.reached")
+
+
+def is_halt_requested(halt_path: str) -> bool:
+    """Whether the query is to halt; False without a path."""
+    return bool(halt_path) and Path(halt_path).exists()
+
+
+def wanted(halt_path: str) -> dict[str, int] | None:
+    """What a query that is to halt may still take; None for one that isn't."""
+    if not halt_path:
+        return None
+    try:
+        found: dict[str, int] = json.loads(Path(halt_path).read_text())
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def tell(halt_path: str, until: Mapping[str, int], start: Offset) -> None:
+    """Say that all up to ``start`` is done, unless something else was asked for meanwhile."""
+    if wanted(halt_path) == until:
+        _replace(halted_path(Path(halt_path)), json.dumps({**start}))
+
+
+def _replace(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}")
+    temporary.write_text(text)
+    temporary.replace(path)

@@ -1,0 +1,223 @@
+"""Messages of a stream as columns, and how frames become them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_nats.arrow import int64s, kernels, rows_at
+from pyspark_nats.protocol import frames
+from pyspark_nats.protocol.connection import DisconnectedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from pyspark_nats.arrow import Array
+
+    Bools = npt.NDArray[np.bool_]
+    Ints = npt.NDArray[np.int64]
+
+#: Looking for gaps pays while there are fewer than one in so many messages.
+_GAP_DISTANCE = 64
+
+
+class Messages:
+    """Messages of one stream in their order; every column has length n.
+
+    What costs time and is often not wanted is computed when it is asked for.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        sequence: Ints,
+        data: Callable[[], Array],
+        header: Callable[[], Array],
+        subject: Callable[[], Array],
+        time_ns: Callable[[], Ints],
+    ) -> None:
+        """Arguments are as the columns below, or give them."""
+        self.stream = stream
+        self.sequence = sequence
+        self._data = data
+        self._header = header
+        self._subject = subject
+        self._time_ns = time_ns
+
+    def __len__(self) -> int:
+        return len(self.sequence)
+
+    @cached_property
+    def data(self) -> Array:
+        """The payloads, binary."""
+        return self._data()
+
+    @cached_property
+    def header(self) -> Array:
+        """Header blocks, binary; empty or null where a message has none."""
+        return self._header()
+
+    @cached_property
+    def subject(self) -> Array:
+        """The subjects, string."""
+        return self._subject()
+
+    @cached_property
+    def time_ns(self) -> Ints:
+        """Broker times, ns since 1970."""
+        return self._time_ns()
+
+    def take(self, keep: Bools) -> Messages:
+        """Those where ``keep`` is true."""
+        if keep.all():
+            return self
+        mask = pa.array(keep)
+        return Messages(
+            self.stream,
+            self.sequence[keep],
+            lambda: self.data.filter(mask),
+            lambda: self.header.filter(mask),
+            lambda: self.subject.filter(mask),
+            lambda: self.time_ns[keep],
+        )
+
+
+def concatenated(parts: list[Messages]) -> Messages:
+    """One value of several of the same stream; at least one."""
+    if len(parts) == 1:
+        return parts[0]
+    return Messages(
+        parts[0].stream,
+        np.concatenate([part.sequence for part in parts]),
+        lambda: pa.concat_arrays([part.data for part in parts]),
+        lambda: pa.concat_arrays([part.header for part in parts]),
+        lambda: pa.concat_arrays([part.subject for part in parts]),
+        lambda: np.concatenate([part.time_ns for part in parts]),
+    )
+
+
+def in_order(messages: Messages) -> Messages:
+    """By sequence: answers to several requests come as they like."""
+    if (np.diff(messages.sequence) > 0).all():
+        return messages
+    order = np.argsort(messages.sequence)
+    at = rows_at(order)
+    return Messages(
+        messages.stream,
+        messages.sequence[order],
+        lambda: messages.data.take(at),
+        lambda: messages.header.take(at),
+        lambda: messages.subject.take(at),
+        lambda: messages.time_ns[order],
+    )
+
+
+def of_direct_get(stream: str, found: frames.Frames) -> Messages:
+    """What Direct Get sent: it tells a message's place in headers."""
+
+    def time_ns() -> Ints:
+        texts = frames.header_values(found.header, "Nats-Time-Stamp")
+        times = kernels.cast(kernels.cast(texts, pa.timestamp("ns", "UTC")), pa.int64())
+        return np.asarray(times.to_numpy(zero_copy_only=False), np.int64)
+
+    return Messages(
+        stream,
+        int64s(frames.header_values(found.header, "Nats-Sequence")),
+        lambda: found.data,
+        lambda: found.header,
+        lambda: frames.header_values(found.header, "Nats-Subject"),
+        time_ns,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What the reply subject of a consumer's message tells."""
+
+    sequence: int
+    #: The consumer's own count of its messages.
+    delivered: int
+    #: How many it has behind this one.
+    pending: int
+
+
+def of_consumer(
+    stream: str, consumer: str, delivered: int, found: frames.Frames
+) -> tuple[Messages, int]:
+    """What a consumer sent: it tells the messages' places in their reply subjects.
+
+    Args:
+        stream: the stream.
+        consumer: the consumer's name.
+        delivered: how many messages it sent before.
+        found: at least one message.
+
+    Returns:
+        The messages, and how many more it had when it sent the last of them.
+
+    Raises:
+        DisconnectedError: these are not the consumer's next messages.
+    """
+    count = len(found)
+    first, last = (_place(stream, consumer, found.reply_at(at)) for at in (0, count - 1))
+    # Nothing acknowledges what is read, so nothing else would notice a message lost.
+    if first.delivered != delivered + 1 or last.delivered != delivered + count:
+        raise DisconnectedError(
+            f"messages {first.delivered} to {last.delivered} came as {count} after {delivered}"
+        )
+    got = Messages(
+        stream,
+        _sequences(found, stream, consumer, first.sequence, last.sequence),
+        lambda: found.data,
+        lambda: found.header,
+        lambda: found.subject,
+        lambda: _reply_numbers(found, 2),
+    )
+    return got, last.pending
+
+
+def _place(stream: str, consumer: str, reply: bytes) -> _Place:
+    # $JS.ACK.[domain.account.]stream.consumer.delivered.sequence.consumer_sequence.time.pending[.x]
+    words = reply.split(b".")
+    at = 7 if len(words) >= 11 else 5
+    if len(words) < 9 or words[at - 3 : at - 1] != [stream.encode(), consumer.encode()]:
+        raise DisconnectedError(f"a message came that is not the consumer's: {reply!r}")
+    return _Place(int(words[at]), int(words[at + 1]), int(words[at + 3]))
+
+
+def _sequences(found: frames.Frames, stream: str, consumer: str, first: int, last: int) -> Ints:
+    """The sequences of ``found``: they grow by one, but for gaps that are looked for."""
+    count = len(found)
+    sequences = np.arange(first, first + count)
+    budget = count // _GAP_DISTANCE
+    todo = [(0, count - 1, first, last)]
+    while todo:
+        low, high, low_sequence, high_sequence = todo.pop()
+        if high_sequence - low_sequence == high - low:
+            sequences[low : high + 1] = np.arange(low_sequence, high_sequence + 1)
+            continue
+        if high - low == 1:
+            sequences[low], sequences[high] = low_sequence, high_sequence
+            continue
+        if budget <= 0:
+            return _reply_numbers(found, 0)
+        budget -= 1
+        middle = (low + high) // 2
+        sequence = _place(stream, consumer, found.reply_at(middle)).sequence
+        todo.append((low, middle, low_sequence, sequence))
+        todo.append((middle, high, sequence, high_sequence))
+    return sequences
+
+
+def _reply_numbers(found: frames.Frames, which: int) -> Ints:
+    """The number ``which`` behind the stream sequence, which is 0, in every reply subject."""
+    words = kernels.split_pattern(found.reply, ".")
+    bounds = words.offsets.to_numpy().astype(np.int64)
+    at = bounds[:-1] + np.where(np.diff(bounds) >= 11, 7, 5) + which
+    return int64s(words.values.take(rows_at(at)))

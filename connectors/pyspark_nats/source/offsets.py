@@ -1,0 +1,303 @@
+"""Where a query starts and how far it may go: the planner's conversation with the server.
+
+The time in an offset must not be later than any message behind the offset.  The server reads its
+clock *after* it looked at the stream, so a message may slip in between the two.  The time of an
+offset is therefore taken from one answer and the sequence from a later one.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from pyspark_nats.protocol import jetstream
+from pyspark_nats.source import halting, ranges
+from pyspark_nats.source.polling import DataWaiter, Probe
+from pyspark_nats.source.ranges import Backlog, admitted
+from pyspark_nats.source.source_options import AtTime, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark_nats.protocol.connection import Connection
+    from pyspark_nats.protocol.jetstream import StreamInfo
+    from pyspark_nats.source.pushdown import Bounds
+    from pyspark_nats.source.ranges import Offset
+    from pyspark_nats.source.source_options import Bound, Limits, SourceOptions
+
+    Places = dict[str, dict[str, int]]
+
+
+def place(info: StreamInfo, sequence: int, time_ms: int) -> dict[str, int]:
+    """An offset of the stream that ``info`` describes."""
+    return {"sequence": sequence, "time_ms": time_ms, "created_ms": info.created_ms}
+
+
+def earliest(info: StreamInfo) -> dict[str, int]:
+    """The place before the first message that ``info``'s stream still has."""
+    return place(info, max(0, info.first - 1), info.first_ms)
+
+
+#: How long an answer of a query that has halted takes, seconds; Spark asks again at once.
+_HALTED_S = 0.02
+
+
+class Watch:
+    """The streams of one query, asked and waited for."""
+
+    def __init__(self, options: SourceOptions, connection: Connection) -> None:
+        self._options = options
+        self.connection = connection
+        self._waiter = DataWaiter(options, connection)
+        #: The streams as they were last seen, and where the batch made of it ends.
+        self._seen: dict[str, StreamInfo] = {}
+        self._given: Places = {}
+        #: Where a query with the trigger "available now" ends.
+        self._frozen: Places | None = None
+        self._has_answered = False
+        #: When a batch was last given, monotonic; the first one waits for no company.
+        self._given_s = -float("inf")
+
+    def initial(self) -> Places:
+        """Where a query without a checkpoint starts, by ``startingOffsets`` and the like."""
+        return self._bounds(self._options.starting)
+
+    def final(self) -> Places:
+        """Where a batch query ends, by ``endingOffsets`` and the like."""
+        return self._bounds(self._options.ending)
+
+    def narrowed(self, start: Places, end: Places, bounds: Bounds) -> tuple[Places, Places]:
+        """The part of start..end that ``bounds`` leave."""
+        first: Places = {}
+        last: Places = {}
+        for name in start:
+            low, high = bounds.first - 1, end[name]["sequence"]
+            if bounds.last is not None:
+                high = min(high, bounds.last)
+            if bounds.streams is not None and name not in bounds.streams:
+                high = 0
+            if bounds.first_ms is not None:
+                low = max(low, self._sequence_before(name, bounds.first_ms, high))
+            if bounds.last_ms is not None:
+                high = min(high, self._sequence_before(name, bounds.last_ms + 1, high))
+            first[name] = start[name] | {"sequence": max(low, start[name]["sequence"])}
+            last[name] = end[name] | {"sequence": high}
+        return first, last
+
+    def _sequence_before(self, name: str, moment_ms: int, default: int) -> int:
+        found = self.connection.retry_while_unavailable(
+            "looking for a time", lambda: jetstream.message_at(self.connection, name, moment_ms)
+        )
+        return default if found is None else found.sequence - 1
+
+    def freeze(self) -> None:
+        """Take the ends as they are now for the ends of the query."""
+        self._frozen = self._ends(self._infos())
+
+    def latest(self, start: Offset, limits: Limits | None) -> Places:
+        """Where the batch that starts at ``start`` ends.
+
+        A new place only if there is something to read, or the wakeup is due; otherwise ``start``
+        again, after waiting for ``idleWaitMs`` (but for the first time).
+
+        Args:
+            start: the end of the batch before.
+            limits: how much the batch may take; None for all there is.
+        """
+        if self._frozen is not None:
+            infos = self._infos()
+            ends = {
+                name: end if _is_ahead(end, start.get(name)) else dict(start.get(name, end))
+                for name, end in self._frozen.items()
+            }
+            return self._admitted(start, infos, ends, limits)
+        until = halting.wanted(self._options.halt_path)
+        if until is not None:
+            return self._halting(start, until, limits)
+        look = self._waiter.look(start)
+        # The first answer says that the query is up, so it does not wait.
+        if self._has_answered and not self._is_due(look, limits):
+            look = self._waiter.wait(start, look, lambda new: self._is_due(new, limits))
+        self._has_answered = True
+        return self._given_at(start, look, limits)
+
+    def latest_now(self, start: Offset, limits: Limits | None) -> Places:
+        """The same as ``latest`` without waiting, for who waits for many at once."""
+        return self._given_at(start, self._waiter.look(start), limits)
+
+    @property
+    def clock_ms(self) -> int:
+        """The server's clock as of the last look, by the stream that was asked first."""
+        return min(info.time_ms for info in self._seen.values())
+
+    @property
+    def has_copies(self) -> bool:
+        """Whether a stream takes in what is published elsewhere: nobody tells of that."""
+        return any(info.is_copy for info in self._seen.values())
+
+    def _given_at(self, start: Offset, look: Probe, limits: Limits | None) -> Places:
+        self._seen = dict(look.infos)
+        if not self._is_due(look, limits):
+            self._given = {name: dict(end) for name, end in start.items()}
+            return self._given
+        self._given_s = time.monotonic()
+        return self._admitted(start, look.infos, self._ends(look.infos), limits)
+
+    def report(self) -> dict[str, dict[str, int]] | None:
+        """The ends of the streams as last seen, and how far the batch stays behind them."""
+        if not self._seen:
+            return None
+        report: dict[str, dict[str, int]] = {}
+        for name, info in self._seen.items():
+            given = self._given.get(name)
+            behind = info.last - given["sequence"] if given else 0
+            behind = max(0, min(behind, info.messages))
+            report[name] = place(info, info.last, info.time_ms) | {
+                "messages_behind": behind,
+                "bytes_behind": round(behind * info.message_bytes),
+            }
+        return report
+
+    def _halting(self, start: Offset, until: Mapping[str, int], limits: Limits | None) -> Places:
+        """The next place on the way to ``until``; ``start`` when it is there, and tells so."""
+        ends = self.towards(start, until, limits)
+        if ends is not None:
+            return ends
+        halting.tell(self._options.halt_path, until, start)
+        # Nothing follows but the end of the query.
+        time.sleep(_HALTED_S)
+        return {name: dict(place) for name, place in start.items()}
+
+    def towards(
+        self, start: Offset, until: Mapping[str, int], limits: Limits | None
+    ) -> Places | None:
+        """The next place on the way to ``until``; None when nothing is left of it.
+
+        Args:
+            start: the end of the batch before.
+            until: the last sequence to take, by stream; nothing more of the others.
+            limits: how much the batch may take; None for all there is.
+        """
+        infos = self._infos()
+        firsts = {name: first_of(start.get(name), place) for name, place in start.items()}
+        left = {
+            name: min(info.last, until[name])
+            for name, info in infos.items()
+            if until.get(name, 0) > firsts.get(name, 0)
+        }
+        if not left:
+            return None
+        ends = {name: dict(place) for name, place in start.items()}
+        for name, end in self._ends(infos).items():
+            if left.get(name, 0) > firsts.get(name, 0):
+                ends[name] = self._cut(infos[name], start.get(name), left[name], end)
+        return self._admitted(start, infos, ends, limits)
+
+    # --- looking
+
+    def _infos(self) -> dict[str, StreamInfo]:
+        self._seen = self.connection.retry_while_unavailable(
+            "asking for the streams' ends",
+            lambda: jetstream.stream_infos(self.connection, self._options.streams),
+        )
+        return self._seen
+
+    def _ends(self, earlier: Mapping[str, StreamInfo]) -> Places:
+        """The ends of the streams now, with the time of an earlier answer."""
+        return {
+            name: place(info, info.last, earlier[name].time_ms)
+            for name, info in self._infos().items()
+        }
+
+    def _bounds(self, bounds: Mapping[str, Bound]) -> Places:
+        infos = self._infos()
+        ends = self._ends(infos)
+        return {
+            name: self._bound(bounds.get(name, bounds[""]), infos[name], ends[name])
+            for name in self._options.streams
+        }
+
+    def _bound(self, bound: Bound, info: StreamInfo, end: dict[str, int]) -> dict[str, int]:
+        if isinstance(bound, AtTime):
+            before = self._sequence_before(info.name, bound.time_ms, end["sequence"])
+            # Past the last message it is the end as it is now, and time goes on from there.
+            return place(info, before, min(bound.time_ms, end["time_ms"]))
+        if isinstance(bound, Place):
+            # What a person writes is meant of the stream as it is; an offset of old may not be.
+            created_ms = bound.created_ms or (0 if bound.time_ms else info.created_ms)
+            given = {"sequence": bound.sequence, "time_ms": bound.time_ms}
+            return given | ({"created_ms": created_ms} if created_ms else {})
+        return earliest(info) if bound == "earliest" else end
+
+    # --- admission
+
+    def _is_due(self, look: Probe, limits: Limits | None) -> bool:
+        if look.is_woken:
+            return True
+        if not look.fresh:
+            return False
+        if limits is None or look.sequences >= limits.offsets_min:
+            return True
+        return time.monotonic() - self._given_s >= limits.delay_max_ms / 1000
+
+    def _admitted(
+        self, start: Offset, infos: Mapping[str, StreamInfo], ends: Places, limits: Limits | None
+    ) -> Places:
+        """Cut each stream's part of the batch, so that all together stay below the limits."""
+        if limits is None or limits.are_none:
+            self._given = ends
+            return ends
+        firsts = {name: first_of(start.get(name), end) for name, end in ends.items()}
+        backlogs = {
+            name: Backlog(max(0, end["sequence"] - firsts[name]), infos[name].message_bytes)
+            for name, end in ends.items()
+        }
+        takes = admitted(backlogs, limits.offsets_max, limits.bytes_max)
+        self._given = {
+            name: self._cut(infos[name], start.get(name), firsts[name] + takes[name], end)
+            for name, end in ends.items()
+        }
+        return self._given
+
+    def _cut(
+        self, info: StreamInfo, start: Mapping[str, int] | None, last: int, end: dict[str, int]
+    ) -> dict[str, int]:
+        """The place at ``last``, if it is before ``end``."""
+        if last >= end["sequence"]:
+            return end
+        if not self._options.range_markers:
+            # Nobody asks for the span of time, and what held before still holds.  To look the
+            # message up would have the server load a block of its file that is read only later.
+            known = start is not None and start.get("created_ms", 0) == info.created_ms
+            return place(info, last, start["time_ms"] if start and known else info.first_ms)
+        cut = self.connection.retry_while_unavailable(
+            "cutting a batch",
+            lambda: jetstream.next_message(self.connection, info.name, last),
+        )
+        if cut is None or cut.sequence >= end["sequence"]:
+            return end
+        # The message at the cut is the last one admitted; those behind it are not older.
+        return place(info, cut.sequence, cut.time_ms)
+
+
+def not_before(start: Places, end: Places) -> Places:
+    """``end``, or ``start`` where a batch query's end lies before its start: then it is empty."""
+    return {
+        name: end[name] if end[name]["sequence"] > place["sequence"] else {**place}
+        for name, place in start.items()
+    }
+
+
+def first_of(start: Mapping[str, int] | None, end: Mapping[str, int]) -> int:
+    """The sequence that a batch which ends at ``end`` begins behind: 0 in a stream made again."""
+    if start is None or _is_another(start, end):
+        return 0
+    return start["sequence"]
+
+
+def _is_ahead(end: Mapping[str, int], start: Mapping[str, int] | None) -> bool:
+    return start is None or _is_another(start, end) or end["sequence"] > start["sequence"]
+
+
+def _is_another(one: Mapping[str, int], other: Mapping[str, int]) -> bool:
+    return ranges.is_another(one.get("created_ms", 0), other.get("created_ms", 0))

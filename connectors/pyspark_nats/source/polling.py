@@ -1,0 +1,208 @@
+"""An idle query waits here: for a message, for a wakeup, or until its trigger has to answer.
+
+It subscribes to what its streams take in, for one message, and sleeps on the socket.  So an idle
+query costs a question to the server now and then, and a message is noticed when it is published.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark_nats.errors import RefusedError
+from pyspark_nats.protocol import jetstream
+from pyspark_nats.source import halting, ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark_nats.protocol.connection import Connection
+    from pyspark_nats.protocol.jetstream import StreamInfo
+    from pyspark_nats.source.ranges import Offset
+    from pyspark_nats.source.source_options import SourceOptions
+
+#: A subscriber may hear of a message before the stream has stored it: how long to wait before each
+#: look, seconds.
+_SETTLE_S = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
+#: How often to look for what nobody tells of: copies of other streams, batches worth their while.
+_POLL_S = 0.1
+#: A stream that grows only on subjects that are not wanted makes a batch of nothing so often, or
+#: the query's position would expire with what it skips.
+_ADVANCE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """The streams at one moment, as seen from an offset."""
+
+    infos: Mapping[str, StreamInfo]
+    #: The streams that have something to read.
+    fresh: frozenset[str]
+    #: Sequences behind the offset, over all streams.
+    sequences: int
+    #: Whether a wakeup is due.
+    is_woken: bool
+
+
+class DataWaiter:
+    """Looks at the streams of one query, and waits for them to change."""
+
+    def __init__(self, options: SourceOptions, connection: Connection) -> None:
+        self._options = options
+        self._connection = connection
+        #: Whether this account may subscribe to what the streams take in.
+        self._may_listen = True
+        #: When a stream with only unwanted news last moved on, monotonic.
+        self._advanced_s = time.monotonic()
+
+    def look(self, start: Offset) -> Probe:
+        """The streams as they are now."""
+        return self._connection.retry_while_unavailable(
+            "asking for the streams' ends", lambda: self._probe(start)
+        )
+
+    def wait(self, start: Offset, look: Probe, is_due: Callable[[Probe], bool]) -> Probe:
+        """Wait until ``is_due``, for ``idleWaitMs`` at most; the streams as they are then."""
+        wait_s = self._options.idle_wait_ms / 1000
+        wakeup_ms = self._wakeup_ms()
+        now_ms = min(info.time_ms for info in look.infos.values())
+        if wakeup_ms is not None and wakeup_ms > now_ms:
+            wait_s = min(wait_s, (wakeup_ms - now_ms) / 1000)
+        deadline_s = time.monotonic() + wait_s
+
+        def watch() -> Probe:
+            sids = self._listen(look)
+            try:
+                # A message may have come before the subscription.
+                now = self._probe(start)
+                while not is_due(now) and not halting.is_halt_requested(self._options.halt_path):
+                    left_s = deadline_s - time.monotonic()
+                    if left_s <= 0:
+                        break
+                    if self._heard(sids, left_s):
+                        now = self._settled(start, is_due)
+                        if not is_due(now):
+                            # Not for us, or not enough: what follows is noticed by looking.
+                            left_s = deadline_s - time.monotonic()
+                            self._heard(set(), max(0.0, min(left_s, _POLL_S)))
+                            now = self._probe(start)
+                    else:
+                        now = self._probe(start)
+                return now
+            finally:
+                if self._connection.is_open:
+                    self._connection.unsubscribe(*sids)
+
+        return self._connection.retry_while_unavailable("waiting for messages", watch)
+
+    # --- looking
+
+    def _probe(self, start: Offset) -> Probe:
+        infos = jetstream.stream_infos(self._connection, self._options.streams)
+        grown = {name: info for name, info in infos.items() if _has_news(start.get(name), info)}
+        fresh = frozenset(name for name, info in grown.items() if self._is_fresh(start, info))
+        if fresh or not grown:
+            self._advanced_s = time.monotonic()
+        elif time.monotonic() - self._advanced_s > _ADVANCE_S:
+            self._advanced_s = time.monotonic()
+            fresh = frozenset(grown)
+        return Probe(
+            infos,
+            fresh,
+            sum(max(0, info.last - start[n]["sequence"]) if n in start else info.last
+                for n, info in grown.items()),
+            self._is_woken(start, infos),
+        )  # fmt: skip
+
+    def _is_fresh(self, start: Offset, info: StreamInfo) -> bool:
+        """Whether a stream with news has some on the wanted subjects."""
+        subjects = self._options.subjects_of(info.name)
+        before = start.get(info.name)
+        if not subjects or before is None or info.last < before["sequence"]:
+            return True
+        first = before["sequence"] + 1
+        found = (
+            jetstream.next_message(self._connection, info.name, first, subject)
+            for subject in subjects
+        )
+        return any(one is not None and one.sequence <= info.last for one in found)
+
+    def _settled(self, start: Offset, is_due: Callable[[Probe], bool]) -> Probe:
+        look = self._probe(start)
+        for pause_s in _SETTLE_S:
+            if is_due(look):
+                break
+            if pause_s:
+                time.sleep(pause_s)
+            look = self._probe(start)
+        return look
+
+    # --- wakeups
+
+    def _is_woken(self, start: Offset, infos: Mapping[str, StreamInfo]) -> bool:
+        wakeup_ms = self._wakeup_ms()
+        if wakeup_ms is None:
+            return False
+        # A wakeup that the batch before has reached already was its reader's to take away.
+        is_new = any(place["time_ms"] < wakeup_ms for place in start.values())
+        return is_new and all(info.time_ms >= wakeup_ms for info in infos.values())
+
+    def _wakeup_ms(self) -> int | None:
+        """The earliest time in the files of ``wakeupPath``; None for none."""
+        return wakeup_ms(self._options.wakeup_path)
+
+    # --- listening
+
+    def _listen(self, look: Probe) -> set[int]:
+        """Subscribe to what the streams take in, for one message each."""
+        if not self._may_listen:
+            return set()
+        return {
+            self._connection.subscribe(subject, most=1)
+            for info in look.infos.values()
+            for subject in self._options.subjects_of(info.name) or info.subjects
+        }
+
+    def _heard(self, sids: set[int], wait_s: float) -> bool:
+        """Whether a message came within ``wait_s``; without subscriptions it waits a little.
+
+        A query that is to halt waits no longer.
+        """
+        if sids:
+            try:
+                if not self._options.halt_path:
+                    return self._connection.wait_for_message(sids, wait_s)
+                deadline_s = time.monotonic() + wait_s
+                while (left_s := deadline_s - time.monotonic()) > 0:
+                    if self._connection.wait_for_message(sids, min(left_s, _POLL_S)):
+                        return True
+                    if halting.is_halt_requested(self._options.halt_path):
+                        break
+                return False
+            except RefusedError:
+                # An account may read a stream without seeing what is published to it.
+                self._may_listen = False
+        return self._connection.wait_for_message(set(), min(wait_s, _POLL_S))
+
+
+def wakeup_ms(path: str) -> int | None:
+    """The earliest time in the files of a ``wakeupPath``; None for none, as for an empty path."""
+    if not path:
+        return None
+    times: list[int] = []
+    for file in sorted(Path(path).glob("*")):
+        try:
+            times.append(int(file.read_text()))
+        except (OSError, ValueError):
+            # Being replaced right now, or taken away: it will be read at the next look.
+            continue
+    return min(times, default=None)
+
+
+def _has_news(before: Mapping[str, int] | None, info: StreamInfo) -> bool:
+    if before is None:
+        return info.last > 0
+    is_another = ranges.is_another(before.get("created_ms", 0), info.created_ms)
+    return is_another or info.last != before["sequence"]

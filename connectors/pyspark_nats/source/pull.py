@@ -1,0 +1,162 @@
+"""Reading a long stretch of a stream through a pull consumer without acks."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_nats.errors import RefusedError
+from pyspark_nats.protocol import frames, jetstream
+from pyspark_nats.protocol.connection import DisconnectedError
+from pyspark_nats.source import messages
+
+if TYPE_CHECKING:
+    from pyspark_nats.protocol.connection import Connection
+    from pyspark_nats.source.messages import Messages
+
+#: What one request may bring; two must stay below what the server holds for a client, 64 MB.
+_REQUEST_MESSAGES = 200_000
+_REQUEST_BYTES = 24 << 20
+#: The next request is sent when so few messages are under way: the server serves two of them in
+#: turns, message by message, which costs it more.
+_ASK_AT = 25_000
+#: Parsing starts when so much is there, or nothing more is under way.
+_PARSE_BYTES = 2 << 20
+_PAUSE_S = 0.005
+_SILENCE_S = 2.5
+#: When the server forgets a request; silence is noticed earlier.
+_EXPIRES_NS = 30_000_000_000
+#: How statuses begin of a request that is served as far as it goes.
+_SERVED = ("Batch Completed", "Message Size Exceeds MaxBytes")
+#: What a filter costs the server for each message, in messages read without one.
+_FILTER_COST = 8
+
+
+class Pull:
+    """A consumer being read up to a sequence.
+
+    All requests answer to one subscription.  Which of them a message was for does not matter; what
+    they may still bring is counted for all together.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        stream: str,
+        first: int,
+        last: int,
+        subjects: tuple[str, ...] = (),
+    ) -> None:
+        """Make the consumer; it gives ``subjects``, or more where filtering would not pay."""
+        self._connection = connection
+        self._stream = stream
+        self._last = last
+        reader = _reader(connection, stream, first, subjects)
+        self._name = reader.name
+        self._sid, self._inbox = connection.new_inbox_tree()
+        #: Last sequence that came.
+        self._at = first - 1
+        #: How many messages came.
+        self._delivered = 0
+        #: How many more the requests under way may bring.
+        self._asked = 0
+        self._requests = 0
+        self._bytes_max = _REQUEST_BYTES
+        #: False once it has nothing more to give.
+        self.is_good = reader.pending > 0
+
+    def some(self) -> list[Messages]:
+        """Some messages up to the last; none when the consumer has no more.
+
+        Raises:
+            DisconnectedError: as any step under ``Connection.retry_while_unavailable``;
+                make another consumer then.
+        """
+        while self.is_good:
+            self._ask()
+            found = self._received()
+            is_status = found.is_status
+            data = found.where(~is_status) if is_status.any() else found
+            self._asked -= len(data)
+            for at in np.flatnonzero(is_status):
+                self._ended(found.header[int(at)].as_py(), bool(len(data)))
+            if not len(data):
+                continue
+            got, pending = messages.of_consumer(self._stream, self._name, self._delivered, data)
+            self._delivered += len(got)
+            self._at = int(got.sequence[-1])
+            # The last message of all says that none is behind it: what follows is deleted.
+            self.is_good = self._at < self._last and pending > 0
+            kept = got.take(got.sequence <= self._last)
+            return [kept] if len(kept) else []
+        return []
+
+    def _ask(self) -> None:
+        """Keep requests under way, as far as the range is not covered by them."""
+        while self._asked <= _ASK_AT:
+            batch = min(_REQUEST_MESSAGES, self._last - self._at - self._asked)
+            if batch <= 0:
+                return
+            self._requests += 1
+            query = {"batch": batch, "max_bytes": self._bytes_max, "expires": _EXPIRES_NS}
+            self._connection.send(
+                frames.publish(
+                    self._connection.api(f"CONSUMER.MSG.NEXT.{self._stream}.{self._name}"),
+                    json.dumps(query).encode(),
+                    reply=f"{self._inbox}.{self._requests}",
+                )
+            )
+            self._asked += batch
+
+    def _received(self) -> frames.Frames:
+        connection = self._connection
+        while True:
+            # Many small parses cost more than one large one.
+            connection.gather(_PARSE_BYTES, _PAUSE_S)
+            found = connection.take_frames()
+            if len(found):
+                return found
+            connection.receive(time.monotonic() + _SILENCE_S)
+
+    def _ended(self, header: bytes, has_data: bool) -> None:
+        """Deal with the status that ends a request before it is filled."""
+        said = frames.status(header)
+        assert said is not None
+        code, text = said
+        left = frames.header_values(pa.array([header]), "Nats-Pending-Messages")[0].as_py()
+        # What is not known to be under way is asked for again; then more comes than was needed.
+        self._asked = max(0, self._asked - int(left)) if left else 0
+        if code == 409 and text.startswith("Message Size") and not has_data:
+            # One message may be larger than what was asked for.
+            self._bytes_max *= 4
+        elif code == 503 or (code == 409 and not text.startswith(_SERVED)):
+            # The consumer was deleted, or its leader changed: make another.
+            raise DisconnectedError(f"{code} {text}")
+        elif code not in (404, 408, 409):
+            raise RefusedError(f"the server refused to read: {code} {text}")
+
+    def close(self) -> None:
+        """Give the consumer back; what is still under way must not be taken for something else."""
+        try:
+            self._connection.unsubscribe(self._sid)
+            jetstream.delete_reader(self._connection, self._stream, self._name)
+        except (DisconnectedError, OSError):
+            self._connection.close()
+
+
+def _reader(
+    connection: Connection, stream: str, first: int, subjects: tuple[str, ...]
+) -> jetstream.Reader:
+    """Make the consumer that reads ``subjects`` most cheaply."""
+    if not subjects:
+        return jetstream.create_reader(connection, stream, first)
+    filtered = jetstream.create_reader(connection, stream, first, subjects)
+    info = jetstream.stream_infos(connection, [stream])[stream]
+    if filtered.pending * _FILTER_COST < min(info.messages, info.last - first + 1):
+        return filtered
+    jetstream.delete_reader(connection, stream, filtered.name)
+    return jetstream.create_reader(connection, stream, first)

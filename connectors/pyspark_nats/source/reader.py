@@ -1,0 +1,175 @@
+"""The Spark side of reading: offsets, partitions and batches, for streams and for tables.
+
+Written for the API of Spark 4.2 and later: ``latestOffset(start, limit)``.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from pyspark_nats.protocol.connection import Connection, shared
+from pyspark_nats.source import batches, offsets, planner_process, planning
+from pyspark_nats.source.planning import NatsPartition
+from pyspark_nats.source.task_reports import Inbox
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from pyspark_nats.source.pushdown import Bounds
+    from pyspark_nats.source.source_options import SourceOptions
+
+
+class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A streaming query's view of the streams."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._form = batches.row_layout(options, schema)
+        #: These two live in the planner only: a task reads over its own process's connection.
+        self._watch: offsets.Watch | None = None
+        self._inbox: Inbox | None = None
+
+    def initialOffset(self) -> dict[str, dict[str, int]]:
+        """Where a query without a checkpoint starts."""
+        return self._watched().initial()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The limit that Spark shows and hands back: it knows one at a time, we obey all."""
+        limits = self._options.limits
+        if limits.offsets_max is not None:
+            return ReadMaxRows(limits.offsets_max)
+        if limits.bytes_max is not None:
+            return ReadMaxBytes(limits.bytes_max)
+        return ReadMinRows(limits.offsets_min) if limits.offsets_min else ReadAllAvailable()
+
+    def latestOffset(
+        self, start: dict[str, dict[str, int]], limit: ReadLimit
+    ) -> dict[str, dict[str, int]]:
+        """Where the next batch ends; ``start`` itself when there is nothing to do."""
+        # The trigger "once" asks for all there is, whatever the options say.
+        limits = None if isinstance(limit, ReadAllAvailable) else self._options.limits
+        return self._watched().latest(start, limits)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Take what is there now as the end."""
+        self._watched().freeze()
+
+    def reportLatestOffset(self) -> dict[str, dict[str, int | float]] | None:
+        """The ends of the streams as last seen, for the query's progress, and what is behind.
+
+        Besides a key for each stream there is ``_batch``: what the newest batch fetched, as far as
+        its tasks have told.
+        """
+        seen = self._watched().report()
+        if seen is None:
+            return None
+        report: dict[str, dict[str, int | float]] = {name: {**end} for name, end in seen.items()}
+        if self._inbox is not None:
+            fetched = self._inbox.collect()
+            report["_batch"] = {
+                "messages": fetched.messages,
+                "bytes": fetched.bytes,
+                "fetch_ms": round(fetched.fetch_ms, 1),
+            }
+        return report
+
+    def partitions(
+        self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]
+    ) -> Sequence[InputPartition]:
+        """The ranges to read, empty ones included, so that a partition keeps its number."""
+        connection = self._watched().connection
+        if self._inbox is None:
+            self._inbox = Inbox(self._options.connection)
+        return planning.partitions(self._options, connection, start, end, self._inbox.address())
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition."""
+        assert isinstance(partition, NatsPartition)
+        return batches.read(self._options, self._form, partition.ranges, partition.address)
+
+    def commit(self, end: dict[str, dict[str, int]]) -> None:
+        """Nothing to do: the position is in Spark's checkpoint, not in acks."""
+
+    def stop(self) -> None:
+        """Close the planner's connections."""
+        if self._watch is not None:
+            self._watch.connection.close()
+            self._watch = None
+        if self._inbox is not None:
+            self._inbox.close()
+            self._inbox = None
+
+    def _watched(self) -> offsets.Watch:
+        if self._watch is None:
+            planner_process.end_with_jvm()
+            self._watch = offsets.Watch(self._options, Connection(self._options.connection))
+        return self._watch
+
+
+class NatsReader(DataSourceReader):
+    """A batch query's view: what is between the starting and the ending bounds."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._form = batches.row_layout(options, schema)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The ranges to read."""
+        return self._partitions(None)
+
+    def _partitions(self, bounds: Bounds | None) -> Sequence[InputPartition]:
+        connection = shared(self._options.connection)
+        watch = offsets.Watch(self._options, connection)
+        start, end = watch.initial(), watch.final()
+        options = self._options
+        if bounds is not None:
+            start, end = watch.narrowed(start, end, bounds)
+            if bounds.subjects is not None and not any(options.subjects.values()):
+                options = replace(options, subjects={"": bounds.subjects})
+        return planning.partitions(options, connection, start, offsets.not_before(start, end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition."""
+        assert isinstance(partition, NatsPartition)
+        return batches.read(self._options, self._form, partition.ranges)
+
+
+class NatsFilteringReader(NatsReader):
+    """The same for a session that hands filters down; see ``is_pushing_filters``."""
+
+    _bounds: Bounds | None = None
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Narrow what is read; Spark goes on to evaluate all of the filters."""
+        from pyspark_nats.source import pushdown
+
+        self._bounds = pushdown.bounds(filters, self._form.places)
+        return filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The ranges to read."""
+        return self._partitions(self._bounds)
+
+
+def is_pushing_filters() -> bool:
+    """Whether this is the process in which Spark hands filters to a reader.
+
+    Spark refuses a reader that takes filters unless ``spark.sql.python.filterPushdown.enabled`` is
+    set, which it isn't by default; and it has a worker module of its own for when it is.
+    """
+    return "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules

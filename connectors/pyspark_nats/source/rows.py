@@ -1,0 +1,227 @@
+"""What the source gives as columns: schemas, and messages turned into them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_nats.arrow import arrow, kernels, rows_at
+from pyspark_nats.protocol import frames
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark_nats.arrow import Array
+    from pyspark_nats.source.messages import Messages
+    from pyspark_nats.source.ranges import StreamRange
+
+MESSAGE: Final = 0
+RANGE_START: Final = 1
+RANGE_END: Final = 2
+
+_RAW_DDL: Final = (
+    "subject string, data binary, headers map<string,array<string>>, stream string, "
+    "sequence long, timestamp timestamp"
+)
+MARKED_DDL: Final = (
+    "kind int, stream string, sequence long, time_ms long, event_time_ms long, subject string, "
+    "content_type string, data binary"
+)
+
+#: Type of a column with the headers of messages.
+HEADERS: Final = pa.map_(pa.string(), pa.list_(pa.string()))
+
+RAW: Final = arrow.schema(
+    [
+        pa.field("subject", pa.string()),
+        pa.field("data", pa.binary()),
+        pa.field("headers", HEADERS),
+        pa.field("stream", pa.string()),
+        pa.field("sequence", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", "UTC")),
+    ]
+)
+MARKED: Final = arrow.schema(
+    [
+        pa.field("kind", pa.int32()),
+        pa.field("stream", pa.string()),
+        pa.field("sequence", pa.int64()),
+        pa.field("time_ms", pa.int64()),
+        pa.field("event_time_ms", pa.int64()),
+        pa.field("subject", pa.string()),
+        pa.field("content_type", pa.string()),
+        pa.field("data", pa.binary()),
+    ]
+)
+
+_HEADERS_AT: Final = 2
+
+#: Put into stored messages by the server and the sink: bookkeeping, no headers of the publisher.
+_BOOKKEEPING: Final = (
+    "Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending",
+    "Nats-Last-Sequence", "Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit",
+)  # fmt: skip
+
+
+def raw_ddl(include_headers: bool) -> str:
+    """The columns of the plain form, with or without ``headers``."""
+    columns = _RAW_DDL.split(", ")
+    return ", ".join(columns if include_headers else _without(columns))
+
+
+def raw_schema(include_headers: bool) -> pa.Schema:
+    """The same as ``raw_ddl`` for Arrow."""
+    schema: pa.Schema = RAW
+    return schema if include_headers else schema.remove(_HEADERS_AT)
+
+
+def _without(columns: list[str]) -> list[str]:
+    return columns[:_HEADERS_AT] + columns[_HEADERS_AT + 1 :]
+
+
+def event_times(messages: Messages, header: str) -> Array:
+    """The event times in ``header``: int64 ms since 1970, null where absent or no number."""
+    if not header:
+        return pa.nulls(len(messages), pa.int64())
+    texts = frames.header_values(messages.header, header)
+    if texts.null_count == len(texts):
+        return pa.nulls(len(messages), pa.int64())
+    # A foreign publisher may write anything there; 18 digits always fit.
+    is_number = kernels.match_substring_regex(texts, r"^-?[0-9]{1,18}$")
+    return kernels.cast(kernels.if_else(is_number, texts, None), pa.int64())
+
+
+def range_markers(kind: int, ranges: Sequence[StreamRange]) -> pa.RecordBatch:
+    """The rows before (``RANGE_START``) or behind (``RANGE_END``) a partition's messages."""
+    at_start = kind == RANGE_START
+    count = len(ranges)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([kind] * count, pa.int32()),
+            pa.array([r.stream for r in ranges], pa.string()),
+            pa.array([r.start if at_start else r.end for r in ranges], pa.int64()),
+            pa.array([r.start_ms if at_start else r.end_ms for r in ranges], pa.int64()),
+            pa.nulls(count, pa.int64()),
+            pa.nulls(count, pa.string()),
+            pa.nulls(count, pa.string()),
+            pa.nulls(count, pa.binary()),
+        ],
+        schema=MARKED,
+    )
+
+
+def marked(messages: Messages, event_time_header: str) -> pa.RecordBatch:
+    """Messages as rows of the ``rangeMarkers`` form."""
+    count = len(messages)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(np.zeros(count, np.int32)),
+            constant(messages.stream, count),
+            pa.array(messages.sequence),
+            pa.array(messages.time_ns // 1_000_000),
+            event_times(messages, event_time_header),
+            messages.subject,
+            frames.header_values(messages.header, "Content-Type"),
+            messages.data,
+        ],
+        schema=MARKED,
+    )
+
+
+def raw(messages: Messages) -> pa.RecordBatch:
+    """Messages as rows of the plain form."""
+    columns = _plain(messages)
+    columns.insert(_HEADERS_AT, header_maps(messages.header))
+    return pa.RecordBatch.from_arrays(columns, schema=RAW)
+
+
+def raw_without_headers(messages: Messages) -> pa.RecordBatch:
+    """The same without ``headers``, which are what takes longest to read."""
+    return pa.RecordBatch.from_arrays(_plain(messages), schema=raw_schema(False))
+
+
+def _plain(messages: Messages) -> list[Array]:
+    return [
+        messages.subject,
+        messages.data,
+        constant(messages.stream, len(messages)),
+        pa.array(messages.sequence),
+        timestamps(messages),
+    ]
+
+
+def timestamps(messages: Messages) -> Array:
+    """The broker's times, with microseconds."""
+    return pa.array(messages.time_ns // 1000).cast(pa.timestamp("us", "UTC"))
+
+
+def constant(value: str, count: int) -> Array:
+    """``count`` times ``value``."""
+    return pa.repeat(pa.scalar(value, pa.string()), count)
+
+
+def header_maps(headers: Array) -> Array:
+    """Header blocks as maps from a name to its values in their order.
+
+    Args:
+        headers: length n, binary; null or empty where a message has none.
+
+    Returns:
+        Length n, ``HEADERS``, no nulls; without what the server and the sink add.
+    """
+    if len(headers) == 0 or not kernels.max(kernels.binary_length(headers)).as_py():
+        return _maps(np.zeros(len(headers) + 1, np.int64), pa.array([], pa.string()), _no_lists())
+    lines = kernels.split_pattern(kernels.fill_null(headers, b""), b"\r\n")
+    message = np.repeat(np.arange(len(headers)), np.diff(lines.offsets.to_numpy()))
+    texts = _as_text(lines.flatten())
+    pairs = kernels.split_pattern(texts, ":", max_splits=1)
+    # The first line says the version, the last two are empty: none of them has a colon.
+    bounds = pairs.offsets.to_numpy()
+    at = np.flatnonzero(np.diff(bounds) == 2)
+    parts = pairs.flatten()
+    names = parts.take(rows_at(bounds[at].astype(np.int64) - int(bounds[0])))
+    own = ~kernels.is_in(names, value_set=_bookkeeping()).to_numpy(zero_copy_only=False)
+    at, names = at[own], names.filter(pa.array(own))
+    values = kernels.utf8_trim_whitespace(
+        parts.take(rows_at(bounds[at].astype(np.int64) - int(bounds[0]) + 1))
+    )
+    # Values of one name belong together, at the place of the first of them.
+    message = message[at]
+    code = names.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    key = message * (int(code.max(initial=0)) + 1) + code
+    _, first, group = np.unique(key, return_index=True, return_inverse=True)
+    order = np.argsort(first[group], kind="stable")
+    starts = np.flatnonzero(np.diff(first[group][order], prepend=-1))
+    lists = arrow.ListArray.from_arrays(
+        pa.array(np.append(starts, len(order)).astype(np.int32)), values.take(rows_at(order))
+    )
+    entries = np.sort(first)
+    offsets = np.searchsorted(message[entries], np.arange(len(headers) + 1))
+    return _maps(offsets, names.take(rows_at(entries)), lists)
+
+
+def _maps(offsets: np.ndarray, names: Array, lists: Array) -> Array:
+    return arrow.MapArray.from_arrays(pa.array(offsets.astype(np.int32)), names, lists)
+
+
+def _as_text(lines: Array) -> Array:
+    try:
+        return lines.cast(pa.string())
+    except pa.ArrowInvalid:
+        # A publisher may write anything there.
+        return pa.array([line.decode(errors="replace") for line in lines.to_pylist()], pa.string())
+
+
+# Not at the top of the module: the first array that pyarrow makes of Python values imports pandas,
+# and most of the processes that import this module never make one.
+@cache
+def _bookkeeping() -> Array:
+    return pa.array(_BOOKKEEPING)
+
+
+@cache
+def _no_lists() -> Array:
+    return pa.array([], pa.list_(pa.string()))

@@ -1,0 +1,121 @@
+"""What the tasks of a batch tell the query's planner: how much they read, and how long it took.
+
+Spark gives a source written in Python no metrics of its own, and its tasks run in other processes,
+maybe on other machines.  But all of them are connected to NATS: each task publishes one message to
+an inbox of the planner when it is done.  A report that gets lost is missed in the query's progress
+and nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark_nats.errors import ConnectorError
+from pyspark_nats.protocol import frames
+from pyspark_nats.protocol.connection import Connection, DisconnectedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark_nats.protocol.connection_options import ConnectionOptions
+    from pyspark_nats.source.messages import Messages
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the reports of one batch go."""
+
+    subject: str
+    #: Tells its reports from those of earlier batches.
+    batch: int
+
+
+@dataclass(slots=True)
+class Fetched:
+    """What a task, or all tasks of a batch, got from the server."""
+
+    messages: int = 0
+    #: Payload bytes.
+    bytes: int = 0
+    #: Of the slowest task.
+    fetch_ms: float = 0.0
+
+    def counting(self, parts: Iterator[Messages], now_s: Callable[[], float]) -> Iterator[Messages]:
+        """The same ``parts``, counted, with the time that getting them took."""
+        while True:
+            before_s = now_s()
+            part = next(parts, None)
+            self.fetch_ms += (now_s() - before_s) * 1000
+            if part is None:
+                return
+            self.messages += len(part)
+            self.bytes += part.data.nbytes
+            yield part
+
+    def add(self, other: Fetched) -> None:
+        """Put another task's share to it."""
+        self.messages += other.messages
+        self.bytes += other.bytes
+        self.fetch_ms = max(self.fetch_ms, other.fetch_ms)
+
+
+def send(connection: Connection, address: Address, fetched: Fetched) -> None:
+    """Tell the planner; nothing waits for it, and nothing fails with it."""
+    values = {
+        "batch": address.batch,
+        "messages": fetched.messages,
+        "bytes": fetched.bytes,
+        "fetch_ms": round(fetched.fetch_ms, 3),
+    }
+    try:
+        connection.send(frames.publish(address.subject, json.dumps(values).encode()))
+    except (DisconnectedError, OSError):
+        connection.close()
+
+
+class Inbox:
+    """The planner's side: one connection that does nothing else."""
+
+    def __init__(self, options: ConnectionOptions) -> None:
+        self._connection = Connection(options)
+        self._subject = ""
+        self._batch = 0
+        self._total = Fetched()
+
+    def address(self) -> Address | None:
+        """Where the tasks of the next batch report to; None when the server can't be reached."""
+        self.collect()
+        self._batch += 1
+        self._total = Fetched()
+        if not self._connection.is_open:
+            try:
+                _, self._subject = self._connection.retry_while_unavailable(
+                    "listening to tasks", self._connection.new_inbox
+                )
+            except ConnectorError:
+                return None
+        return Address(self._subject, self._batch)
+
+    def collect(self, now_s: Callable[[], float] = time.monotonic) -> Fetched:
+        """What the tasks of the newest batch have told so far."""
+        try:
+            while self._connection.is_open and self._connection.is_readable():
+                self._connection.receive(now_s() + 1)
+                # One by one: they are few, and the first Arrow array of a process costs it 0.2 s.
+                while (frame := self._connection.next_frame()) is not None:
+                    self._count(frame[3])
+        except (DisconnectedError, OSError):
+            self._connection.close()
+        return self._total
+
+    def _count(self, payload: bytes) -> None:
+        told = json.loads(payload)
+        if told.pop("batch") == self._batch:
+            self._total.add(Fetched(**told))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()

@@ -1,0 +1,26 @@
+"""The documents that are made from the code and from the tests' cases, so that they can't drift.
+
+    python -m tools.docgen
+
+writes them anew in a checkout; a test compares them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tools.docgen import codes, grammar, language
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def documents(root: Path) -> dict[Path, str]:
+    """What belongs into which file of the checkout at ``root``."""
+    shown = codes.shown(root)
+    return {
+        root / "mesh" / "codes" / "shown.json": codes.shown_json(shown),
+        root / "docs" / "errors.md": codes.errors_document(shown),
+        root / "docs" / "siddhiql.md": language.language_document(root),
+        root / "examples" / "editor" / "siddhiql.tmLanguage.json": grammar.grammar_json(),
+    }

@@ -1,0 +1,20 @@
+"""Write the documents that are made from the code."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tools.docgen import documents
+
+
+def main() -> None:
+    """Write those that differ from what is there."""
+    root = Path()
+    for path, text in documents(root).items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            sys.stdout.write(f"{path} written\n")
+
+
+main()

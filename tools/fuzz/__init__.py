@@ -1,0 +1,1 @@
+"""Differential fuzzing: random apps, answered here and by the reference engine."""
