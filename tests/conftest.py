@@ -1,8 +1,9 @@
-"""Fixtures that every test may ask for: a real nats-server of its own."""
+"""Fixtures for all tests, and the groups in which processes share the tests among them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from hypothesis import settings
@@ -20,6 +21,39 @@ if TYPE_CHECKING:
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("search", deadline=None, print_blob=True)
 settings.load_profile("same")
+
+#: The groups that take longest, the longest first: the processes are even at the end of a run.
+_FIRST: Final = ("e2e", "spark", "conformance-spark", "drivers")
+#: A group of tests that share nothing has at most so many, so that the processes stay even.
+_GROUP_MAX: Final = 300
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Assign each test a group, which one process runs: a file, a part of it, or a shared fixture."""
+    sizes: Counter[str] = Counter()
+    groups: dict[pytest.Item, str] = {}
+    for item in items:
+        marker = item.get_closest_marker("xdist_group")
+        if marker is not None:
+            groups[item] = str(marker.args[0])
+            continue
+        group = _group(item)
+        if group not in _FIRST:
+            sizes[group] += 1
+            group = f"{group}-{(sizes[group] - 1) // _GROUP_MAX}"
+        groups[item] = group
+        item.add_marker(pytest.mark.xdist_group(group))
+    order = {group: number for number, group in enumerate(_FIRST)}
+    items.sort(key=lambda item: order.get(groups[item], len(order)))
+
+
+def _group(item: pytest.Item) -> str:
+    """Return the group of a test that names none: what it shares, else its file."""
+    fixtures: tuple[str, ...] = getattr(item, "fixturenames", ())
+    if "mesh_cluster" in fixtures:
+        return "e2e"
+    return "spark" if "spark" in fixtures else item.path.stem
 
 
 @pytest.fixture
