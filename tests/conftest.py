@@ -23,14 +23,16 @@ settings.register_profile("search", deadline=None, print_blob=True)
 settings.load_profile("same")
 
 #: The groups that take longest, the longest first: the processes are even at the end of a run.
-_FIRST: Final = ("e2e", "spark", "conformance-spark", "drivers")
+_FIRST: Final = ("e2e", "spark", "test_drivers", "test_servers", "test_cli_dev", "test_cluster")
+#: Whose tests share an expensive fixture.
+_SHARED: Final = ("e2e", "spark")
 #: A group of tests that share nothing has at most so many, so that the processes stay even.
 _GROUP_MAX: Final = 300
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Assign each test a group, which one process runs: a file, a part of it, or a shared fixture."""
+    """Assign each test a group, which one process runs: a file, a part of one, or a fixture."""
     sizes: Counter[str] = Counter()
     groups: dict[pytest.Item, str] = {}
     for item in items:
@@ -38,11 +40,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if marker is not None:
             groups[item] = str(marker.args[0])
             continue
-        group = _group(item)
-        if group not in _FIRST:
+        groups[item] = group = _group(item)
+        if group not in _SHARED:
             sizes[group] += 1
             group = f"{group}-{(sizes[group] - 1) // _GROUP_MAX}"
-        groups[item] = group
         item.add_marker(pytest.mark.xdist_group(group))
     order = {group: number for number, group in enumerate(_FIRST)}
     items.sort(key=lambda item: order.get(groups[item], len(order)))
