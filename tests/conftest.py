@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.agents import Cluster
+    from tests.support.carrier import Hand, OwnQuery
 
 # One commit has one outcome: examples are drawn alike in every run, and a slow machine fails none.
 # `--hypothesis-profile=search` looks for new ones.
@@ -73,6 +74,32 @@ def cluster(nats_server: server.NatsServer, tmp_path: Path) -> Iterator[Cluster]
     found = Cluster(nats_server, tmp_path)
     yield found
     found.end()
+
+
+@pytest.fixture
+def hand(tmp_path: Path, nats_server: server.NatsServer) -> Iterator[Hand]:
+    """A shared query without Spark."""
+    from pyspark_nats import connection
+    from tests.support.carrier import Hand
+
+    made = Hand(tmp_path, nats_server)
+    yield made
+    made.plan.close()
+    made.broker.close()
+    made.pool.shutdown()
+    # The one that tasks of this thread share.
+    connection.close_shared()
+
+
+@pytest.fixture
+def own_queries(monkeypatch: pytest.MonkeyPatch) -> list[OwnQuery]:
+    """The instances that were given queries of their own."""
+    from mesh.spark import carried
+    from tests.support.carrier import OwnQuery
+
+    OwnQuery.made = []
+    monkeypatch.setattr(carried, "Instance", OwnQuery)
+    return OwnQuery.made
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -19,7 +19,7 @@ from mesh.manager.nodes import NodeView
 from mesh.manager.service import Leadership
 from mesh.plan.build import plan
 from mesh.settings import ManagerSettings
-from tests.test_api import OPEN, TEXT, TEXT_PLAIN, FakeService, served
+from tests.support.api import OPEN, TEXT, TEXT_PLAIN, FakeService, served
 
 if TYPE_CHECKING:
     from pathlib import Path

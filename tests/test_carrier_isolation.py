@@ -12,11 +12,11 @@ from mesh.spark import carrier_member, carrier_pace, carrier_task
 from mesh.spark.carrier_work import ADMITTED, FAILED, UNANSWERED, WORK
 from pyspark_nats import offsets
 from pyspark_nats.errors import UnavailableError
-from tests.test_carrier import HandClock, Instances, OwnQuery, begun, closed, hand, own_queries  # noqa: F401 - fixtures
+from tests.support.carrier import HandClock, Instances, OwnQuery, begun
 
 if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
-    from tests.test_carrier import Hand
+    from tests.support.carrier import Hand
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
 
@@ -38,7 +38,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception]:
 
 
 def test_what_goes_wrong_in_the_planner_is_told_of_one(
-    hand: Hand,  # noqa: F811
+    hand: Hand,
     broken: dict[str, Exception],
 ) -> None:
     bad, good = begun(hand, "Bad"), begun(hand, "Good")
@@ -59,9 +59,9 @@ def test_what_goes_wrong_in_the_planner_is_told_of_one(
 
 
 def test_one_whose_stream_does_not_answer_is_set_apart_at_the_second_time(
-    hand: Hand,  # noqa: F811
+    hand: Hand,
     broken: dict[str, Exception],
-    own_queries: list[OwnQuery],  # noqa: F811
+    own_queries: list[OwnQuery],
 ) -> None:
     clock = HandClock()
     bad, good = begun(hand, "Bad", clock), begun(hand, "Good")
@@ -82,7 +82,7 @@ def test_one_whose_stream_does_not_answer_is_set_apart_at_the_second_time(
     assert hand.rows("Good", "Sums") == [[2], [4]]
 
 
-def test_only_who_was_at_work_is_known_as_that(hand: Hand) -> None:  # noqa: F811
+def test_only_who_was_at_work_is_known_as_that(hand: Hand) -> None:
     begun(hand, "A")
     hand.publish("A", 1, 2)
     work = hand.plan.next(5)
@@ -96,7 +96,7 @@ def test_only_who_was_at_work_is_known_as_that(hand: Hand) -> None:  # noqa: F81
 
 
 def test_a_slow_part_gets_less_the_next_time(
-    hand: Hand,  # noqa: F811
+    hand: Hand,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     app = begun(hand, "A")
@@ -113,7 +113,7 @@ def test_a_slow_part_gets_less_the_next_time(
         hand.until(WORK, "sums")
 
 
-def test_one_whose_state_can_not_be_restored_is_told_of_alone(hand: Hand) -> None:  # noqa: F811
+def test_one_whose_state_can_not_be_restored_is_told_of_alone(hand: Hand) -> None:
     good = begun(hand, "Good")
     bad = Instances(hand, "Bad")
     hand.make(bad.spec)
@@ -134,7 +134,7 @@ def refuse(part: str, piece_path: object) -> bytes | None:
 
 
 def test_a_task_asks_for_the_server_before_it_blames_a_stream(
-    hand: Hand,  # noqa: F811
+    hand: Hand,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     app = begun(hand, "A")
@@ -149,7 +149,7 @@ def test_a_task_asks_for_the_server_before_it_blames_a_stream(
 
 
 def test_a_task_whose_server_is_gone_blames_nobody(
-    hand: Hand,  # noqa: F811
+    hand: Hand,
     monkeypatch: pytest.MonkeyPatch,
     nats_server: NatsServer,
 ) -> None:

@@ -14,17 +14,17 @@ from mesh.spark.wiring import POSITIONS_PER_MESSAGE
 from pyspark_nats import markers, publish, sink_options
 from pyspark_nats.connection import Connection
 from pyspark_nats.errors import StaleWriterError
-from tests.test_carrier import Instances, begun, closed, hand  # noqa: F401 - fixtures
+from tests.support.carrier import Instances, begun
 
 if TYPE_CHECKING:
-    from tests.test_carrier import Hand
+    from tests.support.carrier import Hand
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
 
 GROUPS = ["sums", "large", "late"]
 
 
-def settle(hand: Hand, app: Instances, group: str) -> None:  # noqa: F811
+def settle(hand: Hand, app: Instances, group: str) -> None:
     """Have an instance settle, and run batches until it has ended."""
     one = app.by_group[group]
     one.stop(settle=True)
@@ -37,7 +37,7 @@ def settle(hand: Hand, app: Instances, group: str) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_one_settles_where_it_is(hand: Hand, group: str) -> None:  # noqa: F811
+def test_one_settles_where_it_is(hand: Hand, group: str) -> None:
     app = begun(hand, "A")
     hand.publish("A", 1, 2)
     hand.until(WORK, group)
@@ -52,7 +52,7 @@ def test_one_settles_where_it_is(hand: Hand, group: str) -> None:  # noqa: F811
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_one_that_nothing_came_for_settles_at_the_beginning(
-    hand: Hand,  # noqa: F811
+    hand: Hand,
     group: str,
 ) -> None:
     app = begun(hand, "A")
@@ -61,7 +61,7 @@ def test_one_that_nothing_came_for_settles_at_the_beginning(
 
 
 @pytest.mark.parametrize("group", ["sums", "large"])
-def test_one_goes_on_until_nothing_is_out_behind_it(hand: Hand, group: str) -> None:  # noqa: F811
+def test_one_goes_on_until_nothing_is_out_behind_it(hand: Hand, group: str) -> None:
     app = begun(hand, "A")
     hand.publish("A", 1, 2)
     hand.until(WORK, group)
@@ -86,7 +86,7 @@ def test_one_goes_on_until_nothing_is_out_behind_it(hand: Hand, group: str) -> N
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_one_that_is_to_settle_at_a_place_ends_there(hand: Hand, group: str) -> None:  # noqa: F811
+def test_one_that_is_to_settle_at_a_place_ends_there(hand: Hand, group: str) -> None:
     app = Instances(hand, "A", until={"mesh-A-Numbers": 3})
     hand.make(app.spec)
     hand.publish("A", 1, 2, 3, 4, 5)
@@ -105,7 +105,7 @@ def test_one_that_is_to_settle_at_a_place_ends_there(hand: Hand, group: str) -> 
         assert hand.rows("A", "Sums") == [[1], [3], [6], [9], [12]]
 
 
-def test_one_that_is_to_end_at_once_does_not_settle(hand: Hand) -> None:  # noqa: F811
+def test_one_that_is_to_end_at_once_does_not_settle(hand: Hand) -> None:
     app = begun(hand, "A")
     hand.publish("A", 1)
     hand.until(WORK, "large")
@@ -117,7 +117,7 @@ def test_one_that_is_to_end_at_once_does_not_settle(hand: Hand) -> None:  # noqa
 
 
 def test_an_older_writer_that_wakes_is_refused_once_another_has_settled(
-    hand: Hand,  # noqa: F811
+    hand: Hand,
 ) -> None:
     app = begun(hand, "A")
     one = app.by_group["large"]
@@ -140,7 +140,7 @@ def test_an_older_writer_that_wakes_is_refused_once_another_has_settled(
         markers.fenced(hand.nats, [pair], 0)
 
 
-def test_a_fence_keeps_what_a_marker_says(hand: Hand) -> None:  # noqa: F811
+def test_a_fence_keeps_what_a_marker_says(hand: Hand) -> None:
     app = begun(hand, "A")
     hand.publish("A", 2)
     hand.until(WORK, "large")
@@ -154,7 +154,7 @@ def test_a_fence_keeps_what_a_marker_says(hand: Hand) -> None:  # noqa: F811
     assert json.loads(markers.payload(after))["epoch"] == 7
 
 
-def test_one_that_can_not_settle_says_so(hand: Hand) -> None:  # noqa: F811
+def test_one_that_can_not_settle_says_so(hand: Hand) -> None:
     app = begun(hand, "A")
     hand.publish("A", 2, 3)
     hand.until(WORK, "large")

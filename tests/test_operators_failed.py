@@ -13,7 +13,7 @@ from mesh.operators.executor import Executor, InputRun, Mode
 from mesh.operators.failing import FAILED
 from mesh.plan.bind import bind
 from mesh.testing.cases import batch, values
-from tests.test_operators_cuts import stored
+from tests.support.recorder import stored
 
 DEFINE = """
 define stream S (k string, a int);

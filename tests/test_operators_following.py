@@ -14,12 +14,12 @@ from mesh.language.parser import parse
 from mesh.operators.executor import Executor
 from mesh.operators.following import can_follow
 from mesh.plan.bind import bind
-from tests.test_operators_cuts import DEFINE, END_MS, Recorder, at_once, log_of
+from tests.support.recorder import DEFINE, END_MS, Recorder, at_once, log_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tests.test_operators_cuts import Step
+    from tests.support.recorder import Step
 
 WINDOWS = (
     "length(3)",

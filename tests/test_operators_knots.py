@@ -11,7 +11,7 @@ import pytest
 from mesh.language.parser import parse_app
 from mesh.operators.executor import Executor, InputRun, Mode
 from mesh.plan.bind import bind
-from tests.test_operators_joins import DEFINITIONS, random_steps, run
+from tests.support.joins import DEFINITIONS, random_steps, run
 
 APPS = {
     "a table that one query fills": "define table T (k string, v int); "

@@ -12,7 +12,7 @@ from mesh.operators.executor import Executor
 from mesh.operators.remap import remap
 from mesh.plan.bind import bind
 from mesh.plan.states import continued
-from tests.test_operators_cuts import _EVENT, DEFINE, END_MS, Log, Recorder, log_of, stored
+from tests.support.recorder import DEFINE, END_MS, EVENT, Log, Recorder, log_of, stored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -125,7 +125,7 @@ def kept_inside(old: str, new: str) -> set[str]:
 def test_what_stays_the_same_goes_on_as_if_nothing_had_happened(data: st.DataObject) -> None:
     old = data.draw(_SOME, label="old"), data.draw(_partitions())
     new = data.draw(_SOME, label="new"), data.draw(_partitions())
-    log = log_of(data.draw(st.lists(_EVENT, min_size=1, max_size=40)), ("S", "T"))
+    log = log_of(data.draw(st.lists(EVENT, min_size=1, max_size=40)), ("S", "T"))
     cut = {s: data.draw(st.integers(0, len(log[s])), label=s) for s in log}
     whole = {s: len(log[s]) for s in log}
 

@@ -14,7 +14,7 @@ from mesh.functions.vectors import Vector
 from mesh.model.types import AttributeType
 from mesh.operators.executor import Executor
 from mesh.operators.groups import Groups
-from tests.test_operators_cuts import Recorder, log_of
+from tests.support.recorder import Recorder, log_of
 
 SELECTS = {
     "every aggregator": "from S#window.length(3) select s, sum(k) as a, avg(v) as b, min(v) as c, "

@@ -15,7 +15,7 @@ from mesh.operators.patterns import conditions, exact
 from mesh.operators.patterns.chain import ChainPattern
 from mesh.operators.patterns.exact import ExactPattern
 from mesh.plan.bind import bind
-from tests.test_operators_cuts import (
+from tests.support.recorder import (
     DEFINE,
     END_MS,
     Log,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,10 +13,11 @@ from mesh.language.parser import parse
 from mesh.model import codec
 from mesh.model.app import AppSpec, Format, GroupKind, GroupSpec, Strategy
 from mesh.model.types import AttributeType
-from mesh.plan.bound import BoundPattern, BoundQuery, BoundStream, Column, Constant, SourceKind
+from mesh.plan.bound import BoundPattern, BoundQuery, BoundStream, Column, Constant
 from mesh.plan.build import AppPlan, bind_group, draft, plan
 from mesh.plan.explain import explain, to_values
 from tests import case_files
+from tests.support.plans import triggered
 
 CASES = Path(__file__).parent / "cases" / "plan"
 EXAMPLE = Path(__file__).parent.parent / "examples" / "temperature.siddhi"
@@ -73,18 +72,6 @@ def _group_line(group: GroupSpec) -> str:
 
 def _channel_lines(made: AppPlan) -> list[str]:
     return [f"{c.js_stream()} x{c.partitions} {c.format}" for c in made.spec.channels]
-
-
-def triggered(value: Any) -> Any:
-    """A bound query whose triggers are streams, as they are to who reads them."""
-    if value is SourceKind.TRIGGER:
-        return SourceKind.STREAM
-    if isinstance(value, tuple):
-        return tuple(triggered(one) for one in value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = {f.name: triggered(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return type(value)(**parts)
-    return value
 
 
 def assert_parts_are_the_whole(made: AppPlan) -> None:

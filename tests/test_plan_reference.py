@@ -17,7 +17,7 @@ from mesh.language.parser import parse
 from mesh.plan.bind import bind
 from mesh.plan.build import bind_group, plan
 from mesh.plan.supported import check_supported
-from tests.test_plan import triggered
+from tests.support.plans import triggered
 
 _FILE = Path(__file__).parent / "cases" / "plan" / "reference.jsonl"
 HEADER, *ROWS = [json.loads(line) for line in _FILE.read_text(encoding="utf-8").splitlines()]

@@ -19,6 +19,7 @@ from mesh.jetstream.snapshots import JetStreamSnapshots, ensure_buckets, purge
 from mesh.model import names
 from mesh.model.cluster import Standby, StandbyStatus
 from mesh.settings import NatsSettings
+from tests.support.backups import Blind
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -240,19 +241,3 @@ def test_a_store_that_can_not_be_used_is_named(nats_server: NatsServer, tmp_path
                 await bad.put("a/b", b"x")
 
     asyncio.run(scene())
-
-
-class Blind:
-    """A store that gives nothing."""
-
-    async def put(self, name: str, data: bytes) -> None:
-        raise AssertionError(name)
-
-    async def fetch(self, wanted: Mapping[str, Path]) -> None:
-        assert not wanted
-
-    async def delete(self, name: str) -> None:
-        raise AssertionError(name)
-
-    async def drop(self, prefix: str) -> None:
-        raise AssertionError(prefix)

@@ -12,7 +12,7 @@ import pytest
 from mesh.spark import host
 from mesh.testing.conformance.script import Sent
 from mesh.testing.conformance.spark_rows import marked_rows
-from tests import test_spark_host as parts
+from tests.support.host_batches import Batches
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,12 +28,11 @@ insert into Gone;
 
 
 @pytest.fixture
-def batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> parts.Batches:
-    monkeypatch.setattr(parts, "APP", APP)
-    return parts.Batches(tmp_path)
+def batches(tmp_path: Path) -> Batches:
+    return Batches(tmp_path, app=APP)
 
 
-def rows(batches: parts.Batches, now_ms: int, *numbers: int) -> list[dict[str, Any]]:
+def rows(batches: Batches, now_ms: int, *numbers: int) -> list[dict[str, Any]]:
     """What one batch gives the sink."""
     inputs = batches.wiring.input_streams(0)
     times = np.full(len(numbers), now_ms)
@@ -43,7 +42,7 @@ def rows(batches: parts.Batches, now_ms: int, *numbers: int) -> list[dict[str, A
     return [row for made in batches.task([batch]) for row in made.to_pylist()]
 
 
-def test_they_go_to_the_error_stream_with_positions_of_their_own(batches: parts.Batches) -> None:
+def test_they_go_to_the_error_stream_with_positions_of_their_own(batches: Batches) -> None:
     first = rows(batches, 1000, 3) + rows(batches, 1000, 0)
     start = batches.position
     # What is sent as one message fails as one.

@@ -22,18 +22,17 @@ from mesh.worker.protocol import (
     to_line,
 )
 from mesh.worker.session import Session, instance_options
-from tests.test_backups import mesh
-from tests.test_backups_flow import TEXT, Groups, close_all, totals
-from tests.test_carrier import hand  # noqa: F401 - a fixture
-from tests.test_snapshots import Blind
+from pyspark_nats import connection
+from tests.support.backup_groups import TEXT, Groups, totals
+from tests.support.backups import Blind, mesh
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
-    from tests.test_backups import Mesh
-    from tests.test_carrier import Hand
+    from tests.support.backups import Mesh
+    from tests.support.carrier import Hand
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 
@@ -62,7 +61,7 @@ def session_of(have: Mesh, by: Hand, said: Said, directory: Path) -> Session:
 
 
 def test_what_is_held_is_taken_and_not_fetched(
-    hand: Hand,  # noqa: F811 - the fixture
+    hand: Hand,
     nats_server: NatsServer,
     tmp_path: Path,
 ) -> None:
@@ -110,4 +109,4 @@ def test_what_is_held_is_taken_and_not_fetched(
         try:
             asyncio.run(scene(runner))
         finally:
-            runner.submit(close_all).result()
+            runner.submit(connection.close_shared).result()

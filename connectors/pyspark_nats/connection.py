@@ -368,3 +368,10 @@ def shared(options: ConnectionOptions) -> Connection:
     if options not in connections:
         connections[options] = Connection(options)
     return connections[options]
+
+
+def close_shared() -> None:
+    """Close the connections that ``shared`` keeps for this thread."""
+    if getattr(_local, "pid", None) == os.getpid():
+        for connection in _local.connections.values():
+            connection.close()

@@ -35,3 +35,8 @@ def known(options: SinkOptions) -> Known:
     key = (options.connection, options.marker_prefix, options.epoch)
     found: dict[Any, Known] = _local.known
     return found.setdefault(key, Known())
+
+
+def forget() -> None:
+    """Forget what this thread knows, as in a new process."""
+    _local.__dict__.clear()

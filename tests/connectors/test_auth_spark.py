@@ -14,7 +14,7 @@ from pyspark_nats.connection import Connection
 from pyspark_nats.connection_options import connection_options
 from tests.connectors import jwts
 from tests.connectors.certificates import Authority
-from tests.connectors.conftest import Broker
+from tests.support.broker import Broker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,12 +17,12 @@ from pyspark_nats.arrow import arrow
 from pyspark_nats.connection import Connection
 from pyspark_nats.errors import DivergedError
 from pyspark_nats.progress import Digest
-from tests.connectors.conftest import connect
+from tests.support.broker import connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.connectors.conftest import Broker
+    from tests.support.broker import Broker
 
 pytestmark = pytest.mark.nats
 
@@ -72,7 +72,7 @@ class Driver:
         if self.publisher is None:
             options = sink_options.sink_options({"servers": self.broker.url})
             # Each task is in a process of its own here.
-            known._local.__dict__.clear()
+            known.forget()
             self.opened.append(Connection(options.connection))
             origin = publish.Origin(f"{self.name}-{self.batch_id}", 0, self.batch_id)
             self.publisher, self.given = publish.Publisher(self.opened[-1], options, origin), 0

@@ -54,7 +54,7 @@ def run(broker: Any) -> Iterator[Callable[..., None]]:
         is_whole: bool = True,
     ) -> None:
         options = sink_options.sink_options({"servers": broker.url, "epoch": str(epoch)})
-        known._local.__dict__.clear()
+        known.forget()
         opened.append(Connection(options.connection))
         publisher = publish.Publisher(
             opened[-1], options, publish.Origin(f"{run}-{batch_id}", task, batch_id)

@@ -22,7 +22,7 @@ from tests.connectors.processes import look_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.connectors.conftest import Broker
+    from tests.support.broker import Broker
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow]
 

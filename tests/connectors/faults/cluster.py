@@ -17,7 +17,7 @@ from tests.connectors.processes import look_until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.connectors.conftest import Broker
+    from tests.support.broker import Broker
 
 #: An election after a kill takes 4 to 8 s, joining again a few more; then this is a fault.
 DEADLINE_S = 40.0

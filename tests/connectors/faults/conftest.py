@@ -8,9 +8,9 @@ import pytest
 
 from pyspark_nats import connection_options
 from pyspark_nats.connection import Connection
-from tests.connectors.conftest import Broker
 from tests.connectors.faults.cluster import Cluster
 from tests.connectors.faults.query import Driver
+from tests.support.broker import Broker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.connectors.conftest import Broker
     from tests.connectors.faults.cluster import Cluster
     from tests.connectors.faults.query import Driver
+    from tests.support.broker import Broker
 
     Start = Callable[[Setup], Driver]
 

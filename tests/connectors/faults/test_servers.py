@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark_nats.errors import RefusedError
-    from tests.connectors.conftest import Broker
     from tests.connectors.faults.cluster import Cluster
+    from tests.support.broker import Broker
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow]
 
