@@ -20,8 +20,8 @@ from mesh.cli.commands import app
 from mesh.cli.context import Context
 from mesh.errors import MeshError
 from mesh.settings import Settings
+from tests.support.paths import EXAMPLE
 
-EXAMPLE = Path(__file__).parent.parent / "examples" / "temperature.siddhi"
 COMMANDS = (
     "dev", "demo", "validate", "format", "explain", "plan", "diff", "deploy", "undeploy", "apps",
     "status", "errors", "replay", "discard", "nodes", "cordon", "uncordon", "drain", "publish",

@@ -166,6 +166,7 @@ def test_other_commands_find_it_and_an_app_goes_through_until_ctrl_c(dev: Dev) -
     assert not (dev.directory / "config" / "mesh" / "context.json").exists()
 
 
+@pytest.mark.extended
 def test_kill_9_leaves_nothing_behind(dev: Dev) -> None:
     dev.wait_for("The manager is up")
     processes = whole_tree(dev)

@@ -19,11 +19,11 @@ from mesh.cli.formatting import canonical
 from mesh.errors import MeshError
 from mesh.language.layout import format_app
 from mesh.language.substitution import substitute, variables_for
+from tests.support.paths import EXAMPLE
 
 if TYPE_CHECKING:
     from typer.testing import Result
 
-EXAMPLE = Path(__file__).parent.parent / "examples" / "temperature.siddhi"
 DEFINED = "define stream S (a int, b string);"
 VALID = f"@App:name('A') {DEFINED}\nfrom S select a insert into T;\n"
 MISSPELT_TWICE = (

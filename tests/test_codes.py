@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -13,8 +12,8 @@ from mesh.cli.checking import check
 from mesh.cli.commands import app
 from mesh.codes import PARTS, Entry, catalogue
 from mesh.documents.codes import computed_parts, raised_codes
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parent.parent
 ENTRIES = catalogue().values()
 
 

@@ -9,8 +9,9 @@ import pytest
 from mesh.operators.executor import STATE_VERSION
 from mesh.testing import states
 from mesh.testing.state_apps import APPS
+from tests.support import paths
 
-CASES = Path(__file__).parent / "cases" / "compat"
+CASES = paths.CASES / "compat"
 FILES = sorted(CASES.glob("*/*.zip"))
 
 

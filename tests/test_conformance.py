@@ -12,8 +12,9 @@ from mesh.testing.conformance import __main__ as runner
 from mesh.testing.conformance import direct
 from mesh.testing.conformance.answers import Likeness, compact, differences, likeness
 from mesh.testing.conformance.cases import lines
+from tests.support import paths
 
-DIRECTORY = Path(__file__).parent / "cases" / "conformance"
+DIRECTORY = paths.CASES / "conformance"
 CASES = recorded.load(DIRECTORY)
 DIFFERENCES = recorded.differences(DIRECTORY)
 

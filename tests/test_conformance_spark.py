@@ -6,25 +6,25 @@ so that the sample takes less than the starts of as many queries would.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from mesh.testing import recorded
 from mesh.testing.conformance.answers import compact, differences
+from tests.support.paths import CASES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
-DIRECTORY = Path(__file__).parent / "cases" / "conformance"
+DIRECTORY = CASES / "conformance"
 #: Each step is a micro-batch of the query.
 STEPS_MAX: Final = 10
 
 
-def sample() -> list[recorded.Recorded]:
+def sample() -> dict[str, list[recorded.Recorded]]:
     """Cases of every category, spread over each file."""
     known = recorded.differences(DIRECTORY)
     by_category: dict[str, list[recorded.Recorded]] = {}
@@ -32,22 +32,30 @@ def sample() -> list[recorded.Recorded]:
         is_short = len(one.case["inputs"]) <= STEPS_MAX
         if is_short and one.name not in known and one.expect["status"] == "ok":
             by_category.setdefault(one.category, []).append(one)
-    found = []
-    for cases in by_category.values():
+    found = {}
+    for category, cases in by_category.items():
         count = min(len(cases), 4 if len(cases) > 60 else 3)
-        found += [cases[(2 * n + 1) * len(cases) // (2 * count)] for n in range(count)]
+        found[category] = [cases[(2 * n + 1) * len(cases) // (2 * count)] for n in range(count)]
     return found
 
 
 SAMPLE = sample()
+#: The default tier has one case of each category.
+PARAMETERS = [
+    pytest.param(one, id=one.name, marks=[pytest.mark.extended] if number else [])
+    for cases in SAMPLE.values()
+    for number, one in enumerate(cases)
+]
 
 
 @pytest.fixture(scope="module")
-def answers() -> dict[tuple[str, bool], Mapping[str, Any]]:
-    """By case, and whether it was restored half-way."""
+def answers(request: pytest.FixtureRequest) -> dict[tuple[str, bool], Mapping[str, Any]]:
+    """Of the selected tests: by case, and whether it was restored half-way."""
     from mesh.testing.conformance import spark
 
-    asked = [(one, halved) for halved in (False, True) for one in SAMPLE]
+    own = [item for item in request.session.items if item.path == request.path]
+    given = [getattr(item, "callspec", None) for item in own]
+    asked = [(one.params["case"], one.params["halved"]) for one in given if one is not None]
     found = spark.answer_each([(one.case, halved) for one, halved in asked], jobs=2)
     pairs = zip(asked, found, strict=True)
     return {(one.name, halved): answer for (one, halved), answer in pairs}
@@ -55,12 +63,12 @@ def answers() -> dict[tuple[str, bool], Mapping[str, Any]]:
 
 def test_the_sample_has_every_category() -> None:
     files = {path.stem for path in DIRECTORY.glob("*.jsonl")}
-    assert {one.category for one in SAMPLE} == files
-    assert len(SAMPLE) >= 60
+    assert set(SAMPLE) == files
+    assert len(PARAMETERS) >= 60
 
 
 @pytest.mark.parametrize("halved", [False, True], ids=["step by step", "restored half-way"])
-@pytest.mark.parametrize("case", [pytest.param(one, id=one.name) for one in SAMPLE])
+@pytest.mark.parametrize("case", PARAMETERS)
 def test_an_app_answers_through_spark_as_the_reference_engine(
     case: recorded.Recorded,
     halved: bool,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -47,8 +46,9 @@ from tests.cluster_lines import (
     stands_by,
     words,
 )
+from tests.support import paths
 
-CASES = Path(__file__).parent / "cases" / "control"
+CASES = paths.CASES / "control"
 
 
 def run_election(line: str) -> str:

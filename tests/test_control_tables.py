@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from mesh.control.hosts import hosts
@@ -12,8 +10,9 @@ from mesh.control.membership import Presence, presence
 from mesh.control.placement import Admits
 from mesh.control.survey import survey
 from tests.cluster_lines import MARGIN_S, SETTINGS, TTL_S, node, snapshot
+from tests.support.paths import ROOT
 
-DOCUMENT = (Path(__file__).parent.parent / "docs" / "control-plane.md").read_text()
+DOCUMENT = (ROOT / "docs" / "control-plane.md").read_text()
 
 #: Each row's condition, and a cluster in which it holds and all rows below it as well: so that what
 #: is decided is this row's only when it comes first.

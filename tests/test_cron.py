@@ -1,16 +1,16 @@
 """Cron expressions: when they are due, and which are none."""
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
 from mesh.errors import MeshError, Position
 from mesh.functions.cron import Cron, check_cron
+from tests.support import paths
 
 from .case_files import check
 
-CASES = Path(__file__).parent / "cases" / "cron"
+CASES = paths.CASES / "cron"
 
 
 def due(given: str) -> str:

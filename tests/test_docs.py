@@ -11,8 +11,8 @@ import typer.main
 from mesh.cli.commands import app
 from mesh.documents import documents
 from mesh.settings import Settings, to_yaml
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 
 

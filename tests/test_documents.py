@@ -22,7 +22,7 @@ from mesh.functions.catalogue import (
 from mesh.language import syntax
 from mesh.language.parser import parse_app, parse_on_demand_query
 from mesh.language.substitution import substitute
-from tests.test_docs import ROOT
+from tests.support.paths import ROOT
 
 ELEMENTS = [element for group in elements().values() for element in group]
 OF_THE_ENGINE = [s for t in (SCALARS, AGGREGATORS, WINDOWS, STREAM_FUNCTIONS) for s in t.values()]

@@ -12,9 +12,9 @@ import pytest
 from mesh.documents.grammar import WORDS, grammar, grammar_json
 from mesh.language.tokens import KEYWORDS
 from tests import case_files
+from tests.support.paths import ROOT
 from tests.textmate import scopes
 
-ROOT = Path(__file__).parent.parent
 EDITOR = ROOT / "examples" / "editor"
 CASES = sorted((ROOT / "tests" / "cases" / "editor").glob("*.txt"))
 MADE = grammar()

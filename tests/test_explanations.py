@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from mesh.testing import recorded
 from mesh.testing.explanations import EXPLANATIONS, explain
+from tests.support.paths import CASES
 
-DIRECTORY = Path(__file__).parent / "cases" / "conformance"
+DIRECTORY = CASES / "conformance"
 STREAM = "define stream S (k string, v int); "
 NULL = [{"stream": "S", "data": [None, 1]}]
 NOT_RESTORED = "CannotRestoreSiddhiAppStateException: ClassCastException"

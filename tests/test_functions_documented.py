@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +17,9 @@ from mesh.language.parser import parse
 from mesh.operators.base import Events
 from mesh.operators.expressions import Frame, compile_expression
 from mesh.plan.bind import bind
+from tests.support import paths
 
-FILE = Path(__file__).parent / "cases" / "functions" / "documented.txt"
+FILE = paths.CASES / "functions" / "documented.txt"
 CASES = [
     tuple(part.strip() for part in line.rsplit("=>", 1))
     for line in FILE.read_text(encoding="utf-8").splitlines()

@@ -44,13 +44,14 @@ from mesh.operators.aggregates import Leaving
 from mesh.plan.bound import AggregateCall, BoundStreamFunction, Constant
 from mesh.testing import record_signatures
 from mesh.testing.signatures import FUNCTIONS, RecordedCall, judge, judge_kind, read_cases
+from tests.support import paths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mesh.functions.catalogue import Signature
 
-CASES = Path(__file__).parent / "cases" / "signatures"
+CASES = paths.CASES / "signatures"
 TABLES: dict[str, Mapping[str, Signature]] = {
     "scalars": FUNCTIONS,
     "aggregators": FUNCTIONS,

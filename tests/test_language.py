@@ -12,9 +12,9 @@ from mesh.language.print_expressions import print_expression
 from mesh.language.printer import print_app
 from mesh.language.tokens import TokenKind, tokenize
 from tests import case_files
+from tests.support import paths
 
-CASES = sorted((Path(__file__).parent / "cases" / "language").glob("*.txt"))
-EXAMPLE = Path(__file__).parent.parent / "examples" / "temperature.siddhi"
+CASES = sorted((paths.CASES / "language").glob("*.txt"))
 
 
 def printed(text: str) -> str:
@@ -34,7 +34,7 @@ def test_case_files(path: Path, rewrite: bool) -> None:
 
 
 def test_the_example_survives_being_printed() -> None:
-    app = parse_app(EXAMPLE.read_text())
+    app = parse_app(paths.EXAMPLE.read_text())
     assert app.name == "Temperature"
     assert [query.name for query in app.queries] == ["query-1", "query-2", "query-3"]
     assert parse_app(print_app(app)) == app

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.fuzz.targets import read
+from tests.support.paths import ROOT
 
-CORPUS = Path(__file__).parent / "fuzz" / "corpus"
+CORPUS = ROOT / "tests" / "fuzz" / "corpus"
 
 
 @pytest.mark.parametrize("first", "0123456789abcdef")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from mesh.testing import cases
+from tests.support import paths
 
-DIRECTORY = Path(__file__).parent / "cases" / "operators"
+DIRECTORY = paths.CASES / "operators"
 CASES = [
     pytest.param(case, id=f"{path.stem}: {case.name} ({case.source.split(', ')[1]})")
     for path in sorted(DIRECTORY.glob("*.jsonl"))

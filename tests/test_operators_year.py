@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,10 @@ from mesh.language.parser import parse
 from mesh.operators.executor import Executor, InputRun
 from mesh.plan.bind import bind
 from mesh.testing import expectations, weather
+from tests.support import paths
 
-CASES = Path(__file__).parent / "cases" / "temperature"
-APP = Path(__file__).parents[1] / "examples" / "temperature.siddhi"
+CASES = paths.CASES / "temperature"
+APP = paths.EXAMPLE
 
 
 @pytest.fixture(scope="module")

@@ -17,10 +17,10 @@ from mesh.plan.bound import BoundPattern, BoundQuery, BoundStream, Column, Const
 from mesh.plan.build import AppPlan, bind_group, draft, plan
 from mesh.plan.explain import explain, to_values
 from tests import case_files
+from tests.support import paths
 from tests.support.plans import triggered
 
-CASES = Path(__file__).parent / "cases" / "plan"
-EXAMPLE = Path(__file__).parent.parent / "examples" / "temperature.siddhi"
+CASES = paths.CASES / "plan"
 
 
 def planned(text: str) -> str:
@@ -97,7 +97,7 @@ def test_case_files(path: Path, rewrite: bool) -> None:
 
 @pytest.fixture(scope="module")
 def example() -> AppPlan:
-    return plan(EXAMPLE.read_text())
+    return plan(paths.EXAMPLE.read_text())
 
 
 def test_the_example_has_a_stateful_group_and_two_stateless_instances(example: AppPlan) -> None:
@@ -123,7 +123,7 @@ def test_the_example_is_bound(example: AppPlan) -> None:
 
 
 def test_the_text_deployed_is_the_text_given(example: AppPlan) -> None:
-    assert example.spec.text == EXAMPLE.read_text()
+    assert example.spec.text == paths.EXAMPLE.read_text()
     tree = parse(example.spec.text)
     assert plan(plan(tree).spec.text).spec.groups == plan(tree).spec.groups
 
@@ -148,7 +148,7 @@ def test_the_number_of_partitions_can_be_set() -> None:
 
 
 def test_one_reader_of_each_channel_records_errors() -> None:
-    for text in (KEYED, EXAMPLE.read_text()):
+    for text in (KEYED, paths.EXAMPLE.read_text()):
         made = plan(text)
         inputs = [i for group in made.spec.groups for i in group.inputs]
         recorded = [i.channel.subject() for i in inputs if i.records_errors]
@@ -233,21 +233,18 @@ def test_a_query_keeps_its_number_as_its_name_in_its_part() -> None:
     assert "@info(name='query-2', x='y')" in second.text
 
 
-ROOT = Path(__file__).parent.parent
-
-
 def codes_of(paths: list[Path]) -> set[str]:
     return {c for p in paths for c in re.findall(r"MESH-[LP]\d+", p.read_text(encoding="utf-8"))}
 
 
 def test_every_refusal_has_a_case_and_a_line_in_the_docs() -> None:
     parts = ("language", "plan")
-    used = codes_of([p for part in parts for p in (ROOT / "mesh" / part).rglob("*.py")])
-    shown = codes_of([p for part in parts for p in (ROOT / "tests/cases" / part).glob("*.txt")])
+    used = codes_of([p for part in parts for p in (paths.ROOT / "mesh" / part).rglob("*.py")])
+    shown = codes_of([p for part in parts for p in (paths.CASES / part).glob("*.txt")])
     # Codes in prose end in 'xx' and match nothing; a bare 'MESH-L2' would not be a code either.
     used = {code for code in used if len(code) == len("MESH-L104")}
     assert used <= shown | {"MESH-L105"}
-    assert used <= codes_of([ROOT / "docs" / "errors.md"])
+    assert used <= codes_of([paths.ROOT / "docs" / "errors.md"])
 
 
 def test_a_channel_that_holds_all_events_of_a_stream_is_known() -> None:

@@ -15,8 +15,9 @@ from mesh.plan.changes import Fate, changes, merged
 from mesh.plan.edits import obstacles
 from mesh.plan.explain_changes import changes_to_values, explain_changes
 from tests import case_files
+from tests.support import paths
 
-CASES = Path(__file__).parent / "cases" / "changes"
+CASES = paths.CASES / "changes"
 OLD = """
 @App:name('A') define stream S (a int);
 @dist(execGroup='g') from S#window.length(2) select a, count() as n insert into T;

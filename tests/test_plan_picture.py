@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 from itertools import combinations, pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -18,8 +17,8 @@ from mesh.plan.picture import to_dot, to_svg
 from mesh.plan.picture.graph import graph_of
 from mesh.plan.picture.layers import layered
 from mesh.plan.picture.places import BOX_GAP, places
+from tests.support.paths import EXAMPLE
 
-EXAMPLE = Path(__file__).parent.parent / "examples" / "temperature.siddhi"
 SVG = "{http://www.w3.org/2000/svg}"
 LOOP = """
 @App:name('Loop') define stream S (k string, a int); define stream M (k string, a int);

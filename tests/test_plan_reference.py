@@ -7,7 +7,6 @@ below with the reason.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +16,10 @@ from mesh.language.parser import parse
 from mesh.plan.bind import bind
 from mesh.plan.build import bind_group, plan
 from mesh.plan.supported import check_supported
+from tests.support.paths import CASES
 from tests.support.plans import triggered
 
-_FILE = Path(__file__).parent / "cases" / "plan" / "reference.jsonl"
+_FILE = CASES / "plan" / "reference.jsonl"
 HEADER, *ROWS = [json.loads(line) for line in _FILE.read_text(encoding="utf-8").splitlines()]
 
 #: Accepted there and here, and then not run: it can only fail, or mean nothing, when events come.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from mesh.testing import cases
+from tests.support import paths
 
-CASES = cases.read(Path(__file__).parent / "cases" / "plan" / "pattern_aggregates.jsonl")
+CASES = cases.read(paths.CASES / "plan" / "pattern_aggregates.jsonl")
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])

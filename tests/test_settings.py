@@ -8,8 +8,9 @@ import pytest
 
 from mesh import settings
 from mesh.errors import MeshError
+from tests.support.paths import ROOT
 
-CONF = Path(__file__).parent.parent / "conf" / "mesh.yaml"
+CONF = ROOT / "conf" / "mesh.yaml"
 
 
 def test_conf_lists_every_setting_as_the_code_has_it() -> None:

@@ -6,13 +6,12 @@ there that agrees fails too.  ``--rewrite`` writes the list anew and keeps its r
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from mesh.testing.validity import Case, cases, judge
+from tests.support import paths
 
-FOLDER = Path(__file__).parent / "cases" / "siddhiql"
+FOLDER = paths.CASES / "siddhiql"
 LISTED = FOLDER / "differences.txt"
 CASES = [case for path in sorted(FOLDER.glob("*.txt")) if path != LISTED for case in cases(path)]
 HEAD = """\

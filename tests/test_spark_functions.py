@@ -6,7 +6,6 @@ import json
 import math
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from mesh.spark.expressions import is_native, to_column
 from mesh.spark.stateless import numbered
 from mesh.spark.wiring import METADATA, Wiring
 from pyspark_nats.encode import to_json
+from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-ROOT = Path(__file__).parent.parent
 STREAM = (
     "define stream S (i int, i2 int, l long, l2 long, f float, f2 float, d double, d2 double, "
     "b bool, b2 bool, s string, s2 string); "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,9 @@ from mesh.operators.windows.keyed import KeyedWindow
 from mesh.operators.windows.plain import PlainWindow
 from mesh.plan.bound import Window
 from tests import windows_driver as driver
+from tests.support.paths import CASES
 
-DIRECTORY = Path(__file__).parent / "cases" / "windows"
+DIRECTORY = CASES / "windows"
 FILES = {path.stem: driver.read(path) for path in sorted(DIRECTORY.glob("*.jsonl"))}
 WINDOWS = sorted(FILES)
 

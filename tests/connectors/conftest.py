@@ -17,6 +17,7 @@ from pyspark_nats import (
 )
 from pyspark_nats.connection import Connection
 from tests.support.broker import Broker, connect
+from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,7 +59,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     scratch = tmp_path_factory.mktemp("spark")
-    root = Path(__file__).parents[2]
+    root = ROOT
     before = dict(os.environ)
     os.environ["JAVA_HOME"] = str(java.java_home())
     os.environ["PYSPARK_PYTHON"] = sys.executable

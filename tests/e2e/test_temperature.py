@@ -8,16 +8,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mesh.testing import expectations, weather
 from mesh.testing.cluster import View
+from tests.support.paths import ROOT
 from tests.support.scenes import Kill, calm, killed
 
-ROOT = Path(__file__).parents[2]
 APP = (ROOT / "examples" / "temperature.siddhi").read_text()
 EXPECTED = expectations.load(ROOT / "tests" / "cases" / "temperature")
 #: Publishes that wait for their acknowledgement at a time.
