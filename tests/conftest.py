@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.agents import Cluster
+    from tests.support.agents import Cluster
     from tests.support.carrier import Hand, OwnQuery
 
 # One commit has one outcome: examples are drawn alike in every run, and a slow machine fails none.
@@ -69,7 +69,7 @@ def nats_server(tmp_path: Path) -> Iterator[server.NatsServer]:
 @pytest.fixture
 def cluster(nats_server: server.NatsServer, tmp_path: Path) -> Iterator[Cluster]:
     """Managers and agents on that server, none yet; they end with the test."""
-    from tests.agents import Cluster
+    from tests.support.agents import Cluster
 
     found = Cluster(nats_server, tmp_path)
     yield found

@@ -12,8 +12,8 @@ import pytest
 from pyspark_nats import connection_options, sink_options, source_options
 from pyspark_nats.connection import Connection
 from pyspark_nats.errors import OptionError
-from tests.connectors import jwts
-from tests.connectors.certificates import Authority
+from tests.support import jwts
+from tests.support.certificates import Authority
 
 if TYPE_CHECKING:
     from pathlib import Path

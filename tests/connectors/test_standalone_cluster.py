@@ -17,8 +17,8 @@ import pytest
 
 from mesh import java
 from mesh.jetstream import server
-from tests.connectors.processes import look_until
 from tests.support.paths import ROOT
+from tests.support.processes import look_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

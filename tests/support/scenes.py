@@ -177,12 +177,12 @@ class Scenes:
 
 def calm(scene: Scene) -> Callable[..., None]:
     """Make a test of a scene that kills nothing: all of these run at the same time."""
-    return _test("calm", scene, scene.__name__)  # type: ignore[attr-defined]
+    return _test("calm", scene, scene.__name__)
 
 
 def killed(scene: KilledScene) -> Callable[..., None]:
     """Make a test of a scene that needs its sessions killed half-way; all share one kill."""
-    return _test("killed", scene, scene.__name__)  # type: ignore[attr-defined]
+    return _test("killed", scene, scene.__name__)
 
 
 def _test(kind: str, scene: Scene | KilledScene, name: str) -> Callable[..., None]:

@@ -12,17 +12,17 @@ import pytest
 
 from pyspark_nats import tuning
 from pyspark_nats.errors import FENCED, DivergedError
-from tests.connectors.faults.cluster import create_replicated
 from tests.connectors.faults.query import INPUTS, OTHER_CUT, Setup, batches, compare, fill
 from tests.connectors.faults.relay import stored
+from tests.support.nats_cluster import create_replicated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.connectors.faults.cluster import Cluster
     from tests.connectors.faults.query import Driver
     from tests.support.broker import Broker
+    from tests.support.nats_cluster import Cluster
 
     Start = Callable[[Setup], Driver]
 

@@ -17,15 +17,15 @@ from mesh.jetstream import server
 from pyspark_nats import atomic, fetch, messages, outgoing, publish, sink_options
 from pyspark_nats.connection import Connection
 from pyspark_nats.ranges import Blocks, StreamRange
-from tests.connectors.faults.cluster import create_replicated
 from tests.connectors.faults.relay import TIMEOUT_S, Relay, payloads
+from tests.support.nats_cluster import create_replicated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark_nats.errors import RefusedError
-    from tests.connectors.faults.cluster import Cluster
     from tests.support.broker import Broker
+    from tests.support.nats_cluster import Cluster
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow]
 

@@ -11,8 +11,7 @@ from mesh.language.parser import parse_app, parse_expression
 from mesh.language.print_expressions import print_expression
 from mesh.language.printer import print_app
 from mesh.language.tokens import TokenKind, tokenize
-from tests import case_files
-from tests.support import paths
+from tests.support import case_files, paths
 
 CASES = sorted((paths.CASES / "language").glob("*.txt"))
 

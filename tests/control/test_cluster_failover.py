@@ -17,7 +17,7 @@ from mesh.control.lifecycle import AppState
 from mesh.errors import MeshError
 from mesh.jetstream import kv, server
 from mesh.model import names
-from tests.agents import APP, Cluster, Eye, look
+from tests.support.agents import APP, Cluster, Eye, look
 
 if TYPE_CHECKING:
     from pathlib import Path

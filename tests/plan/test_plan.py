@@ -16,8 +16,7 @@ from mesh.model.types import AttributeType
 from mesh.plan.bound import BoundPattern, BoundQuery, BoundStream, Column, Constant
 from mesh.plan.build import AppPlan, bind_group, draft, plan
 from mesh.plan.explain import explain, to_values
-from tests import case_files
-from tests.support import paths
+from tests.support import case_files, paths
 from tests.support.plans import triggered
 
 CASES = paths.CASES / "plan"

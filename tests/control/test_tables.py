@@ -9,7 +9,7 @@ from mesh.control.lifecycle import AppState, app_status
 from mesh.control.membership import Presence, presence
 from mesh.control.placement import Admits
 from mesh.control.survey import survey
-from tests.cluster_lines import MARGIN_S, SETTINGS, TTL_S, node, snapshot
+from tests.support.cluster_lines import MARGIN_S, SETTINGS, TTL_S, node, snapshot
 from tests.support.paths import ROOT
 
 DOCUMENT = (ROOT / "docs" / "control-plane.md").read_text()

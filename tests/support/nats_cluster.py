@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mesh.jetstream import server
-from tests.connectors.processes import look_until
+from tests.support.processes import look_until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,9 +11,9 @@ import pytest
 
 from mesh.documents.grammar import WORDS, grammar, grammar_json
 from mesh.language.tokens import KEYWORDS
-from tests import case_files
+from tests.support import case_files
 from tests.support.paths import ROOT
-from tests.textmate import scopes
+from tests.support.textmate import scopes
 
 EDITOR = ROOT / "examples" / "editor"
 CASES = sorted((ROOT / "tests" / "cases" / "editor").glob("*.txt"))

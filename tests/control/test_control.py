@@ -31,8 +31,8 @@ from mesh.control.survey import survey
 from mesh.model.cluster import (
     LeaseRecord,
 )
-from tests import case_files
-from tests.cluster_lines import (
+from tests.support import case_files, paths
+from tests.support.cluster_lines import (
     MARGIN_S,
     SETTINGS,
     TTL_S,
@@ -46,7 +46,6 @@ from tests.cluster_lines import (
     stands_by,
     words,
 )
-from tests.support import paths
 
 CASES = paths.CASES / "control"
 

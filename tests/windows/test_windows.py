@@ -16,7 +16,7 @@ from mesh.operators.windows import make_window
 from mesh.operators.windows.keyed import KeyedWindow
 from mesh.operators.windows.plain import PlainWindow
 from mesh.plan.bound import Window
-from tests import windows_driver as driver
+from tests.support import windows_driver as driver
 from tests.support.paths import CASES
 
 DIRECTORY = CASES / "windows"

@@ -14,8 +14,7 @@ from mesh.plan.build import plan
 from mesh.plan.changes import Fate, changes, merged
 from mesh.plan.edits import obstacles
 from mesh.plan.explain_changes import changes_to_values, explain_changes
-from tests import case_files
-from tests.support import paths
+from tests.support import case_files, paths
 
 CASES = paths.CASES / "changes"
 OLD = """

@@ -11,10 +11,10 @@ import pytest
 
 from mesh.control.lifecycle import AppState
 from mesh.errors import MeshError
-from tests.agents import APP, Eye, look, looking
+from tests.support.agents import APP, Eye, look, looking
 
 if TYPE_CHECKING:
-    from tests.agents import Cluster
+    from tests.support.agents import Cluster
 
 
 @pytest.mark.nats

@@ -13,7 +13,7 @@ from mesh.control.journal import Entry, of_elections, of_lost_quorum
 from mesh.manager.manager import running
 from mesh.model import codec, names
 from mesh.settings import ChannelSettings, ManagerSettings, NatsSettings, Settings
-from tests.connectors.faults.cluster import Cluster
+from tests.support.nats_cluster import Cluster
 
 if TYPE_CHECKING:
     from pathlib import Path
