@@ -24,7 +24,15 @@ settings.register_profile("search", deadline=None, print_blob=True)
 settings.load_profile("same")
 
 #: The groups that take longest, the longest first: the processes are even at the end of a run.
-_FIRST: Final = ("e2e", "spark", "test_drivers", "test_servers", "test_cli_dev", "test_cluster")
+_FIRST: Final = (
+    "e2e",
+    "spark",
+    "faults/test_drivers",
+    "faults/test_servers",
+    "cli/test_dev",
+    "control/test_cluster",
+    "control/test_cluster_failover",
+)
 #: Whose tests share an expensive fixture.
 _SHARED: Final = ("e2e", "spark")
 #: A group of tests that share nothing has at most so many, so that the processes stay even.
@@ -55,7 +63,9 @@ def _group(item: pytest.Item) -> str:
     fixtures: tuple[str, ...] = getattr(item, "fixturenames", ())
     if "mesh_cluster" in fixtures:
         return "e2e"
-    return "spark" if "spark" in fixtures else item.path.stem
+    if "spark" in fixtures:
+        return "spark"
+    return f"{item.path.parent.name}/{item.path.stem}"
 
 
 @pytest.fixture

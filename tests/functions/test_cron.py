@@ -7,8 +7,7 @@ import pytest
 from mesh.errors import MeshError, Position
 from mesh.functions.cron import Cron, check_cron
 from tests.support import paths
-
-from .case_files import check
+from tests.support.case_files import check
 
 CASES = paths.CASES / "cron"
 
