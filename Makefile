@@ -7,15 +7,22 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Further arguments for the command, as in `make demo ARGS=--keep`.
 ARGS ?=
+# Processes that share the tests.
+JOBS ?= 2
+# Tests of a group stay in one process, and the groups start in the order of tests/conftest.py.
+LINT = $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint lock conf docs clean bench-connector bench-language bench-mesh bench-operators chaos
+.PHONY: help demo test test-all lint lock conf docs clean bench-connector bench-language bench-mesh bench-operators chaos
 
 help:
 	@echo 'make demo    start a small cluster, run examples/temperature.siddhi on real data, show what comes out'
-	@echo 'make test    lint, types, import rules and the tests; ARGS='-m long' for those that play load on a cluster for minutes'
+	@echo 'make test    lint, types, import rules and the default tests, in under ten minutes on two cores; JOBS=4 on more'
+	@echo 'make test-all          the same with the extended tests (tests/TIERS.md), in under 40 minutes on two cores'
+	@echo 'make test ARGS="-m long"   the tests that put load on a cluster for minutes, which neither of them runs'
 	@echo 'make lint    the same without the tests'
 	@echo 'make bench-connector   how fast the Spark connector is; CHECK=1 to fail on a missed target, ONLY=reading,writing'
 	@echo 'make bench-language    how fast SiddhiQL is read, bound and laid out; CHECK=1 to fail on a missed target'
@@ -31,14 +38,21 @@ help:
 demo: $(STAMP)
 	@$(BIN)/mesh demo $(ARGS)
 
-test: lint
-	$(BIN)/python -m pytest $(ARGS)
+# The checks run beside the tests.  Their output comes last, and a failure of either is a failure.
+test: $(STAMP)
+	@printf 'Lint, types and import rules run beside the tests (%s processes); their output follows.\n' '$(JOBS)'
+	@log=$$(mktemp); { $(LINT); } >"$$log" 2>&1 & lint=$$!; \
+	$(PYTEST) $(TIER) $(ARGS); tests=$$?; \
+	wait $$lint; lint=$$?; cat "$$log"; rm -f "$$log"; \
+	test $$tests -eq 0 || echo "make test: the tests failed" >&2; \
+	test $$lint -eq 0 || echo "make test: lint, types or import rules failed" >&2; \
+	test $$tests -eq 0 -a $$lint -eq 0
+
+test-all: TIER = -m 'not long'
+test-all: test
 
 lint: $(STAMP)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(LINT)
 
 bench-connector: $(STAMP)
 	@$(BIN)/python -m bench.connector $(if $(CHECK),--check) $(if $(ONLY),--only $(ONLY)) $(ARGS)

@@ -1,8 +1,9 @@
-"""Fixtures that every test may ask for: a real nats-server of its own."""
+"""Fixtures for all tests, and the groups in which processes share the tests among them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from hypothesis import settings
@@ -13,13 +14,58 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.agents import Cluster
+    from tests.support.agents import Cluster
+    from tests.support.carrier import Hand, OwnQuery
 
 # One commit has one outcome: examples are drawn alike in every run, and a slow machine fails none.
 # `--hypothesis-profile=search` looks for new ones.
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("search", deadline=None, print_blob=True)
 settings.load_profile("same")
+
+#: The groups that take longest, the longest first: the processes are even at the end of a run.
+_FIRST: Final = (
+    "e2e",
+    "spark",
+    "faults/test_drivers",
+    "faults/test_servers",
+    "cli/test_dev",
+    "control/test_cluster",
+    "control/test_cluster_failover",
+)
+#: Whose tests share an expensive fixture.
+_SHARED: Final = ("e2e", "spark")
+#: A group of tests that share nothing has at most so many, so that the processes stay even.
+_GROUP_MAX: Final = 300
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Assign each test a group, which one process runs: a file, a part of one, or a fixture."""
+    sizes: Counter[str] = Counter()
+    groups: dict[pytest.Item, str] = {}
+    for item in items:
+        marker = item.get_closest_marker("xdist_group")
+        if marker is not None:
+            groups[item] = str(marker.args[0])
+            continue
+        groups[item] = group = _group(item)
+        if group not in _SHARED:
+            sizes[group] += 1
+            group = f"{group}-{(sizes[group] - 1) // _GROUP_MAX}"
+        item.add_marker(pytest.mark.xdist_group(group))
+    order = {group: number for number, group in enumerate(_FIRST)}
+    items.sort(key=lambda item: order.get(groups[item], len(order)))
+
+
+def _group(item: pytest.Item) -> str:
+    """Return the group of a test that names none: what it shares, else its file."""
+    fixtures: tuple[str, ...] = getattr(item, "fixturenames", ())
+    if "mesh_cluster" in fixtures:
+        return "e2e"
+    if "spark" in fixtures:
+        return "spark"
+    return f"{item.path.parent.name}/{item.path.stem}"
 
 
 @pytest.fixture
@@ -33,11 +79,37 @@ def nats_server(tmp_path: Path) -> Iterator[server.NatsServer]:
 @pytest.fixture
 def cluster(nats_server: server.NatsServer, tmp_path: Path) -> Iterator[Cluster]:
     """Managers and agents on that server, none yet; they end with the test."""
-    from tests.agents import Cluster
+    from tests.support.agents import Cluster
 
     found = Cluster(nats_server, tmp_path)
     yield found
     found.end()
+
+
+@pytest.fixture
+def hand(tmp_path: Path, nats_server: server.NatsServer) -> Iterator[Hand]:
+    """A shared query without Spark."""
+    from pyspark_nats.protocol import connection
+    from tests.support.carrier import Hand
+
+    made = Hand(tmp_path, nats_server)
+    yield made
+    made.plan.close()
+    made.broker.close()
+    made.pool.shutdown()
+    # The one that tasks of this thread share.
+    connection.close_shared()
+
+
+@pytest.fixture
+def own_queries(monkeypatch: pytest.MonkeyPatch) -> list[OwnQuery]:
+    """The instances that were given queries of their own."""
+    from mesh.spark import carried
+    from tests.support.carrier import OwnQuery
+
+    OwnQuery.made = []
+    monkeypatch.setattr(carried, "Instance", OwnQuery)
+    return OwnQuery.made
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

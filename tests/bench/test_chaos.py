@@ -217,6 +217,7 @@ def test_a_trap_closes_at_its_moment(links: Links, echo: Echo, when: When) -> No
         assert (b"reply.7" in told) == (when is When.AFTER)
 
 
+@pytest.mark.extended
 @pytest.mark.nats
 @pytest.mark.spark
 @pytest.mark.slow

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from mesh import java
-from pyspark_nats.protocol import connection_options, frames, jetstream
 from pyspark_nats.protocol.connection import Connection
-from pyspark_nats.protocol.subscriptions import MessageListener
-from pyspark_nats.sink import marker_cache, markers, publish, sink_options
+from pyspark_nats.sink import marker_cache, publish, sink_options
+from tests.support.broker import Broker, connect
+from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,124 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from mesh.jetstream import server
-    from pyspark_nats.sink.marker import Marker
-
-#: A stream that nothing is heard of is looked at this often, seconds.
-_LOOK_S: Final = 0.25
-
-
-@dataclass
-class Broker:
-    """A server and a connection to it."""
-
-    url: str
-    connection: Connection
-
-    @property
-    def given(self) -> dict[str, str]:
-        """The options of a connection to it."""
-        return {"servers": self.url}
-
-    def call(self, subject: str, **query: Any) -> dict[str, Any]:
-        """A JetStream API call."""
-        payload = json.dumps(query).encode() if query else b""
-        return self.connection.retry_while_unavailable(
-            subject, lambda: self.connection.requests([(f"$JS.API.{subject}", payload)])[0].json()
-        )
-
-    def create(self, name: str, *subjects: str, **config: Any) -> None:
-        """Make a stream as the mesh makes its channels; by default of subject ``ev.{name}``."""
-        self.call(
-            f"STREAM.CREATE.{name}",
-            name=name, subjects=[*(subjects or (f"ev.{name}",)), f"mesh._marker.{name}.>"],
-            storage="file", num_replicas=1, allow_atomic=True, allow_rollup_hdrs=True,
-            **{"allow_direct": True, **config},
-        )  # fmt: skip
-
-    def publish(self, subject: str, *payloads: bytes | str, **headers: str) -> list[int]:
-        """Publish and wait for the acks; returns the sequences."""
-        block = frames.header_block({k.replace("_", "-"): v for k, v in headers.items()})
-        data = [p.encode() if isinstance(p, str) else p for p in payloads]
-
-        def send() -> list[int]:
-            replies = self.connection.reply_subjects(len(data))
-            self.connection.send(
-                b"".join(
-                    frames.publish(subject, payload, reply=reply, header=block)
-                    for payload, reply in zip(data, replies, strict=True)
-                )
-            )
-            return [int(ack.json()["seq"]) for ack in self.connection.replies(replies)]
-
-        return self.connection.retry_while_unavailable("publishing", send)
-
-    def info(self, name: str) -> jetstream.StreamInfo:
-        """Describe a stream."""
-        return self.connection.retry_while_unavailable(
-            "info", lambda: jetstream.stream_infos(self.connection, [name])[name]
-        )
-
-    def wait_until(
-        self,
-        name: str,
-        holds: Callable[[], bool],
-        what: str,
-        timeout_s: float = 30.0,
-        *,
-        subject: str = "",
-    ) -> None:
-        """Wait until something holds of stream ``name``, looked at when it takes something in.
-
-        Args:
-            name: of the stream.
-            holds: asks the stream; what it raises ends the waiting.
-            what: names it in the error.
-            timeout_s: seconds.
-            subject: of its rows, ``ev.{name}`` where nothing else is said.
-        """
-        deadline_s = time.monotonic() + timeout_s
-        options = connection_options.connection_options({**self.given, "timeoutS": "40"})
-        listener = MessageListener(Connection(options))
-        try:
-            while True:
-                # Before the look, so that what comes after it is heard.
-                listener.listen({name: (subject or f"ev.{name}",)})
-                if holds():
-                    return
-                assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s: {what}"
-                # What is heard may not be stored yet, hence the limit of one look.
-                listener.wait(_LOOK_S)
-                listener.poll()
-        finally:
-            listener.close()
-
-    def marker(self, stream: str, producer: str) -> Marker:
-        """The marker of a producer."""
-        return markers.read(self.connection, "mesh._marker", [(stream, producer)])[
-            (stream, producer)
-        ]
-
-    def payloads(self, name: str, subject: str) -> list[bytes]:
-        """What the stream holds on ``subject``, in order."""
-        found: list[bytes] = []
-        at = 1
-        while True:
-
-            def read(at: int = at) -> jetstream.Stored | None:
-                return jetstream.next_message(self.connection, name, at)
-
-            stored = self.connection.retry_while_unavailable("reading", read)
-            if stored is None:
-                return found
-            if stored.subject == subject:
-                found.append(stored.data)
-            at = stored.sequence + 1
-
-
-def connect(running: server.NatsServer) -> Broker:
-    """A broker on a running server."""
-    given = {"servers": running.url, "timeoutS": "20"}
-    return Broker(running.url, Connection(connection_options.connection_options(given)))
 
 
 @pytest.fixture
@@ -176,7 +55,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     scratch = tmp_path_factory.mktemp("spark")
-    root = Path(__file__).parents[2]
+    root = ROOT
     before = dict(os.environ)
     os.environ["JAVA_HOME"] = str(java.java_home())
     os.environ["PYSPARK_PYTHON"] = sys.executable

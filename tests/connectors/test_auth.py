@@ -15,8 +15,8 @@ from pyspark_nats.errors import RefusedError, UnavailableError
 from pyspark_nats.protocol import jetstream
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
-from tests.connectors import jwts
-from tests.connectors.certificates import Authority
+from tests.support import jwts
+from tests.support.certificates import Authority
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

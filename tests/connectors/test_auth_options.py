@@ -14,8 +14,8 @@ from pyspark_nats.protocol import connection_options
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.sink import sink_options
 from pyspark_nats.source import source_options
-from tests.connectors import jwts
-from tests.connectors.certificates import Authority
+from tests.support import jwts
+from tests.support.certificates import Authority
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,9 +12,9 @@ import pytest
 from mesh.jetstream import server
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
-from tests.connectors import jwts
-from tests.connectors.certificates import Authority
-from tests.connectors.conftest import Broker
+from tests.support import jwts
+from tests.support.broker import Broker
+from tests.support.certificates import Authority
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,8 +21,8 @@ from pyspark_nats.protocol.credentials import NOBODY
 from pyspark_nats.protocol.servers import Pool
 from pyspark_nats.protocol.tls import DEFAULT
 from pyspark_nats.protocol.transport import DisconnectedError
-from tests.connectors import jwts
-from tests.connectors.certificates import Authority
+from tests.support import jwts
+from tests.support.certificates import Authority
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -26,12 +26,12 @@ from pyspark_nats.sink import (
 )
 from pyspark_nats.sink.batch_digest import BatchDigest
 from pyspark_nats.sink.origin import Origin
-from tests.connectors.conftest import connect
+from tests.support.broker import connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.connectors.conftest import Broker
+    from tests.support.broker import Broker
 
 pytestmark = pytest.mark.nats
 

@@ -17,16 +17,17 @@ import pytest
 
 from mesh import java
 from mesh.jetstream import server
-from tests.connectors.processes import look_until
+from tests.support.paths import ROOT
+from tests.support.processes import look_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.connectors.conftest import Broker
+    from tests.support.broker import Broker
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow]
 
-CONNECTORS = Path(__file__).parents[2] / "connectors"
+CONNECTORS = ROOT / "connectors"
 INPUTS = ("IN0", "IN1")
 WORKERS = ("w1", "w2")
 DEADLINE_S = 150.0
@@ -234,6 +235,7 @@ def program(standalone: Standalone, broker: Broker, tmp_path: Path) -> Iterator[
     kill_tree(process)
 
 
+@pytest.mark.extended
 def test_a_table_and_a_query_on_a_cluster_that_loses_an_executor_and_a_worker(
     broker: Broker, standalone: Standalone, request: pytest.FixtureRequest
 ) -> None:

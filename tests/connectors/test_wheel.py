@@ -21,11 +21,11 @@ import pytest
 
 from mesh import java
 from mesh.jetstream import server
+from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT = Path(__file__).parents[2]
 CONNECTORS = ROOT / "connectors"
 
 #: Imports every module, and says which; then that mesh is not there.
@@ -156,6 +156,7 @@ def modules(wheel: Path) -> set[str]:
         return {name for name in archive.namelist() if name.startswith("pyspark_nats/")}
 
 
+@pytest.mark.extended
 def test_both_wheels_hold_the_whole_connector(wheels: dict[str, Path]) -> None:
     files = (CONNECTORS / "pyspark_nats").rglob("*.py")
     on_disk = {str(file.relative_to(CONNECTORS)) for file in files}
@@ -182,6 +183,7 @@ def test_its_dependencies_have_the_bounds_of_the_project() -> None:
     assert shared == {name: whole[name] for name in shared}
 
 
+@pytest.mark.extended
 def test_it_imports_without_mesh(clean_python: Any, wheels: dict[str, Path]) -> None:
     said = json.loads(clean_python("-W", "error", "-c", IMPORTS))
     assert "/venv/" in said["file"]
@@ -190,6 +192,7 @@ def test_it_imports_without_mesh(clean_python: Any, wheels: dict[str, Path]) -> 
     assert found == modules(wheels["connector"]) - {"pyspark_nats/__init__.py"}
 
 
+@pytest.mark.extended
 @pytest.mark.spark
 @pytest.mark.nats
 @pytest.mark.slow

@@ -18,8 +18,8 @@ from mesh.control.agent_state import AgentState
 from mesh.control.duties import Start, Stop
 from mesh.control.journal import Entry
 from mesh.control.standby import Hold, Release
-from tests import case_files
-from tests.cluster_lines import SETTINGS, TTL_S, node, report, snapshot, words
+from tests.support import case_files
+from tests.support.cluster_lines import SETTINGS, TTL_S, node, report, snapshot, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -30,8 +30,8 @@ KNOWN = frozenset(
         "mesh.operators.patterns.memory",
         "mesh.operators.windows.plain",
         "mesh.testing.simulator.session",
-        "pyspark_nats.atomic",
-        "pyspark_nats.markers",
+        "pyspark_nats.sink.exactly_once",
+        "pyspark_nats.sink.markers",
     }
 )
 

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from mesh.clock import SystemClock
-from mesh.jetstream.channels import ensure_buckets
-from mesh.jetstream.connection import close, connect
-from mesh.jetstream.watch import ClusterView
 from mesh.operators import precompile
-from mesh.settings import ChannelSettings, NatsSettings
-from tests.e2e.mesh_cluster import MeshCluster, View
+from mesh.testing.cluster import MeshCluster
+from tests.support.scenes import Scenes, viewing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Iterator
 
-    Scene = Callable[[View], Coroutine[Any, Any, None]]
+    from tests.support.scenes import Scene
 
 
-@pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshCluster]:
+@pytest.fixture(scope="package")
+def mesh_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshCluster]:
     """A server, a manager and two workers, w1 and w2."""
     # Workers would do so before they are ready, which the tests don't wait for so long.
     precompile.compile_once()
@@ -32,24 +28,29 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeshCluster]:
 
 
 @pytest.fixture
-def play(cluster: MeshCluster) -> Callable[[Scene], None]:
-    """Runs a scene with a connection of its own, once both workers are ready."""
+def play(mesh_cluster: MeshCluster) -> Callable[[Scene], None]:
+    """Runs a scene alone, with a connection of its own, once both workers are ready."""
 
-    def run(scene: Scene) -> None:
-        asyncio.run(_play(cluster, scene))
+    async def run(scene: Scene) -> None:
+        async with viewing(mesh_cluster) as view:
+            await scene(view)
 
-    return run
+    return lambda scene: asyncio.run(run(scene))
 
 
-async def _play(cluster: MeshCluster, scene: Scene) -> None:
-    client = await connect(NatsSettings(url=cluster.nats.url), "test")
-    await ensure_buckets(client.jetstream(), ChannelSettings())
-    records = ClusterView(client, SystemClock())
-    await records.start()
-    try:
-        view = View(cluster, client, records)
-        await view.until_ready("w1", "w2")
-        await scene(view)
-    finally:
-        await records.stop()
-        await close(client)
+@pytest.fixture(scope="package")
+def scenes(mesh_cluster: MeshCluster, request: pytest.FixtureRequest) -> Scenes:
+    """The scenes of all selected tests that share time or a kill."""
+    return Scenes(mesh_cluster, request.session.items)
+
+
+@pytest.fixture
+def scene_outcome(scenes: Scenes, request: pytest.FixtureRequest) -> Callable[[], None]:
+    """Raises what the test's scene has raised; the first of a kind runs the scenes of all."""
+    error = scenes.outcome(request.node)
+
+    def tell() -> None:
+        if error is not None:
+            raise error
+
+    return tell

@@ -10,12 +10,13 @@ import pytest
 
 from mesh.control.restoring import reached
 from mesh.jetstream import backups
+from tests.support.scenes import calm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mesh.control.lifecycle import InstanceView
-    from tests.e2e.mesh_cluster import View
+    from mesh.testing.cluster import View
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(280)]
 
@@ -116,9 +117,12 @@ async def taken_over(view: View) -> None:
     await view.service.undeploy("Ready")
 
 
-def test_a_restored_app_goes_back_and_puts_out_again(play: Callable[..., None]) -> None:
-    play(restored)
+@pytest.mark.extended
+@calm
+async def test_a_restored_app_goes_back_and_puts_out_again(view: View) -> None:
+    await restored(view)
 
 
+@pytest.mark.extended
 def test_a_standby_takes_over_and_counts_go_on(play: Callable[..., None]) -> None:
     play(taken_over)

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh.errors import MeshError
-from tests.e2e.test_groups import rows
+from tests.support.events import rows
+from tests.support.scenes import calm
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from mesh.manager.deployments import Deployed
-    from tests.e2e.mesh_cluster import View
+    from mesh.testing.cluster import View
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -114,56 +115,59 @@ async def all_is_there(view: View, name: str, total: int) -> None:
     assert [row["t"] for row in sums] == [sum(range(max(0, n - 2), n + 1)) for n in range(total)]
 
 
-@pytest.mark.parametrize("is_killed", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_one_group_of_three_is_changed_under_load(
-    play: Callable[..., None], is_killed: bool
-) -> None:
+async def one_of_three_changed(view: View, is_killed: bool) -> None:
     name = f"Edited{int(is_killed)}"
     app = APP.format(name=name)
     # The queries that stay stand elsewhere now, and have other numbers.
     first = "@dist(execGroup='sum') from Feed#"
     changed = app.replace(first, SEVENS + first)
+    await view.service.deploy(app)
+    await view.until_running(name)
+    before = epochs(view, name)
+    async with load(view, name) as sent:
+        await flow(view, sent, 10_000)
+        if is_killed:
+            changing = asyncio.create_task(edit(view, changed))
+            await view.until(
+                "it is told to stop",
+                lambda: any(a.value.stop for a in view.view.snapshot().assignments),
+            )
+            placed = {a.value.instance: a.value.worker for a in view.view.snapshot().assignments}
+            view.cluster.kill_session(placed[f"{name}-sum-1"])
+            done = await changing
+        else:
+            done = await edit(view, changed)
+        at = sent[0]
+        assert fates(done) == {
+            "partition-Feed-k": "same", "copy": "same", "keyed": "same", "sum": "restarted",
+        }  # fmt: skip
+        after = epochs(view, name)
+        if not is_killed:
+            assert {i for i in after if after[i] != before[i]} == {f"{name}-sum-1"}
+        await flow(view, sent, 10_000)
+    total = sent[0]
+    await all_is_there(view, name, total)
+    assert [row["c"] for row in await rows(view, name, "Seen", total)] == list(range(1, total + 1))
+    sevens = [row["n"] for row in await there(view, name, "Sevens")]
+    assert sevens[0] <= at + 7
+    assert sevens == list(range(sevens[0], total, 7))
+    told = [entry.cause for entry in await view.service.story(name)]
+    assert "group sum changes" in told
+    await view.service.undeploy(name)
 
-    async def scene(view: View) -> None:
-        await view.service.deploy(app)
-        await view.until_running(name)
-        before = epochs(view, name)
-        async with load(view, name) as sent:
-            await flow(view, sent, 10_000)
-            if is_killed:
-                changing = asyncio.create_task(edit(view, changed))
-                await view.until(
-                    "it is told to stop",
-                    lambda: any(a.value.stop for a in view.view.snapshot().assignments),
-                )
-                placed = {
-                    a.value.instance: a.value.worker for a in view.view.snapshot().assignments
-                }
-                view.cluster.kill_session(placed[f"{name}-sum-1"])
-                done = await changing
-            else:
-                done = await edit(view, changed)
-            at = sent[0]
-            assert fates(done) == {
-                "partition-Feed-k": "same", "copy": "same", "keyed": "same", "sum": "restarted",
-            }  # fmt: skip
-            after = epochs(view, name)
-            if not is_killed:
-                assert {i for i in after if after[i] != before[i]} == {f"{name}-sum-1"}
-            await flow(view, sent, 10_000)
-        total = sent[0]
-        await all_is_there(view, name, total)
-        assert [row["c"] for row in await rows(view, name, "Seen", total)] == list(
-            range(1, total + 1)
-        )
-        sevens = [row["n"] for row in await there(view, name, "Sevens")]
-        assert sevens[0] <= at + 7
-        assert sevens == list(range(sevens[0], total, 7))
-        told = [entry.cause for entry in await view.service.story(name)]
-        assert "group sum changes" in told
-        await view.service.undeploy(name)
 
-    play(scene)
+@pytest.mark.parametrize(
+    "is_killed",
+    [
+        # Not beside other scenes, since their end moves instances.
+        pytest.param(False, marks=pytest.mark.extended),
+        pytest.param(True, marks=pytest.mark.long),
+    ],
+)
+def test_one_group_of_three_is_changed_under_load(
+    play: Callable[..., None], is_killed: bool
+) -> None:
+    play(lambda view: one_of_three_changed(view, is_killed))
 
 
 @pytest.mark.long
@@ -211,20 +215,17 @@ def test_a_change_is_undone_and_a_group_is_reset(play: Callable[..., None]) -> N
     play(scene)
 
 
-def test_of_two_changes_at_once_one_is_taken(play: Callable[..., None]) -> None:
+@calm
+async def test_of_two_changes_at_once_one_is_taken(view: View) -> None:
     app = "@App:name('Twice') define stream S (n int); from S select n insert into T;"
     texts = [app.replace("select n", f"select n + {more} as n") for more in (1, 2)]
-
-    async def scene(view: View) -> None:
-        await view.service.deploy(app)
-        done = await asyncio.gather(
-            *(view.service.update(text) for text in texts), return_exceptions=True
-        )
-        (error,) = [one for one in done if isinstance(one, MeshError)]
-        assert error.code == "MESH-A409"
-        assert "somebody else" in error.message
-        taken = texts[0 if not isinstance(done[0], MeshError) else 1]
-        assert (await view.service.app("Twice")).text == taken
-        await view.service.undeploy("Twice")
-
-    play(scene)
+    await view.service.deploy(app)
+    done = await asyncio.gather(
+        *(view.service.update(text) for text in texts), return_exceptions=True
+    )
+    (error,) = [one for one in done if isinstance(one, MeshError)]
+    assert error.code == "MESH-A409"
+    assert "somebody else" in error.message
+    taken = texts[0 if not isinstance(done[0], MeshError) else 1]
+    assert (await view.service.app("Twice")).text == taken
+    await view.service.undeploy("Twice")

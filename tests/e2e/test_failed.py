@@ -13,12 +13,12 @@ from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED
 from mesh.plan.build import bind_group, plan
 from mesh.testing.cases import batch, values
-from tests.e2e.test_semantics import events, publish, rows
+from tests.support.events import events, publish, row_values
+from tests.support.scenes import killed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.e2e.mesh_cluster import View
+    from mesh.testing.cluster import View
+    from tests.support.scenes import Kill
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -58,8 +58,9 @@ def expected(sent: list[tuple[int, dict[str, Any]]]) -> list[tuple[str, int, str
     return [(query, time_ms, event) for time_ms, (query, _, _, event) in told]
 
 
-def test_failed_events_are_recorded_once_when_a_session_is_killed(
-    play: Callable[..., None],
+@killed
+async def test_failed_events_are_recorded_once_when_a_session_is_killed(
+    view: View, kill: Kill
 ) -> None:
     sent = events(200)
     wanted = expected(sent)
@@ -68,40 +69,34 @@ def test_failed_events_are_recorded_once_when_a_session_is_killed(
         (n + 3) % 7 != 0 and (n + 5) % 7 == 0 for n in range(200)
     )
     errors = names.error_js_stream("Failing"), names.error_subject("Failing")
+    await view.service.deploy(APP)
+    await view.until_running("Failing")
+    await publish(view, "Failing", sent[:100])
+    await row_values(view, "Failing", "Own", 80)
+    await kill.happens()
+    await publish(view, "Failing", sent[100:])
 
-    async def scene(view: View) -> None:
-        await view.service.deploy(APP)
-        await view.until_running("Failing")
-        await publish(view, "Failing", sent[:100])
-        await rows(view, "Failing", "Own", 80)
-        placed = [a.value for a in view.view.snapshot().assignments if a.value.app == "Failing"]
-        for worker in sorted({assignment.worker for assignment in placed}):
-            view.cluster.kill_session(worker)
-        await publish(view, "Failing", sent[100:])
+    async def all_told() -> bool:
+        return await view.count(*errors) >= len(wanted) + flat
 
-        async def all_told() -> bool:
-            return await view.count(*errors) >= len(wanted) + flat
+    await view.until("all failed events in the error stream", all_told)
+    told = [json.loads(message.data) for message in await view.messages(*errors)]
+    held = [one for one in told if one["group"] == "default"]
+    assert [(one["query"], one["time_ms"], one["data"]) for one in held] == wanted
+    assert all("ZeroDivisionError" in one["reason"] and one["stream"] == "S" for one in told)
+    # The group without state records each failure of its queries once as well.
+    assert len(told) - len(held) == flat
 
-        await view.until("all failed events in the error stream", all_told)
-        told = [json.loads(message.data) for message in await view.messages(*errors)]
-        held = [one for one in told if one["group"] == "default"]
-        assert [(one["query"], one["time_ms"], one["data"]) for one in held] == wanted
-        assert all("ZeroDivisionError" in one["reason"] and one["stream"] == "S" for one in told)
-        # The group without state records each failure of its queries once as well.
-        assert len(told) - len(held) == flat
+    # They are counted, where they were recorded since the instances started.
+    def counted() -> bool:
+        return sum(s.value.errors for s in view.view.snapshot().statuses) > 0
 
-        # They are counted, where they were recorded since the instances started.
-        def counted() -> bool:
-            return sum(s.value.errors for s in view.view.snapshot().statuses) > 0
-
-        await view.until("a count of errors", counted)
-        shown = await view.service.events.failed("Failing", 1000)
-        # With where the entry is itself, and since when.
-        own = {"id", "recorded_at_ms"}
-        assert [{k: v for k, v in one.items() if k not in own} for one in shown] == told
-        await view.service.undeploy("Failing")
-
-    play(scene)
+    await view.until("a count of errors", counted)
+    shown = await view.service.events.failed("Failing", 1000)
+    # With where the entry is itself, and since when.
+    own = {"id", "recorded_at_ms"}
+    assert [{k: v for k, v in one.items() if k not in own} for one in shown] == told
+    await view.service.undeploy("Failing")
 
 
 FAULTS = """@App:name('Faults')
@@ -118,8 +113,9 @@ from !S#window.length(2) select k, a, count() as n, _error is null as told inser
 """
 
 
-def test_fault_streams_go_between_groups_and_playback_goes_by_events(
-    play: Callable[..., None],
+@killed
+async def test_fault_streams_go_between_groups_and_playback_goes_by_events(
+    view: View, kill: Kill
 ) -> None:
     sent = events(120)
     failing = [event for _, event in sent if event["a"] % 7 == 0]
@@ -135,19 +131,13 @@ def test_fault_streams_go_between_groups_and_playback_goes_by_events(
         batch(bound.stream("S"), [list(event.values()) for _, event in sent]),
     )
     batches = [row for r in executor.run([run], {"S": sent[-1][0]}) for row in values(r.rows)]
-
-    async def scene(view: View) -> None:
-        await view.service.deploy(FAULTS)
-        await view.until_running("Faults")
-        await publish(view, "Faults", sent[:60])
-        await rows(view, "Faults", "Three", 4)
-        placed = [a.value for a in view.view.snapshot().assignments if a.value.app == "Faults"]
-        for worker in sorted({assignment.worker for assignment in placed}):
-            view.cluster.kill_session(worker)
-        await publish(view, "Faults", sent[60:])
-        assert await rows(view, "Faults", "Three", len(wanted)) == wanted
-        assert await rows(view, "Faults", "Two", len(batches)) == batches
-        assert await view.service.events.failed("Faults", 10) == []
-        await view.service.undeploy("Faults")
-
-    play(scene)
+    await view.service.deploy(FAULTS)
+    await view.until_running("Faults")
+    await publish(view, "Faults", sent[:60])
+    await row_values(view, "Faults", "Three", 4)
+    await kill.happens()
+    await publish(view, "Faults", sent[60:])
+    assert await row_values(view, "Faults", "Three", len(wanted)) == wanted
+    assert await row_values(view, "Faults", "Two", len(batches)) == batches
+    assert await view.service.events.failed("Faults", 10) == []
+    await view.service.undeploy("Faults")

@@ -8,57 +8,43 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.support.events import rows
+from tests.support.scenes import calm
 
-    from tests.e2e.mesh_cluster import View
+if TYPE_CHECKING:
+    from mesh.testing.cluster import View
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
 
 
-async def rows(view: View, app: str, stream: str, count: int) -> list[dict[str, Any]]:
-    """The rows of a JSON stream, once there are ``count`` of them and nothing more is behind."""
-    js_stream, subject = f"mesh-{app}-{stream}", f"mesh.{app}.{stream}"
-
-    async def enough() -> bool:
-        return await view.count(js_stream, subject) >= count
-
-    await view.until(f"{count} rows in {stream}", enough)
-    found = [json.loads(m.data) for m in await view.messages(js_stream, subject)]
-    assert len(found) == count
-    return found
-
-
-def test_group_by_without_a_window_is_shared_by_key(play: Callable[..., None]) -> None:
+@calm
+async def test_group_by_without_a_window_is_shared_by_key(view: View) -> None:
     app = """@App:name('Keyed')
     define stream Orders (item string, amount int);
     @dist(execGroup='totals', parallel='2')
     from Orders select item, sum(amount) as total group by item insert into Totals;
     """
+    await view.service.deploy(app)
+    await view.until_running("Keyed")
+    orders = [{"item": f"item-{n % 7}", "amount": n} for n in range(200)]
+    for order in orders:
+        await view.js.publish("mesh.Keyed.Orders", json.dumps(order).encode())
 
-    async def scene(view: View) -> None:
-        await view.service.deploy(app)
-        await view.until_running("Keyed")
-        orders = [{"item": f"item-{n % 7}", "amount": n} for n in range(200)]
-        for order in orders:
-            await view.js.publish("mesh.Keyed.Orders", json.dumps(order).encode())
-
-        expected: dict[str, list[int]] = {}
-        for order in orders:
-            sums = expected.setdefault(str(order["item"]), [])
-            sums.append((sums[-1] if sums else 0) + int(str(order["amount"])))
-        found: dict[str, list[int]] = {}
-        for row in await rows(view, "Keyed", "Totals", len(orders)):
-            found.setdefault(row["item"], []).append(row["total"])
-        assert found == expected
-        written = [a.value for a in view.view.snapshot().assignments if a.value.app == "Keyed"]
-        assert len(written) == 3, "two instances and the partitioning layer before them"
-        await view.service.undeploy("Keyed")
-
-    play(scene)
+    expected: dict[str, list[int]] = {}
+    for order in orders:
+        sums = expected.setdefault(str(order["item"]), [])
+        sums.append((sums[-1] if sums else 0) + int(str(order["amount"])))
+    found: dict[str, list[int]] = {}
+    for row in await rows(view, "Keyed", "Totals", len(orders)):
+        found.setdefault(row["item"], []).append(row["total"])
+    assert found == expected
+    written = [a.value for a in view.view.snapshot().assignments if a.value.app == "Keyed"]
+    assert len(written) == 3, "two instances and the partitioning layer before them"
+    await view.service.undeploy("Keyed")
 
 
-def test_one_group_feeds_another_in_arrow_messages(play: Callable[..., None]) -> None:
+@calm
+async def test_one_group_feeds_another_in_arrow_messages(view: View) -> None:
     app = """@App:name('Chain')
     define stream Numbers (n int);
     @dist(execGroup='even', parallel='2')
@@ -66,37 +52,30 @@ def test_one_group_feeds_another_in_arrow_messages(play: Callable[..., None]) ->
     @dist(execGroup='sum')
     from Even#window.time(1 hour) select sum(twice) as total, count() as many insert into Sums;
     """
-
-    async def scene(view: View) -> None:
-        await view.service.deploy(app)
-        await view.until_running("Chain")
-        for n in range(1000):
-            await view.js.publish("mesh.Chain.Numbers", b'{"n": %d}' % n)
-        found = await rows(view, "Chain", "Sums", 500)
-        assert [row["many"] for row in found] == list(range(1, 501))
-        assert found[-1]["total"] == sum(2 * n for n in range(0, 1000, 2))
-        between = await view.messages("mesh-Chain-Even", "mesh.Chain.Even")
-        numbers: list[Any] = []
-        for message in between:
-            numbers += pa.ipc.open_stream(message.data).read_all().column("n").to_pylist()
-        assert sorted(numbers) == list(range(0, 1000, 2))
-        await view.service.undeploy("Chain")
-
-    play(scene)
+    await view.service.deploy(app)
+    await view.until_running("Chain")
+    for n in range(1000):
+        await view.js.publish("mesh.Chain.Numbers", b'{"n": %d}' % n)
+    found = await rows(view, "Chain", "Sums", 500)
+    assert [row["many"] for row in found] == list(range(1, 501))
+    assert found[-1]["total"] == sum(2 * n for n in range(0, 1000, 2))
+    between = await view.messages("mesh-Chain-Even", "mesh.Chain.Even")
+    numbers: list[Any] = []
+    for message in between:
+        numbers += pa.ipc.open_stream(message.data).read_all().column("n").to_pylist()
+    assert sorted(numbers) == list(range(0, 1000, 2))
+    await view.service.undeploy("Chain")
 
 
-def test_a_window_lets_go_of_events_while_nothing_comes(play: Callable[..., None]) -> None:
+@calm
+async def test_a_window_lets_go_of_events_while_nothing_comes(view: View) -> None:
     app = """@App:name('Fade')
     define stream Sparks (n int);
     from Sparks#window.time(500 millisec) select n insert expired events into Gone;
     """
-
-    async def scene(view: View) -> None:
-        await view.service.deploy(app)
-        await view.until_running("Fade")
-        for n in range(3):
-            await view.js.publish("mesh.Fade.Sparks", b'{"n": %d}' % n)
-        assert await rows(view, "Fade", "Gone", 3) == [{"n": 0}, {"n": 1}, {"n": 2}]
-        await view.service.undeploy("Fade")
-
-    play(scene)
+    await view.service.deploy(app)
+    await view.until_running("Fade")
+    for n in range(3):
+        await view.js.publish("mesh.Fade.Sparks", b'{"n": %d}' % n)
+    assert await rows(view, "Fade", "Gone", 3) == [{"n": 0}, {"n": 1}, {"n": 2}]
+    await view.service.undeploy("Fade")

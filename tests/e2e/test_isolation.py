@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh.model.cluster import InstanceState
-from tests.e2e.test_groups import rows
+from tests.support.events import rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.e2e.mesh_cluster import View
+    from mesh.testing.cluster import View
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(280)]
 
@@ -96,6 +96,7 @@ def test_one_that_breaks_the_query_is_set_apart(
     play(scene)
 
 
+@pytest.mark.extended
 def test_a_slow_one_does_not_hold_the_others_up_for_long(play: Callable[..., None]) -> None:
     async def scene(view: View) -> None:
         await view.service.deploy(GOOD.format(name="Quick"))

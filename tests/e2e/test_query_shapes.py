@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.test_groups import rows
-from tests.e2e.test_rescale import counts_are_continuous, load, more
+from tests.support.events import counts_are_continuous, load, more, rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.e2e.mesh_cluster import View
+    from mesh.testing.cluster import View
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(280)]
 
@@ -24,6 +23,7 @@ partition with (k of Feed) begin from Feed select k, count() as c insert into Co
 """
 
 
+@pytest.mark.extended
 def test_instances_move_between_workers_with_queries_of_both_kinds(
     play: Callable[..., None],
 ) -> None:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from mesh.model import names
 from mesh.operators.executor import Executor, InputRun
 from mesh.plan.build import bind_group, plan
 from mesh.testing.cases import batch, collect
+from tests.support.scenes import calm, killed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.e2e.mesh_cluster import View
+    from mesh.testing.cluster import View
+    from tests.support.events import events, publish, row_values
+    from tests.support.scenes import Kill
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
-
-START_MS = 1_700_000_000_000
 
 WHOLE = """@App:name('Whole')
 define stream S (k string, a int, v double);
@@ -71,17 +68,6 @@ end;
 """
 
 
-def events(count: int) -> list[tuple[int, dict[str, Any]]]:
-    """Times and events; the same ones each time."""
-    chance = np.random.default_rng(7)
-    times = START_MS + np.cumsum(chance.integers(1, 200, count))
-    rows = zip(chance.integers(0, 7, count), np.round(chance.random(count) * 100, 2), strict=True)
-    return [
-        (int(t), {"k": f"k{k}", "a": n, "v": float(v)})
-        for n, (t, (k, v)) in enumerate(zip(times, rows, strict=True))
-    ]
-
-
 def expected(app: str, group: str, sent: list[tuple[int, dict[str, Any]]]) -> dict[str, list[Any]]:
     """What the operators make of it without Spark, by stream."""
     spec = plan(app).spec.group(group)
@@ -106,48 +92,27 @@ def both(sent: list[tuple[int, dict[str, Any]]]) -> dict[str, list[Any]]:
     }
 
 
-async def publish(view: View, app: str, sent: list[tuple[int, dict[str, Any]]]) -> None:
-    for time_ms, event in sent:
-        header = {names.EVENT_TIME_HEADER: str(time_ms)}
-        await view.js.publish(f"mesh.{app}.S", json.dumps(event).encode(), headers=header)
-
-
-async def rows(view: View, app: str, stream: str, count: int) -> list[list[Any]]:
-    """The rows of a JSON stream, once there are ``count`` of them and nothing more is behind."""
-    js_stream, subject = f"mesh-{app}-{stream}", f"mesh.{app}.{stream}"
-
-    async def enough() -> bool:
-        return await view.count(js_stream, subject) >= count
-
-    await view.until(f"{count} rows in {stream}", enough)
-    return [list(json.loads(m.data).values()) for m in await view.messages(js_stream, subject)]
-
-
-def test_every_kind_of_operator_gives_the_same_rows_when_its_session_is_killed(
-    play: Callable[..., None],
+@killed
+async def test_every_kind_of_operator_gives_the_same_rows_when_its_session_is_killed(
+    view: View, kill: Kill
 ) -> None:
     sent = events(200)
     wanted = both(sent)
     assert len(wanted) == 16, "every stream has rows"
-
-    async def scene(view: View) -> None:
-        await view.service.deploy(WHOLE)
-        await view.until_running("Whole")
-        await publish(view, "Whole", sent[:100])
-        half = both(sent[:100])
-        await rows(view, "Whole", "Functions", len(half["Functions"]))
-        placed = [a.value for a in view.view.snapshot().assignments if a.value.app == "Whole"]
-        for worker in sorted({assignment.worker for assignment in placed}):
-            view.cluster.kill_session(worker)
-        await publish(view, "Whole", sent[100:])
-        for stream, whole in wanted.items():
-            assert await rows(view, "Whole", stream, len(whole)) == whole, stream
-        await view.service.undeploy("Whole")
-
-    play(scene)
+    await view.service.deploy(WHOLE)
+    await view.until_running("Whole")
+    await publish(view, "Whole", sent[:100])
+    half = both(sent[:100])
+    await row_values(view, "Whole", "Functions", len(half["Functions"]))
+    await kill.happens()
+    await publish(view, "Whole", sent[100:])
+    for stream, whole in wanted.items():
+        assert await row_values(view, "Whole", stream, len(whole)) == whole, stream
+    await view.service.undeploy("Whole")
 
 
-def test_a_partition_is_shared_by_key_between_instances(play: Callable[..., None]) -> None:
+@calm
+async def test_a_partition_is_shared_by_key_between_instances(view: View) -> None:
     sent = events(200)
 
     def by_key(found: list[list[Any]]) -> dict[str, list[list[Any]]]:
@@ -157,13 +122,9 @@ def test_a_partition_is_shared_by_key_between_instances(play: Callable[..., None
         return keyed
 
     wanted = expected(KEYED, "keyed", sent)["Rises"]
-
-    async def scene(view: View) -> None:
-        await view.service.deploy(KEYED)
-        await view.until_running("ByKey")
-        await publish(view, "ByKey", sent)
-        found = await rows(view, "ByKey", "Rises", len(wanted))
-        assert by_key(found) == by_key(wanted)
-        await view.service.undeploy("ByKey")
-
-    play(scene)
+    await view.service.deploy(KEYED)
+    await view.until_running("ByKey")
+    await publish(view, "ByKey", sent)
+    found = await row_values(view, "ByKey", "Rises", len(wanted))
+    assert by_key(found) == by_key(wanted)
+    await view.service.undeploy("ByKey")

@@ -10,12 +10,12 @@ import pytest
 
 from mesh.errors import MeshError
 from mesh.model.begin import parse_begin
-from tests.e2e.test_groups import rows
+from tests.support.events import rows
+from tests.support.scenes import killed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.e2e.mesh_cluster import View
+    from mesh.testing.cluster import View
+    from tests.support.scenes import Kill
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -32,52 +32,49 @@ from Orders select item, sum(n) as total, count() as c group by item insert into
 ORDERS: list[dict[str, Any]] = [{"item": f"item-{n % 5}", "n": n} for n in range(1200)]
 
 
-def test_streams_of_others_are_read_once_and_left_as_they_are(play: Callable[..., None]) -> None:
-    async def scene(view: View) -> None:
-        with pytest.raises(MeshError) as refused:
-            await view.service.deploy(APP)
-        assert refused.value.code == "MESH-N122"
-        await view.js.add_stream(name="ORDERS", subjects=["orders.>"])
-        await view.js.add_stream(name="PRICES", subjects=["prices"])
-        # What is there already counts, what is on other subjects does not.
-        for order in ORDERS[:600]:
-            await view.js.publish(f"orders.{order['item']}", json.dumps(order).encode())
-        await view.js.publish("orders.not.these", b'{"item": "x", "n": 3}')
-        await view.js.publish("orders.bad", b'{"item": "x"}')
+@killed
+async def test_streams_of_others_are_read_once_and_left_as_they_are(view: View, kill: Kill) -> None:
+    with pytest.raises(MeshError) as refused:
         await view.service.deploy(APP)
-        await view.until_running("Foreign")
-        await rows(view, "Foreign", "Sums", 600)
-        placed = {a.value.instance: a.value.worker for a in view.view.snapshot().assignments}
-        view.cluster.kill_session(placed["Foreign-receiver-Orders-1"])
-        for order in ORDERS[600:]:
-            await view.js.publish(f"orders.{order['item']}", json.dumps(order).encode())
-        for price in (1.0, 2.0, 4.0):
-            await view.js.publish("prices", json.dumps({"p": price}).encode())
+    assert refused.value.code == "MESH-N122"
+    await view.js.add_stream(name="ORDERS", subjects=["orders.>"])
+    await view.js.add_stream(name="PRICES", subjects=["prices"])
+    # What is there already counts, what is on other subjects does not.
+    for order in ORDERS[:600]:
+        await view.js.publish(f"orders.{order['item']}", json.dumps(order).encode())
+    await view.js.publish("orders.not.these", b'{"item": "x", "n": 3}')
+    await view.js.publish("orders.bad", b'{"item": "x"}')
+    await view.service.deploy(APP)
+    await view.until_running("Foreign")
+    await rows(view, "Foreign", "Sums", 600)
+    await kill.happens()
+    for order in ORDERS[600:]:
+        await view.js.publish(f"orders.{order['item']}", json.dumps(order).encode())
+    for price in (1.0, 2.0, 4.0):
+        await view.js.publish("prices", json.dumps({"p": price}).encode())
 
-        # Two receivers share the stream by blocks, so that the order between blocks is open.
-        sums = await rows(view, "Foreign", "Sums", len(ORDERS))
-        last = {row["item"]: row for row in sums}
-        assert len(sums) == len(ORDERS)
-        assert {item: (row["total"], row["c"]) for item, row in last.items()} == {
-            f"item-{k}": (sum(o["n"] for o in ORDERS if o["n"] % 5 == k), 240) for k in range(5)
-        }
-        big = await rows(view, "Foreign", "Big", 400)
-        assert Counter(row["n"] for row in big) == Counter(range(0, 1200, 3))
-        means = await rows(view, "Foreign", "Means", 3)
-        assert [row["m"] for row in means] == [1.0, 1.5, 3.0]
-        (failed,) = await view.service.events.failed("Foreign", 10)
-        assert (failed["stream"], "n" in failed["reason"]) == ("Orders", True)
+    # Two receivers share the stream by blocks, so that the order between blocks is open.
+    sums = await rows(view, "Foreign", "Sums", len(ORDERS))
+    last = {row["item"]: row for row in sums}
+    assert len(sums) == len(ORDERS)
+    assert {item: (row["total"], row["c"]) for item, row in last.items()} == {
+        f"item-{k}": (sum(o["n"] for o in ORDERS if o["n"] % 5 == k), 240) for k in range(5)
+    }
+    big = await rows(view, "Foreign", "Big", 400)
+    assert Counter(row["n"] for row in big) == Counter(range(0, 1200, 3))
+    means = await rows(view, "Foreign", "Means", 3)
+    assert [row["m"] for row in means] == [1.0, 1.5, 3.0]
+    (failed,) = await view.service.events.failed("Foreign", 10)
+    assert (failed["stream"], "n" in failed["reason"]) == ("Orders", True)
 
-        await view.service.undeploy("Foreign")
-        await view.until("Foreign is gone", lambda: view.view.snapshot().app("Foreign") is None)
-        later = """@App:name('Later') @source(type='nats', stream='PRICES')
-        define stream Prices (p double); from Prices select p * 2 as d insert into Doubled;"""
-        await view.service.update(later, begin=parse_begin("2"))
-        assert [r["d"] for r in await rows(view, "Later", "Doubled", 2)] == [4.0, 8.0]
-        await view.service.undeploy("Later")
-        await view.until("Later is gone", lambda: view.view.snapshot().app("Later") is None)
-        for stream, count in (("ORDERS", len(ORDERS) + 2), ("PRICES", 3)):
-            assert (await view.js.stream_info(stream)).state.messages == count
-            await view.js.delete_stream(stream)
-
-    play(scene)
+    await view.service.undeploy("Foreign")
+    await view.until("Foreign is gone", lambda: view.view.snapshot().app("Foreign") is None)
+    later = """@App:name('Later') @source(type='nats', stream='PRICES')
+    define stream Prices (p double); from Prices select p * 2 as d insert into Doubled;"""
+    await view.service.update(later, begin=parse_begin("2"))
+    assert [r["d"] for r in await rows(view, "Later", "Doubled", 2)] == [4.0, 8.0]
+    await view.service.undeploy("Later")
+    await view.until("Later is gone", lambda: view.view.snapshot().app("Later") is None)
+    for stream, count in (("ORDERS", len(ORDERS) + 2), ("PRICES", 3)):
+        assert (await view.js.stream_info(stream)).state.messages == count
+        await view.js.delete_stream(stream)

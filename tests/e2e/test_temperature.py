@@ -8,16 +8,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mesh.testing import weather
-from tests.e2e.mesh_cluster import View
+from mesh.testing.cluster import View
+from tests.support.paths import ROOT
+from tests.support.scenes import Kill, calm, killed
 from tools import expectations
 
-ROOT = Path(__file__).parents[2]
 APP = (ROOT / "examples" / "temperature.siddhi").read_text()
 EXPECTED = expectations.load(ROOT / "tests" / "cases" / "temperature")
 #: Publishes that wait for their acknowledgement at a time.
@@ -26,6 +26,7 @@ WINDOW = 500
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(280)]
 
 Fault = Callable[[View, str], Awaitable[None]]
+Ready = Callable[[], Awaitable[None]]
 
 
 def named(name: str) -> str:
@@ -47,10 +48,21 @@ async def publish_year(view: View, app: str) -> None:
         )
 
 
-async def year(view: View, app: str, fault: Fault | None = None) -> None:
-    """Deploy, publish the year, break something half-way, and compare every row."""
+async def year(
+    view: View, app: str, fault: Fault | None = None, ready: Ready | None = None
+) -> None:
+    """Deploy, publish the year, break something half-way, and compare every row.
+
+    Args:
+        view: of the cluster.
+        app: its name.
+        fault: what is broken half-way, while events come.
+        ready: waits until the fault may come, before the first event.
+    """
     await view.service.deploy(named(app))
     await view.until_running(app)
+    if ready is not None:
+        await ready()
 
     async def counts() -> dict[str, int]:
         return {
@@ -94,32 +106,34 @@ def worker_of(view: View, instance: str) -> str:
     return placed[instance]
 
 
-async def kill_worker(view: View, app: str) -> None:
-    victim = worker_of(view, f"{app}-group-1-1")
-    view.cluster.kill(victim)
-    await view.until("moved", lambda: worker_of(view, f"{app}-group-1-1") != victim)
-    view.cluster.start_worker(victim)
-
-
 async def kill_session(view: View, app: str) -> None:
     view.cluster.kill_session(worker_of(view, f"{app}-group-1-1"))
 
 
-def test_the_year_is_the_reference_engines(play: Callable[..., None]) -> None:
-    play(lambda view: year(view, "Year"))
+@pytest.mark.extended
+@calm
+async def test_the_year_is_the_reference_engines(view: View) -> None:
+    await year(view, "Year")
 
 
-def test_the_year_with_a_worker_killed(play: Callable[..., None]) -> None:
-    play(lambda view: year(view, "YearLessAWorker", kill_worker))
+@killed
+async def test_the_year_with_a_worker_killed(view: View, kill: Kill) -> None:
+    async def kill_worker(view: View, app: str) -> None:
+        victim = worker_of(view, f"{app}-group-1-1")
+        await kill.happens(victim=victim)
+        await view.until("moved", lambda: worker_of(view, f"{app}-group-1-1") != victim)
+
+    # The others wait for it: events of the year come all the time.
+    await year(view, "YearLessAWorker", kill_worker, kill.others)
 
 
+@pytest.mark.extended
 def test_the_year_with_a_session_killed(play: Callable[..., None]) -> None:
     play(lambda view: year(view, "YearLessASession", kill_session))
 
 
-def test_events_that_cannot_be_read_are_told_and_the_rest_goes_on(
-    play: Callable[..., None],
-) -> None:
+@calm
+async def test_events_that_cannot_be_read_are_told_and_the_rest_goes_on(view: View) -> None:
     sent = [
         b'{"deviceID": 1, "roomNo": 105, "temp": 50.0}',
         b"no json",
@@ -129,38 +143,34 @@ def test_events_that_cannot_be_read_are_told_and_the_rest_goes_on(
         b'{"deviceID": 1, "roomNo": 105, "temp": null}',
         b'{"deviceID": 1, "roomNo": 105, "temp": 60.0}',
     ]
+    await view.service.deploy(named("Bad"))
+    await view.until_running("Bad")
+    for payload in sent:
+        await view.js.publish("mesh.Bad.TempStream", payload)
 
-    async def scene(view: View) -> None:
-        await view.service.deploy(named("Bad"))
-        await view.until_running("Bad")
-        for payload in sent:
-            await view.js.publish("mesh.Bad.TempStream", payload)
+    async def rows(stream: str) -> list[Any]:
+        messages = await view.messages(f"mesh-Bad-{stream}", f"mesh.Bad.{stream}")
+        return [json.loads(m.data) for m in messages]
 
-        async def rows(stream: str) -> list[Any]:
-            messages = await view.messages(f"mesh-Bad-{stream}", f"mesh.Bad.{stream}")
-            return [json.loads(m.data) for m in messages]
+    async def high() -> bool:
+        return len(await rows("HighTempStream")) >= 3
 
-        async def high() -> bool:
-            return len(await rows("HighTempStream")) >= 3
+    await view.until("readable rows", high)
+    found = sorted(row["temp"] for row in await rows("HighTempStream"))
+    assert found == [50.0, 53.0, 60.0]
 
-        await view.until("readable rows", high)
-        found = sorted(row["temp"] for row in await rows("HighTempStream"))
-        assert found == [50.0, 53.0, 60.0]
+    async def told() -> list[dict[str, Any]] | None:
+        errors = await view.service.events.failed("Bad", 10)
+        return errors if len(errors) >= 3 else None
 
-        async def told() -> list[dict[str, Any]] | None:
-            errors = await view.service.events.failed("Bad", 10)
-            return errors if len(errors) >= 3 else None
-
-        errors = await view.until("errors", told)
-        assert [e["sequence"] for e in errors] == [2, 3, 4]
-        assert [e["data"] for e in errors] == [p.decode() for p in sent[1:4]]
-        assert "JSON" in errors[0]["reason"]
-        assert 'attribute "roomNo" is missing' in errors[1]["reason"]
-        assert "roomNo" in errors[2]["reason"]
-        assert "int" in errors[2]["reason"]
-        await view.service.undeploy("Bad")
-
-    play(scene)
+    errors = await view.until("errors", told)
+    assert [e["sequence"] for e in errors] == [2, 3, 4]
+    assert [e["data"] for e in errors] == [p.decode() for p in sent[1:4]]
+    assert "JSON" in errors[0]["reason"]
+    assert 'attribute "roomNo" is missing' in errors[1]["reason"]
+    assert "roomNo" in errors[2]["reason"]
+    assert "int" in errors[2]["reason"]
+    await view.service.undeploy("Bad")
 
 
 class PlainClient:
@@ -200,18 +210,16 @@ class PlainClient:
                 return data[header:-2]
 
 
-def test_a_plain_client_publishes_and_reads(play: Callable[..., None]) -> None:
-    async def scene(view: View) -> None:
-        await view.service.deploy(named("Plain"))
-        await view.until_running("Plain")
-        client = await PlainClient.connect(view.cluster.nats.port)
-        await client.subscribe("mesh.Plain.AlertStream")
-        client.publish("mesh.Plain.TempStream", b'{"deviceID":1,"roomNo":7,"temp":20}')
-        client.publish("mesh.Plain.TempStream", b'{"deviceID":1,"roomNo":7,"temp":26.5}')
-        async with asyncio.timeout(60):
-            alert = json.loads(await client.next_payload())
-        await client.close()
-        assert alert == {"roomNo": 7, "initialTemp": 20.0, "finalTemp": 26.5}
-        await view.service.undeploy("Plain")
-
-    play(scene)
+@calm
+async def test_a_plain_client_publishes_and_reads(view: View) -> None:
+    await view.service.deploy(named("Plain"))
+    await view.until_running("Plain")
+    client = await PlainClient.connect(view.cluster.nats.port)
+    await client.subscribe("mesh.Plain.AlertStream")
+    client.publish("mesh.Plain.TempStream", b'{"deviceID":1,"roomNo":7,"temp":20}')
+    client.publish("mesh.Plain.TempStream", b'{"deviceID":1,"roomNo":7,"temp":26.5}')
+    async with asyncio.timeout(60):
+        alert = json.loads(await client.next_payload())
+    await client.close()
+    assert alert == {"roomNo": 7, "initialTemp": 20.0, "finalTemp": 26.5}
+    await view.service.undeploy("Plain")

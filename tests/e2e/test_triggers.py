@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.test_semantics import rows
+from tests.support.events import row_values
+from tests.support.scenes import killed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.e2e.mesh_cluster import View
+    from mesh.testing.cluster import View
+    from tests.support.scenes import Kill
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -29,34 +29,30 @@ from Tick join S#window.length(1) as s select Tick.triggered_time as t, s.v as v
 """
 
 
-def test_times_come_once_when_sessions_are_killed(play: Callable[..., None]) -> None:
+@killed
+async def test_times_come_once_when_sessions_are_killed(view: View, kill: Kill) -> None:
     async def ticks(view: View, count: int) -> list[int]:
-        return [t for (t,) in await rows(view, "Timed", "Tick", count)]
+        return [t for (t,) in await row_values(view, "Timed", "Tick", count)]
 
-    async def scene(view: View) -> None:
-        await view.service.deploy(APP)
-        await view.until_running("Timed")
-        event: dict[str, Any] = {"k": "a", "v": 7}
-        await view.js.publish("mesh.Timed.S", json.dumps(event).encode())
-        before = await ticks(view, 12)
-        placed = [a.value for a in view.view.snapshot().assignments if a.value.app == "Timed"]
-        for worker in sorted({assignment.worker for assignment in placed}):
-            view.cluster.kill_session(worker)
-        times = await ticks(view, len(before) + 40)
-        first = times[0]
-        assert times == [first + EVERY_MS * n for n in range(len(times))]
+    await view.service.deploy(APP)
+    await view.until_running("Timed")
+    event: dict[str, Any] = {"k": "a", "v": 7}
+    await view.js.publish("mesh.Timed.S", json.dumps(event).encode())
+    before = await ticks(view, 12)
+    await kill.happens()
+    times = await ticks(view, len(before) + 40)
+    first = times[0]
+    assert times == [first + EVERY_MS * n for n in range(len(times))]
 
-        counted = await rows(view, "Timed", "Counted", len(times))
-        assert counted[: len(times)] == [[t, n] for n, t in enumerate(times, 1)]
-        plain = [t for (t,) in await rows(view, "Timed", "Plain", len(times))]
-        assert len(set(plain)) == len(plain)
-        assert set(times) <= {*plain, *times[-10:]}
-        latest = await rows(view, "Timed", "Latest", 20)
-        held = [t for t, _ in latest]
-        assert held == [held[0] + EVERY_MS * n for n in range(len(held))]
-        assert {v for _, v in latest} == {7}
-        ((begun,),) = await rows(view, "Timed", "Begun", 1)
-        assert abs(begun - (first - EVERY_MS)) < 30_000
-        await view.service.undeploy("Timed")
-
-    play(scene)
+    counted = await row_values(view, "Timed", "Counted", len(times))
+    assert counted[: len(times)] == [[t, n] for n, t in enumerate(times, 1)]
+    plain = [t for (t,) in await row_values(view, "Timed", "Plain", len(times))]
+    assert len(set(plain)) == len(plain)
+    assert set(times) <= {*plain, *times[-10:]}
+    latest = await row_values(view, "Timed", "Latest", 20)
+    held = [t for t, _ in latest]
+    assert held == [held[0] + EVERY_MS * n for n in range(len(held))]
+    assert {v for _, v in latest} == {7}
+    ((begun,),) = await row_values(view, "Timed", "Begun", 1)
+    assert abs(begun - (first - EVERY_MS)) < 30_000
+    await view.service.undeploy("Timed")

@@ -373,6 +373,7 @@ def shared(options: ConnectionOptions) -> Connection:
 
 
 def close_shared() -> None:
-    """Close this thread's shared connections; each opens again at its next use."""
-    for connection in getattr(_local, "connections", {}).values():
-        connection.close()
+    """Close the connections that ``shared`` keeps for this thread."""
+    if getattr(_local, "pid", None) == os.getpid():
+        for connection in _local.connections.values():
+            connection.close()

@@ -8,9 +8,9 @@ import pytest
 
 from pyspark_nats.protocol import connection_options
 from pyspark_nats.protocol.connection import Connection
-from tests.connectors.conftest import Broker
-from tests.connectors.faults.cluster import Cluster
 from tests.connectors.faults.query import Driver
+from tests.support.broker import Broker
+from tests.support.nats_cluster import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

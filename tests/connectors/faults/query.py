@@ -19,12 +19,12 @@ import pyspark
 from mesh import java
 from mesh.jetstream import server
 from mesh.spark import class_archive
+from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
-    from tests.connectors.conftest import Broker
     from tests.connectors.faults.relay import Message
+    from tests.support.broker import Broker
 
-ROOT = Path(__file__).parents[3]
 #: A cold start of Spark on a busy machine, and then some.
 DEADLINE_S = 90.0
 

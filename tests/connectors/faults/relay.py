@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark_nats.protocol.connection import Reply
-    from tests.connectors.conftest import Broker
+    from tests.support.broker import Broker
 
 #: How long the relay may go without a server or a leader.
 TIMEOUT_S = "40"

@@ -12,17 +12,17 @@ import pytest
 
 from pyspark_nats import tuning
 from pyspark_nats.errors import FENCED, DivergedError
-from tests.connectors.faults.cluster import create_replicated
 from tests.connectors.faults.query import INPUTS, OTHER_CUT, Setup, batches, compare, fill
 from tests.connectors.faults.relay import stored
+from tests.support.nats_cluster import create_replicated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.connectors.conftest import Broker
-    from tests.connectors.faults.cluster import Cluster
     from tests.connectors.faults.query import Driver
+    from tests.support.broker import Broker
+    from tests.support.nats_cluster import Cluster
 
     Start = Callable[[Setup], Driver]
 
@@ -68,6 +68,7 @@ def test_a_driver_killed_at_random_moments(
     assert batches(setup.checkpoint) >= 80
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("seed", [1])
 def test_python_workers_killed_at_random_moments(
     broker: Broker, setup: Setup, start: Start, seed: int
@@ -120,6 +121,7 @@ def with_old_checkpoint(broker: Broker, setup: Setup, start: Start) -> Setup:
     return old
 
 
+@pytest.mark.extended
 def test_an_old_checkpoint_doubles_nothing_when_rows_carry_their_place(
     broker: Broker, setup: Setup, start: Start
 ) -> None:
@@ -144,6 +146,7 @@ def test_a_driver_killed_whose_checkpoint_is_behind_its_output(
     check(broker, rows)
 
 
+@pytest.mark.extended
 def test_an_old_checkpoint_is_refused_when_rows_do_not_carry_their_place(
     broker: Broker, setup: Setup, start: Start
 ) -> None:
@@ -154,6 +157,7 @@ def test_an_old_checkpoint_is_refused_when_rows_do_not_carry_their_place(
     check(broker, rows, may_stop_short=True)
 
 
+@pytest.mark.extended
 def test_two_drivers_on_copies_of_a_checkpoint(broker: Broker, setup: Setup, start: Start) -> None:
     rows = 1500
     fill(broker, rows)
@@ -167,6 +171,7 @@ def test_two_drivers_on_copies_of_a_checkpoint(broker: Broker, setup: Setup, sta
     check(broker, rows)
 
 
+@pytest.mark.extended
 def test_two_drivers_of_one_producer_are_exact_or_refused(
     broker: Broker, setup: Setup, start: Start
 ) -> None:
@@ -179,6 +184,7 @@ def test_two_drivers_of_one_producer_are_exact_or_refused(
     check(broker, rows, may_stop_short=all(failures))
 
 
+@pytest.mark.extended
 def test_leaders_killed_under_a_running_query(
     cluster: Cluster, cluster_broker: Broker, tmp_path: Path, start: Start
 ) -> None:

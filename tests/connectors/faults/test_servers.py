@@ -18,15 +18,15 @@ from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.sink import exactly_once, messages_out, publish, sink_options
 from pyspark_nats.source import fetch, messages
 from pyspark_nats.source.ranges import Blocks, StreamRange
-from tests.connectors.faults.cluster import create_replicated
 from tests.connectors.faults.relay import TIMEOUT_S, Relay, payloads
+from tests.support.nats_cluster import create_replicated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark_nats.errors import RefusedError
-    from tests.connectors.conftest import Broker
-    from tests.connectors.faults.cluster import Cluster
+    from tests.support.broker import Broker
+    from tests.support.nats_cluster import Cluster
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow]
 

@@ -1,0 +1,301 @@
+"""What the API tells of a cluster, and who may ask for what."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from mesh.api import users
+from mesh.api.permissions import ALL, Permission, needed, read_permissions
+from mesh.control.lifecycle import AppState, AppStatus, InstanceView
+from mesh.errors import MeshError
+from mesh.manager.nodes import NodeView
+from mesh.manager.service import Leadership
+from mesh.plan.build import plan
+from mesh.settings import ManagerSettings
+from tests.support.api import OPEN, TEXT, TEXT_PLAIN, FakeService, served
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mesh.model.app import AppSpec
+
+SHOP = """
+@App:name('Shop')
+define stream Orders (item string, price int);
+define table Seen (item string);
+@info(name='sums') @dist(execGroup='sums', parallel='2')
+from Orders select item, sum(price) as total group by item insert into Totals;
+@dist(execGroup='rest') partition with (item of Totals) begin
+@info(name='inner') from Totals#window.length(2) select item, total insert into #Last;
+@info(name='outer') from #Last select item insert into Out;
+end;
+@dist(execGroup='rest') @info(name='keep')
+from Out[not (item in Seen)] select item insert into Seen;
+"""
+
+
+def instance(name: str, group: str, state: str, **more: Any) -> InstanceView:
+    return InstanceView(name, group, "w1" if state != "unplaced" else None, 3, state, **more)
+
+
+def node(name: str, role: str, **more: Any) -> NodeView:
+    values: dict[str, Any] = {
+        "presence": "alive", "leads": False, "ready": True, "address": "", "pid": 7,
+        "instances": 0, "cpu_percent": 12.5, "memory_bytes": 1024,
+    }  # fmt: skip
+    return NodeView(id=name, role=role, **(values | more))
+
+
+@dataclass
+class Cluster(FakeService):
+    """Two apps over a manager and two workers."""
+
+    statuses: tuple[AppStatus, ...] = (
+        AppStatus(
+            "Shop",
+            AppState.FAILING,
+            "Shop-sums-2: broken",
+            (
+                instance("Shop-sums-1", "sums", "running", messages_in=10, rows_out=4, behind=2,
+                         batch_ms_p50=20.0, errors=1),
+                instance("Shop-sums-2", "sums", "retrying", messages_in=5, restarts=3,
+                         error="broken"),
+            ),
+        ),
+        AppStatus("Idle", AppState.WAITING, "no worker",
+                  (instance("Idle-default-1", "default", "unplaced", reason="no worker"),)),
+    )  # fmt: skip
+    there: list[NodeView] = field(
+        default_factory=lambda: [
+            node("m1", "manager", leads=True),
+            node("m2", "manager"),
+            node("w1", "worker", instances=2, heard_ago_s=0.25, labels=("gpu=true",)),
+            node("w2", "worker", presence="gone", ready=False),
+        ]
+    )
+
+    async def apps(self) -> list[Any]:
+        return list(self.statuses)
+
+    async def status(self, app: str) -> Any:
+        found = next((one for one in self.statuses if one.app == app), None)
+        if found is None:
+            raise MeshError("MESH-A404", f'app "{app}" is not deployed')
+        return found
+
+    async def app(self, app: str) -> AppSpec:
+        await self.status(app)
+        return plan(SHOP).spec
+
+    async def nodes(self) -> list[Any]:
+        return self.there
+
+    async def leadership(self) -> Leadership:
+        return Leadership("m2", "m1")
+
+
+def ask(path: str, method: str = "GET", service: FakeService | None = None) -> httpx.Response:
+    async def run() -> httpx.Response:
+        async with (
+            served(service or Cluster(), OPEN) as api,
+            httpx.AsyncClient(base_url=api.url) as client,
+        ):
+            return await client.request(method, path)
+
+    return anyio.run(run)
+
+
+def test_statistics_add_up_what_instances_did() -> None:
+    shop, idle = ask("/siddhi-apps/statistics").json()
+    assert shop == {
+        "app": "Shop", "state": "failing", "instances": 2, "running": 1, "messages_in": 15,
+        "rows_out": 4, "errors": 1, "behind": 2, "restarts": 3, "batch_ms_p50": 20.0,
+    }  # fmt: skip
+    assert (idle["running"], idle["batch_ms_p50"]) == (0, None)
+
+
+def test_an_apps_elements_are_a_graph() -> None:
+    values = ask("/siddhi-apps/Shop/elements").json()
+    ids = [one["id"] for one in values["elements"]]
+    assert len(ids) == len(set(ids))
+    assert {"stream Orders", "table Seen", "query sums", "inner stream #Last of partition 1"} <= {
+        *ids
+    }
+    ends = {end for edge in values["edges"] for end in edge.values()}
+    assert ends <= set(ids)
+    edges = [(edge["from"], edge["to"]) for edge in values["edges"]]
+    assert ("query inner", "inner stream #Last of partition 1") in edges
+    assert ("table Seen", "query keep") in edges
+    assert ("query keep", "table Seen") in edges
+    by_id = {one["id"]: one for one in values["elements"]}
+    assert by_id["query sums"]["group"] == "sums"
+    assert by_id["query outer"]["partition"] == 1
+    assert by_id["query keep"]["text"].startswith("@dist(execGroup='rest')")
+    assert by_id["stream Totals"]["on_the_wire"]
+    assert not by_id["stream Out"]["on_the_wire"]
+    groups = {group["name"]: group["queries"] for group in values["groups"]}
+    assert groups["rest"] == ["query keep", "query inner", "query outer"]
+    assert groups["partition-Orders-item"] == []
+
+
+def test_a_plan_is_told_and_drawn() -> None:
+    assert [g["name"] for g in ask("/siddhi-apps/Shop/plan").json()["groups"]] == [
+        "partition-Orders-item", "sums", "rest",
+    ]  # fmt: skip
+    drawn = ask("/siddhi-apps/Shop/plan?output=svg")
+    assert drawn.headers["content-type"].startswith("image/svg+xml")
+    assert ET.fromstring(drawn.text).tag.endswith("svg")
+    assert ask("/siddhi-apps/Shop/plan?output=dot").text.startswith("digraph")
+    assert ask("/siddhi-apps/Shop/plan?output=png").status_code == 400
+    assert ask("/siddhi-apps/Nothing/plan").status_code == 404
+
+
+def test_apps_that_are_active_are_those_that_run() -> None:
+    assert ask("/siddhi-apps?isActive=true").json() == []
+    assert ask("/siddhi-apps?isActive=false").json() == ["Shop", "Idle"]
+    assert ask("/siddhi-apps?isActive=perhaps").status_code == 400
+    assert [app["status"] for app in ask("/siddhi-apps").json()] == ["inactive", "waiting"]
+    assert ask("/siddhi-apps/Idle/status").json()["status"] == "waiting"
+
+
+def test_managers_tell_who_leads_and_what_runs_where() -> None:
+    assert [m["leads"] for m in ask("/managers").json()] == [True, False]
+    assert ask("/managers/isActive").json() == {
+        "isActive": False, "manager": "m2", "leader": "m1",
+    }  # fmt: skip
+    shop, _ = ask("/managers/siddhi-apps").json()
+    assert shop["groups"] == [{"group": "sums", "instances": 2, "running": 1}]
+    first, second = ask("/managers/siddhi-apps/Shop").json()
+    assert (first["worker"], first["worker_presence"]) == ("w1", "alive")
+    assert first["last_heartbeat_ago_s"] == 0.25
+    assert second["error"] == "broken"
+    (idle,) = ask("/managers/siddhi-apps/Idle").json()
+    assert (idle["worker"], idle["last_heartbeat_ago_s"]) == (None, None)
+    assert ask("/managers/siddhi-apps/Nothing").status_code == 404
+    assert ask("/managers/siddhi-apps-execution/Shop").json() == {"content": SHOP}
+    assert ask("/managers/siddhi-apps-execution/Nothing").status_code == 404
+
+
+def test_workers_are_counted_that_are_there() -> None:
+    assert ask("/resourceClusterWorkers").json() == {"clusteredWorkers": 1, "ready": 1}
+    (worker,) = ask("/resourceClusterWorkers/clusteredWorkerNodeDetails").json()
+    assert (worker["id"], worker["labels"]) == ("w1", ["gpu=true"])
+
+
+def test_metrics_are_read_by_prometheus() -> None:
+    answer = ask("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    families = {f.name: f for f in text_string_to_metric_families(answer.text)}
+    samples = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in families.values()
+        for sample in family.samples
+    }
+    labels = ("Shop", "sums", "Shop-sums-1", "w1")
+    assert samples["mesh_instance_messages_in_total", *labels] == 10
+    assert samples["mesh_instance_errors_total", *labels] == 1
+    assert samples["mesh_instance_batch_seconds", *labels] == 0.02
+    assert samples["mesh_instance_running", "Idle", "default", "Idle-default-1", ""] == 0
+    assert samples["mesh_app_state", "Shop", "failing"] == 1
+    assert samples["mesh_app_state", "Shop", "running"] == 0
+    assert samples["mesh_manager_leads", "m1"] == 1
+    assert samples["mesh_node_alive", "w2", "worker"] == 0
+    assert samples["mesh_node_cpu_percent", "w1", "worker"] == 12.5
+    assert families["mesh_instance_restarts"].type == "counter"
+
+
+def test_an_app_is_put_in_the_place_of_another() -> None:
+    async def run() -> list[tuple[int, str | None]]:
+        service = FakeService()
+        async with served(service, OPEN) as api, httpx.AsyncClient(base_url=api.url) as client:
+
+            async def put(text: str, **query: str) -> tuple[int, str | None]:
+                answer = await client.put(
+                    "/siddhi-apps", content=text, headers=TEXT_PLAIN, params=query
+                )
+                return answer.status_code, answer.headers.get("location")
+
+            return [
+                await put(TEXT),
+                await put(TEXT),
+                await put(TEXT + " "),
+                await put(TEXT + " ", replace="true"),
+                await put(TEXT, replace="maybe"),
+            ]
+
+    there = "/siddhi-apps/Shop"
+    assert anyio.run(run) == [(201, there), (200, there), (409, None), (200, there), (400, None)]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "wanted"),
+    [
+        ("GET", "/siddhi-apps", "view"),
+        ("GET", "/siddhi-apps/A/status", "view"),
+        ("GET", "/siddhi-apps/statistics", "monitor"),
+        ("GET", "/managers", "monitor"),
+        ("GET", "/managers/siddhi-apps/A", "view"),
+        ("GET", "/managers/siddhi-apps-execution/A", "view"),
+        ("GET", "/managers/isActive", "monitor"),
+        ("GET", "/nodes", "monitor"),
+        ("GET", "/metrics", "monitor"),
+        ("POST", "/siddhi-apps", "manage"),
+        ("PUT", "/siddhi-apps", "manage"),
+        ("DELETE", "/siddhi-apps/A", "manage"),
+        ("POST", "/nodes/w/drain", "manage"),
+        ("GET", "/nothing", "view"),
+    ],
+)
+def test_each_request_needs_a_permission(method: str, path: str, wanted: str) -> None:
+    assert needed(method, path) == wanted
+
+
+def test_users_may_do_what_their_line_says(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    users.add(path, "ada", "a")
+    users.add(path, "bob", "b", frozenset({Permission.VIEW}))
+    users.add(path, "eve", "e", read_permissions("monitor, view"))
+    # Another password changes nothing of what they may.
+    users.add(path, "bob", "b2")
+    file = users.Users(path)
+    file.refresh()
+    assert file.may("ada") == ALL
+    assert file.may("bob") == {Permission.VIEW}
+    assert file.may("eve") == {Permission.VIEW, Permission.MONITOR}
+    assert file.may("nobody") == frozenset()
+    assert path.read_text().splitlines()[2].endswith(":monitor,view")
+    with pytest.raises(MeshError) as error:
+        read_permissions("view,admin")
+    assert error.value.code == "MESH-A101"
+
+    async def run() -> list[int]:
+        settings = ManagerSettings(port=0, users_file=str(path))
+        async with served(Cluster(), settings) as api, httpx.AsyncClient(base_url=api.url) as http:
+            asked = [
+                ("GET", "/siddhi-apps", ("bob", "b2")),
+                ("GET", "/metrics", ("bob", "b2")),
+                ("DELETE", "/siddhi-apps/Shop", ("bob", "b2")),
+                ("GET", "/metrics", ("eve", "e")),
+                ("DELETE", "/siddhi-apps/Shop", ("eve", "e")),
+                ("GET", "/metrics", ("ada", "a")),
+            ]
+            return [(await http.request(m, p, auth=who)).status_code for m, p, who in asked]
+
+    assert anyio.run(run) == [200, 403, 403, 200, 403, 200]
+
+
+def test_a_line_with_a_permission_that_does_not_exist_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    users.add(path, "ada", "a")
+    path.write_text(path.read_text().strip() + ":viev\n")
+    with pytest.raises(MeshError) as error:
+        users.Users(path).refresh()
+    assert error.value.code == "MESH-A100"
+    assert 'permission "viev" does not exist' in (error.value.detail or "")

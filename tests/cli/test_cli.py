@@ -1,0 +1,264 @@
+"""The mesh command without a cluster: help, exit codes, errors, contexts, messages."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import msgpack  # type: ignore[import-untyped]  # has no stubs
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from mesh.cli import context, demo_run, demo_view, local, wire
+from mesh.cli.client import Client
+from mesh.cli.commands import app
+from mesh.cli.context import Context
+from mesh.errors import MeshError
+from mesh.settings import Settings
+from tests.support.paths import EXAMPLE
+
+COMMANDS = (
+    "dev", "demo", "validate", "format", "explain", "plan", "diff", "deploy", "undeploy", "apps",
+    "status", "errors", "replay", "discard", "nodes", "cordon", "uncordon", "drain", "publish",
+    "tap", "manager", "worker",
+)  # fmt: skip
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A directory and an environment that know of no cluster."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("COLUMNS", "200")
+    for name in ("SERVER", "USER", "PASSWORD", "CA", "NATS_URL", "CONTEXT"):
+        monkeypatch.delenv(f"MESH_{name}", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_with_an_example(alone: Path, command: str) -> None:
+    said = CliRunner().invoke(app, [command, "--help"])
+    assert said.exit_code == 0
+    assert "Example:" in said.output
+    assert f"mesh {command}" in said.output
+
+
+def test_help_and_client_commands_load_nothing_heavy(alone: Path) -> None:
+    program = (
+        "import sys\n"
+        "from mesh.cli.commands import app\n"
+        "import mesh.cli.client, mesh.cli.events\n"
+        "app(['--help'], standalone_mode=False)\n"
+        "heavy = {'pyspark', 'pyarrow', 'pandas', 'numpy', 'mesh.plan'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+
+
+def test_a_valid_app_is_said_to_be(alone: Path) -> None:
+    said = CliRunner().invoke(app, ["validate", str(EXAMPLE)])
+    assert said.exit_code == 0
+    assert 'app "Temperature" is valid' in said.output
+
+
+def test_a_fault_is_shown_with_its_line_and_exit_code_1(alone: Path) -> None:
+    path = alone / "bad.siddhi"
+    path.write_text(EXAMPLE.read_text().replace("e1=TempStream", "e1=TempStreem"))
+    said = CliRunner().invoke(app, ["validate", str(path)])
+    assert said.exit_code == 1
+    assert said.stdout == ""
+    assert f"--> {path}:7:" in said.stderr
+    assert "^" in said.stderr
+    assert "Traceback" not in said.stderr
+
+
+def test_a_fault_as_json_has_its_position(alone: Path) -> None:
+    path = alone / "bad.siddhi"
+    path.write_text(EXAMPLE.read_text().replace("e1=TempStream", "e1=TempStreem"))
+    said = CliRunner().invoke(app, ["plan", str(path), "--output", "json"])
+    assert said.exit_code == 1
+    error = json.loads(said.stdout)["error"]
+    assert error["code"].startswith("MESH-")
+    assert error["position"]["line"] == 7
+
+
+def test_a_text_comes_from_standard_input(alone: Path) -> None:
+    said = CliRunner().invoke(app, ["plan", "-", "-o", "json"], input=EXAMPLE.read_text())
+    assert said.exit_code == 0
+    assert json.loads(said.stdout)["app"] == "Temperature"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["deploy"],
+        ["no-such-command"],
+        ["tap", "A", "B", "--count", "x"],
+        ["apps", "--output", "xml"],
+    ],
+)
+def test_usage_errors_end_with_2(alone: Path, arguments: list[str]) -> None:
+    assert CliRunner().invoke(app, arguments).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["validate", "none.siddhi"], "MESH-U120"),
+        (["apps"], "no cluster named"),
+        (["tap", "App", "Stream"], "no NATS named"),
+        (["publish", "a.b", "S", "x", "--nats", "nats://127.0.0.1:1"], "MESH-U120"),
+        (["tap", "a.b", "S", "--nats", "nats://127.0.0.1:1"], "MESH-U121"),
+        (["tap", "App", "Stream", "--nats", "nats://127.0.0.1:1"], "MESH-N110"),
+        (["apps", "--server", "http://127.0.0.1:1"], "can't be reached"),
+        (["apps", "--context", "none.json"], "MESH-U130"),
+        (["manager", "--config", "none.yaml"], "MESH-U100"),
+    ],
+)
+def test_expected_errors_are_sentences_and_end_with_1(
+    alone: Path, arguments: list[str], words: str
+) -> None:
+    said = CliRunner().invoke(app, arguments)
+    assert said.exit_code == 1
+    assert words in said.stderr
+    assert "Traceback" not in said.stderr
+
+
+def test_a_user_is_added_with_the_password_of_the_environment(alone: Path) -> None:
+    runner = CliRunner()
+    for words in ("added to", "new password"):
+        said = runner.invoke(
+            app, ["user", "add", "ada", "--file", "u"], env={"MESH_NEW_PASSWORD": "secret"}
+        )
+        assert said.exit_code == 0
+        assert words in said.output
+    assert (alone / "u").read_text().startswith("ada:$argon2id$")
+
+
+def test_the_context_file_is_found_and_is_its_owners(alone: Path) -> None:
+    written = Context(server="https://localhost:1", user="dev", password="p", nats="nats://x:1")
+    context.write(written, context.config_path())
+    assert stat.S_IMODE(context.config_path().stat().st_mode) == 0o600
+    assert context.find({}) == written
+    assert context.find({"nats": "nats://y:2", "server": None}).nats == "nats://y:2"
+    # Another server gets neither the user nor the password of this one.
+    assert context.find({"server": "https://other:1"}) == Context(server="https://other:1")
+
+
+def test_the_context_of_this_directory_comes_before_the_users(alone: Path) -> None:
+    context.write(Context(server="https://user"), context.config_path())
+    context.write(Context(server="https://here"), Path(".mesh", "dev", "context.json"))
+    assert context.find({}).server == "https://here"
+
+
+def test_a_context_file_is_removed_only_by_who_wrote_it(alone: Path) -> None:
+    path = alone / "context.json"
+    mine, another = Context(server="https://mine"), Context(server="https://another")
+    context.write(another, path)
+    context.remove(mine, path)
+    assert path.exists()
+    context.remove(another, path)
+    assert not path.exists()
+    context.remove(another, path)
+
+
+def test_messages_are_decoded_by_their_content_type() -> None:
+    event = {"a": 1, "b": "x"}
+    sink = pa.BufferOutputStream()
+    table = pa.Table.from_pylist([event, event])
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    arrow = sink.getvalue().to_pybytes()
+    assert wire.decode(arrow, "application/vnd.apache.arrow.stream") == [event, event]
+    assert wire.decode(msgpack.packb(event), "application/msgpack") == [event]
+    assert wire.decode(b'{"a":1,"b":"x"}', "") == [event]
+    assert wire.decode(b'[{"a":1,"b":"x"}]', "application/json; charset=utf-8") == [event]
+    assert wire.decode(b'{"a":1,"b":"x"}\n{"a":1,"b":"x"}\n', "application/json") == [event] * 2
+    for data, kind in ((b"{", ""), (b"no", "application/vnd.apache.arrow.stream")):
+        with pytest.raises(MeshError, match="can't be read"):
+            wire.decode(data, kind)
+
+
+def test_csv_is_typed_by_the_stream() -> None:
+    schema = {"n": "long", "x": "double", "ok": "bool", "s": "string"}
+    text = 'n,x,ok,s,more\n1,2,true,"a, b",z\n,,,,\n\n-3,1e3,False,7,\n'
+    rows = [json.loads(event) for event in wire.csv_events(io.StringIO(text), schema)]
+    assert rows == [
+        {"n": 1, "x": 2.0, "ok": True, "s": "a, b", "more": "z"},
+        {"n": None, "x": None, "ok": None, "s": None, "more": None},
+        {"n": -3, "x": 1000.0, "ok": False, "s": "7", "more": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("n\n1\nmany\n", "line 3: \"n\" is long, not 'many'"),
+        ("ok\nyes\n", 'line 2: "ok" is bool'),
+        ("n,ok\n1\n", "line 2 has 1 fields, not 2"),
+    ],
+)
+def test_csv_that_does_not_fit_names_the_line(text: str, words: str) -> None:
+    with pytest.raises(MeshError) as error:
+        list(wire.csv_events(io.StringIO(text), {"n": "long", "ok": "bool"}))
+    assert words in error.value.message
+
+
+def test_quantiles_are_values_that_were_there() -> None:
+    assert demo_run.quantiles([]) == (None, None)
+    assert demo_run.quantiles([7.0]) == (7.0, 7.0)
+    assert demo_run.quantiles([float(n) for n in range(101)]) == (50.0, 99.0)
+
+
+def test_the_demo_speaks_in_plain_lines_without_a_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    view = demo_view.make_view(io.StringIO())
+    view.say("hello")
+    view.published(5, 10, 2.5)
+    view.published(10, 10, 2.5)
+    tally = demo_view.Tally(3)
+    tally.recent.append('{"roomNo":100}')
+    view.outputs({"AlertStream": tally})
+    instance = {
+        "instance": "T-g-1", "worker": "w1", "messages_in": 10, "rows_out": 3, "batch_ms_p50": 1.5,
+    }  # fmt: skip
+    view.summary(10, 2.5, [("AlertStream", 3, 1.0, 2.0)], [instance])
+    view.close()
+    said = capsys.readouterr().out
+    assert "\x1b" not in said
+    for words in ("published 10 of 10 events", '{"roomNo":100}', "AlertStream", "T-g-1", "w1"):
+        assert words in said
+
+
+def test_two_clusters_do_not_share_a_directory(tmp_path: Path) -> None:
+    held = local._lock(tmp_path)
+    assert local.in_use(tmp_path)
+    with pytest.raises(MeshError, match="in use"):
+        local.start(local.Plan(tmp_path, 1, Settings()))
+    held.close()
+    assert not local.in_use(tmp_path)
+
+
+def test_the_status_tells_when_what_failed_is_started_again(
+    alone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = {
+        "instance": "A-g-1", "state": "retrying", "error": "no such column", "restarts": 3,
+        # Half past three in the morning, and 4 s.
+        "retry_at_ms": (3 * 3600 + 30 * 60 + 4) * 1000,
+    }  # fmt: skip
+    running = {"instance": "A-g-2", "state": "running", "retry_at_ms": None}
+    found = {"app": "A", "state": "failing", "instances": [failing, running]}
+    monkeypatch.setattr(Client, "status", lambda self, app: found)
+    said = CliRunner().invoke(app, ["status", "A", "--server", "http://nowhere.invalid"])
+    assert said.exit_code == 0, said.output
+    lines = said.stdout.splitlines()
+    at = lines.index("A-g-1: no such column")
+    assert lines[at + 1 :] == ["  it is started again at 03:30:04 UTC"]

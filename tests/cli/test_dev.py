@@ -1,0 +1,175 @@
+"""``mesh dev`` as a person runs it: other commands find it, and nothing of it outlives it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow]
+
+DEADLINE_S = 120.0
+#: Spark's JVM ends when its session has, and a query's planner when the JVM has.
+GONE_S = 10.0
+#: Passes all events of one stream on; nothing in it needs more than a stateless group.
+APP = """@App:name('Shop')
+define stream Orders (item string, count int);
+@info(name='big') from Orders[count > 10] select item, count insert into BigOrders;
+"""
+
+
+@dataclass
+class Dev:
+    """A running ``mesh dev`` with its own directories."""
+
+    process: subprocess.Popen[bytes]
+    directory: Path
+    environment: dict[str, str]
+
+    def wait_for(self, words: str) -> str:
+        """What was printed up to the line with ``words``."""
+        assert self.process.stdout is not None
+        descriptor = self.process.stdout.fileno()
+        said = ""
+        deadline_s = time.monotonic() + DEADLINE_S
+        while words not in said and time.monotonic() < deadline_s:
+            ready, _, _ = select.select([descriptor], [], [], 1.0)
+            if ready:
+                chunk = os.read(descriptor, 65536).decode()
+                assert chunk, f"it ended: {said}"
+                said += chunk
+        assert words in said
+        return said
+
+    def mesh(self, *arguments: str, input: str = "", fails: bool = False) -> str:
+        """The output of another command, run elsewhere, that has to end well, or has not to."""
+        said = subprocess.run(
+            [sys.executable, "-m", "mesh.cli", *arguments],
+            cwd=self.directory, env=self.environment, input=input, capture_output=True,
+            text=True, timeout=DEADLINE_S,
+        )  # fmt: skip
+        assert (said.returncode == 1) == fails, said.stderr + said.stdout
+        assert said.returncode in (0, 1), said.stderr + said.stdout
+        return said.stdout
+
+    def descendants(self) -> list[psutil.Process]:
+        """All processes below it."""
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+
+@pytest.fixture
+def dev(tmp_path: Path) -> Iterator[Dev]:
+    """``mesh dev`` with one worker, past its first lines."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("MESH_")}
+    environment |= {
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "COLUMNS": "200",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mesh.cli", "dev", "--data", str(tmp_path / "data"),
+         "--workers", "1"],
+        cwd=tmp_path, env=environment, stdout=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    started = Dev(process, tmp_path, environment)
+    try:
+        yield started
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        try:
+            process.wait(30)
+        finally:
+            process.kill()
+            if process.stdout is not None:
+                process.stdout.close()
+
+
+def gone(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that are still there after ``GONE_S``."""
+    _, alive = psutil.wait_procs(processes, timeout=GONE_S)
+    return [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+
+
+def whole_tree(dev: Dev) -> list[psutil.Process]:
+    """The processes of a cluster whose worker is ready, Spark's among them."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline_s:
+        nodes = json.loads(dev.mesh("nodes", "--output", "json"))
+        if any(n["role"] == "worker" and n["ready"] for n in nodes):
+            found = dev.descendants()
+            assert any("java" in p.name() for p in found)
+            assert any("nats-server" in p.name() for p in found)
+            return found
+    raise AssertionError("the worker is not ready")
+
+
+def test_other_commands_find_it_and_an_app_goes_through_until_ctrl_c(dev: Dev) -> None:
+    said = dev.wait_for("The manager is up")
+    assert "password" in said
+    path = dev.directory / "shop.siddhi"
+    path.write_text(APP)
+
+    done = json.loads(dev.mesh("deploy", str(path), "--timeout", "100", "-o", "json"))
+    assert done["running"]
+    # Of several files one that is at fault keeps none of the others.
+    more = ["missing.siddhi", str(path), "--timeout", "100", "-o", "json"]
+    missing, again = json.loads(dev.mesh("deploy", *more, fails=True))
+    assert missing["error"]["code"] == "MESH-U120"
+    assert again["running"]
+    assert [a["state"] for a in json.loads(dev.mesh("apps", "-o", "json"))] == ["running"]
+
+    rows = "item,count\nnut,5\nbolt,50\nnail,500\n"
+    said = dev.mesh("publish", "Shop", "Orders", "--csv", input=rows)
+    assert said == "3 events published to mesh.Shop.Orders\n"
+    tapped = dev.mesh("tap", "Shop", "BigOrders", "--from-start", "--count", "2")
+    assert [json.loads(line) for line in tapped.splitlines()] == [
+        {"item": "bolt", "count": 50},
+        {"item": "nail", "count": 500},
+    ]
+
+    dev.mesh("publish", "Shop", "Orders", input="this is no JSON\n")
+    deadline_s = time.monotonic() + DEADLINE_S
+    errors: list[dict[str, object]] = []
+    while not errors and time.monotonic() < deadline_s:
+        errors = json.loads(dev.mesh("errors", "Shop", "-o", "json"))
+    assert errors[0]["stream"] == "Orders"
+    assert errors[0]["reason"]
+    mended = ["--event", '{"item": "screw", "count": 70}']
+    said = dev.mesh("replay", "Shop", str(errors[0]["id"]), *mended)
+    assert said == "1 failed events replayed, 0 left\n"
+    tapped = dev.mesh("tap", "Shop", "BigOrders", "--from-start", "--count", "3")
+    assert json.loads(tapped.splitlines()[2]) == {"item": "screw", "count": 70}
+    assert "Shop" in dev.mesh("status", "Shop")
+    dev.mesh("undeploy", "Shop")
+
+    # Ctrl-C ends it in order, and nothing is left of it.
+    processes = whole_tree(dev)
+    assert (dev.directory / "config" / "mesh" / "context.json").exists()
+    dev.process.send_signal(signal.SIGINT)
+    assert dev.process.wait(30) == 0
+    assert gone(processes) == []
+    assert not (dev.directory / "config" / "mesh" / "context.json").exists()
+
+
+@pytest.mark.extended
+def test_kill_9_leaves_nothing_behind(dev: Dev) -> None:
+    dev.wait_for("The manager is up")
+    processes = whole_tree(dev)
+    dev.process.kill()
+    dev.process.wait(10)
+    assert gone(processes) == []

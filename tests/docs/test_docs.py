@@ -1,0 +1,69 @@
+"""The documents say what is there: links lead somewhere, commands and settings exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from mesh.cli.commands import app
+from mesh.settings import Settings, to_yaml
+from tests.support.paths import ROOT
+from tools.docgen import documents
+
+DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_to_files(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text())
+    missing = [
+        link
+        for link in links
+        if not link.startswith("http") and not (document.parent / link).exists()
+    ]
+    assert missing == []
+
+
+def test_every_command_is_in_the_documents() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+    command = typer.main.get_command(app)
+    names = set(command.commands)  # type: ignore[attr-defined]  # the app is a group
+    assert {name for name in names if f"mesh {name}" not in text} == set()
+
+
+def test_commands_in_the_documents_exist() -> None:
+    command = typer.main.get_command(app)
+    names = set(command.commands)  # type: ignore[attr-defined]  # the app is a group
+    for document in (ROOT / "README.md", ROOT / "docs" / "cli.md", ROOT / "docs" / "demo.md"):
+        for used in re.findall(r"(?:`|bin/)mesh ([a-z]+)", document.read_text()):
+            assert used in names, f"mesh {used} in {document.name}"
+
+
+def test_settings_in_the_documents_exist() -> None:
+    conf = to_yaml(Settings())
+    for document in DOCUMENTS:
+        if document.name == "connector.md":
+            # It needs nothing of mesh; "spark." begins Spark's own settings there.
+            continue
+        pattern = r"`(nats|channels|manager|worker|spark|log)\.([a-z_]+)\b"
+        for section, name in re.findall(pattern, document.read_text()):
+            assert f"\n  {name}: " in conf, f"{section}.{name} in {document.name}"
+
+
+def test_what_is_made_from_the_code_is_current(rewrite: bool) -> None:
+    for path, text in documents(ROOT).items():
+        if rewrite:
+            path.write_text(text, encoding="utf-8")
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: run make docs"
+
+
+def test_the_example_of_the_readme_can_be_deployed() -> None:
+    from mesh.plan.build import plan
+
+    text = (ROOT / "README.md").read_text()
+    found = re.search(r"    @App:name\('Shop'\)\n(?:    .+\n)+", text)
+    assert found is not None
+    assert plan(found[0]).spec.name == "Shop"

@@ -1,0 +1,87 @@
+"""tests/TIERS.md: every extended test has a row, and its twin is in the default tier."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from tests.support.paths import ROOT
+
+TABLE: Final = ROOT / "tests" / "TIERS.md"
+
+
+@dataclass(frozen=True)
+class Marked:
+    """The markers of a test that keep it, or some of its parameters, out of the default tier."""
+
+    is_extended: bool
+    #: No parameter of it is in the default tier.
+    is_left_out: bool
+
+
+def is_mark(node: ast.AST, *names: str) -> bool:
+    """Whether ``node`` is a ``pytest.mark`` of one of these names."""
+    return isinstance(node, ast.Attribute) and ast.unparse(node) in {
+        f"pytest.mark.{name}" for name in names
+    }
+
+
+def uses(node: ast.AST, *names: str) -> bool:
+    """Whether such a mark is anywhere in ``node``."""
+    return any(is_mark(one, *names) for one in ast.walk(node))
+
+
+@cache
+def marked_tests() -> dict[str, Marked]:
+    """All tests of the tree by their path and name."""
+    found = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        # The values that parametrized tests take from a name of their module.
+        assigned = {
+            node.targets[0].id: node.value
+            for node in tree.body
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        }
+        of_module = assigned.get("pytestmark", ast.Constant(None))
+        for node in tree.body:
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if not node.name.startswith("test_"):
+                continue
+            decorators = [*node.decorator_list]
+            for decorator in node.decorator_list:
+                names = [one.id for one in ast.walk(decorator) if isinstance(one, ast.Name)]
+                decorators += [assigned[name] for name in names if name in assigned]
+            is_whole = uses(of_module, "extended", "long") or any(
+                is_mark(one, "extended", "long") for one in decorators
+            )
+            is_extended = any(uses(one, "extended") for one in [of_module, *decorators])
+            name = f"{path.relative_to(ROOT).as_posix()}::{node.name}"
+            found[name] = Marked(is_extended, is_whole)
+    return found
+
+
+def rows() -> list[tuple[str, str, str]]:
+    """The table: test, what it adds, twin."""
+    lines = TABLE.read_text(encoding="utf-8").splitlines()
+    cells = [line.strip("|").split("|") for line in lines if line.startswith("| `")]
+    return [(test.strip(" `"), adds.strip(), twin.strip(" `")) for test, adds, twin in cells]
+
+
+def test_every_extended_test_has_one_row() -> None:
+    extended = [name for name, marked in marked_tests().items() if marked.is_extended]
+    assert sorted(test for test, _, _ in rows()) == sorted(extended)
+
+
+def test_every_twin_is_in_the_default_tier() -> None:
+    tests = marked_tests()
+    twins = [twin for _, _, twin in rows()]
+    assert [twin for twin in twins if twin not in tests] == []
+    assert [twin for twin in twins if tests[twin].is_left_out] == []
+
+
+def test_every_row_says_what_its_test_adds() -> None:
+    assert [test for test, adds, _ in rows() if not adds] == []

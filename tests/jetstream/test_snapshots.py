@@ -1,0 +1,243 @@
+"""Snapshots, their stores, and what standbys hold of them, on a real server."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pytest
+
+from mesh.clock import SystemClock
+from mesh.errors import MeshError
+from mesh.jetstream.connection import close, connect
+from mesh.jetstream.mirror import Mirror
+from mesh.jetstream.pieces import JETSTREAM, PieceMissingError, Pieces, open_pieces
+from mesh.jetstream.snapshots import JetStreamSnapshots, ensure_buckets, purge
+from mesh.model import names
+from mesh.model.cluster import Standby, StandbyStatus
+from mesh.settings import NatsSettings
+from tests.support.backups import Blind
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+    from nats.js import JetStreamContext
+
+    from mesh.jetstream.server import NatsServer
+
+
+@dataclass
+class Store:
+    """A connection, and a store of pieces."""
+
+    js: JetStreamContext
+    pieces: Pieces
+
+    def snapshots(self, epoch: int, near: Path | None = None) -> JetStreamSnapshots:
+        loop = asyncio.get_running_loop()
+        return JetStreamSnapshots(
+            self.js, loop, self.pieces, incarnation="i1", group="g", epoch=epoch, near=near
+        )
+
+    def mirror(self, directory: Path, told: list[StandbyStatus]) -> Mirror:
+        standby = Standby("A-g-1", "A", "g", 1, 1, "i1", "w2", "w2-1", 5)
+        directory.mkdir()
+        return Mirror(
+            self.js, self.pieces, standby, ["0", "1"], directory, told.append, SystemClock(),
+            period_s=0.01,
+        )  # fmt: skip
+
+
+@asynccontextmanager
+async def store_of(nats: NatsServer, store: str) -> AsyncIterator[Store]:
+    client = await connect(NatsSettings(url=nats.url), "test")
+    js = client.jetstream()
+    await ensure_buckets(js, 1)
+    try:
+        yield Store(js, open_pieces(js, store, {"servers": nats.url}))
+    finally:
+        await close(client)
+
+
+@pytest.fixture(params=[JETSTREAM, "path", "uri"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Each kind of store that can be had here."""
+    paths = {"path": str(tmp_path / "shared"), "uri": (tmp_path / "shared").as_uri()}
+    return paths.get(request.param, JETSTREAM)
+
+
+def pieces_in(directory: Path, contents: Mapping[str, bytes]) -> dict[str, Path]:
+    directory.mkdir(exist_ok=True)
+    for name, data in contents.items():
+        (directory / name.replace("/", "_")).write_bytes(data)
+    return {name: directory / name.replace("/", "_") for name in contents}
+
+
+async def save(
+    snapshots: JetStreamSnapshots, directory: Path, number: int, contents: Mapping[str, bytes]
+) -> None:
+    manifest = orjson.dumps({"number": number})
+    await asyncio.to_thread(snapshots.save, "0", manifest, pieces_in(directory, contents))
+
+
+async def restore(
+    snapshots: JetStreamSnapshots, directory: Path
+) -> tuple[Any, dict[str, bytes]] | None:
+    return await asyncio.to_thread(_restore, snapshots, directory)
+
+
+def _restore(snapshots: JetStreamSnapshots, directory: Path) -> tuple[Any, dict[str, bytes]] | None:
+    directory.mkdir(exist_ok=True)
+    found = snapshots.restore("0", lambda piece: directory / piece.replace("/", "_"))
+    if found is None:
+        return None
+    return orjson.loads(found), {p.name: p.read_bytes() for p in sorted(directory.iterdir())}
+
+
+#: More than one chunk of an object, an empty one, and a name that no file could have.
+FIRST = {"q/1:a": b"x" * 300_000, "q/2": b"", "kept": b"kept"}
+SECOND = {"kept": b"kept", "q/3": b"new"}
+
+
+def on_disk(contents: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {name.replace("/", "_"): data for name, data in sorted(contents.items())}
+
+
+def test_what_was_saved_last_is_restored(
+    nats_server: NatsServer, store: str, tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        async with store_of(nats_server, store) as have:
+            first = have.snapshots(1)
+            assert await restore(first, tmp_path / "a") is None
+            await save(first, tmp_path / "b", 1, FIRST)
+            assert await restore(have.snapshots(2), tmp_path / "c") == (
+                {"number": 1}, on_disk(FIRST),
+            )  # fmt: skip
+            third = have.snapshots(3)
+            await restore(third, tmp_path / "d")
+            await save(third, tmp_path / "e", 2, SECOND)
+            assert await restore(have.snapshots(4), tmp_path / "f") == (
+                {"number": 2}, on_disk(SECOND),
+            )  # fmt: skip
+
+    asyncio.run(scene())
+
+
+def test_an_older_epoch_can_neither_save_nor_restore(
+    nats_server: NatsServer, store: str, tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        async with store_of(nats_server, store) as have:
+            old, new = have.snapshots(1), have.snapshots(2)
+            await restore(old, tmp_path / "a")
+            await save(old, tmp_path / "b", 1, FIRST)
+            await restore(new, tmp_path / "c")
+            with pytest.raises(MeshError, match="S110"):
+                await save(old, tmp_path / "d", 2, SECOND)
+            with pytest.raises(MeshError, match="S110"):
+                await restore(have.snapshots(1), tmp_path / "e")
+            # What the old one would have dropped is still there.
+            assert await restore(have.snapshots(3), tmp_path / "f") == (
+                {"number": 1}, on_disk(FIRST),
+            )  # fmt: skip
+
+    asyncio.run(scene())
+
+
+def test_purging_leaves_nothing_of_an_incarnation(
+    nats_server: NatsServer, store: str, tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        async with store_of(nats_server, store) as have:
+            first = have.snapshots(1)
+            await restore(first, tmp_path / "a")
+            await save(first, tmp_path / "b", 1, FIRST)
+            manifests = await have.js.key_value(names.SNAPSHOTS_BUCKET)
+            entry = await manifests.get("i1.g.0")
+            held = list(orjson.loads(entry.value or b"{}")["objects"].values())
+            assert len(held) == len(FIRST)
+            await purge(have.js, have.pieces, "i1")
+            assert await restore(have.snapshots(2), tmp_path / "c") is None
+            for stored in held:
+                with pytest.raises(PieceMissingError):
+                    await have.pieces.fetch({stored: tmp_path / "x"})
+            # Once more does no harm.
+            await purge(have.js, have.pieces, "i1")
+
+    asyncio.run(scene())
+
+
+def test_a_standby_holds_what_was_shared_last_and_a_start_takes_it_from_there(
+    nats_server: NatsServer, store: str, tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        async with store_of(nats_server, store) as have:
+            told: list[StandbyStatus] = []
+            mirror = have.mirror(tmp_path / "held", told)
+            assert not await mirror.look()
+            active = have.snapshots(1)
+            await restore(active, tmp_path / "a")
+            await save(active, tmp_path / "b", 1, FIRST)
+            assert await mirror.look()
+            assert not await mirror.look()
+            await save(active, tmp_path / "b", 2, SECOND)
+            assert await mirror.look()
+            assert sorted(p.read_bytes() for p in mirror.directory.iterdir()) == [b"kept", b"new"]
+            # It has them at hand: the store is not asked.
+            blind = Store(have.js, Blind())
+            taken = await restore(blind.snapshots(2, mirror.directory), tmp_path / "c")
+            assert taken == ({"number": 2}, on_disk(SECOND))
+            # Moved, not copied; what it doesn't hold is fetched.
+            assert not list(mirror.directory.iterdir())
+            taken = await restore(have.snapshots(3, mirror.directory), tmp_path / "d")
+            assert taken == ({"number": 2}, on_disk(SECOND))
+
+    asyncio.run(scene())
+
+
+def test_a_standby_tells_what_it_holds_and_drops_it(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        async with store_of(nats_server, JETSTREAM) as have:
+            active = have.snapshots(1)
+            await restore(active, tmp_path / "a")
+            await save(active, tmp_path / "b", 1, {"kept": b"kept"})
+            arrived = asyncio.Event()
+            told: list[StandbyStatus] = []
+
+            def take(status: StandbyStatus) -> None:
+                told.append(status)
+                if status.snapshots:
+                    arrived.set()
+
+            mirror = have.mirror(tmp_path / "held", told)
+            mirror._report = take
+            mirror.start()
+            async with asyncio.timeout(20):
+                await arrived.wait()
+            assert (told[-1].instance, told[-1].worker) == ("A-g-1", "w2")
+            assert (told[-1].snapshots, told[-1].bytes) == (1, 4)
+            await mirror.drop()
+            assert not mirror.directory.exists()
+
+    asyncio.run(scene())
+
+
+def test_a_store_that_can_not_be_used_is_named(nats_server: NatsServer, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+
+    async def scene() -> None:
+        async with store_of(nats_server, JETSTREAM) as have:
+            with pytest.raises(MeshError, match="S120"):
+                open_pieces(have.js, "nosuch://place/x", {})
+            bad = open_pieces(have.js, str(tmp_path / "file"), {})
+            with pytest.raises(MeshError, match="S120"):
+                await bad.put("a/b", b"x")
+
+    asyncio.run(scene())

@@ -1,0 +1,76 @@
+"""Settings: where values come from, what is refused, and that conf/mesh.yaml tells the truth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mesh import settings
+from mesh.errors import MeshError
+from tests.support.paths import ROOT
+
+CONF = ROOT / "conf" / "mesh.yaml"
+
+
+def test_conf_lists_every_setting_as_the_code_has_it() -> None:
+    assert CONF.read_text() == settings.to_yaml(settings.Settings()), "run 'make conf'"
+
+
+def test_conf_read_back_is_the_defaults() -> None:
+    assert settings.load(CONF, {}) == settings.Settings()
+
+
+def test_every_setting_has_one_sentence() -> None:
+    lines = CONF.read_text().splitlines()
+    comments = [line.strip() for line in lines if line.startswith("  #")]
+    assert comments
+    assert all(c.endswith(".") and len(c) > 10 for c in comments)
+
+
+def test_the_environment_comes_before_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "mesh.yaml"
+    path.write_text("nats:\n  url: nats://file:1\nmanager:\n  port: 1\nlog:\n")
+    loaded = settings.load(path, {"MESH_MANAGER_PORT": "2", "MESH_WORKER_TTL_S": "3"})
+    assert loaded.nats.url == "nats://file:1"
+    assert loaded.manager.port == 2
+    assert loaded.worker.ttl_s == 3.0
+
+
+def test_text_from_the_environment_stays_as_it_is() -> None:
+    assert settings.load(None, {"MESH_NATS_PASSWORD": "0123"}).nats.password == "0123"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        ("- a\n", "MESH-U100", "no mapping"),
+        ("nats: {url: [\n", "MESH-U100", "can't be read"),
+        ("natz: {}\n", "MESH-U101", '"natz" does not exist'),
+        ("nats: {adress: x}\n", "MESH-U101", '"nats.adress" does not exist'),
+        ("manager: {port: '1'}\n", "MESH-U102", "a whole number"),
+        ("nats: {password: 0123}\n", "MESH-U102", "takes text"),
+        ("manager: {port: true}\n", "MESH-U102", "a whole number"),
+    ],
+)
+def test_a_file_that_says_something_else_is_refused(
+    tmp_path: Path, text: str, code: str, words: str
+) -> None:
+    path = tmp_path / "mesh.yaml"
+    path.write_text(text)
+    with pytest.raises(MeshError) as error:
+        settings.load(path, {})
+    assert error.value.code == code
+    assert words in error.value.message
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(MeshError, match="can't be read"):
+        settings.load(tmp_path / "none.yaml", {})
+
+
+def test_a_variable_of_the_wrong_type_is_refused() -> None:
+    with pytest.raises(MeshError, match="can't be read"):
+        settings.load(None, {"MESH_MANAGER_PORT": "[1"})
+    with pytest.raises(MeshError, match="a whole number"):
+        settings.load(None, {"MESH_MANAGER_PORT": "many"})

@@ -1,0 +1,107 @@
+"""Selectors and output rates: however the input is cut and restored, the output is the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mesh.functions.vectors import Vector
+from mesh.model.types import AttributeType
+from mesh.operators.executor import Executor
+from mesh.operators.select.groups import Groups
+from tests.support.recorder import Recorder, log_of
+
+SELECTS = {
+    "every aggregator": "from S#window.length(3) select s, sum(k) as a, avg(v) as b, min(v) as c, "
+    "max(k) as d, stdDev(v) as e, distinctCount(s) as f, distinctCount(k) as g, minForever(v) as h,"
+    " maxForever(k) as i, or(k > 0) as j, count() as l group by s insert all events into O;",
+    "sets": "from S#window.length(3) select s, sizeOfSet(unionSet(createSet(v))) as n group by s "
+    "insert all events into O;",
+    "batches": "from S#window.lengthBatch(3) select s, sum(v) as t, min(k) as m, "
+    "distinctCount(k) as d group by s order by t desc limit 2 insert all events into O;",
+    "guards": "from S#window.lengthBatch(3) select (sum(k) > 1 and count() > 2) as a, "
+    "ifThenElse(k > 0, sum(v), 0.0) as b insert into O;",
+    "having": "from S#window.length(2) select s, v having sum(v) > 1.0 insert into O;",
+}
+_RATES = (
+    "all every 3 events", "first every 3 events", "last every 3 events", "all every 9 milliseconds",
+    "first every 9 milliseconds", "last every 9 milliseconds", "snapshot every 9 milliseconds",
+)  # fmt: skip
+_BODIES = {
+    "no window": "from S select s, k, v {} insert into O;",
+    "groups": "from S select s, k, sum(v) as t group by s {} insert into O;",
+    "window": "from S#window.length(3) select k, v {} insert all events into O;",
+    "window, aggregate": "from S#window.time(20) select k, count() as n {} insert into O;",
+    "window, groups": "from S#window.length(3) select s, k, sum(v) as t group by s {} "
+    "insert all events into O;",
+    "window, only aggregates": "from S#window.length(3) select count() as n, max(v) as m group by s"
+    " {} insert all events into O;",
+    "partition": "partition with (k of S) begin from S select s, k, sum(v) as t group by s {} "
+    "insert into O; end;",
+}
+APPS = SELECTS | {
+    f"{rate}, {name}": body.format(f"output {rate}")
+    for rate in _RATES
+    for name, body in _BODIES.items()
+}
+
+_VALUE = st.one_of(st.none(), st.floats(-5, 5).map(lambda x: round(x, 1)))
+_EVENT = st.tuples(
+    st.just("S"),
+    st.integers(0, 12),
+    st.one_of(st.none(), st.integers(-1, 2)),
+    _VALUE,
+    st.sampled_from([None, "a", "b", "null"]),
+)
+START_MS, END_MS = 1000, 1700
+
+
+def recorder_of(text: str) -> Recorder:
+    """One that knows of queries in partitions too."""
+    recorder = Recorder(text)
+    recorder.inputs, recorder.outputs = ("S",), ("O",)
+    recorder.executor = Executor(recorder.app, recorder.outputs)
+    return recorder
+
+
+@pytest.mark.parametrize("name", APPS)
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=st.lists(_EVENT, max_size=25), data=st.data())
+def test_cuts_and_restarts_change_nothing(name: str, steps: list[Any], data: Any) -> None:
+    recorder, whole = recorder_of(APPS[name]), recorder_of(APPS[name])
+    log = log_of(steps, ("S",))
+    for one in (recorder, whole):
+        one.run([], {"S": START_MS})
+    count = len(log["S"])
+    at = 0
+    while at < count:
+        stop = data.draw(st.integers(at + 1, min(at + 6, count)))
+        clock_ms = max(time_ms for time_ms, _ in log["S"][:stop])
+        recorder.run([recorder.part(log, "S", at, stop)], {"S": clock_ms})
+        at = stop
+        if data.draw(st.booleans()):
+            recorder.restart()
+    recorder.run([], {"S": END_MS})
+    whole.run([whole.part(log, "S", 0, count)] if count else [], {"S": END_MS})
+    assert sorted(recorder.rows) == sorted(whole.rows)
+
+
+def test_groups_of_forgotten_instances_begin_anew() -> None:
+    groups = Groups([AttributeType.STRING, AttributeType.DOUBLE])
+    keys = [
+        Vector(AttributeType.STRING, pa.array(["a", None, "null", "a", "b"])),
+        Vector(AttributeType.DOUBLE, np.array([0.0, 1.0, 1.0, -0.0, np.nan])),
+    ]
+    instance, kind = np.array([0, 0, 0, 1, 1]), np.zeros(5, dtype=np.int8)
+    assert groups.number(keys, instance, kind).tolist() == [0, 1, 1, 2, 3]
+    assert groups.forget(np.array([0])).tolist() == [0, 1]
+    again = Groups([AttributeType.STRING, AttributeType.DOUBLE])
+    again.restore({0: groups.to_arrow(0, len(groups))}, groups.free)
+    for one in (groups, again):
+        assert one.number(keys, instance[::-1].copy(), kind).tolist() == [1, 0, 4, 5, 6]
+        assert one.number(keys, instance, kind).tolist() == [7, 4, 4, 2, 3]

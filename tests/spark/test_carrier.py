@@ -1,0 +1,210 @@
+"""What a carrier's planner and tasks do, with a real server and without Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mesh.clock import SystemClock
+from mesh.model.cluster import InstanceState
+from mesh.spark.carrier_work import ADMITTED, FAILED, REMOVED, WORK
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.connection_options import connection_options
+from pyspark_nats.protocol.subscriptions import MessageListener
+from tests.support.carrier import Hand, HandClock, Instances, OwnQuery, begun
+
+if TYPE_CHECKING:
+    from mesh.jetstream.server import NatsServer
+
+pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
+
+
+def test_instances_of_all_kinds_share_a_batch(hand: Hand) -> None:
+    begun(hand, "A")
+    hand.publish("A", 1, 2, 3, 4)
+    assert sorted(hand.step()) == [(WORK, "large"), (WORK, "late"), (WORK, "sums")]
+    assert hand.rows("A", "Sums") == [[1], [3], [6], [9]]
+    assert hand.rows("A", "Large") == [[20], [30], [40]]
+    assert hand.rows("A", "Late") == []
+    # Nothing comes; its timer is due.
+    assert hand.step() == [(WORK, "late")]
+    assert hand.rows("A", "Late") == [[1], [2], [3], [4]]
+    assert hand.step(0.1) == []
+
+
+def test_one_that_leaves_goes_on_elsewhere_where_it_was(hand: Hand) -> None:
+    app = begun(hand, "A")
+    hand.publish("A", 1, 2)
+    hand.step()
+    hand.publish("A", 3)
+    app.by_group["sums"].stop()
+    hand.until(REMOVED, "sums")
+    app.by_group["sums"].join()
+    assert app.statuses["sums"].state is InstanceState.STOPPED
+    hand.publish("A", 4)
+    hand.until(WORK, "large")
+    again = Instances(hand, "A", app.stores)
+    again.by_group["sums"].start()
+    hand.until(WORK, "sums")
+    assert hand.rows("A", "Sums") == [[1], [3], [6], [9]]
+
+
+def test_a_timer_is_due_where_it_was_restored(hand: Hand) -> None:
+    app = begun(hand, "A")
+    hand.publish("A", 1)
+    hand.until(WORK, "late")
+    app.by_group["late"].stop()
+    hand.until(REMOVED, "late")
+    app.by_group["late"].join()
+    assert hand.rows("A", "Late") == []
+    again = Instances(hand, "A", app.stores)
+    again.by_group["late"].start()
+    hand.until(ADMITTED, "late")
+    while not hand.rows("A", "Late"):
+        hand.until(WORK, "late")
+    assert hand.rows("A", "Late") == [[1]]
+
+
+def test_one_that_starts_again_from_before_doubles_nothing(hand: Hand) -> None:
+    app = begun(hand, "A")
+    hand.publish("A", 1, 2)
+    hand.step()
+    # As after a kill: nothing was shared.
+    for group in ("sums", "large"):
+        app.by_group[group].thrown_out("killed", is_suspect=False)
+    hand.publish("A", 3)
+    hand.until(WORK, "sums")
+    hand.step(0.5)
+    assert hand.rows("A", "Sums") == [[1], [3], [6]]
+    assert hand.rows("A", "Large") == [[20], [30]]
+
+
+def test_what_fails_fails_for_one(hand: Hand) -> None:
+    app = begun(hand, "A")
+    hand.ask(("$JS.API.STREAM.DELETE.mesh-A-Sums", b""))
+    hand.publish("A", 1, 2)
+    told = hand.step()
+    assert sorted(told) == [(FAILED, "sums"), (WORK, "large"), (WORK, "late")]
+    failed = app.statuses["sums"]
+    assert failed.state is InstanceState.RETRYING
+    assert "mesh-A-Sums" in str(failed.error)
+    hand.publish("A", 3)
+    hand.until(WORK, "large")
+    assert hand.rows("A", "Large") == [[20], [30]]
+    hand.make(app.spec)
+    app.by_group["sums"].look(SystemClock().monotonic_s())
+    hand.until(WORK, "sums")
+    assert hand.rows("A", "Sums") == [[1], [3], [6]]
+
+
+def test_one_that_fails_again_rests_twice_as_long_until_it_has_run_for_a_while(hand: Hand) -> None:
+    clock = HandClock()
+    app = begun(hand, "A", clock, retry_s=1.0)
+    sums = app.by_group["sums"]
+
+    def rests_s() -> float:
+        """Have it fail; how long it says that it rests, after which it is up again."""
+        hand.ask(("$JS.API.STREAM.DELETE.mesh-A-Sums", b""))
+        hand.publish("A", 1)
+        hand.until(FAILED, "sums")
+        hand.make(app.spec)
+        failed = app.statuses["sums"]
+        assert failed.retry_at_ms is not None
+        found = (failed.retry_at_ms - failed.at_ms) / 1000
+        sums.look(clock.now_s + found - 0.01)
+        assert app.told("sums") is InstanceState.RETRYING
+        clock.now_s += found
+        sums.look(clock.now_s)
+        hand.until(ADMITTED, "sums")
+        assert app.statuses["sums"].retry_at_ms is None
+        return found
+
+    assert [rests_s() for _ in range(3)] == [1.0, 2.0, 4.0]
+    clock.now_s += 30.0
+    assert rests_s() == 1.0
+
+
+def test_one_that_is_busy_is_set_apart_until_it_is_quiet(
+    hand: Hand, own_queries: list[OwnQuery]
+) -> None:
+    clock = HandClock()
+    app = begun(hand, "A", clock)
+    sums = app.by_group["sums"]
+    for _ in range(2):
+        hand.publish("A", 1, 2, 3)
+        hand.until(WORK, "sums")
+        sums._load.ms = 2000.0
+        clock.now_s += 3
+        assert not own_queries
+        sums.look(clock.now_s)
+    hand.until(REMOVED, "sums")
+    (own,) = own_queries
+    own.say(InstanceState.RUNNING, messages_in=4)
+    assert app.statuses["sums"].messages_in == 10
+    clock.now_s += 61
+    assert own.stops == 0
+    own.say(InstanceState.RUNNING, messages_in=4)
+    assert own.stops == 1
+    hand.until(ADMITTED, "sums")
+    hand.publish("A", 5)
+    hand.until(WORK, "sums")
+    assert app.statuses["sums"].state is InstanceState.RUNNING
+    assert hand.rows("A", "Sums") == [[1], [3], [6], [6], [6], [6], [10]]
+
+
+def test_a_suspect_is_set_apart_for_long(hand: Hand, own_queries: list[OwnQuery]) -> None:
+    clock = HandClock()
+    app = begun(hand, "A", clock)
+    for group, one in app.by_group.items():
+        one.thrown_out("a Python worker exited unexpectedly", is_suspect=group == "sums")
+    hand.until(ADMITTED, "large")
+    assert app.told("sums") is InstanceState.RETRYING
+    app.by_group["sums"].look(clock.now_s)
+    hand.step(0.1)
+    (own,) = own_queries
+    own.say(InstanceState.RUNNING)
+    clock.now_s += 599
+    own.say(InstanceState.RUNNING)
+    assert own.stops == 0
+    app.by_group["sums"].stop()
+    app.by_group["sums"].join()
+    assert own.stops == 1
+    assert app.told("sums") is InstanceState.STOPPED
+
+
+def test_one_that_is_asked_to_stop_before_it_is_in_ends(hand: Hand) -> None:
+    app = Instances(hand, "A")
+    hand.make(app.spec)
+    one = app.by_group["large"]
+    one.start()
+    one.stop()
+    hand.step(0.2)
+    one.join()
+    assert app.statuses["large"].state is InstanceState.STOPPED
+
+
+def test_ears_hear_each_name_once(nats_server: NatsServer) -> None:
+    known = connection_options({"servers": nats_server.url})
+    ears, mouth = MessageListener(Connection(known)), Connection(known)
+
+    def say(*subjects: str) -> None:
+        lines = "".join(f"PUB {subject} 0\r\n\r\n" for subject in subjects).encode()
+        mouth.retry_while_unavailable("saying", lambda: mouth.send(lines))
+
+    wanted = {"a": ("x.a", "y.a"), "b": ("x.b",)}
+    assert ears.listen(wanted) == {"a", "b"}
+    assert ears.listen(wanted) == set()
+    say("x.a", "y.a", "x.a", "x.c")
+    ears.wait(5)
+    assert ears.poll() == {"a"}
+    assert ears.listen(wanted) == {"a"}
+    ears.forget("b")
+    say("x.b", "y.a")
+    ears.wait(5)
+    assert ears.poll() == {"a"}
+    ears.close()
+    # What is made anew hears nothing, and says so.
+    assert ears.listen(wanted) == {"a", "b"}
+    ears.close()
+    mouth.close()

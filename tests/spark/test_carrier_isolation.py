@@ -1,0 +1,167 @@
+"""What is wrong with one carried instance is its own, with a real server and without Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mesh.errors import MeshError
+from mesh.model.cluster import InstanceState
+from mesh.spark import carrier_member, carrier_pace, carrier_task
+from mesh.spark.carrier_work import ADMITTED, FAILED, UNANSWERED, WORK
+from pyspark_nats.errors import UnavailableError
+from pyspark_nats.source import offsets
+from tests.support.carrier import HandClock, Instances, OwnQuery, begun
+
+if TYPE_CHECKING:
+    from mesh.jetstream.server import NatsServer
+    from tests.support.carrier import Hand
+
+pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception]:
+    """What looking at a stream raises, by its name; put there what is to go wrong."""
+    wrong: dict[str, Exception] = {}
+    honest = offsets.Watch.latest_now
+
+    def latest_now(watch: offsets.Watch, start: Any, limits: Any) -> Any:
+        for stream in start:
+            if stream in wrong:
+                raise wrong[stream]
+        return honest(watch, start, limits)
+
+    monkeypatch.setattr(offsets.Watch, "latest_now", latest_now)
+    return wrong
+
+
+def test_what_goes_wrong_in_the_planner_is_told_of_one(
+    hand: Hand,
+    broken: dict[str, Exception],
+) -> None:
+    bad, good = begun(hand, "Bad"), begun(hand, "Good")
+    broken["mesh-Bad-Numbers"] = KeyError("what nobody thought of")
+    hand.publish("Bad", 1)
+    hand.publish("Good", 2)
+    hand.until(WORK, "sums")
+    hand.step(0.2)
+    assert {status.state for status in bad.statuses.values()} == {InstanceState.RETRYING}
+    assert all("KeyError" in str(status.error) for status in bad.statuses.values())
+    assert {status.state for status in good.statuses.values()} == {InstanceState.RUNNING}
+    assert hand.rows("Good", "Sums") == [[2]]
+    broken.clear()
+    for one in bad.by_group.values():
+        one.look(one._clock.monotonic_s())
+    hand.until(WORK, "sums")
+    assert hand.rows("Bad", "Sums") == [[1]]
+
+
+def test_one_whose_stream_does_not_answer_is_set_apart_at_the_second_time(
+    hand: Hand,
+    broken: dict[str, Exception],
+    own_queries: list[OwnQuery],
+) -> None:
+    clock = HandClock()
+    bad, good = begun(hand, "Bad", clock), begun(hand, "Good")
+    broken["mesh-Bad-Numbers"] = UnavailableError("no answer from NATS within 5 s")
+    hand.publish("Bad", 1)
+    hand.publish("Good", 2)
+    for _ in range(2):
+        assert not own_queries
+        hand.until(FAILED, "sums")
+        assert bad.told("sums") is InstanceState.RETRYING
+        clock.now_s += 10
+        for one in bad.by_group.values():
+            one.look(clock.now_s)
+    hand.publish("Good", 2)
+    hand.step(0.2)
+    assert {own.wiring.assignment.app for own in own_queries} == {"Bad"}
+    assert good.told("sums") is InstanceState.RUNNING
+    assert hand.rows("Good", "Sums") == [[2], [4]]
+
+
+def test_only_who_was_at_work_is_known_as_that(hand: Hand) -> None:
+    begun(hand, "A")
+    hand.publish("A", 1, 2)
+    work = hand.plan.next(5)
+    assert len(work) == 3
+    made = carrier_task.outcomes(hand.members, 9, work, task=1)
+    for one in work:
+        next(made)
+        assert carrier_member.at_work(hand.members) == {one.instance}
+    assert not list(made)
+    assert carrier_member.at_work(hand.members) == frozenset()
+
+
+def test_a_slow_part_gets_less_the_next_time(
+    hand: Hand,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = begun(hand, "A")
+    monkeypatch.setattr(carrier_pace, "FAIR_MS", 0.0001)
+    monkeypatch.setattr(carrier_pace, "ROWS_MIN", 2)
+    hand.publish("A", 1, 2, 3)
+    hand.until(WORK, "sums")
+    hand.publish("A", *range(4, 11))
+    hand.until(WORK, "sums")
+    (at,) = app.by_group["sums"]._parts.starts()[0].values()
+    assert at["mesh-A-Numbers"]["sequence"] == 5
+    monkeypatch.setattr(carrier_pace, "FAIR_MS", 1000.0)
+    while len(hand.rows("A", "Sums")) < 10:
+        hand.until(WORK, "sums")
+
+
+def test_one_whose_state_can_not_be_restored_is_told_of_alone(hand: Hand) -> None:
+    good = begun(hand, "Good")
+    bad = Instances(hand, "Bad")
+    hand.make(bad.spec)
+    bad.stores["sums"].restore = refuse  # type: ignore[method-assign]
+    for one in bad.by_group.values():
+        one.start()
+    hand.until(ADMITTED, "large")
+    hand.publish("Good", 2)
+    hand.until(WORK, "sums")
+    assert bad.told("sums") is InstanceState.RETRYING
+    assert "MESH-S101" in str(bad.statuses["sums"].error)
+    assert bad.told("large") is InstanceState.RUNNING
+    assert {status.state for status in good.statuses.values()} == {InstanceState.RUNNING}
+
+
+def refuse(part: str, piece_path: object) -> bytes | None:
+    raise MeshError("MESH-S101", f"snapshot of {part} has format 9, this version reads 2")
+
+
+def test_a_task_asks_for_the_server_before_it_blames_a_stream(
+    hand: Hand,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = begun(hand, "A")
+
+    def unanswered(*_: object) -> bool:
+        raise UnavailableError("no answer from NATS within 10 s: publishing")
+
+    monkeypatch.setattr(carrier_task, "_do", unanswered)
+    hand.publish("A", 1)
+    assert {kind for kind, _ in hand.step()} == {FAILED}
+    assert all(str(status.error).startswith(UNANSWERED) for status in app.statuses.values())
+
+
+def test_a_task_whose_server_is_gone_blames_nobody(
+    hand: Hand,
+    monkeypatch: pytest.MonkeyPatch,
+    nats_server: NatsServer,
+) -> None:
+    begun(hand, "A")
+    hand.publish("A", 1)
+    work = hand.plan.next(5)
+    monkeypatch.setattr(carrier_task, "_SERVER_S", 0.1)
+
+    def unanswered(*_: object) -> bool:
+        nats_server.stop()
+        raise UnavailableError("no answer from NATS within 10 s: publishing")
+
+    monkeypatch.setattr(carrier_task, "_do", unanswered)
+    with pytest.raises(UnavailableError):
+        list(carrier_task.outcomes(hand.members, 9, work))

@@ -1,0 +1,169 @@
+"""Carried instances end where others can go on, with a real server and without Spark."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mesh.model.cluster import InstanceState
+from mesh.spark import carrier_member
+from mesh.spark.carrier_work import REMOVED, WORK
+from mesh.spark.wiring import POSITIONS_PER_MESSAGE
+from pyspark_nats.errors import StaleWriterError
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.sink import markers, publish, sink_options
+from tests.support.carrier import Instances, begun
+
+if TYPE_CHECKING:
+    from tests.support.carrier import Hand
+
+pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
+
+GROUPS = ["sums", "large", "late"]
+
+
+def settle(hand: Hand, app: Instances, group: str) -> None:
+    """Have an instance settle, and run batches until it has ended."""
+    one = app.by_group[group]
+    one.stop(settle=True)
+    for _ in range(20):
+        hand.step(0.2)
+        if app.told(group) is InstanceState.STOPPED:
+            one.join()
+            return
+    raise AssertionError(f"{group} did not end")
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_one_settles_where_it_is(hand: Hand, group: str) -> None:
+    app = begun(hand, "A")
+    hand.publish("A", 1, 2)
+    hand.until(WORK, group)
+    settle(hand, app, group)
+    assert app.statuses[group].settled
+    assert app.statuses[group].position == {"mesh-A-Numbers": 2}
+    # Whoever asks again is told again.
+    app.statuses.clear()
+    app.by_group[group].stop(settle=True)
+    assert app.statuses[group].position == {"mesh-A-Numbers": 2}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_one_that_nothing_came_for_settles_at_the_beginning(
+    hand: Hand,
+    group: str,
+) -> None:
+    app = begun(hand, "A")
+    settle(hand, app, group)
+    assert app.statuses[group].position == {"mesh-A-Numbers": 0}
+
+
+@pytest.mark.parametrize("group", ["sums", "large"])
+def test_one_goes_on_until_nothing_is_out_behind_it(hand: Hand, group: str) -> None:
+    app = begun(hand, "A")
+    hand.publish("A", 1, 2)
+    hand.until(WORK, group)
+    # As after a kill: nothing was shared, and what was put out is ahead of where it begins.
+    app.by_group[group].thrown_out("killed", is_suspect=False)
+    hand.pool.submit(int).result()
+    # It takes one message before it is told to end.
+    key = "0" if group == "sums" else "mesh-A-Numbers"
+    carrier_member.pace(app.by_group[group]._run, key).write_text("1")
+    hand.until(WORK, group)
+    assert app.by_group[group]._parts.starts()[0][key]["mesh-A-Numbers"]["sequence"] == 1
+    app.stores[group].last = 2
+    settle(hand, app, group)
+    assert app.statuses[group].position == {"mesh-A-Numbers": 2}
+    assert hand.rows("A", "Large") == [[20]]
+    again = Instances(hand, "A", app.stores, epoch=2)
+    again.by_group[group].start()
+    hand.publish("A", 3)
+    hand.until(WORK, group)
+    assert hand.rows("A", "Sums") == [[1], [3], [6]]
+    assert hand.rows("A", "Large") == [[20], [30]]
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_one_that_is_to_settle_at_a_place_ends_there(hand: Hand, group: str) -> None:
+    app = Instances(hand, "A", until={"mesh-A-Numbers": 3})
+    hand.make(app.spec)
+    hand.publish("A", 1, 2, 3, 4, 5)
+    one = app.by_group[group]
+    one.start()
+    hand.until(REMOVED, group)
+    one.join()
+    assert app.told(group) is InstanceState.STOPPED
+    assert app.statuses[group].position == {"mesh-A-Numbers": 3}
+    expected = {"sums": [[1], [3], [6]], "large": [], "late": []}[group]
+    assert hand.rows("A", "Sums") == expected
+    again = Instances(hand, "A", app.stores, epoch=2)
+    again.by_group[group].start()
+    hand.until(WORK, group)
+    if group == "sums":
+        assert hand.rows("A", "Sums") == [[1], [3], [6], [9], [12]]
+
+
+def test_one_that_is_to_end_at_once_does_not_settle(hand: Hand) -> None:
+    app = begun(hand, "A")
+    hand.publish("A", 1)
+    hand.until(WORK, "large")
+    app.by_group["large"].stop(settle=True)
+    app.by_group["large"].stop()
+    hand.until(REMOVED, "large")
+    app.by_group["large"].join()
+    assert not app.statuses["large"].settled
+
+
+def test_an_older_writer_that_wakes_is_refused_once_another_has_settled(
+    hand: Hand,
+) -> None:
+    app = begun(hand, "A")
+    one = app.by_group["large"]
+    wiring = one.wiring
+    producer = wiring.producer("1of1-1")
+    pair = ("mesh-A-Large", producer)
+    # Nothing was put out: no marker tells of a newer one.
+    hand.publish("A", 1)
+    hand.until(WORK, "large")
+    assert markers.positions(hand.nats, [pair])[pair].epoch == -1
+    settle(hand, app, "large")
+    assert markers.positions(hand.nats, [pair])[pair].epoch == 1
+    older = sink_options.sink_options({**hand.nats, "epoch": "0"})
+    with Connection(hand.known) as connection, pytest.raises(StaleWriterError):
+        publish.Publisher(connection, older).out(pair)
+    newer = sink_options.sink_options({**hand.nats, "epoch": "2"})
+    with Connection(hand.known) as connection:
+        assert publish.Publisher(connection, newer).out(pair) == -1
+    with pytest.raises(StaleWriterError):
+        markers.fenced(hand.nats, [pair], 0)
+
+
+def test_a_fence_keeps_what_a_marker_says(hand: Hand) -> None:
+    app = begun(hand, "A")
+    hand.publish("A", 2)
+    hand.until(WORK, "large")
+    pair = ("mesh-A-Large", app.by_group["large"].wiring.producer("1of1-1"))
+    before = markers.positions(hand.nats, [pair])[pair]
+    assert before.position == POSITIONS_PER_MESSAGE
+    after = markers.fenced(hand.nats, [pair], 7)[pair]
+    assert (after.position, after.epoch, after.recent) == (before.position, 7, before.recent)
+    assert after.sequence > before.sequence
+    assert markers.fenced(hand.nats, [pair], 7)[pair] == after
+    assert json.loads(markers.payload(after))["epoch"] == 7
+
+
+def test_one_that_can_not_settle_says_so(hand: Hand) -> None:
+    app = begun(hand, "A")
+    hand.publish("A", 2, 3)
+    hand.until(WORK, "large")
+    app.by_group["large"].thrown_out("killed", is_suspect=False)
+    hand.pool.submit(int).result()
+    carrier_member.pace(app.by_group["large"]._run, "mesh-A-Numbers").write_text("1")
+    hand.until(WORK, "large")
+    # Nothing more is there, by what the store says.
+    app.stores["large"].last = 1
+    settle(hand, app, "large")
+    assert not app.statuses["large"].settled
+    assert "more is out" in str(app.statuses["large"].error)

@@ -1,0 +1,82 @@
+"""A sample of the recorded cases through Spark: step by step, and restored half-way.
+
+Some cases of each category, always the same ones until a file changes.  One query runs them all,
+so that the sample takes less than the starts of as many queries would.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from mesh.testing.conformance.answers import compact, differences
+from tests.support.paths import CASES
+from tools import engine_answers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
+
+DIRECTORY = CASES / "conformance"
+#: Each step is a micro-batch of the query.
+STEPS_MAX: Final = 10
+
+
+def sample() -> dict[str, list[engine_answers.Recorded]]:
+    """Cases of every category, spread over each file."""
+    known = engine_answers.differences(DIRECTORY)
+    by_category: dict[str, list[engine_answers.Recorded]] = {}
+    for one in engine_answers.load(DIRECTORY):
+        is_short = len(one.case["inputs"]) <= STEPS_MAX
+        if is_short and one.name not in known and one.expect["status"] == "ok":
+            by_category.setdefault(one.category, []).append(one)
+    found = {}
+    for category, cases in by_category.items():
+        count = min(len(cases), 4 if len(cases) > 60 else 3)
+        found[category] = [cases[(2 * n + 1) * len(cases) // (2 * count)] for n in range(count)]
+    return found
+
+
+SAMPLE = sample()
+#: The default tier has one case of each category.
+PARAMETERS = [
+    pytest.param(one, id=one.name, marks=[pytest.mark.extended] if number else [])
+    for cases in SAMPLE.values()
+    for number, one in enumerate(cases)
+]
+
+
+@pytest.fixture(scope="module")
+def answers(request: pytest.FixtureRequest) -> dict[tuple[str, bool], Mapping[str, Any]]:
+    """Of the selected tests: by case, and whether it was restored half-way."""
+    from mesh.testing.conformance import spark
+
+    own = [item for item in request.session.items if item.path == request.path]
+    given = [getattr(item, "callspec", None) for item in own]
+    asked = [(one.params["case"], one.params["halved"]) for one in given if one is not None]
+    found = spark.answer_each([(one.case, halved) for one, halved in asked], jobs=2)
+    pairs = zip(asked, found, strict=True)
+    return {(one.name, halved): answer for (one, halved), answer in pairs}
+
+
+def test_the_sample_has_every_category() -> None:
+    files = {path.stem for path in DIRECTORY.glob("*.jsonl")}
+    assert set(SAMPLE) == files
+    assert len(PARAMETERS) >= 60
+
+
+@pytest.mark.parametrize("halved", [False, True], ids=["step by step", "restored half-way"])
+@pytest.mark.parametrize("case", PARAMETERS)
+def test_an_app_answers_through_spark_as_the_reference_engine(
+    case: engine_answers.Recorded,
+    halved: bool,
+    answers: dict[tuple[str, bool], Mapping[str, Any]],
+) -> None:
+    answer = answers[case.name, halved]
+    expect = case.expect
+    if answer["status"] == "ok" and not answer["queries"]:
+        # A stateless app has no callbacks in Spark.
+        expect = {**expect, "queries": {}}
+    assert differences(compact(answer), expect) == []

@@ -1,0 +1,207 @@
+"""The REST API over a small service in memory."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from mesh.api.server import ApiServer, listen
+from mesh.errors import MeshError, Position
+from mesh.manager.service import Leadership
+from mesh.model.app import AppSpec, Channel
+from mesh.model.backup import BackupRecord, Restored
+from mesh.model.types import Attribute, AttributeType, StreamSchema
+from mesh.settings import ManagerSettings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from mesh.model.begin import Begin
+    from mesh.model.events import SimulatedEvent
+
+TEXT = "@App:name('Shop') define stream Orders (item string, count int);"
+
+
+TEXT_PLAIN = {"Content-Type": "text/plain"}
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    app: str
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FakeNode:
+    id: str
+    role: str
+
+
+@dataclass
+class FakeEvents:
+    """Five failed events of one app, and what was done."""
+
+    ids: list[int] = field(default_factory=lambda: [1, 2, 3, 4, 5])
+    done: list[tuple[Any, ...]] = field(default_factory=list)
+
+    async def failed_count(self, app: str) -> int:
+        return len(self.ids)
+
+    async def failed(self, app: str, limit: int, before: int | None = None) -> list[dict[str, int]]:
+        if app == "broken":
+            raise RuntimeError("a fault of ours")
+        return [{"id": id_} for id_ in self.ids if before is None or id_ < before][-limit:]
+
+    async def failed_one(self, app: str, id_: int) -> dict[str, int]:
+        if id_ not in self.ids:
+            raise MeshError("MESH-A404", f"no failed event {id_}")
+        return {"id": id_}
+
+    async def replay(
+        self, app: str, ids: Sequence[int] | None, data: bytes | None, *, by: str
+    ) -> dict[str, Any]:
+        self.done.append(("replay", app, ids, data))
+        return {"ids": ids}
+
+    async def discard(self, app: str, ids: Sequence[int] | None, *, by: str) -> dict[str, Any]:
+        self.done.append(("discard", app, ids))
+        return {"ids": ids}
+
+    async def discard_older(self, app: str, age_s: float, *, by: str) -> int:
+        self.done.append(("older", app, age_s))
+        return 2
+
+    async def send(self, app: str, events: Sequence[SimulatedEvent]) -> int:
+        self.done.append(("send", app, *events))
+        return len(events)
+
+
+@dataclass
+class FakeBackups:
+    """Backups of one app."""
+
+    kept: list[BackupRecord] = field(default_factory=list)
+    asked: dict[str, Any] = field(default_factory=dict)
+
+    async def make(self, app: str, *, by: str) -> BackupRecord:
+        if app != "Shop":
+            raise MeshError("MESH-A404", f'app "{app}" is not deployed')
+        made = BackupRecord(app, f"r{len(self.kept) + 1}", 0, by, 2, 3000)
+        self.kept.append(made)
+        return made
+
+    async def known(self, app: str) -> list[BackupRecord]:
+        return self.kept
+
+    async def delete(self, app: str, revision: str | None, *, by: str) -> int:
+        gone = [one for one in self.kept if revision in (None, one.revision)]
+        self.kept = [one for one in self.kept if one not in gone]
+        return len(gone)
+
+    async def restore(self, app: str, **asked: Any) -> Restored:
+        self.asked = asked
+        if asked["revision"] == "lost":
+            raise MeshError("MESH-A410", "what has come since is not there any more")
+        return Restored(asked["other"] or app, asked["revision"] or "r1", asked["replay"], 7, 2)
+
+
+@dataclass
+class FakeService:
+    """Apps in a dict; a text that starts with '!' is refused at a position."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    by: list[str] = field(default_factory=list)
+    runs: anyio.Event = field(default_factory=anyio.Event)
+    waited_s: float | None = None
+    events: FakeEvents = field(default_factory=FakeEvents)
+    begins: list[str] = field(default_factory=list)
+    backups: FakeBackups = field(default_factory=FakeBackups)
+
+    async def deploy(self, text: str, *, by: str, begin: Begin) -> Done:
+        self.begins.append(str(begin))
+        if text.startswith("!"):
+            raise MeshError("MESH-L100", "no app", hint="Write one.", position=Position(1, 1, 1))
+        known = self.texts.get("Shop")
+        if known is not None and known != text:
+            raise MeshError("MESH-A409", 'app "Shop" exists with another text')
+        self.texts["Shop"] = text
+        self.by.append(by)
+        return Done("Shop", known is None)
+
+    async def update(
+        self, text: str, *, by: str, replace: bool, reset: Sequence[str] = (), begin: Begin
+    ) -> Done:
+        self.begins.append(str(begin))
+        is_new = "Shop" not in self.texts
+        if not is_new and self.texts["Shop"] != text and not replace:
+            raise MeshError("MESH-A409", 'app "Shop" is deployed already, with another plan')
+        self.texts["Shop"] = text
+        self.by.append(by)
+        return Done("Shop", is_new)
+
+    async def leadership(self) -> Leadership:
+        return Leadership("m1", "m1")
+
+    async def undeploy(self, app: str) -> None:
+        self._text(app)
+        del self.texts[app]
+
+    async def apps(self) -> list[Done]:
+        return [Done(name, False) for name in self.texts]
+
+    async def app(self, app: str) -> AppSpec:
+        schema = StreamSchema("Orders", (Attribute("item", AttributeType.STRING),))
+        return AppSpec(app, self._text(app), (Channel(app, schema),), ())
+
+    async def status(self, app: str) -> dict[str, str]:
+        self._text(app)
+        return {"app": app, "state": "running" if self.runs.is_set() else "waiting"}
+
+    async def wait_running(self, app: str, timeout_s: float) -> dict[str, str]:
+        self.waited_s = timeout_s
+        with anyio.move_on_after(timeout_s):
+            await self.runs.wait()
+        return await self.status(app)
+
+    async def nodes(self) -> list[FakeNode]:
+        return [FakeNode("m1", "manager"), FakeNode("w1", "worker")]
+
+    async def story(self, app: str) -> list[dict[str, str]]:
+        self._text(app)
+        return [{"text": f"deployed app {app}"}]
+
+    async def scale(self, app: str, group: str, parallel: int, *, by: str) -> dict[str, str]:
+        self._text(app)
+        if parallel > 8:
+            raise MeshError("MESH-A422", f'group "{group}" can\'t have {parallel} instances')
+        self.by.append(by)
+        return {"app": app, "state": "rescaling", "asked": f"{group} {parallel}"}
+
+    async def order_node(self, node: str, admission: str, *, by: str) -> FakeNode:
+        if node != "w1":
+            raise MeshError("MESH-A404", f'worker "{node}" is not there')
+        self.by.append(by)
+        return FakeNode(node, admission)
+
+    def _text(self, app: str) -> str:
+        if app not in self.texts:
+            raise MeshError("MESH-A404", f'app "{app}" is not deployed')
+        return self.texts[app]
+
+
+@asynccontextmanager
+async def served(service: FakeService, settings: ManagerSettings) -> AsyncIterator[ApiServer]:
+    """The API on a free port."""
+    api = ApiServer(service, settings, listen(settings))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(api.run)
+        try:
+            yield api
+        finally:
+            api.stop()
+
+
+OPEN = ManagerSettings(port=0, anonymous=True)

@@ -1,0 +1,112 @@
+"""A worker's session that stands by and takes over, with a real server and without Spark."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from mesh.model.cluster import Assignment, Standby
+from mesh.settings import NatsSettings, Settings
+from mesh.worker.protocol import (
+    Held,
+    HoldState,
+    ReleaseState,
+    Reply,
+    SessionConfig,
+    StartInstance,
+    StopInstance,
+    to_line,
+)
+from mesh.worker.session import Session, instance_options
+from pyspark_nats.protocol import connection
+from tests.support.backup_groups import TEXT, Groups, totals
+from tests.support.backups import Blind, mesh
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+    from pathlib import Path
+
+    from mesh.jetstream.server import NatsServer
+    from tests.support.backups import Mesh
+    from tests.support.carrier import Hand
+
+pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
+
+
+class Said:
+    """What the session replies."""
+
+    def __init__(self) -> None:
+        self.held = 0
+        self.changed = asyncio.Event()
+
+    def send(self, reply: Reply) -> None:
+        if isinstance(reply, Held):
+            self.held = reply.status.snapshots
+            self.changed.set()
+
+
+def session_of(have: Mesh, by: Hand, said: Said, directory: Path) -> Session:
+    settings = replace(Settings(), nats=NatsSettings(url=by.nats["servers"]))
+    config = SessionConfig("w2", str(directory), settings)
+    options = replace(instance_options(config), snapshot_interval_s=0.0, retry_s=0.0)
+    nothing: Any = None
+    return Session(
+        config, directory, nothing, have.client, cast("Any", said), options, cast("Any", by)
+    )
+
+
+def test_what_is_held_is_taken_and_not_fetched(
+    hand: Hand,
+    nats_server: NatsServer,
+    tmp_path: Path,
+) -> None:
+    async def scene(runner: Executor) -> None:
+        async with mesh(nats_server, tmp_path, "jetstream") as have:
+            await have.service.deploy(TEXT)
+            group = have.record.spec.group("one")
+            assert group is not None
+            incarnation, name = have.record.incarnation, group.instances[0]
+            first = Groups(have, hand, runner, epoch=5)
+            await first.start()
+            await first.until(4, 4)
+            await first.share("one")
+
+            said = Said()
+            session = session_of(have, hand, said, tmp_path / "w2")
+            standby = Standby(name, "Pair", "one", 1, 1, incarnation, "w2", "w2-1", 1)
+            await session.handle(to_line(HoldState(standby, group)))
+            async with asyncio.timeout(20):
+                while not said.held:
+                    said.changed.clear()
+                    await said.changed.wait()
+            (copies,) = (tmp_path / "w2" / "standby").iterdir()
+            held = len(list(copies.iterdir()))
+
+            first.instances["one"].stop()
+            await first.settle()
+            # What it holds is all that it has.
+            session._pieces = Blind()
+            assignment = Assignment(name, "Pair", "one", 1, incarnation, "w2", 6, 1)
+            await session.handle(to_line(StartInstance(assignment, group)))
+            # The leader has chosen somebody else by now.
+            await session.handle(to_line(ReleaseState(name)))
+            await first.until(7, 7)
+            assert hand.rows("Pair", "Totals") == totals((1, 7))
+            assert held > 0
+            assert not list(copies.iterdir())
+            stopping = asyncio.create_task(session.handle(to_line(StopInstance(name, 6))))
+            while not stopping.done():
+                await first.settle()
+            await stopping
+            assert not copies.exists()
+
+    with ThreadPoolExecutor(1) as runner:
+        try:
+            asyncio.run(scene(runner))
+        finally:
+            runner.submit(connection.close_shared).result()
