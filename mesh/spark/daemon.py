@@ -32,7 +32,7 @@ _CONNECTOR: Final = (
     "pyspark_nats.reader",
     "pyspark_nats.writer",
 )
-_OPERATORS: Final = ("mesh.spark.host", "mesh.spark.stateless")
+_OPERATORS: Final = ("mesh.spark.host", "mesh.spark.stateless_task")
 
 
 def prepare(names: tuple[str, ...]) -> None:

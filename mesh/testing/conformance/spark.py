@@ -3,7 +3,7 @@
 Each step of a case is a micro-batch: a source of rows that were laid out before stands in for the
 log, and a table in memory for the sink.  An app with state goes through the host of stateful groups
 as one group, a query for many cases, each with a state of its own on disk; one without is the
-DataFrame that a worker would make of it.  Where a case stores its state, restores it or starts
+DataFrame that a dedicated query makes of it.  Where a case stores its state, restores it or starts
 again, and ``halved``, after half of its steps, the query ends, its snapshot is taken as it is for
 other workers, and another query starts from it.
 
@@ -37,15 +37,22 @@ from mesh.plan.build import plan
 from mesh.plan.supported import check_supported
 from mesh.settings import SparkSettings
 from mesh.spark import session as spark_session
-from mesh.spark import stateless
 from mesh.spark.emit import POSITION_COLUMN, TIME_COLUMN
+from mesh.spark.query import stateless_rows
 from mesh.spark.state import LocalState, Manifest, Position
-from mesh.spark.wiring import POSITIONS_PER_MESSAGE, SINK_SCHEMA, Wiring, js_stream_of
+from mesh.spark.stateless_task import routes
+from mesh.spark.wiring import (
+    POSITIONS_PER_MESSAGE,
+    SINK_SCHEMA,
+    Wiring,
+    js_stream_of,
+    typed_schema,
+)
 from mesh.testing.conformance import answers, spark_source
 from mesh.testing.conformance.cases import CaseError, Mode, case
 from mesh.testing.conformance.script import Leg, Made, Recording, Replaying, Sent, legs
 from mesh.testing.conformance.spark_host import CALLS, ERROR, CasesTask, CaseTask, call_run
-from mesh.testing.conformance.spark_rows import marked_rows, typed_rows, typed_schema
+from mesh.testing.conformance.spark_rows import marked_rows, typed_rows
 from pyspark_nats.rows import MARKED_DDL
 
 if TYPE_CHECKING:
@@ -53,6 +60,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from mesh.model.types import StreamSchema
     from mesh.plan.bound import BoundApp
     from mesh.testing.conformance.cases import Case
 
@@ -372,7 +380,7 @@ def _output(one: _Asked, js_stream: str, rows: pa.RecordBatch) -> OutputRun:
 def _run_stateless(session: SparkSession, one: _Asked) -> None:
     """A query for each leg; what is not sent to a stream has no effect."""
     wiring = _wiring(one)
-    if not stateless.legs(wiring):
+    if not routes(wiring):
         return
     for leg in one.legs:
         sent = [(place, chunk) for place, chunk in leg.sent if chunk.stream is not None]
@@ -401,16 +409,20 @@ def _stateless_rows(
         for turn, (place, chunk) in enumerate(sent):
             if chunk.stream == schema.name:
                 spark_source.write(spark_source.path_of(home, turn, 0), typed_rows(place, chunk))
-    read = partial(_typed, session, directory, len(sent))
-    return _collected(session, stateless.build(wiring, read), directory)
+    schemas = {js_stream_of(i, 0): i.channel.stream for i in one.group.inputs}
+    read = partial(_typed, session, directory, len(sent), schemas)
+    return _collected(session, stateless_rows(wiring, read), directory)
 
 
 def _typed(
-    session: SparkSession, directory: Path, turns: int, group_input: GroupInput
+    session: SparkSession,
+    directory: Path,
+    turns: int,
+    schemas: Mapping[str, StreamSchema],
+    js_stream: str,
 ) -> DataFrame:
-    home = directory / js_stream_of(group_input, 0)
-    reader = spark_source.reader(session, home, turns)
-    frame: DataFrame = reader.schema(typed_schema(group_input.channel.stream)).load()
+    reader = spark_source.reader(session, directory / js_stream, turns)
+    frame: DataFrame = reader.schema(typed_schema(schemas[js_stream])).load()
     return frame
 
 
