@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -118,4 +119,6 @@ class SessionProcess:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
+        # One that was killed has left its scratch files.
+        await asyncio.to_thread(shutil.rmtree, self._config.directory, ignore_errors=True)
         self._process = None

@@ -13,7 +13,6 @@ A stateless app has no callbacks here, so its answer has no ``queries``.
 from __future__ import annotations
 
 import os
-import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh import java
+from mesh import java, scratch
 from mesh.errors import MeshError
 from mesh.language.parser import parse_app
 from mesh.language.syntax import Annotation, find
@@ -72,15 +71,15 @@ _TIMEOUT_S = 300.0
 @contextmanager
 def session(jobs: int) -> Iterator[SparkSession]:
     """A worker's session on ``jobs`` cores, and its end."""
-    with tempfile.TemporaryDirectory(prefix="mesh-cases-") as directory:
+    with scratch.directory("cases") as directory:
         before = dict(os.environ)
         os.environ["JAVA_HOME"] = str(java.java_home())
         settings = SparkSettings(master=f"local[{jobs}]")
-        made = spark_session.start(settings, "conformance", Path(directory))
+        made = spark_session.start(settings, "conformance", directory)
         try:
             yield made
         finally:
-            made.stop()
+            spark_session.stop(made)
             os.environ.clear()
             os.environ.update(before)
 
@@ -288,9 +287,9 @@ _numbers = count()
 def _run_hosted(session: SparkSession, asked: Mapping[int, _Asked], jobs: int) -> None:
     """Leg by leg: a query for the first legs of all, one for the second ones, and so on."""
     for number in range(max((len(one.legs) for one in asked.values()), default=0)):
-        with tempfile.TemporaryDirectory(prefix="mesh-leg-") as directory:
+        with scratch.directory("leg") as directory:
             at_work = {n: one for n, one in asked.items() if number < len(one.legs)}
-            _run_leg(session, at_work, number, Path(directory), jobs)
+            _run_leg(session, at_work, number, directory, jobs)
 
 
 def _run_leg(
@@ -386,9 +385,9 @@ def _run_stateless(session: SparkSession, one: _Asked) -> None:
         sent = [(place, chunk) for place, chunk in leg.sent if chunk.stream is not None]
         if not sent:
             continue
-        with tempfile.TemporaryDirectory(prefix="mesh-leg-") as directory:
+        with scratch.directory("leg") as directory:
             try:
-                rows = _stateless_rows(session, one, sent, wiring, Path(directory))
+                rows = _stateless_rows(session, one, sent, wiring, directory)
             except Exception as error:  # One case's answer, not the end of the others.
                 one.error = f"{type(error).__name__}: {error}"
                 return
