@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
+from mesh import scratch
 from mesh.jetstream import server
 
 if TYPE_CHECKING:
@@ -20,6 +22,14 @@ if TYPE_CHECKING:
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("search", deadline=None, print_blob=True)
 settings.load_profile("same")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Temporary files of all processes of the tests are below pytest's own directory."""
+    path = tmp_path_factory.mktemp("tmp")
+    scratch.redirect(path)
+    os.environ["JAVA_TOOL_OPTIONS"] = f"-Djava.io.tmpdir={path} -XX:-UsePerfData"
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ def system(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty directory with a short path, as the system's temporary one."""
     with tempfile.TemporaryDirectory(prefix="t-") as path:
         monkeypatch.setenv("TMPDIR", path)
+        monkeypatch.delenv("JAVA_TOOL_OPTIONS")
         monkeypatch.setattr(tempfile, "tempdir", path)
         monkeypatch.setattr(scratch, "SYSTEM", Path(path))
         yield Path(path)

@@ -58,7 +58,7 @@ CONF: Final[dict[str, str]] = {**tuning.RECOMMENDED_CONF, **OWN_CONF}
 #: with the file name that Spark gives it.
 _SOCKET_DIRECTORY_MAX: Final = 60
 #: How long the JVM may take to exit, and where it writes a class archive as it exits; seconds.
-_EXIT_S: Final = 3.0
+_EXIT_S: Final = 5.0
 _ARCHIVE_S: Final = 90.0
 
 
