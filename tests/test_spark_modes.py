@@ -248,9 +248,10 @@ class Broker:
         work = [
             Work(
                 WORK, member.name, 1, member.file_name, part.key,
-                (StreamRange(part.key, 0, self.last(part.key), 0, 0, subjects=()),),
+                (StreamRange(part.key, 0, self.last(part.key), 0, 0, subjects=(subject,)),),
             )
             for part in member.parts
+            for subject in part.subjects[part.key][:1]
         ]  # fmt: skip
         for made in outcomes(members, 1, work):
             assert made.to_pylist()[0]["failure"] is None

@@ -71,11 +71,12 @@ def start(settings: SparkSettings, name: str, directory: Path) -> SparkSession:
         directory: for all files of Spark, its JVM and its Python workers, temporary ones too; may
             be deleted after ``stop``.
     """
-    temporary, local = directory / "tmp", directory / "local"
+    temporary = directory / "tmp"
     temporary.mkdir(parents=True, exist_ok=True)
-    # The JVM's Python workers inherit both; the second one overrides ``spark.local.dir``.
+    # The JVM's Python workers inherit it.
     os.environ["TMPDIR"] = str(temporary)
-    os.environ["SPARK_LOCAL_DIRS"] = str(local)
+    # It would override ``spark.local.dir``.
+    os.environ.pop("SPARK_LOCAL_DIRS", None)
     # Of the short-lived JVM that puts the command line together.
     os.environ["SPARK_LAUNCHER_OPTS"] = _NO_FILES
     # The path stays the same where it can, because a class archive is for one class path.
@@ -91,12 +92,12 @@ def start(settings: SparkSettings, name: str, directory: Path) -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.python.unix.domain.socket.dir", str(_socket_directory(temporary)))
-        .config("spark.local.dir", str(local))
+        .config("spark.local.dir", str(directory / "local"))
         .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
         # The heap stays small, and threads of the collector would compete with the tasks.
         .config(
             "spark.driver.extraJavaOptions",
-            f"-Dderby.system.home={directory} -Djava.io.tmpdir={temporary} {_NO_FILES} "
+            f'"-Dderby.system.home={directory}" "-Djava.io.tmpdir={temporary}" {_NO_FILES} '
             f"{tuning.java_options()} -XX:+UseSerialGC -Xms512m "
             + class_archive.java_option(class_archive.default_path()),
         )
