@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from mesh import scratch
 from mesh.jetstream.server import die_with_parent
 from mesh.model import codec
 from mesh.worker.protocol import (
@@ -121,4 +122,5 @@ class SessionProcess:
         await self._process.wait()
         # One that was killed has left its scratch files.
         await asyncio.to_thread(shutil.rmtree, self._config.directory, ignore_errors=True)
+        await asyncio.to_thread(scratch.sweep)
         self._process = None
