@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -11,9 +12,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh import scratch
+from mesh.settings import Settings
+from mesh.worker.child import SessionProcess
+from mesh.worker.protocol import Ready, SessionConfig
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from mesh.worker.protocol import Reply
 
 OWNER = """
 import sys
@@ -77,3 +84,55 @@ def test_directories_of_others_stay(system: Path) -> None:
     (system / "other" / ".mesh-owner").touch()
     scratch.sweep()
     assert {path.name for path in system.iterdir()} == {"mesh-test-1", "other"}
+
+
+SESSION = """
+import os, pathlib, sys
+from mesh import scratch
+from mesh.model import codec
+from mesh.worker.protocol import CONFIG_VARIABLE, Ready, SessionConfig, to_line
+config = codec.decode(SessionConfig, os.environ[CONFIG_VARIABLE].encode())
+directory = pathlib.Path(config.directory)
+scratch.redirect(directory / "tmp")
+(directory / "tmp" / "file").touch()
+(scratch.for_process("s") / "socket").touch()
+sys.stdout.buffer.write(to_line(Ready("4", 0.1)))
+sys.stdout.flush()
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("end", ["calm", "killed", "killed alone"])
+def test_nothing_is_left_of_a_session(system: Path, end: str) -> None:
+    """See tests/test_temporary_files.py for the same with Spark."""
+    config = SessionConfig("w", str(system / "state"), Settings())
+
+    async def scene() -> None:
+        session = SessionProcess(config, (sys.executable, "-c", SESSION))
+        await session.start()
+        assert [reply async for reply in first(session)] == [Ready("4", 0.1)]
+        assert len(inside(system)) == 2
+        if end == "calm":
+            await session.stop()
+        elif end == "killed":
+            await session.kill()
+        else:
+            assert session.pid is not None
+            os.kill(session.pid, signal.SIGKILL)
+            await session.start()
+            assert [reply async for reply in first(session)] == [Ready("4", 0.1)]
+            assert len(inside(system)) == 2
+            await session.kill()
+        assert inside(system) == []
+
+    asyncio.run(scene())
+
+
+def inside(directory: Path) -> list[Path]:
+    return list(directory.iterdir())
+
+
+async def first(session: SessionProcess) -> AsyncIterator[Reply]:
+    async for reply in session.replies():
+        yield reply
+        return
