@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh import scratch
+from mesh.operators import native
 from mesh.settings import Settings
 from mesh.worker.child import SessionProcess
 from mesh.worker.protocol import Ready, SessionConfig
@@ -136,3 +137,19 @@ async def first(session: SessionProcess) -> AsyncIterator[Reply]:
     async for reply in session.replies():
         yield reply
         return
+
+
+def test_native_code_is_kept_in_the_users_cache_or_goes_with_the_process(
+    system: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path_factory.mktemp("home")
+    (home / "file").touch()
+    monkeypatch.setenv(native.DIRECTORY_VARIABLE, "")
+    monkeypatch.setattr(native, "HERE", home / "file")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+    assert native._home() == home / "mesh"
+    assert list(system.iterdir()) == []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "file"))
+    made = native._home()
+    assert made.parent == system
+    assert os.environ[native.DIRECTORY_VARIABLE] == str(made)
