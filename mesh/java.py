@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mesh import scratch
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
@@ -145,12 +146,12 @@ def _cache(environment: Mapping[str, str], given: Path | None) -> Path:
         cache.mkdir(parents=True, exist_ok=True)
     except OSError:
         # A home directory that can't be written: one of its own for this process.
-        return Path(tempfile.mkdtemp(prefix="mesh-java-"))
+        return scratch.for_process("java")
     return cache
 
 
 def _ask(executable: Path, *flags: str) -> str | None:
-    command = [str(executable), *flags, "-XshowSettings:properties", "-version"]
+    command = [str(executable), "-XX:-UsePerfData", *flags, "-XshowSettings:properties", "-version"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.SubprocessError):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import pytest
 from hypothesis import settings
 
+from mesh import scratch
 from mesh.jetstream import server
 
 if TYPE_CHECKING:
@@ -66,6 +68,14 @@ def _group(item: pytest.Item) -> str:
     if "spark" in fixtures:
         return "spark"
     return f"{item.path.parent.name}/{item.path.stem}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Temporary files of all processes of the tests are below pytest's own directory."""
+    path = tmp_path_factory.mktemp("tmp")
+    scratch.redirect(path)
+    os.environ["JAVA_TOOL_OPTIONS"] = f"-Djava.io.tmpdir={path} -XX:-UsePerfData"
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import tempfile
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench.chaos.namespaces import Namespaces
 from bench.chaos.servers import Servers
+from mesh import scratch
 from mesh.clock import SystemClock
 from mesh.jetstream.channels import ensure_buckets
 from mesh.jetstream.connection import close, connect
@@ -56,7 +56,7 @@ class Stage:
         """
         self.topology = topology
         self._logs = logs
-        self.directory = Path(tempfile.mkdtemp(prefix="mesh-chaos-"))
+        self.directory = scratch.for_process("chaos")
         self.replicas = 1 if topology is Topology.ONE else 3
         self._stack = ExitStack()
 

@@ -6,20 +6,19 @@ import os
 import shutil
 import statistics
 import sys
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
 from bench.connector.wire import Wire
-from mesh import java
+from mesh import java, scratch
 from mesh.jetstream import server
 from pyspark_nats import tuning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
     from types import TracebackType
 
     from pyspark.sql import SparkSession
@@ -119,7 +118,7 @@ class Bench:
 
     def __init__(self) -> None:
         #: For files of measurements, such as checkpoints; the server's store is below it as well.
-        self.directory = Path(tempfile.mkdtemp(prefix="bench-connector-"))
+        self.directory = scratch.for_process("bench")
         self._spark: SparkSession | None = None
         self._java_options = ""
         self._server: server.NatsServer | None = None
@@ -214,19 +213,11 @@ class Bench:
         """End the session and its JVM; the next use starts another."""
         if self._spark is None:
             return
-        from pyspark import SparkContext
+        from mesh.spark import session
 
-        context = self._spark.sparkContext
-        self._spark.stop()
+        # The JVM would outlive the session, and its settings with it.
+        session.stop(self._spark)
         self._spark = None
-        # The gateway is a process that outlives the session, and its settings with it.
-        gateway = context._gateway
-        if gateway is not None:
-            gateway.shutdown()
-            gateway.proc.stdin.close()
-            gateway.proc.wait(20)
-        SparkContext._gateway = None
-        SparkContext._jvm = None
 
     # --- what it took
 
@@ -248,19 +239,22 @@ class Bench:
         return rows / took_s, self.cpu().since(before)
 
 
-def start_session(scratch: Path, java_options: str) -> SparkSession:
+def start_session(directory: Path, java_options: str) -> SparkSession:
     """A local session with the settings that the connector recommends."""
     from pyspark.sql import SparkSession
 
     os.environ["JAVA_HOME"] = str(java.java_home())
+    directory.mkdir(parents=True, exist_ok=True)
+    os.environ["TMPDIR"] = str(directory)
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_HOME"] = str(tuning.lean_home(scratch / "home", scratch / "made"))
+    os.environ["SPARK_HOME"] = str(tuning.lean_home(directory / "home", directory / "made"))
     conf = {
         **tuning.RECOMMENDED_CONF,
         **_SESSION_CONF,
-        "spark.local.dir": str(scratch / "local"),
-        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch} {java_options}",
+        "spark.local.dir": str(directory / "local"),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={directory}"
+        f" -Djava.io.tmpdir={directory} -XX:-UsePerfData {java_options}",
     }
     builder = SparkSession.builder.master(f"local[{CORES}]").appName("bench")
     for key, value in conf.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import tempfile
 import time
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from bench.chaos.servers import Servers
+from mesh import scratch
 from mesh.clock import SystemClock
 from mesh.jetstream.channels import ensure_buckets
 from mesh.jetstream.connection import close, connect
@@ -109,7 +109,7 @@ async def mesh(
         environment: settings of all processes, as ``MESH_SECTION_NAME``.
     """
     precompile.compile_once()
-    directory = Path(tempfile.mkdtemp(prefix="mesh-bench-"))
+    directory = scratch.for_process("bench")
     cluster = Cluster(directory, servers, environment)
     try:
         for number in range(1, workers + 1):

@@ -15,7 +15,6 @@ import os
 import platform
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +26,7 @@ from bench.connector import report
 from bench.operators import memory
 from bench.operators.apps import MEASURED
 from bench.operators.ours import BATCH
+from mesh import scratch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,8 +96,8 @@ def _measure(measured: Measured, keys: int, given: argparse.Namespace) -> dict[s
 
 
 def _engine(oracle: Path, measured: Measured, keys: int, events: int) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory, "app.siddhi")
+    with scratch.directory("bench") as directory:
+        path = directory / "app.siddhi"
         path.write_text(measured.app, encoding="utf-8")
         # What others do is not waited for: the processor's time is what counts.
         command = [sys.executable, str(oracle), "--bench", "mine", "--app-file", str(path)]

@@ -99,7 +99,7 @@ def session(scratch: Path) -> Iterator[SparkSession]:
     try:
         yield made
     finally:
-        made.stop()
+        spark_session.stop(made)
         os.environ.clear()
         os.environ.update(before)
 

@@ -7,7 +7,6 @@ description is a key of the bucket ``mesh_backups``, written last, so that no ba
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,6 +15,7 @@ import orjson
 from nats.js import api
 from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
 
+from mesh import scratch
 from mesh.control.restoring import reached
 from mesh.errors import MeshError
 from mesh.jetstream import channels, cuts, kv
@@ -65,11 +65,11 @@ async def make(
     revision = _revision(at_ms)
     found: list[PartBackup] = []
     size = 0
-    with tempfile.TemporaryDirectory(prefix="mesh-backup-") as directory:
+    with scratch.directory("backup") as directory:
         for group, part in await _parts(client, record.incarnation):
             made, size_of = await _copy_part(
                 client, pieces, record, group, part, f"{_prefix(app, revision)}{group}/{part}/",
-                Path(directory),
+                directory,
             )  # fmt: skip
             found.append(made)
             size += size_of
@@ -120,8 +120,8 @@ async def known(client: Client, app: str) -> list[BackupRecord]:
 
 async def read(pieces: Pieces, of: BackupRecord) -> Backup:
     """The whole of a backup but for its pieces; MESH-S121 when it is not there."""
-    with tempfile.TemporaryDirectory(prefix="mesh-backup-") as directory:
-        path = Path(directory) / _WHOLE
+    with scratch.directory("backup") as directory:
+        path = directory / _WHOLE
         name = f"{_prefix(of.app, of.revision)}{_WHOLE}"
         try:
             await pieces.fetch({name: path})
@@ -143,11 +143,11 @@ async def put_back(
         manifests: of its parts, JSON.
     """
     bucket = await client.jetstream().key_value(names.SNAPSHOTS_BUCKET)
-    with tempfile.TemporaryDirectory(prefix="mesh-restore-") as directory:
+    with scratch.directory("restore") as directory:
         for part, manifest in zip(backup.parts, manifests, strict=True):
             stored: dict[str, str] = {}
             for at, (piece, name) in enumerate(part.objects.items()):
-                path = Path(directory) / str(at)
+                path = directory / str(at)
                 try:
                     await pieces.fetch({name: path})
                 except PieceMissingError as error:

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
 from nats.js.errors import APIError, NotFoundError
 
 from mesh.errors import MeshError
-from mesh.model import names
+from mesh.model import error_entry, names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from nats.js import JetStreamContext
     from nats.js.api import RawStreamMsg
 
@@ -97,7 +94,7 @@ async def replay(
             be sent again, and ``data`` is None.
     """
     entry = await one(js, app, id_)
-    payload = event_of(entry) if data is None else data
+    payload = error_entry.event_of(entry) if data is None else data
     if payload is None:
         raise MeshError(
             "MESH-A422",
@@ -161,28 +158,8 @@ async def _first_from(js: JetStreamContext, app: str, sequence: int) -> dict[str
     return _entry(message)
 
 
-def event_of(entry: Mapping[str, Any]) -> bytes | None:
-    """The event of an entry as JSON; None when its message was no text.
-
-    A message may have held several: an array, or one a line.  The others were read, so that they
-    must not be sent again.
-    """
-    data = entry.get("data")
-    if not isinstance(data, str):
-        return None
-    index = entry.get("index", 0)
-    try:
-        whole = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        lines = [line for line in data.splitlines() if line.strip()]
-        return lines[index].encode() if index < len(lines) else data.encode()
-    if isinstance(whole, list) and index < len(whole):
-        return orjson.dumps(whole[index])
-    return data.encode()
-
-
 def _entry(message: RawStreamMsg) -> dict[str, Any]:
-    values: dict[str, Any] = orjson.loads(message.data or b"{}")
+    values = error_entry.from_json(message.data or b"{}")
     recorded = message.time
     recorded_ms = int(recorded.timestamp() * 1000) if recorded is not None else 0
     return {"id": message.seq, "recorded_at_ms": recorded_ms, **values}

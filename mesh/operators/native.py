@@ -18,6 +18,8 @@ from typing import Any, Final
 import numba
 from numba import types as types
 
+from mesh import scratch
+
 HERE: Final = Path(__file__).parent
 #: Where a user wants compiled code to be; beside the sources otherwise.
 DIRECTORY_VARIABLE: Final = "NUMBA_CACHE_DIR"
@@ -68,7 +70,21 @@ def _home() -> Path:
         with tempfile.TemporaryFile(dir=beside):
             return beside
     except OSError:
-        return Path(tempfile.gettempdir()) / f"mesh-native-{os.getuid()}"
+        return _home_elsewhere()
+
+
+def _home_elsewhere() -> Path:
+    """The user's cache; where that can't be written to either, a directory of this process."""
+    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "mesh")
+    try:
+        user.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=user):
+            return user
+    except OSError:
+        made = scratch.for_process("native")
+        # Processes that this one starts use it too.
+        os.environ[DIRECTORY_VARIABLE] = str(made)
+        return made
 
 
 #: Where this version's compiled code is.

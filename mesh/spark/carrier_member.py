@@ -16,25 +16,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
-import orjson
-from pyspark.sql import types as spark_types
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import NullType, StructField, StructType
 
 from mesh.model import names
-from mesh.model.app import Strategy
-from mesh.model.types import AttributeType
 from mesh.spark import carrier_pace
-from mesh.spark.wiring import METADATA, ROUND_ROBIN_BLOCK, Wiring, js_stream_of
+from mesh.spark.wiring import BatchLimits, Wiring, source_options, typed_schema
 from pyspark_nats.sink.sink_options import SinkOptions, sink_options
 from pyspark_nats.source import batches, rows
-from pyspark_nats.source.source_options import SourceOptions, source_options
-from pyspark_nats.source.typed_rows import METADATA_DDL
+from pyspark_nats.source.source_options import SourceOptions
+from pyspark_nats.source.source_options import source_options as parsed_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-    from mesh.model.app import GroupInput
 
 _BYTES_MAX: Final = 8 << 20
 #: How long a task waits for one stream to answer, seconds: as long as others may have to wait.
@@ -42,21 +36,6 @@ _PATIENCE_S: Final = "10"
 _OUT: Final = ".out"
 _ENDING: Final = ".ending"
 _AT_WORK: Final = ".at-work-"
-
-_TYPES: Final = {
-    AttributeType.STRING: spark_types.StringType(),
-    AttributeType.INT: spark_types.IntegerType(),
-    AttributeType.LONG: spark_types.LongType(),
-    AttributeType.FLOAT: spark_types.FloatType(),
-    AttributeType.DOUBLE: spark_types.DoubleType(),
-    AttributeType.BOOL: spark_types.BooleanType(),
-    AttributeType.OBJECT: spark_types.BinaryType(),
-}
-_DDL_TYPES: Final = {
-    "long": spark_types.LongType(),
-    "string": spark_types.StringType(),
-    "binary": spark_types.BinaryType(),
-}
 
 #: Where a part is: ``{js_stream: {"sequence": n, "time_ms": t, "created_ms": c}}``.
 Offsets = dict[str, dict[str, int]]
@@ -129,22 +108,20 @@ def member(
         restored: keys of parts whose state is in their directory.
         until: see ``Member``.
     """
-    common = {"timeoutS": _PATIENCE_S, **nats, "eventTimeHeader": names.EVENT_TIME_HEADER}
-    made = _with_state(wiring, run, common) if wiring.group.stateful else _typed(wiring, common)
+    patient = {"timeoutS": _PATIENCE_S, **nats}
     parts = tuple(
         Part(
             key,
             number,
-            options,
-            form,
+            *_source(wiring, key, run, patient),
             _subjects(wiring, key),
             starts.get(key),
             _is_foreign(wiring, key),
             key in restored,
         )
-        for number, (key, options, form) in enumerate(made)
+        for number, key in enumerate(keys(wiring))
     )
-    sink = sink_options({"timeoutS": _PATIENCE_S, **nats, "epoch": str(wiring.assignment.epoch)})
+    sink = sink_options({**patient, "epoch": str(wiring.assignment.epoch)})
     return Member(wiring, str(run), generation, parts, sink, until)
 
 
@@ -184,61 +161,18 @@ def _is_foreign(wiring: Wiring, key: str) -> bool:
     return any(inputs[stream].channel.foreign for stream in keys(wiring)[key])
 
 
-def _with_state(
-    wiring: Wiring, run: Path, common: Mapping[str, str]
-) -> list[tuple[str, SourceOptions, batches.RowLayout]]:
-    found = []
-    for key, streams in keys(wiring).items():
-        options = source_options(
-            {
-                **common,
-                "streams": orjson.dumps([streams]).decode(),
-                "maxOffsetsPerTrigger": str(carrier_pace.ROWS_MAX * len(streams)),
-                "maxBytesPerTrigger": str(_BYTES_MAX),
-                "rangeMarkers": "true",
-                "wakeupPath": str(wakeups(run, key)),
-            }
-        )
-        # Only the names count, of what has a schema of its own.
-        fields = [StructField(name, spark_types.NullType()) for name in rows.MARKED.names]
-        schema = StructType(fields)
-        found.append((key, options, batches.row_layout(options, schema)))
-    return found
-
-
-def _typed(
-    wiring: Wiring, common: Mapping[str, str]
-) -> list[tuple[str, SourceOptions, batches.RowLayout]]:
-    return [
-        (stream, *_typed_input(wiring, group_input, common))
-        for stream, group_input in wiring.input_streams(0).items()
-    ]
-
-
-def _typed_input(
-    wiring: Wiring, group_input: GroupInput, common: Mapping[str, str]
+def _source(
+    wiring: Wiring, key: str, run: Path, nats: Mapping[str, str]
 ) -> tuple[SourceOptions, batches.RowLayout]:
-    channel = group_input.channel
-    given = {
-        **common,
-        "stream": js_stream_of(group_input, 0),
-        "maxOffsetsPerTrigger": str(carrier_pace.ROWS_MAX),
-        "maxBytesPerTrigger": str(_BYTES_MAX),
-        "subject": channel.subject(),
-        "format": "auto",
-        "missing": "error",
-        "metadata": ",".join(METADATA),
-    }
-    if group_input.strategy is Strategy.ROUND_ROBIN and wiring.group.parallel > 1:
-        given |= {
-            "blockSize": str(ROUND_ROBIN_BLOCK),
-            "blockIndex": str(wiring.assignment.index - 1),
-            "blockCount": str(wiring.group.parallel),
-        }
-    options = source_options(given)
-    own = [StructField(a.name, _TYPES[a.type]) for a in channel.stream.attributes]
-    more = [StructField(name, _DDL_TYPES[METADATA_DDL[name]]) for name in METADATA]
-    return options, batches.row_layout(options, StructType([*own, *more]))
+    """Options and row layout of the source that reads one part."""
+    limits = BatchLimits(carrier_pace.ROWS_MAX, _BYTES_MAX)
+    options = parsed_options(source_options(wiring, (key,), nats, limits, wakeups(run, key)))
+    if wiring.group.stateful:
+        # Only the names count, of what has a schema of its own.
+        fields = [StructField(name, NullType()) for name in rows.MARKED.names]
+        return options, batches.row_layout(options, StructType(fields))
+    schema = typed_schema(wiring.input_streams(0)[key].channel.stream)
+    return options, batches.row_layout(options, schema)
 
 
 def file_name(instance: str, generation: int) -> str:

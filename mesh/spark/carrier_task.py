@@ -17,10 +17,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute
 
-from mesh.spark import carrier_member, carrier_pace, stateless
+from mesh.spark import carrier_member, carrier_pace
 from mesh.spark.carrier_work import FAILED, OUTCOME, UNANSWERED, WORK, Work
 from mesh.spark.host import HostTask, without_skipped
-from mesh.spark.wiring import js_stream_of
+from mesh.spark.stateless_task import StatelessTask
 from pyspark_nats.errors import UnavailableError
 from pyspark_nats.protocol import frames
 from pyspark_nats.protocol.connection import Connection, shared
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from mesh.spark.carrier_member import Member, Part
-    from mesh.spark.kernel_query import KernelTask
-    from mesh.spark.wiring import Wiring
 
 #: The stubs know each function of Arrow by a dozen overloads, and reject most honest calls.
 _compute: Any = pyarrow.compute
@@ -198,43 +196,12 @@ def _with_state(
 def _without(
     member: Member, part: Part, rows: Iterator[pa.RecordBatch], counts: _Counts
 ) -> Iterator[pa.RecordBatch]:
-    """A group without state, its legs one after the other over the same rows."""
-    skips = member.wiring.skips(part.key)
-    read = [without_skipped(batch, "_sequence", skips) for batch in rows]
-    counts.messages += sum(batch.num_rows for batch in read)
-    for leg in _legs(member.wiring):
-        if leg.input == part.key:
-            yield from leg.run(read)
+    """A group without state: all routes from one input."""
 
+    def counted() -> Iterator[pa.RecordBatch]:
+        skips = member.wiring.skips(part.key)
+        for batch in rows:
+            counts.messages += without_skipped(batch, "_sequence", skips).num_rows
+            yield batch
 
-@dataclass(frozen=True, slots=True)
-class _Leg:
-    """A leg with its queries and its encoding, ready to run."""
-
-    #: JetStream stream.
-    input: str
-    records: bool
-    queries: tuple[KernelTask, ...]
-    encode: stateless.EncodeTask
-
-    def run(self, read: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows with metadata in, rows for the sink out."""
-        rows = read
-        if not self.records:
-            rows = [batch.filter(_compute.is_null(batch.column("_error"))) for batch in read]
-        for query in self.queries:
-            rows = query(rows)
-        return self.encode(rows)
-
-
-@lru_cache(maxsize=1024)
-def _legs(wiring: Wiring) -> tuple[_Leg, ...]:
-    return tuple(
-        _Leg(
-            js_stream_of(one.leg.input, 0),
-            one.records,
-            tuple(stateless.kernel_task(wiring, query, one) for query in one.leg.queries),
-            stateless.EncodeTask(wiring, one.leg, one.producer(wiring), one.part(wiring)),
-        )
-        for one in stateless.numbered(wiring)
-    )
+    return StatelessTask(member.wiring, part.key)(counted())

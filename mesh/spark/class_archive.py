@@ -39,9 +39,14 @@ def unfinished(path: Path) -> Path:
     return path.with_suffix(".new")
 
 
+def is_written() -> bool:
+    """Whether the session's JVM writes an archive when it exits."""
+    return bool(os.environ.get(WRITE_VARIABLE))
+
+
 def java_option(path: Path) -> str:
     """What the JVM is told: to write the archive, to map it, or nothing."""
-    if os.environ.get(WRITE_VARIABLE):
+    if is_written():
         return f"-XX:ArchiveClassesAtExit={unfinished(path)} -Xlog:cds=off -Xlog:cds+dynamic=off"
     # A file that doesn't fit the JVM is passed over; the log says so at another level.
     return f"-XX:SharedArchiveFile={path} -Xlog:cds=off" if path.exists() else ""

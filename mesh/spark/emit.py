@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 import pyarrow as pa
 
 from mesh.functions.objects import from_binary, python_value
+from mesh.model import error_entry
 from mesh.model.app import Format
 from mesh.model.types import AttributeType
 from mesh.spark.wiring import POSITIONS_PER_MESSAGE
@@ -163,7 +163,7 @@ def error_rows(
     sequences = messages.column("sequence")
     positions = [sequences[row].as_py() * POSITIONS_PER_MESSAGE + index for row, index, _ in errors]
     data = [
-        error_record(
+        error_entry.of_unreadable(
             stream,
             sequences[row].as_py(),
             index,
@@ -189,16 +189,14 @@ def failed_rows(wiring: Wiring, partition: int, run: OutputRun, by_events: bool)
     """
     told: list[dict[str, str]] = run.rows.to_pylist()
     data = [
-        orjson.dumps(
-            {
-                "stream": one["stream"],
-                "query": one["query"],
-                "time_ms": time_ms,
-                **({"event_time_ms": time_ms} if by_events else {}),
-                "group": wiring.group.name,
-                "reason": one["reason"],
-                "data": one["event"],
-            }
+        error_entry.of_failed(
+            one["stream"],
+            one["query"],
+            time_ms,
+            time_ms if by_events else None,
+            wiring.group.name,
+            one["reason"],
+            one["event"],
         )
         for one, time_ms in zip(told, run.time_ms.tolist(), strict=True)
     ]
@@ -221,34 +219,3 @@ def _recorded(wiring: Wiring, part: str, data: list[bytes], position: Any) -> pa
         ],
         schema=SINK_FIELDS,
     )
-
-
-def error_record(
-    stream: str,
-    sequence: int,
-    index: int,
-    time_ms: int,
-    event_time_ms: int | None,
-    group: str,
-    reason: str,
-    data: bytes,
-) -> bytes:
-    """One entry of the error stream: ``data`` as text where it is text, else base64.
-
-    ``time_ms`` is the broker's, ``event_time_ms`` the message's own where it brought one.
-    """
-    record: dict[str, object] = {
-        "stream": stream,
-        "sequence": sequence,
-        "index": index,
-        "time_ms": time_ms,
-        "group": group,
-        "reason": reason,
-    }
-    if event_time_ms is not None:
-        record["event_time_ms"] = event_time_ms
-    try:
-        record["data"] = data.decode()
-    except UnicodeDecodeError:
-        record["data_base64"] = base64.b64encode(data).decode()
-    return orjson.dumps(record)

@@ -1,28 +1,20 @@
-"""An instance's streaming query: source, what is between, sink."""
+"""Dedicated query of one instance: source, task, sink."""
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 import orjson
 from pyspark.sql import functions as F
 
-from mesh.model import names
-from mesh.model.app import GroupInput, Strategy
-from mesh.spark import stateless
-from mesh.spark.expressions import SPARK_TYPES
 from mesh.spark.host import HostTask
 from mesh.spark.session import UNLOGGED
-from mesh.spark.wiring import (
-    METADATA,
-    ROUND_ROBIN_BLOCK,
-    SINK_SCHEMA,
-    Wiring,
-    js_stream_of,
-)
+from mesh.spark.stateless_task import input_tasks
+from mesh.spark.wiring import SINK_SCHEMA, BatchLimits, Wiring, source_options, typed_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -65,12 +57,12 @@ def start(
     common = {
         **nats,
         "startingOffsets": orjson.dumps(offsets).decode() if offsets else "earliest",
-        "eventTimeHeader": names.EVENT_TIME_HEADER,
     }
+    limits = BatchLimits(batch_rows_max, BATCH_BYTES)
     if wiring.group.stateful:
-        rows = _stateful(session, wiring, directory, common, batch_rows_max, restored, halts)
+        rows = _stateful(session, wiring, directory, common, limits, restored, halts)
     else:
-        rows = _stateless(session, wiring, common, batch_rows_max, halts)
+        rows = _stateless(session, wiring, common, limits, halts)
     instance = wiring.assignment.instance
     # A sink written in Python is looked up in the calling thread's active session, and a thread of
     # ours has none: "nats" would not be found.
@@ -112,26 +104,15 @@ def _stateful(
     wiring: Wiring,
     directory: Path,
     common: Mapping[str, str],
-    batch_rows_max: int,
+    limits: BatchLimits,
     restored: frozenset[int],
     halts: _HaltPaths,
 ) -> DataFrame:
-    partitions = [list(wiring.input_streams(p)) for p in wiring.partitions]
-    # The source's limit holds for all of its streams together.
-    rows_max = batch_rows_max * sum(len(streams) for streams in partitions)
     wakeup = directory / "wakeup"
     wakeup.mkdir()
-    source = (
-        session.readStream.format("nats")
-        .options(**common)
-        .option("streams", orjson.dumps(partitions).decode())
-        .option("maxOffsetsPerTrigger", str(rows_max))
-        .option("maxBytesPerTrigger", str(BATCH_BYTES))
-        .option("rangeMarkers", "true")
-        .option("wakeupPath", str(wakeup))
-        .option("haltPath", halts.next())
-        .load()
-    )
+    parts = [str(partition) for partition in wiring.partitions]
+    options = source_options(wiring, parts, common, limits, wakeup)
+    source = session.readStream.format("nats").options(**options, haltPath=halts.next()).load()
     return source.mapInArrow(HostTask(wiring, str(directory), restored), SINK_SCHEMA)
 
 
@@ -139,34 +120,23 @@ def _stateless(
     session: SparkSession,
     wiring: Wiring,
     common: Mapping[str, str],
-    batch_rows_max: int,
+    limits: BatchLimits,
     halts: _HaltPaths,
 ) -> DataFrame:
-    def read(group_input: GroupInput) -> DataFrame:
-        channel = group_input.channel
-        schema = ", ".join(f"`{a.name}` {SPARK_TYPES[a.type]}" for a in channel.stream.attributes)
-        reader = (
-            session.readStream.format("nats")
-            .options(**common)
-            .option("stream", js_stream_of(group_input, 0))
-            .option("maxOffsetsPerTrigger", str(batch_rows_max))
-            .option("maxBytesPerTrigger", str(BATCH_BYTES))
-            .option("subject", channel.subject())
-            .option("format", "auto")
-            .option("missing", "error")
-            .option("haltPath", halts.next())
-            .option("metadata", ",".join(METADATA))
-            .option("schema", schema)
-        )
-        if group_input.strategy is Strategy.ROUND_ROBIN and wiring.group.parallel > 1:
-            reader = (
-                reader.option("blockSize", str(ROUND_ROBIN_BLOCK))
-                .option("blockIndex", str(wiring.assignment.index - 1))
-                .option("blockCount", str(wiring.group.parallel))
-            )
-        rows = reader.load()
-        for after, to in wiring.skips(js_stream_of(group_input, 0)):
-            rows = rows.where((F.col("_sequence") <= after) | (F.col("_sequence") > to))
-        return rows
+    inputs = wiring.input_streams(0)
 
-    return stateless.build(wiring, read)
+    def read(js_stream: str) -> DataFrame:
+        options = source_options(wiring, (js_stream,), common, limits)
+        reader = session.readStream.format("nats").options(**options, haltPath=halts.next())
+        return reader.schema(typed_schema(inputs[js_stream].channel.stream)).load()
+
+    return stateless_rows(wiring, read)
+
+
+def stateless_rows(wiring: Wiring, read: Callable[[str], DataFrame]) -> DataFrame:
+    """A group without state as rows for the sink; ``read`` gives the typed rows of an input."""
+    frames = [
+        read(js_stream).mapInArrow(task, SINK_SCHEMA)
+        for js_stream, task in input_tasks(wiring).items()
+    ]
+    return reduce(lambda a, b: a.unionAll(b), frames)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import pyspark
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from mesh import scratch
 from mesh.spark import class_archive
 from mesh.spark.daemon import FUNCTIONS_VARIABLE
 from pyspark_nats import tuning
@@ -43,21 +47,41 @@ OWN_CONF: Final[dict[str, str]] = {
 #: Options of each query: its checkpoint is read by nobody.
 UNLOGGED: Final[dict[str, str]] = tuning.asynchronous_progress(interval_s=3600)
 
+#: Keeps a JVM from writing counters to /tmp/hsperfdata_USER, whatever its temporary directory is.
+_NO_FILES: Final = "-XX:-UsePerfData"
+
 #: All settings of the session that are the same for every worker.
 CONF: Final[dict[str, str]] = {**tuning.RECOMMENDED_CONF, **OWN_CONF}
 
 
-def start(settings: SparkSettings, name: str, scratch: Path) -> SparkSession:
+#: Longest directory in which the path of a Unix domain socket fits into the kernel's 107 bytes,
+#: with the file name that Spark gives it.
+_SOCKET_DIRECTORY_MAX: Final = 60
+#: How long the JVM may take to exit, and where it writes a class archive as it exits; seconds.
+_EXIT_S: Final = 5.0
+_ARCHIVE_S: Final = 90.0
+
+
+def start(settings: SparkSettings, name: str, directory: Path) -> SparkSession:
     """Start the session; ``mesh.spark.warmup`` makes it ready for use.
 
     Args:
         settings: master, memory, web UI.
         name: shown in Spark's UI.
-        scratch: directory for Spark's own files; may be deleted when the session has ended.
+        directory: for all files of Spark, its JVM and its Python workers, temporary ones too; may
+            be deleted after ``stop``.
     """
+    temporary = directory / "tmp"
+    temporary.mkdir(parents=True, exist_ok=True)
+    # The JVM's Python workers inherit it.
+    os.environ["TMPDIR"] = str(temporary)
+    # It would override ``spark.local.dir``.
+    os.environ.pop("SPARK_LOCAL_DIRS", None)
+    # Of the short-lived JVM that puts the command line together.
+    os.environ["SPARK_LAUNCHER_OPTS"] = _NO_FILES
     # The path stays the same where it can, because a class archive is for one class path.
     home = class_archive.directory() / f"spark-{pyspark.__version__}"
-    os.environ["SPARK_HOME"] = str(tuning.lean_home(home, scratch / "home"))
+    os.environ["SPARK_HOME"] = str(tuning.lean_home(home, directory / "home"))
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (
         SparkSession.builder.master(settings.master)
@@ -67,12 +91,14 @@ def start(settings: SparkSettings, name: str, scratch: Path) -> SparkSession:
         .config("spark.driver.memory", settings.driver_memory)
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.local.dir", str(scratch / "local"))
-        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .config("spark.python.unix.domain.socket.dir", str(_socket_directory(temporary)))
+        .config("spark.local.dir", str(directory / "local"))
+        .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
         # The heap stays small, and threads of the collector would compete with the tasks.
         .config(
             "spark.driver.extraJavaOptions",
-            f"-Dderby.system.home={scratch} {tuning.java_options()} -XX:+UseSerialGC -Xms512m "
+            f'"-Dderby.system.home={directory}" "-Djava.io.tmpdir={temporary}" {_NO_FILES} '
+            f"{tuning.java_options()} -XX:+UseSerialGC -Xms512m "
             + class_archive.java_option(class_archive.default_path()),
         )
     )
@@ -81,3 +107,25 @@ def start(settings: SparkSettings, name: str, scratch: Path) -> SparkSession:
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def stop(session: SparkSession) -> None:
+    """Stop the session and wait until its JVM has exited, which removes Spark's own files."""
+    gateway = session.sparkContext._gateway
+    session.stop()
+    process = getattr(gateway, "proc", None)
+    if gateway is None or process is None:
+        return
+    gateway.shutdown()
+    process.stdin.close()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_ARCHIVE_S if class_archive.is_written() else _EXIT_S)
+    # A later session of this process starts a JVM of its own.
+    SparkContext._gateway = SparkContext._jvm = None
+
+
+def _socket_directory(wanted: Path) -> Path:
+    """A directory for the sockets between the JVM and its Python workers."""
+    if len(os.fsencode(wanted)) <= _SOCKET_DIRECTORY_MAX:
+        return wanted
+    return scratch.for_process("s")

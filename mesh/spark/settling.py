@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mesh.operators.base import State, part
-from mesh.spark import stateless
 from mesh.spark.state import LocalState, Position
+from mesh.spark.stateless_task import positioned_routes
 from mesh.spark.wiring import POSITIONS_PER_MESSAGE
 from pyspark_nats.sink import markers
 from pyspark_nats.source import halting
@@ -103,10 +103,10 @@ def last_positions(
     """
     found: dict[tuple[str, str], int] = {}
     if not wiring.group.stateful:
-        for one in stateless.numbered(wiring):
-            place = places[0][one.leg.input.channel.js_stream()]
+        for one in positioned_routes(wiring):
+            place = places[0][one.route.input.channel.js_stream()]
             last = (place["sequence"] + 1) * POSITIONS_PER_MESSAGE - 1
-            for stream in _js_streams(one.leg.output):
+            for stream in _js_streams(one.route.output):
                 found[stream, one.producer(wiring)] = last
         return found
     for partition in wiring.partitions:

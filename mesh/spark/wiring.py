@@ -5,20 +5,46 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import orjson
+from pyspark.sql import types as spark_types
+from pyspark.sql.types import StructField, StructType
+
 from mesh.model import names
 from mesh.model.app import GroupSpec, Strategy
 from mesh.model.cluster import Assignment
+from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
     from mesh.model.app import Channel, GroupInput
+    from mesh.model.types import StreamSchema
 
 #: Sequences a block holds when instances share a channel round robin.
 ROUND_ROBIN_BLOCK: Final = 256
 #: Events of one message get consecutive positions below the next message's.
 POSITIONS_PER_MESSAGE: Final = 1 << 20
 
-#: What the source adds to a stream's columns in a group without state, and every step hands on.
-METADATA: Final = ("_sequence", "_index", "_timestamp_ms", "_event_time_ms", "_error", "_data")
+_SPARK_TYPES: Final = {
+    AttributeType.STRING: spark_types.StringType(),
+    AttributeType.INT: spark_types.IntegerType(),
+    AttributeType.LONG: spark_types.LongType(),
+    AttributeType.FLOAT: spark_types.FloatType(),
+    AttributeType.DOUBLE: spark_types.DoubleType(),
+    AttributeType.BOOL: spark_types.BooleanType(),
+    AttributeType.OBJECT: spark_types.BinaryType(),
+}
+_METADATA_TYPES: Final = {
+    "_sequence": spark_types.LongType(),
+    "_index": spark_types.LongType(),
+    "_timestamp_ms": spark_types.LongType(),
+    "_event_time_ms": spark_types.LongType(),
+    "_error": spark_types.StringType(),
+    "_data": spark_types.BinaryType(),
+}
+#: Columns that the source adds to a stream's own in a group without state.
+METADATA: Final = tuple(_METADATA_TYPES)
 
 #: What the sink takes: see ``pyspark_nats.sink.writer``.
 SINK_SCHEMA: Final = (
@@ -95,3 +121,72 @@ def js_stream_of(group_input: GroupInput, partition: int) -> str:
     """The JetStream stream that ``partition`` reads of an input."""
     keyed = group_input.strategy is Strategy.BY_KEY
     return group_input.channel.js_stream(partition if keyed else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """Upper bounds of one micro-batch."""
+
+    #: Messages of each JetStream stream.
+    rows_max: int
+    bytes_max: int
+
+
+def source_options(
+    wiring: Wiring,
+    parts: Sequence[str],
+    nats: Mapping[str, str],
+    limits: BatchLimits,
+    wakeup: Path | None = None,
+) -> dict[str, str]:
+    """Options of the source that reads parts of an instance's input.
+
+    Args:
+        wiring: the instance's.
+        parts: of a group with state, numbers of virtual partitions, each of which becomes one
+            Spark partition; of one without, the JetStream stream of one input.
+        nats: options that say how to reach NATS.
+        limits: bounds of a batch.
+        wakeup: directory of the files that say when a partition's timer is due; for a group with
+            state.
+    """
+    common = {
+        **nats,
+        "eventTimeHeader": names.EVENT_TIME_HEADER,
+        "maxBytesPerTrigger": str(limits.bytes_max),
+    }
+    if wiring.group.stateful:
+        streams = [list(wiring.input_streams(int(part))) for part in parts]
+        # The source's limit holds for all of its streams together.
+        rows_max = limits.rows_max * sum(len(read) for read in streams)
+        return {
+            **common,
+            "streams": orjson.dumps(streams).decode(),
+            "maxOffsetsPerTrigger": str(rows_max),
+            "rangeMarkers": "true",
+            "wakeupPath": str(wakeup),
+        }
+    (js_stream,) = parts
+    group_input = wiring.input_streams(0)[js_stream]
+    options = {
+        **common,
+        "stream": js_stream,
+        "maxOffsetsPerTrigger": str(limits.rows_max),
+        "subject": group_input.channel.subject(),
+        "format": "auto",
+        "missing": "error",
+        "metadata": ",".join(METADATA),
+    }
+    if group_input.strategy is Strategy.ROUND_ROBIN and wiring.group.parallel > 1:
+        options |= {
+            "blockSize": str(ROUND_ROBIN_BLOCK),
+            "blockIndex": str(wiring.assignment.index - 1),
+            "blockCount": str(wiring.group.parallel),
+        }
+    return options
+
+
+def typed_schema(stream: StreamSchema) -> StructType:
+    """Columns of the source's typed form: the stream's attributes, then ``METADATA``."""
+    own = [StructField(a.name, _SPARK_TYPES[a.type]) for a in stream.attributes]
+    return StructType([*own, *(StructField(n, kind) for n, kind in _METADATA_TYPES.items())])

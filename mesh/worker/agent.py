@@ -13,13 +13,11 @@ import logging
 import os
 import secrets
 import socket
-import tempfile
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mesh import machine
+from mesh import machine, scratch
 from mesh.clock import SystemClock
 from mesh.control import membership
 from mesh.control.agent_events import (
@@ -333,7 +331,7 @@ async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
     """A worker at work; before the body's end its task ends only by an error."""
     clock = SystemClock()
     name = settings.worker.id or f"{socket.gethostname()}-{os.getpid()}"
-    root = settings.worker.state_dir or str(Path(tempfile.gettempdir()) / f"mesh-worker-{name}")
+    root = settings.worker.state_dir or str(scratch.for_process("worker"))
     settings = replace(settings, worker=replace(settings.worker, id=name, state_dir=root))
     session = SessionProcess(SessionConfig(name, root, settings))
     # Spark takes the longest to start, so it starts first.

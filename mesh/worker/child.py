@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from mesh import scratch
 from mesh.jetstream.server import die_with_parent
 from mesh.model import codec
 from mesh.worker.protocol import (
@@ -119,4 +121,7 @@ class SessionProcess:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
+        # One that was killed has left its scratch files.
+        await asyncio.to_thread(shutil.rmtree, self._config.directory, ignore_errors=True)
+        await asyncio.to_thread(scratch.sweep)
         self._process = None

@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Final
 
-from mesh import java
+from mesh import java, scratch
 from mesh.jetstream import server
 from mesh.model import codec
 from mesh.operators import precompile
@@ -41,10 +40,10 @@ def make() -> Path | None:
         return None
     path = class_archive.default_path()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="mesh-archive-") as directory:
-        nats = server.start(Path(directory) / "nats")
+    with scratch.directory("prepare") as directory:
+        nats = server.start(directory / "nats")
         config = SessionConfig(
-            "archive", str(Path(directory) / "state"), Settings(nats=NatsSettings(url=nats.url))
+            "archive", str(directory / "state"), Settings(nats=NatsSettings(url=nats.url))
         )
         try:
             subprocess.run(
@@ -68,7 +67,7 @@ def make() -> Path | None:
 
 def _java(*arguments: str) -> bool:
     """Whether Java ends well with these arguments."""
-    command: list[str | Path] = [java.java_home() / "bin" / "java", *arguments]
+    command: list[str | Path] = [java.java_home() / "bin" / "java", "-XX:-UsePerfData", *arguments]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mesh import java, logs
+from mesh import java, logs, scratch
 from mesh.clock import SystemClock
 from mesh.jetstream import channels, server
 from mesh.jetstream.connection import close, connect, connector_options
@@ -330,6 +330,7 @@ async def run(config: SessionConfig, replies: Replies) -> None:
     shutil.rmtree(config.directory, ignore_errors=True)
     directory = Path(config.directory) / f"session-{os.getpid()}"
     directory.mkdir(parents=True)
+    scratch.redirect(directory / "tmp")
     os.environ["JAVA_HOME"] = str(java.java_home())
 
     settings = config.settings
@@ -359,7 +360,8 @@ async def run(config: SessionConfig, replies: Replies) -> None:
         await session.handle(line)
     await session.stop_all()
     await close(client)
-    spark.stop()
+    spark_session.stop(spark)
+    shutil.rmtree(config.directory, ignore_errors=True)
 
 
 def main() -> None:

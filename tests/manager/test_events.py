@@ -10,9 +10,9 @@ import orjson
 import pytest
 
 from mesh.errors import MeshError
-from mesh.jetstream.failed import event_of
 from mesh.manager.manager import running
 from mesh.model import names
+from mesh.model.error_entry import event_of
 from mesh.model.events import SimulatedEvent
 from mesh.settings import ManagerSettings, NatsSettings, Settings
 

@@ -3,7 +3,7 @@
 Each step of a case is a micro-batch: a source of rows that were laid out before stands in for the
 log, and a table in memory for the sink.  An app with state goes through the host of stateful groups
 as one group, a query for many cases, each with a state of its own on disk; one without is the
-DataFrame that a worker would make of it.  Where a case stores its state, restores it or starts
+DataFrame that a dedicated query makes of it.  Where a case stores its state, restores it or starts
 again, and ``halved``, after half of its steps, the query ends, its snapshot is taken as it is for
 other workers, and another query starts from it.
 
@@ -13,7 +13,6 @@ A stateless app has no callbacks here, so its answer has no ``queries``.
 from __future__ import annotations
 
 import os
-import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh import java
+from mesh import java, scratch
 from mesh.errors import MeshError
 from mesh.language.parser import parse_app
 from mesh.language.syntax import Annotation, find
@@ -37,15 +36,22 @@ from mesh.plan.build import plan
 from mesh.plan.supported import check_supported
 from mesh.settings import SparkSettings
 from mesh.spark import session as spark_session
-from mesh.spark import stateless
 from mesh.spark.emit import POSITION_COLUMN, TIME_COLUMN
+from mesh.spark.query import stateless_rows
 from mesh.spark.state import LocalState, Manifest, Position
-from mesh.spark.wiring import POSITIONS_PER_MESSAGE, SINK_SCHEMA, Wiring, js_stream_of
+from mesh.spark.stateless_task import routes
+from mesh.spark.wiring import (
+    POSITIONS_PER_MESSAGE,
+    SINK_SCHEMA,
+    Wiring,
+    js_stream_of,
+    typed_schema,
+)
 from mesh.testing.conformance import answers, spark_source
 from mesh.testing.conformance.cases import CaseError, Mode, case
 from mesh.testing.conformance.script import Leg, Made, Recording, Replaying, Sent, legs
 from mesh.testing.conformance.spark_host import CALLS, ERROR, CasesTask, CaseTask, call_run
-from mesh.testing.conformance.spark_rows import marked_rows, typed_rows, typed_schema
+from mesh.testing.conformance.spark_rows import marked_rows, typed_rows
 from pyspark_nats.source.rows import MARKED_DDL
 
 if TYPE_CHECKING:
@@ -53,6 +59,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from mesh.model.types import StreamSchema
     from mesh.plan.bound import BoundApp
     from mesh.testing.conformance.cases import Case
 
@@ -64,15 +71,15 @@ _TIMEOUT_S = 300.0
 @contextmanager
 def session(jobs: int) -> Iterator[SparkSession]:
     """A worker's session on ``jobs`` cores, and its end."""
-    with tempfile.TemporaryDirectory(prefix="mesh-cases-") as directory:
+    with scratch.directory("cases") as directory:
         before = dict(os.environ)
         os.environ["JAVA_HOME"] = str(java.java_home())
         settings = SparkSettings(master=f"local[{jobs}]")
-        made = spark_session.start(settings, "conformance", Path(directory))
+        made = spark_session.start(settings, "conformance", directory)
         try:
             yield made
         finally:
-            made.stop()
+            spark_session.stop(made)
             os.environ.clear()
             os.environ.update(before)
 
@@ -280,9 +287,9 @@ _numbers = count()
 def _run_hosted(session: SparkSession, asked: Mapping[int, _Asked], jobs: int) -> None:
     """Leg by leg: a query for the first legs of all, one for the second ones, and so on."""
     for number in range(max((len(one.legs) for one in asked.values()), default=0)):
-        with tempfile.TemporaryDirectory(prefix="mesh-leg-") as directory:
+        with scratch.directory("leg") as directory:
             at_work = {n: one for n, one in asked.items() if number < len(one.legs)}
-            _run_leg(session, at_work, number, Path(directory), jobs)
+            _run_leg(session, at_work, number, directory, jobs)
 
 
 def _run_leg(
@@ -372,15 +379,15 @@ def _output(one: _Asked, js_stream: str, rows: pa.RecordBatch) -> OutputRun:
 def _run_stateless(session: SparkSession, one: _Asked) -> None:
     """A query for each leg; what is not sent to a stream has no effect."""
     wiring = _wiring(one)
-    if not stateless.legs(wiring):
+    if not routes(wiring):
         return
     for leg in one.legs:
         sent = [(place, chunk) for place, chunk in leg.sent if chunk.stream is not None]
         if not sent:
             continue
-        with tempfile.TemporaryDirectory(prefix="mesh-leg-") as directory:
+        with scratch.directory("leg") as directory:
             try:
-                rows = _stateless_rows(session, one, sent, wiring, Path(directory))
+                rows = _stateless_rows(session, one, sent, wiring, directory)
             except Exception as error:  # One case's answer, not the end of the others.
                 one.error = f"{type(error).__name__}: {error}"
                 return
@@ -401,16 +408,20 @@ def _stateless_rows(
         for turn, (place, chunk) in enumerate(sent):
             if chunk.stream == schema.name:
                 spark_source.write(spark_source.path_of(home, turn, 0), typed_rows(place, chunk))
-    read = partial(_typed, session, directory, len(sent))
-    return _collected(session, stateless.build(wiring, read), directory)
+    schemas = {js_stream_of(i, 0): i.channel.stream for i in one.group.inputs}
+    read = partial(_typed, session, directory, len(sent), schemas)
+    return _collected(session, stateless_rows(wiring, read), directory)
 
 
 def _typed(
-    session: SparkSession, directory: Path, turns: int, group_input: GroupInput
+    session: SparkSession,
+    directory: Path,
+    turns: int,
+    schemas: Mapping[str, StreamSchema],
+    js_stream: str,
 ) -> DataFrame:
-    home = directory / js_stream_of(group_input, 0)
-    reader = spark_source.reader(session, home, turns)
-    frame: DataFrame = reader.schema(typed_schema(group_input.channel.stream)).load()
+    reader = spark_source.reader(session, directory / js_stream, turns)
+    frame: DataFrame = reader.schema(typed_schema(schemas[js_stream])).load()
     return frame
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.spark.emit import ARROW_TYPE, JSON_TYPE, TIME_COLUMN
-from mesh.spark.expressions import SPARK_TYPES
 from mesh.spark.state import Position
+from mesh.spark.wiring import METADATA
 from pyspark_nats import encode
 from pyspark_nats.source.rows import MARKED, MESSAGE, RANGE_END, RANGE_START
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mesh.model.app import GroupInput
-    from mesh.model.types import StreamSchema
     from mesh.testing.conformance.script import Sent
 
 
@@ -90,16 +89,6 @@ def _is_plain(rows: pa.RecordBatch) -> bool:
     return bool(rows.num_columns)
 
 
-def typed_schema(stream: StreamSchema) -> str:
-    """The columns of ``typed_rows``, as Spark says it."""
-    own = [f"`{a.name}` {SPARK_TYPES[a.type]}" for a in stream.attributes]
-    metadata = (
-        "_sequence long, _index int, _timestamp_ms long, _event_time_ms long, _error string, "
-        "_data binary"
-    )
-    return ", ".join([*own, metadata])
-
-
 def typed_rows(place: int, sent: Sent) -> pa.RecordBatch:
     """What is sent as the source gives it when it decodes; the sequence is the step's number."""
     assert sent.rows is not None
@@ -108,11 +97,10 @@ def typed_rows(place: int, sent: Sent) -> pa.RecordBatch:
     columns: list[Any] = [
         *sent.rows.columns,
         pa.array([place] * count, pa.int64()),
-        pa.array(range(count), pa.int32()),
+        pa.array(range(count), pa.int64()),
         pa.array([sent.now_ms] * count, pa.int64()),
         pa.array(sent.time_ms, pa.int64()),
         pa.nulls(count, pa.string()),
         pa.nulls(count, pa.binary()),
     ]
-    metadata = ["_sequence", "_index", "_timestamp_ms", "_event_time_ms", "_error", "_data"]
-    return pa.RecordBatch.from_arrays(columns, names=[*sent.rows.schema.names, *metadata])
+    return pa.RecordBatch.from_arrays(columns, names=[*sent.rows.schema.names, *METADATA])

@@ -1,0 +1,309 @@
+"""Stateless groups: the task that takes rows of an input to rows for the sink.
+
+A group without state is a set of routes, each from one input channel through its queries to one
+output channel.  A route has a producer of its own.  The queries run in the operators' kernels, one
+Arrow batch at a time; nothing is kept between batches.  The shared query and a dedicated query call
+the same task, so that an instance publishes the same bytes in both.
+
+An event that can't be read, or on which a query fails, is recorded in the error stream by one route
+of the group: the first that reads the input, or the first that the query is in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from mesh.functions.scripts import compile_scripts
+from mesh.model.app import Channel, GroupKind
+from mesh.operators.base import CURRENT, WHOLE, Events, Timeline, concat
+from mesh.operators.dataflow.build import make_query
+from mesh.operators.environment import Environment, using
+from mesh.operators.failures import failure_events
+from mesh.operators.query.stream import StreamQuery
+from mesh.spark import emit
+from mesh.spark.host import bound, without_skipped
+from mesh.spark.placing import channel_rows
+from mesh.spark.wiring import METADATA, POSITIONS_PER_MESSAGE, Wiring, js_stream_of
+
+if TYPE_CHECKING:
+    from mesh.model.app import GroupInput, GroupSpec
+    from mesh.model.types import StreamSchema
+    from mesh.operators.base import Longs
+    from mesh.plan.bound import BoundQuery
+
+#: The stubs know each function of Arrow by a dozen overloads, and reject most honest calls.
+kernels: Any = pyarrow.compute
+#: Instances and queries that a process keeps compiled: more than a shared query has at a time.
+_COMPILED_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One path through a stateless group: an input channel, queries, an output channel."""
+
+    input: GroupInput
+    queries: tuple[BoundQuery, ...]
+    output: Channel
+
+
+def routes(wiring: Wiring) -> tuple[Route, ...]:
+    """Every path from an input of the group to one of its outputs, in the order of its queries."""
+    group = wiring.group
+    if group.kind in (GroupKind.PARTITIONER, GroupKind.RECEIVER):
+        return tuple(Route(i, (), output) for i in group.inputs for output in group.outputs)
+    app = bound(group)
+    found: list[Route] = []
+
+    def follow(group_input: GroupInput, stream: str, path: tuple[BoundQuery, ...]) -> None:
+        for query in app.queries:
+            if query.input_streams != (stream,) or query in path:
+                continue
+            outputs = wiring.outputs(query.target.name)
+            found.extend(Route(group_input, (*path, query), output) for output in outputs)
+            follow(group_input, query.target.name, (*path, query))
+
+    for group_input in group.inputs:
+        follow(group_input, group_input.channel.stream.name, ())
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class PositionedRoute:
+    """A route with its number in the group, and with the errors that it is to record."""
+
+    route: Route
+    #: From 1 on.
+    number: int
+    #: Whether it records the events of its input that can't be read.
+    records_unreadable: bool
+    #: Names of the queries whose failures it records.
+    records_failures: frozenset[str]
+
+    def producer(self, wiring: Wiring) -> str:
+        """The name of its markers."""
+        return wiring.producer(self.salt(wiring))
+
+    def salt(self, wiring: Wiring) -> str:
+        """Suffix that differs between the group's routes, and between instances for one route."""
+        return f"{wiring.assignment.index}of{wiring.group.parallel}-{self.number}"
+
+    def error_part(self, wiring: Wiring) -> str:
+        """Suffix of the producer of its error entries."""
+        index = wiring.assignment.index
+        return str(index) if self.records_unreadable else f"{index}-{self.number}"
+
+
+def positioned_routes(wiring: Wiring) -> Iterator[PositionedRoute]:
+    """The group's routes; each unreadable event and each failure is recorded by one of them."""
+    read: set[str] = set()
+    recorded: set[tuple[str, str]] = set()
+    for number, route in enumerate(routes(wiring), 1):
+        name = route.input.channel.stream.name
+        records_unreadable = route.input.records_errors and name not in read
+        read.add(name)
+        failures = frozenset(q.name for q in route.queries if (name, q.name) not in recorded)
+        recorded |= {(name, query) for query in failures}
+        yield PositionedRoute(route, number, records_unreadable, failures)
+
+
+@dataclass(frozen=True, slots=True)
+class StatelessTask:
+    """Function that ``mapInArrow`` applies to the rows of one input; it pickles."""
+
+    wiring: Wiring
+    #: The input's JetStream stream.
+    js_stream: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run all routes that begin at the input.
+
+        Args:
+            batches: rows of the source in its typed form, with ``METADATA``.
+
+        Returns:
+            Rows for the sink; those of one producer are ordered by position.
+        """
+        skips = self.wiring.skips(self.js_stream)
+        for batch in batches:
+            rows = without_skipped(batch, "_sequence", skips)
+            if not rows.num_rows:
+                continue
+            is_unreadable = kernels.is_valid(rows.column("_error"))
+            unreadable = rows.filter(is_unreadable).select(METADATA)
+            events = rows.filter(kernels.invert(is_unreadable)) if unreadable.num_rows else rows
+            for one in _compiled_routes(self.wiring, self.js_stream):
+                yield from one.run(self.wiring, events, unreadable)
+
+
+def input_tasks(wiring: Wiring) -> dict[str, StatelessTask]:
+    """The task of each input that a route begins at, by JetStream stream."""
+    read = dict.fromkeys(js_stream_of(one.input, 0) for one in routes(wiring))
+    return {js_stream: StatelessTask(wiring, js_stream) for js_stream in read}
+
+
+@dataclass(frozen=True, slots=True)
+class _CompiledQuery:
+    name: str
+    source: StreamSchema
+    query: StreamQuery
+    #: Whether the events on which it fails are recorded by this route.
+    records_failures: bool
+
+    def run(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
+        """Evaluate the query on n > 0 events with metadata.
+
+        Returns:
+            The events that it emits, with the metadata of those they are made of; and ``METADATA``
+            of the events on which it failed, if they are to be recorded.
+        """
+        events = as_events(batch, self.source.arrow)
+        metadata = batch.select(METADATA)
+        last = int(events.clock_ms.max())
+        timeline = Timeline(0, np.maximum.accumulate(events.clock_ms), last)
+        made = self.query.process({self.source.name: [events]}, timeline)
+        origin = metadata.take(_row_numbers(made, events))
+        emitted = pa.RecordBatch.from_arrays(
+            [*made.rows.columns, *origin.columns], names=[*made.rows.schema.names, *METADATA]
+        )
+        # The operators collect failures until they are taken.
+        found, self.query.failures.found = self.query.failures.found, []
+        failed = []
+        for lost, reasons, _ in found if self.records_failures else ():
+            rows = _row_numbers(lost, events)
+            told = failure_events(self.name, self.source.name, events.take(rows), reasons).rows
+            failed.append(_with_reasons(metadata.take(rows), told))
+        return emitted, failed
+
+
+@dataclass(frozen=True, slots=True)
+class _CompiledRoute:
+    """A route with its queries, ready to run."""
+
+    route: Route
+    records_unreadable: bool
+    queries: tuple[_CompiledQuery, ...]
+    producer: str
+    error_part: str
+
+    def run(
+        self, wiring: Wiring, batch: pa.RecordBatch, unreadable: pa.RecordBatch
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows for the sink, of events and of ``METADATA`` of those that can't be read."""
+        failed = [unreadable] if self.records_unreadable and unreadable.num_rows else []
+        for query in self.queries:
+            if not batch.num_rows:
+                break
+            batch, more = query.run(batch)
+            failed += more
+        if failed:
+            yield self._errors(wiring, failed)
+        if batch.num_rows:
+            yield from self._events(wiring, batch)
+
+    def _errors(self, wiring: Wiring, failed: list[pa.RecordBatch]) -> pa.RecordBatch:
+        """Error entries, by position: one producer records the failures of all queries."""
+        rows = concat(failed)
+        order = np.lexsort((_longs(rows.column("_index")), _longs(rows.column("_sequence"))))
+        batch = rows.take(order)
+        columns = ("_sequence", "_timestamp_ms", "_event_time_ms", "_data")
+        messages = pa.RecordBatch.from_arrays(
+            [batch.column(name) for name in columns],
+            names=["sequence", "time_ms", "event_time_ms", "data"],
+        )
+        indexes: list[Any] = batch.column("_index").to_pylist()
+        reasons: list[Any] = batch.column("_error").to_pylist()
+        errors = list(zip(range(batch.num_rows), indexes, reasons, strict=True))
+        stream = self.route.input.channel.stream.name
+        return emit.error_rows(wiring, stream, messages, errors, self.error_part)
+
+    def _events(self, wiring: Wiring, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        output = self.route.output
+        rows = batch.select(list(output.stream.names)).cast(output.stream.arrow)
+        position = kernels.add(
+            kernels.multiply(batch.column("_sequence"), POSITIONS_PER_MESSAGE),
+            batch.column("_index").cast(pa.int64()),
+        )
+        times = batch.column("_event_time_ms")
+
+        def events() -> Events:
+            return as_events(batch, output.stream.arrow)
+
+        yield from channel_rows(
+            output, wiring.group.text, self.producer, rows, position, times, events
+        )
+
+
+@lru_cache(maxsize=_COMPILED_MAX)
+def _compiled_routes(wiring: Wiring, js_stream: str) -> tuple[_CompiledRoute, ...]:
+    return tuple(
+        _CompiledRoute(
+            one.route,
+            one.records_unreadable,
+            tuple(
+                _compiled_query(
+                    wiring.group, query.name, one.salt(wiring), query.name in one.records_failures
+                )
+                for query in one.route.queries
+            ),
+            one.producer(wiring),
+            one.error_part(wiring),
+        )
+        for one in positioned_routes(wiring)
+        if js_stream_of(one.route.input, 0) == js_stream
+    )
+
+
+def _compiled_query(
+    group: GroupSpec, name: str, salt: str, records_failures: bool
+) -> _CompiledQuery:
+    """The operators of a query; ``salt`` keeps what is random apart between routes."""
+    app = bound(group)
+    query = next(one for one in app.queries if one.name == name)
+    environment = Environment(compile_scripts(app.scripts), salt=f"{app.name}/{salt}")
+    with using(environment):
+        running = make_query(query, 0)
+    assert isinstance(running, StreamQuery), "a stateless query reads one stream"
+    return _CompiledQuery(name, app.stream(query.input_streams[0]), running, records_failures)
+
+
+def as_events(batch: pa.RecordBatch, schema: pa.Schema) -> Events:
+    """Each row as a chunk of its own, ordered by its message and its place in that."""
+    count = batch.num_rows
+    times = (batch.column("_event_time_ms"), batch.column("_timestamp_ms"))
+    time_ms = _longs(kernels.coalesce(*times))
+    return Events(
+        time_ms,
+        time_ms,
+        _longs(batch.column("_sequence")),
+        np.zeros(count, dtype=np.int64),
+        _longs(batch.column("_index")),
+        np.full(count, CURRENT, dtype=np.int8),
+        np.full(count, WHOLE, dtype=np.int64),
+        batch.select(schema.names).cast(schema),
+    )
+
+
+def _with_reasons(metadata: pa.RecordBatch, told: pa.RecordBatch) -> pa.RecordBatch:
+    """``METADATA`` of events that failed, with the reason and the event as JSON."""
+    replaced = {"_error": told.column("reason"), "_data": told.column("event").cast(pa.binary())}
+    columns = [replaced.get(name, metadata.column(name)) for name in METADATA]
+    return pa.RecordBatch.from_arrays(columns, schema=metadata.schema)
+
+
+def _row_numbers(made: Events, events: Events) -> Longs:
+    """int64[n], the row of ``events`` that each of ``made`` comes of."""
+    keys = events.order * POSITIONS_PER_MESSAGE + events.chunk
+    order = np.argsort(keys, kind="stable")
+    wanted = made.order * POSITIONS_PER_MESSAGE + made.chunk
+    return order[np.searchsorted(keys, wanted, sorter=order)]
+
+
+def _longs(column: Any) -> Any:
+    return column.to_numpy(zero_copy_only=False).astype(np.int64)

@@ -1,0 +1,86 @@
+"""A worker's session leaves nothing in the system's temporary directory, however it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from mesh import scratch
+from mesh.settings import NatsSettings, Settings
+from mesh.worker.child import SessionProcess
+from mesh.worker.protocol import Ready, SessionConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mesh.jetstream.server import NatsServer
+
+pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow]
+
+#: Where the JVM keeps its counters, wherever temporary files are.
+COUNTERS = Path("/tmp")
+
+
+@pytest.fixture
+def system(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty directory with a short path, as the system's temporary one."""
+    with tempfile.TemporaryDirectory(prefix="t-") as path:
+        monkeypatch.setenv("TMPDIR", path)
+        monkeypatch.delenv("JAVA_TOOL_OPTIONS")
+        monkeypatch.setattr(tempfile, "tempdir", path)
+        monkeypatch.setattr(scratch, "SYSTEM", Path(path))
+        yield Path(path)
+
+
+def test_nothing_is_left_after_a_calm_end_and_after_a_kill(
+    system: Path, tmp_path: Path, nats_server: NatsServer
+) -> None:
+    # A long path: sockets go elsewhere.
+    state = tmp_path / "state" / ("long" * 20)
+    config = SessionConfig("w", str(state), Settings(nats=NatsSettings(url=nats_server.url)))
+    seen: set[Path] = set()
+
+    async def scene() -> None:
+        session = SessionProcess(config)
+        await _start(session)
+        seen.update(_inside(system))
+        assert _inside(state)
+        assert not _counters(session)
+        await session.stop()
+        assert _inside(system) == []
+        assert _inside(state) == []
+        await _start(session)
+        assert session.pid is not None
+        psutil.Process(session.pid).kill()
+        # The next one removes what it has left.
+        await _start(session)
+        await session.stop()
+        assert _inside(system) == []
+        assert _inside(state) == []
+
+    asyncio.run(scene())
+    assert {path.name[:7] for path in seen} == {"mesh-s-"}
+
+
+def _inside(directory: Path) -> list[Path]:
+    return list(directory.iterdir()) if directory.exists() else []
+
+
+async def _start(session: SessionProcess) -> None:
+    await session.start()
+    async for reply in session.replies():
+        if isinstance(reply, Ready):
+            return
+    raise AssertionError("the session ended before it was ready")
+
+
+def _counters(session: SessionProcess) -> list[Path]:
+    """The counters of the session's JVM."""
+    assert session.pid is not None
+    processes = psutil.Process(session.pid).children(recursive=True)
+    return [path for one in processes for path in COUNTERS.glob(f"hsperfdata_*/{one.pid}")]

@@ -1,0 +1,155 @@
+"""Scratch directories: removed by their process, or by the next one after a kill."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mesh import scratch
+from mesh.operators import native
+from mesh.settings import Settings
+from mesh.worker.child import SessionProcess
+from mesh.worker.protocol import Ready, SessionConfig
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from mesh.worker.protocol import Reply
+
+OWNER = """
+import sys
+from mesh import scratch
+path = scratch.for_process("test")
+(path / "file").touch()
+print(path, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The system's temporary directory, for this process and those it starts."""
+    monkeypatch.setattr(scratch, "SYSTEM", tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
+
+
+def owner() -> subprocess.Popen[str]:
+    """A process with a scratch directory."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith(f"{os.environ['TMPDIR']}/mesh-test-")
+    return process
+
+
+def test_a_directory_ends_with_its_context(system: Path) -> None:
+    with scratch.directory("test") as path:
+        assert path.parent == system
+        (path / "file").touch()
+        scratch.sweep()
+        assert (path / "file").exists()
+    assert list(system.iterdir()) == []
+
+
+def test_a_directory_ends_with_its_process(system: Path) -> None:
+    with owner() as process:
+        assert len(list(system.iterdir())) == 1
+        process.communicate("")
+    assert list(system.iterdir()) == []
+
+
+def test_the_directory_of_a_killed_process_is_removed_by_the_next_one(system: Path) -> None:
+    with owner() as living, owner() as killed:
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        assert len(list(system.iterdir())) == 2
+        with scratch.directory("test") as path:
+            # That of the process that lives, and the new one.
+            assert path in (found := list(system.iterdir()))
+            assert len(found) == 2
+        living.communicate("")
+
+
+def test_directories_of_others_stay(system: Path) -> None:
+    (system / "mesh-test-1").mkdir()
+    (system / "other").mkdir()
+    (system / "other" / ".mesh-owner").touch()
+    scratch.sweep()
+    assert {path.name for path in system.iterdir()} == {"mesh-test-1", "other"}
+
+
+SESSION = """
+import os, pathlib, sys
+from mesh import scratch
+from mesh.model import codec
+from mesh.worker.protocol import CONFIG_VARIABLE, Ready, SessionConfig, to_line
+config = codec.decode(SessionConfig, os.environ[CONFIG_VARIABLE].encode())
+directory = pathlib.Path(config.directory)
+scratch.redirect(directory / "tmp")
+(directory / "tmp" / "file").touch()
+(scratch.for_process("s") / "socket").touch()
+sys.stdout.buffer.write(to_line(Ready("4", 0.1)))
+sys.stdout.flush()
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("end", ["calm", "killed", "killed alone"])
+def test_nothing_is_left_of_a_session(system: Path, end: str) -> None:
+    """See tests/spark/test_temporary_files.py for the same with Spark."""
+    config = SessionConfig("w", str(system / "state"), Settings())
+
+    async def scene() -> None:
+        session = SessionProcess(config, (sys.executable, "-c", SESSION))
+        await session.start()
+        assert [reply async for reply in first(session)] == [Ready("4", 0.1)]
+        assert len(inside(system)) == 2
+        if end == "calm":
+            await session.stop()
+        elif end == "killed":
+            await session.kill()
+        else:
+            assert session.pid is not None
+            os.kill(session.pid, signal.SIGKILL)
+            await session.start()
+            assert [reply async for reply in first(session)] == [Ready("4", 0.1)]
+            assert len(inside(system)) == 2
+            await session.kill()
+        assert inside(system) == []
+
+    asyncio.run(scene())
+
+
+def inside(directory: Path) -> list[Path]:
+    return list(directory.iterdir())
+
+
+async def first(session: SessionProcess) -> AsyncIterator[Reply]:
+    async for reply in session.replies():
+        yield reply
+        return
+
+
+def test_native_code_is_kept_in_the_users_cache_or_goes_with_the_process(
+    system: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path_factory.mktemp("home")
+    (home / "file").touch()
+    monkeypatch.setenv(native.DIRECTORY_VARIABLE, "")
+    monkeypatch.setattr(native, "HERE", home / "file")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+    assert native._home() == home / "mesh"
+    assert list(system.iterdir()) == []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "file"))
+    made = native._home()
+    assert made.parent == system
+    assert os.environ[native.DIRECTORY_VARIABLE] == str(made)
