@@ -18,7 +18,7 @@ from mesh.operators.base import OWN_TIMER, RESET, State, Stateful, merge, no_row
 from mesh.operators.expressions import Frame, columns_of, compile_filter
 from mesh.operators.failing import lost
 from mesh.operators.following import Following, can_follow, schema_needed
-from mesh.operators.patterns import make_pattern
+from mesh.operators.patterns import PatternOperator
 from mesh.operators.results import Results
 from mesh.operators.windows import FollowedWindow, make_window
 from mesh.plan.bound import (
@@ -342,7 +342,7 @@ class PatternQuery:
         self._schemas = {step.schema.name: step.schema.arrow for step in source.steps}
         self._streams = query.input_streams
         self._timer_path = timer_path
-        self._pattern = make_pattern(query, source, is_partitioned)
+        self._pattern = PatternOperator(query, source, is_partitioned)
         self._results = Results(
             query, Leaving.NEVER, False, timer_path, is_partitioned=is_partitioned
         )

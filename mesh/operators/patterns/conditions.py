@@ -5,6 +5,9 @@ meet it is never shown to a partial match.  The rest is a program over numbers (
 of it that name one event, but are more than the program's operations, are evaluated for the batch
 too and are attributes of the event then.
 
+A part that names several events and that no program can compute is a predicate: Python evaluates it
+for many matches and events at once (``evaluation``).
+
 What may fail is asked in its turn, since what stands before it decides whether it is asked at all:
 from the first part on that may, nothing of a filter is asked before what is written before it.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import groupby
 from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
@@ -23,6 +27,7 @@ from mesh.language.syntax import BinaryOperator, UnaryOperator
 from mesh.model.types import AttributeType
 from mesh.operators.expressions import conjuncts
 from mesh.operators.patterns import program as op
+from mesh.operators.patterns.requests import OF_MATCH_TIME
 from mesh.plan.bound import (
     BinaryExpression,
     BoundExpression,
@@ -37,9 +42,9 @@ from mesh.plan.bound import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from mesh.operators.patterns.world import Array
+    from mesh.operators.patterns.memory import Array
     from mesh.plan.bound import BoundStep
 
 _WIDE = frozenset({AttributeType.FLOAT, AttributeType.DOUBLE})
@@ -66,12 +71,8 @@ _TURNED = {
 }
 
 
-class Needs(Exception):
-    """A part of a condition names several events, and is more than a program can compute."""
-
-    def __init__(self, part: BoundExpression) -> None:
-        super().__init__()
-        self.part = part
+class _NeedsPythonError(Exception):
+    """A part of a condition names several events, and no program can compute it."""
 
 
 @dataclass(slots=True)
@@ -108,6 +109,19 @@ class Quick:
     event: tuple[int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """A part of a filter that only Python can compute.
+
+    ``references``: the events that it reads, each a step and an index as written, in the order in
+    which a request has their slots; ``has_time``: whether the time of the match comes after them.
+    """
+
+    expression: BoundExpression
+    references: tuple[tuple[int, int | None], ...]
+    has_time: bool
+
+
 @dataclass(slots=True)
 class Programs:
     """The conditions of all steps.
@@ -129,6 +143,11 @@ class Programs:
     defaults: list[Default] = field(default_factory=list)
     #: Constant strings: the row that compares with each.
     texts: list[tuple[int, str]] = field(default_factory=list)
+    predicates: list[Predicate] = field(default_factory=list)
+    #: What predicates read as the machine finds it: step and index, one row each.
+    references: list[tuple[int, int]] = field(default_factory=list)
+    #: By step, the number of its predicates.
+    asked: list[int] = field(default_factory=list)
 
     def arrays(self) -> tuple[Array, Array]:
         """The program as whole numbers, and the same memory as doubles."""
@@ -153,9 +172,6 @@ def compile_conditions(
         counted: those that take several events.
         plain: those that take one, by themselves: what waits behind one keeps its event.
         hasty: those at which nothing happens to a match that fails the condition.
-
-    Raises:
-        Needs: a part can't be computed.
     """
     programs = Programs()
     for step in steps:
@@ -165,6 +181,7 @@ def compile_conditions(
         static: list[BoundExpression] = []
         rest: list[BoundExpression] = []
         first: list[BinaryExpression] = []
+        asked: set[int] = set()
         is_sure = True
         for conjunct in conjuncts(condition) if condition is not None else ():
             is_sure = is_sure and not may_fail(conjunct)
@@ -172,7 +189,9 @@ def compile_conditions(
                 static.append(conjunct)
                 continue
             rest.append(conjunct)
-            if is_sure and number in hasty and _is_quick(conjunct, number, plain):
+            if _needs_python(conjunct, steps, number, counted):
+                asked.add(id(conjunct))
+            elif is_sure and number in hasty and _is_quick(conjunct, number, plain):
                 first.append(conjunct)
         programs.fails.append(any(map(may_fail, (*static, *rest))))
         programs.static.append(_moved(reduce(_both, static)) if static else None)
@@ -182,12 +201,49 @@ def compile_conditions(
         programs.keys.append(None if key is None else compiler.quick(key))
         programs.quick.append(None if quick is None else compiler.quick(quick))
         rest = [conjunct for conjunct in rest if conjunct is not quick and conjunct is not key]
-        start = len(programs.rows)
-        for conjunct in rest:
-            compiler.condition(conjunct)
-            compiler.add(op.TEST)
+        start, before = len(programs.rows), len(programs.predicates)
+        for conjunct in _with_joined(rest, asked):
+            if isinstance(conjunct, _Asked):
+                compiler.predicate(conjunct.expression)
+            else:
+                compiler.condition(conjunct)
+                compiler.add(op.TEST)
         programs.bounds.append((start, len(programs.rows)))
+        programs.asked.append(len(programs.predicates) - before)
     return programs
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A part of a filter for Python."""
+
+    expression: BoundExpression
+
+
+def _with_joined(
+    conjuncts: Sequence[BoundExpression], asked: set[int]
+) -> Iterator[BoundExpression | _Asked]:
+    """Parts of a filter, those for Python joined as far as they follow each other.
+
+    Together they look at the later ones only where the earlier ones hold.
+    """
+    for is_asked, group in groupby(conjuncts, lambda conjunct: id(conjunct) in asked):
+        if is_asked:
+            yield _Asked(reduce(_both, group))
+        else:
+            yield from group
+
+
+def _needs_python(
+    conjunct: BoundExpression, steps: Sequence[BoundStep], own: int, counted: frozenset[int]
+) -> bool:
+    """Whether no program can compute a part of the filter of step ``own``."""
+    tried = Programs(attributes={step.schema.name: Attributes() for step in steps})
+    try:
+        _Compiler(tried, steps, own, counted).condition(conjunct)
+    except _NeedsPythonError:
+        return True
+    return False
 
 
 def may_fail(expression: BoundExpression) -> bool:
@@ -290,6 +346,26 @@ class _Compiler:
         else:
             self.emit(expression)
 
+    def predicate(self, expression: BoundExpression) -> None:
+        """Write the test of a part of the filter that Python computes."""
+        # The event that comes is always among them: time goes on even where nothing else changes.
+        references: dict[tuple[int, int | None], None] = {(self._own, None): None}
+        for part in walk(expression):
+            is_event = isinstance(part, EventIsNull) or (
+                isinstance(part, Column) and part.step >= 0
+            )
+            if is_event and part.step is not None:
+                references[part.step, part.index] = None
+        has_time = any(map(_is_match_time, walk(expression)))
+        programs = self._programs
+        start = len(programs.references)
+        programs.references += [(step, self._index(step, index)) for step, index in references]
+        if has_time:
+            programs.references.append((OF_MATCH_TIME, 0))
+        self.add(op.EVALUATED, len(programs.predicates), start, len(programs.references))
+        self.add(op.TEST)
+        programs.predicates.append(Predicate(expression, tuple(references), has_time))
+
     def emit(self, expression: BoundExpression) -> AttributeType:
         """Write what pushes the value of an expression; its type."""
         match expression:
@@ -297,7 +373,7 @@ class _Compiler:
                 return self._constant(expression)
             case Column():
                 if expression.type is AttributeType.OBJECT:
-                    raise Needs(expression)
+                    raise _NeedsPythonError
                 self._attribute(op.ATTRIBUTE, expression, expression.step, expression.index)
                 return expression.type
             case EventIsNull(_, step, index):
@@ -348,11 +424,11 @@ class _Compiler:
         events = _events(expression) or {(self._own, None)}
         own = {(self._own, None)}
         if len(events) > 1 or (isinstance(expression, TableCheck) and events != own):
-            raise Needs(expression)
+            raise _NeedsPythonError
         ((step, index),) = events
         kind = expression.type
         if step < 0 or kind is None or kind is AttributeType.OBJECT:
-            raise Needs(expression)
+            raise _NeedsPythonError
         self._attribute(op.DERIVED, expression, step, index)
         self._programs.defaults.append(Default(len(self._programs.rows), _moved(expression)))
         self.add(op.NULL)
@@ -360,7 +436,7 @@ class _Compiler:
 
     def _unary(self, operator: UnaryOperator, operand: BoundExpression) -> AttributeType:
         if operator is UnaryOperator.IS_NULL and _is_object(operand):
-            raise Needs(operand)
+            raise _NeedsPythonError
         kind = self.emit(operand)
         match operator:
             case UnaryOperator.NOT:
@@ -441,14 +517,14 @@ def _meeting(comparison: BinaryExpression) -> AttributeType | None:
     """The type of number in which the sides are compared; None where they aren't numbers.
 
     Raises:
-        Needs: no program can compare them.
+        _NeedsPythonError: no program can compare them.
     """
     kinds = [_kind(side) for side in operands(comparison)]
     if AttributeType.OBJECT in kinds:
-        raise Needs(comparison)
+        raise _NeedsPythonError
     if any(kind is None or not kind.is_numeric for kind in kinds):
         if kinds[0] is not kinds[1] and None not in kinds:
-            raise Needs(comparison)
+            raise _NeedsPythonError
         return None
     left, right = (kind for kind in kinds if kind is not None)
     is_not = comparison.operator is BinaryOperator.NOT_EQUAL

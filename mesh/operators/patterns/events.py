@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mesh.functions.vectors import Vector
     from mesh.operators.expressions import Evaluator
     from mesh.operators.patterns.conditions import Programs
-    from mesh.operators.patterns.world import Array
+    from mesh.operators.patterns.memory import Array
     from mesh.plan.bound import BoundExpression
 
 # The type stubs lack it.

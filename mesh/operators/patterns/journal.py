@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from mesh.operators.base import Longs
     from mesh.operators.patterns.events import EventStore
-    from mesh.operators.patterns.world import Array
+    from mesh.operators.patterns.memory import Array
 
 #: Steps of instances in one piece.
 _KEYS: Final = 4096

@@ -15,7 +15,7 @@ from mesh.plan.bound import BothEvents, Every, Next, NoEvent, OneEvent, SomeEven
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh.operators.patterns.world import Array
+    from mesh.operators.patterns.memory import Array
     from mesh.plan.bound import BoundElement, BoundPattern
 
 #: ``SomeEvents.most`` of one without end.

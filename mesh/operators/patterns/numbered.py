@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from mesh.operators.base import Longs
     from mesh.operators.patterns.events import EventStore
+    from mesh.operators.patterns.memory import Array
     from mesh.operators.patterns.storing import Origins
-    from mesh.operators.patterns.world import Array
 
 #: Columns of ``local`` that are not told by the cells.
 _LOCAL: Final = tuple(
@@ -145,7 +145,7 @@ class Numbered:
     ) -> World:
         """The world of which ``snapshot`` gave these; ``events`` gets what its matches hold.
 
-        What conditions look for first is still to be computed: see ``machine.prepare_all``.
+        What conditions look for first is still to be computed: see ``nfa.prepare_all``.
         """
         steps = self._steps
         matches = _array("matches", pieces, steps + 2)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mesh.operators.base import Events, Longs
     from mesh.operators.expressions import Key
     from mesh.operators.patterns.events import EventStore
-    from mesh.operators.patterns.world import Array
+    from mesh.operators.patterns.memory import Array
     from mesh.plan.bound import BoundExpression, BoundQuery
 
 #: What has no column of its own still has as many rows.

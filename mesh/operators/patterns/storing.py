@@ -46,107 +46,139 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+class _Swept(NamedTuple):
+    """New arrays of what is held, where each row was, and by old number the new one.
+
+    ``counts``: how many matches, nodes and cells are in the new arrays; ``events``: by slot, 1 for
+    those that are held.
+    """
+
+    matches: Array
+    nodes: Array
+    cells: Array
+    entries: Array
+    match_origins: Array
+    node_origins: Array
+    cell_origins: Array
+    number_of_match: Array
+    number_of_node: Array
+    events: Array
+    counts: Array
+
+
 @njit
-def _sweep(
-    w: World,
-    matches: Array,
-    nodes: Array,
-    cells: Array,
-    entries: Array,
-    kept: Array,
-    match_origins: Array,
-    node_origins: Array,
-    cell_origins: Array,
-) -> None:
+def _copy_chain(w: World, new: _Swept, first: int) -> None:
+    """Copy a chain of nodes, if it has not been copied yet."""
+    if new.number_of_node[first] != NONE:
+        return
+    head = new.counts[1]
+    before = NONE
+    at = first
+    while at != NONE:
+        node = new.counts[1]
+        new.counts[1] += 1
+        new.number_of_node[at] = node
+        new.node_origins[node] = at
+        for column in range(NODE_COLUMNS):
+            new.nodes[node, column] = w.nodes[at, column]
+        new.nodes[node, BACK] = before
+        new.nodes[node, FORWARD] = NONE
+        new.nodes[node, TAIL] = node
+        new.nodes[node, LENGTH] = 1
+        if before != NONE:
+            new.nodes[before, FORWARD] = node
+            new.nodes[head, LENGTH] += 1
+        event = w.nodes[at, EVENT]
+        if event != NOTHING:
+            new.events[event] = 1
+        before = node
+        at = w.nodes[at, FORWARD]
+    new.nodes[head, TAIL] = before
+
+
+@njit
+def _copy_match(w: World, new: _Swept, match: int) -> int:
+    """Copy a match and its chains, if it has not been copied yet; its new number."""
+    if new.number_of_match[match] == NONE:
+        copy = new.counts[0]
+        new.counts[0] += 1
+        new.number_of_match[match] = copy
+        new.match_origins[copy] = match
+        steps = w.scalars[STEPS]
+        for column in range(steps + 2):
+            new.matches[copy, column] = w.matches[match, column]
+        for step in range(steps):
+            node = w.matches[match, step]
+            if node != NONE:
+                _copy_chain(w, new, node)
+                new.matches[copy, step] = new.number_of_node[node]
+    return int(new.number_of_match[match])
+
+
+@njit
+def _copy_list(w: World, new: _Swept, of: int) -> None:
+    """Copy the cells of a list, and what they hold."""
+    cell = w.lists[of, HEAD]
+    if cell == NONE:
+        return
+    w.lists[of, HEAD] = new.counts[2]
+    before = NONE
+    while cell != NONE:
+        copy = new.counts[2]
+        new.counts[2] += 1
+        after = w.cells[cell, AFTER]
+        new.cell_origins[copy] = cell
+        new.entries[copy] = w.entries[cell]
+        new.cells[copy, HOLDS] = _copy_match(w, new, w.cells[cell, HOLDS])
+        new.cells[copy, AFTER] = NONE if after == NONE else copy + 1
+        new.cells[copy, BITS] = w.cells[cell, BITS]
+        new.cells[copy, BITS_NULL] = w.cells[cell, BITS_NULL]
+        new.cells[copy, BUCKET] = NONE
+        new.cells[copy, BEFORE] = before
+        before = copy
+        w.lists[of, END] = copy
+        cell = after
+
+
+@njit
+def _copy_queue(w: World, new: _Swept, key: int) -> None:
+    """Copy the cells of the queue of a step of an instance."""
+    cell = w.local[key, QUEUE]
+    if cell == NONE:
+        w.local[key, QUEUE_END] = NONE
+        return
+    w.local[key, QUEUE] = new.counts[2]
+    while cell != NONE:
+        copy = new.counts[2]
+        new.counts[2] += 1
+        after = w.cells[cell, AFTER]
+        new.cell_origins[copy] = cell
+        new.cells[copy, HOLDS] = w.cells[cell, HOLDS]
+        new.cells[copy, AFTER] = NONE if after == NONE else copy + 1
+        w.local[key, QUEUE_END] = copy
+        cell = after
+
+
+@njit
+def _sweep(w: World, new: _Swept) -> None:
     """Copy what is held into new arrays, and give everything its new number."""
-    steps = w.scalars[STEPS]
-    number_of_match = np.full(w.scalars[MATCHES], NONE, dtype=np.int64)
-    number_of_node = np.full(w.scalars[NODES], NONE, dtype=np.int64)
-    next_match = 0
-    next_node = 0
-    next_cell = 0
     for of in range(len(w.lists)):
-        cell = w.lists[of, HEAD]
-        if cell == NONE:
-            continue
-        w.lists[of, HEAD] = next_cell
-        cell_before = NONE
-        while cell != NONE:
-            match = w.cells[cell, HOLDS]
-            if number_of_match[match] == NONE:
-                number_of_match[match] = next_match
-                match_origins[next_match] = match
-                for column in range(steps + 2):
-                    matches[next_match, column] = w.matches[match, column]
-                for step in range(steps):
-                    node = w.matches[match, step]
-                    if node == NONE:
-                        continue
-                    if number_of_node[node] == NONE:
-                        head = next_node
-                        before = NONE
-                        at = node
-                        while at != NONE:
-                            number_of_node[at] = next_node
-                            node_origins[next_node] = at
-                            for column in range(NODE_COLUMNS):
-                                nodes[next_node, column] = w.nodes[at, column]
-                            nodes[next_node, BACK] = before
-                            nodes[next_node, FORWARD] = NONE
-                            nodes[next_node, TAIL] = next_node
-                            nodes[next_node, LENGTH] = 1
-                            if before != NONE:
-                                nodes[before, FORWARD] = next_node
-                                nodes[head, LENGTH] += 1
-                            event = w.nodes[at, EVENT]
-                            if event != NOTHING:
-                                kept[event] = 1
-                            before = next_node
-                            next_node += 1
-                            at = w.nodes[at, FORWARD]
-                        nodes[head, TAIL] = before
-                    matches[next_match, step] = number_of_node[node]
-                next_match += 1
-            after = w.cells[cell, AFTER]
-            cell_origins[next_cell] = cell
-            entries[next_cell] = w.entries[cell]
-            cells[next_cell, HOLDS] = number_of_match[match]
-            cells[next_cell, AFTER] = NONE if after == NONE else next_cell + 1
-            cells[next_cell, BITS] = w.cells[cell, BITS]
-            cells[next_cell, BITS_NULL] = w.cells[cell, BITS_NULL]
-            cells[next_cell, BUCKET] = NONE
-            cells[next_cell, BEFORE] = cell_before
-            cell_before = next_cell
-            w.lists[of, END] = next_cell
-            next_cell += 1
-            cell = after
+        _copy_list(w, new, of)
     for key in range(len(w.local)):
-        cell = w.local[key, QUEUE]
-        if cell == NONE:
-            w.local[key, QUEUE_END] = NONE
-            continue
-        w.local[key, QUEUE] = next_cell
-        while cell != NONE:
-            after = w.cells[cell, AFTER]
-            cell_origins[next_cell] = cell
-            cells[next_cell, HOLDS] = w.cells[cell, HOLDS]
-            cells[next_cell, AFTER] = NONE if after == NONE else next_cell + 1
-            w.local[key, QUEUE_END] = next_cell
-            next_cell += 1
-            cell = after
+        _copy_queue(w, new, key)
     number = 0
-    for event in range(len(kept)):
-        if kept[event] == 1:
-            kept[event] = number
+    for event in range(len(new.events)):
+        if new.events[event] == 1:
+            new.events[event] = number
             number += 1
         else:
-            kept[event] = NONE
-    for node in range(next_node):
-        if nodes[node, EVENT] != NOTHING:
-            nodes[node, EVENT] = kept[nodes[node, EVENT]]
-    w.scalars[MATCHES] = next_match
-    w.scalars[NODES] = next_node
-    w.scalars[CELLS] = next_cell
+            new.events[event] = NONE
+    for node in range(new.counts[1]):
+        if new.nodes[node, EVENT] != NOTHING:
+            new.nodes[node, EVENT] = new.events[new.nodes[node, EVENT]]
+    w.scalars[MATCHES] = new.counts[0]
+    w.scalars[NODES] = new.counts[1]
+    w.scalars[CELLS] = new.counts[2]
     w.scalars[FREE_CELL] = NONE
 
 
@@ -164,25 +196,24 @@ def compact(w: World, events: int) -> tuple[Array, Origins]:
     Returns:
         The slots of its events, of ``events``, rising, and where everything was.
     """
-    kept = np.zeros(events, dtype=np.int64)
-    # What isn't written to costs nothing.
-    matches, nodes, cells, entries = map(np.empty_like, (w.matches, w.nodes, w.cells, w.entries))
-    origins = [np.empty(w.scalars[size], dtype=np.int64) for size in (MATCHES, NODES, CELLS)]
-    _sweep(w, matches, nodes, cells, entries, kept, *origins)
-    swept = (
-        (w.matches, matches, MATCHES),
-        (w.nodes, nodes, NODES),
-        (w.cells, cells, CELLS),
-        (w.entries, entries, CELLS),
+    sizes = [int(w.scalars[size]) for size in (MATCHES, NODES, CELLS)]
+    # Pages that nothing is written to cost nothing.
+    arrays = (w.matches, w.nodes, w.cells, w.entries)
+    new = _Swept(
+        *map(np.empty_like, arrays),
+        *(np.empty(size, dtype=np.int64) for size in sizes),
+        *(np.full(size, NONE, dtype=np.int64) for size in sizes[:2]),
+        events=np.zeros(events, dtype=np.int64),
+        counts=np.zeros(3, dtype=np.int64),
     )
-    for mine, found, size in swept:
-        count = w.scalars[size]
+    _sweep(w, new)
+    matches, nodes, cells = new.counts.tolist()
+    for mine, found, count in zip(arrays, new, (matches, nodes, cells, cells), strict=False):
         mine[:count] = found[:count]
-    places = (
-        origin[: w.scalars[size]]
-        for origin, size in zip(origins, (MATCHES, NODES, CELLS), strict=True)
+    origins = Origins(
+        new.match_origins[:matches], new.node_origins[:nodes], new.cell_origins[:cells]
     )
-    return np.flatnonzero(kept >= 0), Origins(*places)
+    return np.flatnonzero(new.events >= 0), origins
 
 
 def keys_of(w: World, instances: Array) -> Array:
@@ -201,7 +232,7 @@ def lists_of(keys: Array) -> Array:
 def forget(w: World, instances: Array) -> None:
     """Empty everything of these instances; what they held is swept later.
 
-    What waits in buckets is then to be found anew: see ``machine.prepare_all``.
+    What waits in buckets is then to be found anew: see ``nfa.prepare_all``.
     """
     keys = keys_of(w, instances)
     lists = lists_of(keys)
@@ -232,7 +263,7 @@ def _array(table: pa.RecordBatch) -> Array:
 def restored(empty: World, stored: Mapping[str, pa.RecordBatch]) -> World:
     """The world that an earlier release stored as it was; an empty one has what isn't state.
 
-    What conditions look for first is still to be computed: see ``machine.prepare_all``.
+    What conditions look for first is still to be computed: see ``nfa.prepare_all``.
     """
     found = {name: _array(stored[name]) for name in stored if name in _TABLES}
     scalars = empty.scalars

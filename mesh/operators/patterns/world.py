@@ -12,11 +12,12 @@ Native code; no Python objects inside.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from mesh.operators.native import njit
+from mesh.operators.patterns.memory import Array as Array
 from mesh.operators.patterns.memory import directory_type, opener
 
 # Columns of ``plan``, one row a step.
@@ -46,7 +47,11 @@ FAILING, REASON, FAILURES, LOST_CHUNK = range(23, 27)
 #: Whether the journal is kept, the number of its first entry, how many there are, how many have
 #: left; and, where it has no room, how much is needed of both.
 JOURNALS, SERIAL, ENTERED, LEFT, NEED_ENTERED, NEED_LEFT = range(27, 33)
-SCALARS: Final = 33
+#: How many requests to Python there are, and how many one event may make for each match; how many
+#: a match may make without answers, how many end a run, the event of the first without an answer,
+#: and for how many there has to be room: see ``requests``.
+REQUESTS, PREDICATES, LOOKAHEAD, MOST_REQUESTS, FIRST_UNANSWERED, NEED_REQUESTS = range(33, 39)
+SCALARS: Final = 39
 
 # Columns of ``nodes``; ``TAIL`` and ``LENGTH`` are those of a chain, at its first node.
 EVENT, TIME, FORWARD, BACK, TAIL, LENGTH = range(6)
@@ -95,10 +100,12 @@ OUT_COLUMNS: Final = 8
 
 # Columns of ``failed``: the event on which a condition failed, the step, and what failed: ``NONE``
 # for the condition on the event alone; an attribute of an event, as ``slot * ATTRIBUTES_MOST +
-# column``; or, below ``NONE``, the row of the program of what is without its event.
+# column``; or, below ``NONE``, the row of the program of what is without its event; from
+# ``PREDICATE_REASON`` downwards, why a predicate of Python failed.
 FAILED_EVENT, FAILED_STEP, WHY = range(3)
 FAILED_COLUMNS: Final = 3
 ATTRIBUTES_MOST: Final = 1 << 16
+PREDICATE_REASON: Final = -(1 << 40)
 
 #: ``receivers``: whether what a stream's event completes comes out, and each match by itself.
 NOT_AT_ALL, AT_ONCE, EACH = range(3)
@@ -112,8 +119,6 @@ FAILS: Final = -2
 FAILED: Final = 2
 NEVER: Final = -1
 FAR: Final = 1 << 62
-
-Array = np.ndarray[Any, Any]
 
 
 class World(NamedTuple):
@@ -162,6 +167,12 @@ class World(NamedTuple):
     entered: Array
     left: Array
     ready: Array
+    #: What predicates of Python read: step and index.
+    references: Array
+    #: Requests to Python, their hash table, and by match how many have no answer in this run.
+    requests: Array
+    request_heads: Array
+    request_counts: Array
 
 
 #: Widths of rows that are the same in all worlds.
@@ -177,6 +188,7 @@ _WIDTHS: Final = {
     "tasks": TASK_COLUMNS,
     "failed": FAILED_COLUMNS,
     "entered": ENTERED_COLUMNS,
+    "references": 2,
 }
 #: Arrays that are another's memory as doubles.
 _FLOATING: Final = ("program_floats", "floats", "stack_floats")

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from mesh.operators.native import bare, types
+from mesh.operators.native_heap import remove_first, sift_up
 
 NIL = -1
 NEVER = int(np.iinfo(np.int64).max)
@@ -26,6 +27,7 @@ BEFORE_ALL = int(np.iinfo(np.int64).min)
 ROW, TIME, NEXT = 0, 1, 2
 #: Columns of ``heap``.
 DUE, NUMBER, WHOSE = 0, 1, 2
+TIMER_COLUMNS = 3
 #: Rows of ``ev``: the columns of the events; the time that a loop gives the event's element where
 #: it is not the event's own; up to two arguments of the window.
 E_TIME, E_CLOCK, E_ORDER, E_PATH, E_CHUNK, E_INSTANCE, E_KEPT, E_ARG, E_ARG2 = range(9)
@@ -146,48 +148,19 @@ def clear(node, reg, meta, i, head):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _earlier(heap, a, b):  # type: ignore[no-untyped-def]
-    if heap[a, DUE] != heap[b, DUE]:
-        return heap[a, DUE] < heap[b, DUE]
-    return heap[a, NUMBER] < heap[b, NUMBER]
-
-
-@helper
-def _swap(heap, a, b):  # type: ignore[no-untyped-def]
-    for k in range(3):
-        heap[a, k], heap[b, k] = heap[b, k], heap[a, k]
-
-
-@helper
 def push(heap, meta, due, number, instance):  # type: ignore[no-untyped-def]
     """Put a timer into the heap."""
     at = meta[M_HEAP]
     meta[M_HEAP] = at + 1
     heap[at, DUE], heap[at, NUMBER], heap[at, WHOSE] = due, number, instance
-    while at > 0:
-        parent = (at - 1) // 2
-        if not _earlier(heap, at, parent):
-            break
-        _swap(heap, at, parent)
-        at = parent
+    sift_up(heap, TIMER_COLUMNS, at)
 
 
 @helper
 def pop(heap, meta):  # type: ignore[no-untyped-def]
     """Take the earliest timer out of the heap."""
-    size = meta[M_HEAP] - 1
-    meta[M_HEAP] = size
-    _swap(heap, 0, size)
-    at = 0
-    while True:
-        least = at
-        for child in (2 * at + 1, 2 * at + 2):
-            if child < size and _earlier(heap, child, least):
-                least = child
-        if least == at:
-            break
-        _swap(heap, at, least)
-        at = least
+    meta[M_HEAP] -= 1
+    remove_first(heap, TIMER_COLUMNS, meta[M_HEAP])
 
 
 @helper

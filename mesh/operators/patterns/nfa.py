@@ -39,6 +39,7 @@ from mesh.operators.patterns.world import (
     FAILED_STEP,
     FAILING,
     FAILURES,
+    FIRST_UNANSWERED,
     HEAD,
     IS_SEQUENCE,
     IS_TIMED,
@@ -50,8 +51,10 @@ from mesh.operators.patterns.world import (
     LOST_CHUNK,
     MATCHES,
     MOST_ALIKE,
+    MOST_REQUESTS,
     NEED_ENTERED,
     NEED_LEFT,
+    NEED_REQUESTS,
     NEVER,
     NEW,
     NODES,
@@ -61,9 +64,11 @@ from mesh.operators.patterns.world import (
     OUT_TIME,
     OUTPUTS,
     PENDING,
+    PREDICATES,
     QUICK,
     READERS,
     REASON,
+    REQUESTS,
     SCRATCH,
     SIZE,
     START,
@@ -179,6 +184,9 @@ def _has_room(w: World, instance: int) -> bool:
         s[NEED_ENTERED] = 2 * more
         s[NEED_LEFT] = held + 2 * more
         return False
+    if s[PREDICATES] > 0 and s[REQUESTS] + s[PREDICATES] * more >= len(w.requests):
+        s[NEED_REQUESTS] = s[PREDICATES] * more
+        return False
     return bool(
         s[MATCHES] + more <= len(w.matches)
         and s[NODES] + more <= len(w.nodes)
@@ -237,10 +245,24 @@ def prepare_all(directory: Array) -> None:
             link_all(w, step, list_of(w, step, instance, PENDING))
 
 
+#: What ``run`` returns when all is done, and the highest value that says where it was stopped.
+DONE: Final = -1
+STOPPED: Final = -2
+
+
+@njit
+def _is_stopped(w: World, at: int, count: int, last: int) -> bool:
+    """Whether a run ends before event ``at``: it was to, or it has enough requests to Python."""
+    s = w.scalars
+    is_full = s[FIRST_UNANSWERED] != NONE and s[REQUESTS] >= s[MOST_REQUESTS]
+    return bool(at < count and (at == last or is_full))
+
+
 @njit
 def run(
     directory: Array,
     first: int,
+    last: int,
     events: Array,
     slots: Array,
     now_ms: int,
@@ -249,19 +271,29 @@ def run(
 ) -> int:
     """Take the events of a batch from number ``first`` on, and the timers up to ``now_ms``.
 
-    ``directory``: the world's; ``events``: int64[n, 6], see ``EVENT_STREAM``; ``slots[number,
-    step]`` is where an event's attributes are, -1 where it can't pass the step, or ``FAILS``;
-    ``all_clocks_ms`` and ``first_order`` are those of the timeline.
+    Args:
+        directory: that of the pattern's memory.
+        first: the event to begin with.
+        last: the event to stop before; the number of all events to take the timers after them too.
+        events: int64[n, 6], see ``EVENT_STREAM``.
+        slots: by event and step, where the event's attributes are, -1 where it can't pass the
+            step, or ``FAILS``.
+        now_ms: the time up to which timers fire after the last event.
+        all_clocks_ms: the timeline's.
+        first_order: the timeline's.
 
-    Of events that were sent at once nothing is taken behind one on which a condition failed.
+    Of events that were sent at once nothing is taken after one on which a condition failed.
 
-    Returns -1 if all is done, else the event before which more room is needed; the caller makes it
-    and calls again.
+    Returns:
+        ``DONE``; or the event before which more room is needed, which the caller makes to call
+        again; or ``STOPPED`` minus the event before which the run was stopped.
     """
     w = opened(directory)
     count = len(events)
     at = first
     while True:
+        if _is_stopped(w, at, count, last):
+            return STOPPED - at
         # Timers that come before the event, or before the end of the batch.
         while w.scalars[TASKS] > 0:
             time_ms = w.tasks[0, TASK_TIME]
@@ -275,7 +307,7 @@ def run(
                 return at
             fire_first(w, first_order + 2 * _place(all_clocks_ms, time_ms))
         if at == count:
-            return -1
+            return DONE
         instance = events[at, EVENT_INSTANCE]
         if not _has_room(w, instance):
             return at

@@ -1,7 +1,8 @@
-"""Any pattern or sequence, exactly as the reference engine does it, by the native machine.
+"""The operator of a pattern or sequence: does exactly what the reference engine does.
 
-The state is arrays that the machine works on (``world``), and the events that they hold on to
-(``events``).  What nothing holds on to any more is swept out when it is more than what is.
+The state is the memory of the native machine (``native_machine``) and the events that its partial
+matches refer to (``events``).  Memory that no partial match refers to is freed when it is more than
+half of all.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.errors import not_supported
 from mesh.language.syntax import StateKind
 from mesh.operators.base import (
     CURRENT,
@@ -23,27 +23,21 @@ from mesh.operators.base import (
     no_events,
 )
 from mesh.operators.expressions import Frame, columns_of, compile_filter
-from mesh.operators.ordering import begins
 from mesh.operators.patterns import program, storing, world
-from mesh.operators.patterns.conditions import Needs, compile_conditions
+from mesh.operators.patterns.batch import Batch, event_rows, merge_order
+from mesh.operators.patterns.conditions import compile_conditions
+from mesh.operators.patterns.evaluation import PredicateEvaluator
 from mesh.operators.patterns.events import EventStore, untimed
 from mesh.operators.patterns.journal import Journal
 from mesh.operators.patterns.layout import lay_out
-from mesh.operators.patterns.machine import (
+from mesh.operators.patterns.native_machine import NativeMachine
+from mesh.operators.patterns.nfa import (
     EVENT_CHUNK,
-    EVENT_CLOCK,
-    EVENT_COLUMNS,
     EVENT_INSTANCE,
-    EVENT_ORDER,
-    EVENT_STREAM,
-    EVENT_TIME,
     enroll,
     leave_lists,
-    prepare_all,
-    run,
     start_at_once,
 )
-from mesh.operators.patterns.memory import Directory
 from mesh.operators.patterns.numbered import Numbered
 from mesh.operators.patterns.reads import Reads
 from mesh.operators.patterns.world import World
@@ -54,18 +48,12 @@ if TYPE_CHECKING:
 
     from mesh.operators.base import Longs, Timeline
     from mesh.operators.patterns.conditions import Programs
-    from mesh.operators.patterns.world import Array
+    from mesh.operators.patterns.memory import Array
     from mesh.operators.queries import Failures
     from mesh.plan.bound import BoundElement, BoundPattern, BoundQuery
 
-#: Events that are taken as they come, however many instances they are of.
-_FEW = 64
-#: Room of the journal, at least: a batch seldom fills it.
-_JOURNAL = 1 << 16
 #: What nobody holds on to any more, before memory is swept.
 _SPARE = 4096
-#: Rows of memory that are few.
-_LITTLE = 1 << 14
 
 
 def counted_steps(element: BoundElement) -> frozenset[int]:
@@ -82,7 +70,7 @@ def counted_steps(element: BoundElement) -> frozenset[int]:
     return frozenset(found)
 
 
-class ExactPattern:
+class PatternOperator:
     """The partial matches of one query.
 
     ``is_partitioned``: instances are a partition's, and begin with their first event; outside, the
@@ -97,11 +85,8 @@ class ExactPattern:
         self._is_partitioned = is_partitioned
         self._layout = lay_out(pattern, self._streams)
         counted = counted_steps(pattern.element)
-        try:
-            programs = compile_conditions(pattern.steps, counted, *self._kinds(pattern))
-        except Needs as error:
-            what = "a function of several events in the filter of such a pattern"
-            raise not_supported(what, error.part.position) from None
+        programs = compile_conditions(pattern.steps, counted, *self._kinds(pattern))
+        self._evaluator = PredicateEvaluator(programs)
         self._may_fail = any(programs.fails)
         self._static = [compile_filter(e) if e is not None else None for e in programs.static]
         self._stream_of = self._layout.plan[:, world.STREAM]
@@ -138,8 +123,7 @@ class ExactPattern:
         self._is_started = False
         #: After the last sweep.
         self._held_nodes = self._held_events = 0
-        self._world = self._empty()
-        self._directory = Directory()
+        self._machine = NativeMachine(self._empty(), self._events, self._evaluator, self._journal)
 
     def _kept_schemas(
         self, programs: Programs, schemas: Mapping[str, pa.Schema]
@@ -150,6 +134,9 @@ class ExactPattern:
             names = self._reads.attributes(np.flatnonzero(self._stream_of == number))
             for expression in programs.attributes[stream].expressions:
                 names |= {column.name for column in columns_of(expression)}
+            for predicate in programs.predicates:
+                columns = columns_of(predicate.expression)
+                names |= {c.name for c in columns if self._stream_of[c.step] == number}
             # A record batch without columns has no length.
             names = names or {schemas[stream].names[0]}
             kept[stream] = pa.schema([f for f in schemas[stream] if f.name in names])
@@ -170,7 +157,7 @@ class ExactPattern:
         within = self._pattern.within_ms
         scalars[world.WITHIN_MS] = world.NEVER if within is None else within
         scalars[world.STEPS] = steps
-        scalars[world.FREE_CELL] = world.NONE
+        scalars[[world.FREE_CELL, world.FIRST_UNANSWERED]] = world.NONE
         scalars[world.SKIPS] = layout.is_bounded
         scalars[world.READERS] = layout.readers.shape[1]
         timed = (world.ABSENT, world.ABSENT_LOGICAL)
@@ -216,6 +203,10 @@ class ExactPattern:
             entered=np.zeros((0, world.ENTERED_COLUMNS), dtype=np.int64),
             left=np.zeros(0, dtype=np.int64),
             ready=np.zeros(0, dtype=np.int64),
+            references=np.zeros((0, 2), dtype=np.int64),
+            requests=np.zeros((0, 1), dtype=np.int64),
+            request_heads=np.zeros(0, dtype=np.int64),
+            request_counts=np.zeros(0, dtype=np.int64),
         )
 
     def process(self, inputs: Sequence[Events], timeline: Timeline, failures: Failures) -> Events:
@@ -229,71 +220,46 @@ class ExactPattern:
             known_ms = min(known_ms, int(timeline.clocks_ms[0]))
         if not self._is_started and not self._is_partitioned and known_ms > _UNKNOWN:
             self._begin(known_ms)
-        counts = [len(events) for events in inputs]
-        count = sum(counts)
+        count = sum(len(events) for events in inputs)
         tasks = self._world.scalars[world.TASKS]
         if not count and (not tasks or self._world.tasks[0, 0] > timeline.now_ms):
             return no_events(self.schema)
-        merged = _in_order(inputs)
-        slots, unmet = self._slots(inputs, counts, merged)
-        taken = np.empty((count, EVENT_COLUMNS), dtype=np.int64)
-        taken[:, EVENT_STREAM] = _merged([np.full(n, s) for s, n in enumerate(counts)], merged)
-        taken[:, EVENT_INSTANCE] = _merged([events.instance for events in inputs], merged)
-        taken[:, EVENT_TIME] = _merged([events.time_ms for events in inputs], merged)
-        taken[:, EVENT_CLOCK] = _merged([events.clock_ms for events in inputs], merged)
-        taken[:, EVENT_ORDER] = _merged([events.order for events in inputs], merged)
-        taken[:, EVENT_CHUNK] = _chunks(inputs, merged) if self._may_fail else np.arange(count)
+        merged = merge_order(inputs)
+        slots, unmet = self._slots(inputs, merged)
+        batch = Batch(inputs, merged, event_rows(inputs, merged, self._may_fail), slots, unmet)
         self._world.scalars[world.LOST_CHUNK] = world.NONE
         if count:
-            self._reserve_instances(int(taken[:, EVENT_INSTANCE].max()) + 1)
+            self._machine.reserve_instances(int(batch.taken[:, EVENT_INSTANCE].max()) + 1)
         self._seen += count
-        regrouped = self._by_instance(taken)
-        if regrouped is not None:
-            taken, slots = taken[regrouped], slots[regrouped]
-        at = 0
-        while True:
-            directory = self._directory.of(self._world)
-            at = run(
-                directory, at, taken, slots, timeline.now_ms, timeline.clocks_ms, 2 * timeline.first
-            )
-            if at < 0:
-                break
-            self._grow()
-        if regrouped is not None:
-            self._world.scalars[[world.CLOCK_MS, world.ORDER]] = taken[
-                regrouped == count - 1, EVENT_CLOCK : EVENT_ORDER + 1
-            ][0]
+        if self._is_partitioned and self._is_plain and not self._may_fail:
+            # Instances of patterns of single events do not notice one another.
+            batch.regroup(len(self._world.local))
+        self._machine.run(batch, timeline)
+        if batch.regrouped is not None:
+            self._world.scalars[[world.CLOCK_MS, world.ORDER]] = batch.last_place
         if self._world.scalars[world.FAILURES]:
-            self._tell(failures, inputs, taken, merged, unmet)
-        result = self._outputs(_merged([events.path for events in inputs], merged), regrouped)
+            self._report(failures, batch)
+        result = self._outputs(batch)
         self._sweep()
         return result
 
-    def _by_instance(self, taken: Array) -> Longs | None:
-        """The events of each instance by themselves, where that makes no difference; else None.
-
-        Memory is laid out by instance, and read from there the faster the more is read in order.
-        """
-        if not (self._is_partitioned and self._is_plain) or self._may_fail or len(taken) < _FEW:
-            return None
-        instances = taken[:, EVENT_INSTANCE]
-        # Numbers of 16 bits are sorted in one pass.
-        is_narrow = len(self._world.local) <= 1 << 16
-        return np.argsort(instances.astype(np.uint16) if is_narrow else instances, kind="stable")
+    @property
+    def _world(self) -> World:
+        return self._machine.world
 
     def _begin(self, known_ms: int) -> None:
         """The one instance outside of partitions begins."""
         self._is_started = True
         self._stored = None
-        self._reserve_instances(1)
+        self._machine.reserve_instances(1)
         if self._world.scalars[world.JOURNALS]:
             room = 2 * len(self._pattern.steps)
-            self._make_room(room, room)
+            self._machine.make_log_room(room, room)
         self._world.scalars[world.CLOCK_MS] = known_ms
-        start_at_once(self._directory.of(self._world), WHOLE)
+        start_at_once(self._machine.directory, WHOLE)
 
     def _slots(
-        self, inputs: Sequence[Events], counts: Sequence[int], merged: Longs | None
+        self, inputs: Sequence[Events], merged: Longs | None
     ) -> tuple[Array, dict[tuple[int, int], str]]:
         """Give slots to events that pass a step's own condition.
 
@@ -303,6 +269,7 @@ class ExactPattern:
         """
         unmet: dict[tuple[int, int], str] = {}
         steps = len(self._pattern.steps)
+        counts = [len(events) for events in inputs]
         starts = np.cumsum([0, *counts])
         passes = np.zeros((int(starts[-1]), steps), dtype=np.bool_)
         frames = [Frame.of_events(events) for events in inputs]
@@ -327,92 +294,48 @@ class ExactPattern:
         places = np.flatnonzero(needed) if merged is None else merged[needed[merged]]
         given = np.full(len(needed), world.NOTHING, dtype=np.int64)
         given[places] = self._events.add(streams[places], rows, kept)
-        store = self._events
-        self._world = self._world._replace(
-            values=store.values, floats=store.values.view(np.float64), nulls=store.nulls
-        )
+        self._machine.refresh_events()
         slots: Array = np.where(passes, given[:, None], world.NOTHING)
         if unmet:
             slots[tuple(np.array(list(unmet)).T)] = world.FAILS
         return slots if merged is None else slots[merged], unmet
 
-    def _tell(
-        self,
-        failures: Failures,
-        inputs: Sequence[Events],
-        taken: Array,
-        merged: Longs | None,
-        unmet: Mapping[tuple[int, int], str],
-    ) -> None:
-        """Tell of the events on which a filter failed, with all that were sent with them."""
+    def _report(self, failures: Failures, batch: Batch) -> None:
+        """Report the events on which a filter failed, with all that were sent with them."""
         scalars = self._world.scalars
-        starts = np.cumsum([0, *(len(events) for events in inputs)])
+        starts = np.cumsum([0, *(len(events) for events in batch.inputs)])
         for at, step, why in self._world.failed[: scalars[world.FAILURES]].tolist():
-            places = np.flatnonzero(taken[:, EVENT_CHUNK] == taken[at, EVENT_CHUNK])
-            if merged is not None:
-                at, places = int(merged[at]), merged[places]
-            reason = unmet[at, step] if why == world.NONE else self._events.reason(why)
+            chunks = batch.taken[:, EVENT_CHUNK]
+            places = np.flatnonzero(chunks == chunks[at])
+            if batch.merged is not None:
+                at, places = int(batch.merged[at]), batch.merged[places]
             number = int(self._stream_of[step])
-            lost = inputs[number].take(places - starts[number])
+            lost = batch.inputs[number].take(places - starts[number])
+            reason = self._reason(why) if why != world.NONE else batch.failures[at, step]
             failures.found.append((lost, [reason] * len(lost), self._streams[number]))
         scalars[world.FAILURES] = 0
 
-    def _reserve_instances(self, count: int) -> None:
-        steps = len(self._pattern.steps)
-        have = len(self._world.local) // steps
-        if count <= have:
-            return
-        more = max(count, 2 * have) - have
-        local = np.zeros((more * steps, world.LOCAL_COLUMNS), dtype=np.int64)
-        local[:, [world.QUEUE, world.QUEUE_END]] = world.NONE
-        lists = np.full((2 * more * steps, world.LIST_COLUMNS), world.NONE, dtype=np.int64)
-        lists[:, world.SIZE] = 0
-        self._world = self._world._replace(
-            local=np.concatenate([self._world.local, local]),
-            lists=np.concatenate([self._world.lists, lists]),
-            ready=np.concatenate([self._world.ready, np.zeros(more * steps, dtype=np.int64)]),
-        )
+    def _reason(self, why: int) -> str:
+        """Why a condition on several events failed."""
+        if why <= world.PREDICATE_REASON:
+            return self._evaluator.reason(why)
+        return self._events.reason(why)
 
-    def _grow(self) -> None:
-        """Make room for more of everything."""
-        w = self._world
-        wanted = w.scalars[[world.NEED_ENTERED, world.NEED_LEFT]].tolist()
-        if any(wanted):
-            self._make_room(*wanted)
-            return
-        buckets = _larger(w.buckets)
-        self._world = w._replace(
-            matches=_larger(w.matches),
-            nodes=_larger(w.nodes),
-            cells=_larger(w.cells),
-            entries=_larger(w.entries),
-            tasks=_larger(w.tasks),
-            outputs=_larger(w.outputs),
-            items=_larger(w.items) if self._reads.has_lists else w.items,
-            failed=_larger(w.failed),
-            buckets=buckets,
-            hashes=np.zeros(2 * len(buckets), dtype=np.int64),
-        )
-        prepare_all(self._directory.of(self._world))
-
-    def _outputs(self, path: Longs, regrouped: Longs | None) -> Events:
-        """The matches that the machine wrote down, as events, in the order of what caused them.
-
-        ``path``: by event; ``regrouped``: the numbers of the events in the order they were taken.
-        """
+    def _outputs(self, batch: Batch) -> Events:
+        """The matches that the machine wrote down, as events, in the order of what caused them."""
         w = self._world
         count = int(w.scalars[world.OUTPUTS])
         if not count:
             return no_events(self.schema)
         made = w.outputs[:count].copy()
         w.scalars[[world.OUTPUTS, world.ITEMS]] = 0
-        if regrouped is not None:
-            made[:, world.OUT_CAUSE] = regrouped[made[:, world.OUT_CAUSE]]
+        if batch.regrouped is not None:
+            made[:, world.OUT_CAUSE] = batch.regrouped[made[:, world.OUT_CAUSE]]
             made = made[np.argsort(made[:, world.OUT_CAUSE], kind="stable")]
         cause = made[:, world.OUT_CAUSE]
         by_timer = np.equal(cause, world.NONE)
         paths = np.full(count, OWN_TIMER, dtype=np.int64)
-        paths[~by_timer] = path[cause[~by_timer]]
+        paths[~by_timer] = batch.path[cause[~by_timer]]
         return Events(
             made[:, world.OUT_TIME].copy(),
             made[:, world.OUT_CLOCK].copy(),
@@ -444,19 +367,16 @@ class ExactPattern:
         if not (is_full or always):
             return
         if w.scalars[world.JOURNALS]:
-            self._absorb()
+            self._machine.absorb_log()
         slots, origins = storing.compact(w, self._events.count)
         if self._journal is None:
             self._numbered.follow(origins)
         self._events.keep(slots)
         self._held_nodes = int(w.scalars[world.NODES])
         self._held_events = len(slots)
-        store = self._events
-        self._world = self._world._replace(
-            values=store.values, floats=store.values.view(np.float64), nulls=store.nulls
-        )
+        self._machine.refresh_events()
         if (self._layout.plan[:, world.KEY] != world.NONE).any():
-            prepare_all(self._directory.of(self._world))
+            self._machine.prepare()
 
     def forget(self, instances: Longs) -> None:
         """Be as if these instances had never been."""
@@ -464,10 +384,10 @@ class ExactPattern:
         w = self._world
         if w.scalars[world.JOURNALS]:
             lists = storing.lists_of(storing.keys_of(w, instances))
-            self._make_room(0, int(w.lists[lists, world.SIZE].sum()))
-            leave_lists(self._directory.of(self._world), lists)
+            self._machine.make_log_room(0, int(w.lists[lists, world.SIZE].sum()))
+            leave_lists(self._machine.directory, lists)
         storing.forget(self._world, instances)
-        prepare_all(self._directory.of(self._world))
+        self._machine.prepare()
 
     def snapshot(self) -> State:
         """Partial matches, timers, and the events that they hold on to."""
@@ -477,31 +397,13 @@ class ExactPattern:
             self._stored = state, at
         return self._stored[0]
 
-    def _make_room(self, entered: int, left: int) -> None:
-        """Make room in the journal for so many that enter and leave."""
-        self._absorb()
-        w = self._world
-        w.scalars[[world.NEED_ENTERED, world.NEED_LEFT]] = 0
-        if entered > len(w.entered):
-            size = max(2 * entered, _JOURNAL)
-            room = np.zeros((size, world.ENTERED_COLUMNS), dtype=np.int64)
-            self._world = self._world._replace(entered=room)
-        if left > len(w.left):
-            self._world = self._world._replace(
-                left=np.zeros(max(2 * left, _JOURNAL), dtype=np.int64)
-            )
-
-    def _absorb(self) -> None:
-        assert self._journal is not None, "others write no journal"
-        self._journal.absorb(self._world, self._events)
-
     def _journaled(self, journal: Journal) -> State:
         """The state as what has come and gone."""
         if not self._world.scalars[world.JOURNALS]:
             self._sweep(always=True)
-            self._make_room(int(self._world.scalars[world.CELLS]), 0)
-            enroll(self._directory.of(self._world))
-        self._absorb()
+            self._machine.make_log_room(int(self._world.scalars[world.CELLS]), 0)
+            enroll(self._machine.directory)
+        self._machine.absorb_log()
         pieces, scalars = journal.snapshot(self._world)
         machine = self._world.scalars[list(storing.STATE_SCALARS)].tolist()
         own = {"seen": self._seen, "started": self._is_started, "given": self._events.given}
@@ -540,42 +442,9 @@ class ExactPattern:
         self._put(storing.restored(self._empty(), pieces))
 
     def _put(self, stored: World) -> None:
-        """Go on with a world that was stored; its events have their slots."""
-        store = self._events
-        self._world = stored._replace(
-            values=store.values, floats=store.values.view(np.float64), nulls=store.nulls
-        )
-        prepare_all(self._directory.of(self._world))
-
-
-def _in_order(inputs: Sequence[Events]) -> Longs | None:
-    """The sequence in which events of several runs come; None: as they stand."""
-    if sum(1 for events in inputs if len(events)) < 2:
-        return None
-    names = ("chunk", "path", "clock_ms", "order")
-    return np.lexsort([np.concatenate([getattr(e, name) for e in inputs]) for name in names])
-
-
-def _merged(columns: Sequence[Longs], merged: Longs | None) -> Longs:
-    """A column of all runs, in sequence."""
-    if merged is not None:
-        return np.concatenate(columns)[merged]
-    return max(columns, key=len)
-
-
-def _chunks(inputs: Sequence[Events], merged: Longs | None) -> Longs:
-    """For each event, in sequence, the number of the array that it was sent in."""
-    starts = np.concatenate([begins(events) for events in inputs])
-    numbers = np.cumsum(starts)
-    return numbers if merged is None else numbers[merged]
+        """Continue with memory that was stored; its events have their slots."""
+        self._machine.reset(stored)
+        self._machine.prepare()
 
 
 _UNKNOWN = int(np.iinfo(np.int64).min)
-
-
-def _larger(array: Array) -> Array:
-    """The same with more room, in rows of zeros: twice as much or, where that is little, more."""
-    times = 3 if len(array) < _LITTLE else 1
-    room = np.zeros((times * len(array), *array.shape[1:]), dtype=np.int64)
-    more: Array = np.concatenate([array, room])
-    return more
