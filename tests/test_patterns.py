@@ -104,11 +104,15 @@ EVALUATED = {
         "v >= e1.v + 1",
         "ifThenElse(e1.v < v, v >= e1.v + 1, false)",
     ),
-    "one after the other": ("every (e1=S -> e2=S[{}])", "v > e1.v", "maximum(v, e1.v) > e1.v"),
+    "one after the other": (
+        "every (e1=S -> e2=S[{}])",
+        "v > e1.v",
+        "ifThenElse(v > e1.v, k == k or k is null, false)",
+    ),
     "three": (
         "every e1=S -> e2=T[k == e1.k] -> e3=S[{}]",
         "s == e1.s and v != e2.v",
-        "s == e1.s and ifThenElse(v == e2.v, false, v == v and e2.v == e2.v or true)",
+        "s == e1.s and ifThenElse(v != e2.v, true, v != e2.v)",
     ),
     "sequence": ("every e1=S, e2=S[{}], e3=T", "k == e1.k", "ifThenElse(k == e1.k, true, false)"),
     "counts": (
@@ -119,7 +123,7 @@ EVALUATED = {
     "and": (
         "every (e1=S and e2=T) -> e3=S[{}]",
         "v > e2.v",
-        "maximum(v, e2.v) != e2.v and v > -9 and e2.v > -9",
+        "ifThenElse(v > e2.v, e1.k == e1.k or e1.k is null, e1 is null)",
     ),
     "or": (
         "every (e1=S or e2=T) -> e3=S[{}]",
