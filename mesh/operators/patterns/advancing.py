@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from mesh.operators.native import njit
-from mesh.operators.patterns.alike import bucket_of, unlink
-from mesh.operators.patterns.outgoing import put_out_all
-from mesh.operators.patterns.program import compares, computed, passes
-from mesh.operators.patterns.timers import schedule
-from mesh.operators.patterns.waiting import add, add_again, begin
-from mesh.operators.patterns.world import (
+from mesh.operators.patterns.lists import (
+    clear,
+    list_of,
+    push,
+    remove,
+)
+from mesh.operators.patterns.logical_pairs import absent_lets, settle_pair
+from mesh.operators.patterns.match_index import bucket_of, unlink
+from mesh.operators.patterns.matches import (
+    add_event,
+    new_node,
+    remove_last_event,
+)
+from mesh.operators.patterns.memory_layout import (
     ABSENT,
     ABSENT_LOGICAL,
     ACTIVE,
     AFTER,
     ALIKE,
-    AND,
     BEFORE,
     BITS,
     BITS_NULL,
@@ -41,7 +48,6 @@ from mesh.operators.patterns.world import (
     LOGIC,
     LOGICAL,
     MOST,
-    NEVER,
     NEXT,
     NODES,
     NONE,
@@ -63,19 +69,16 @@ from mesh.operators.patterns.world import (
     TAIL,
     TIME,
     WAITING,
-    World,
-    add_event,
-    clear,
-    list_of,
-    new_node,
-    push,
-    remove,
-    remove_last_event,
+    PatternMemory,
 )
+from mesh.operators.patterns.outgoing import emit_all
+from mesh.operators.patterns.program import compares, computed, passes
+from mesh.operators.patterns.timers import schedule
+from mesh.operators.patterns.wait_lists import add, add_again
 
 
 @njit
-def _hand_on(w: World, step: int, instance: int, match: int) -> None:
+def _advance_match(w: PatternMemory, step: int, instance: int, match: int) -> None:
     """Send a match that has a step's event to where it goes next."""
     w.flags[step, CHANGED] = 1
     w.matches[match, w.scalars[STEPS]] = w.nodes[w.matches[match, step], TIME]
@@ -90,7 +93,7 @@ def _hand_on(w: World, step: int, instance: int, match: int) -> None:
 
 
 @njit
-def _count(w: World, step: int, instance: int, match: int) -> None:
+def _count(w: PatternMemory, step: int, instance: int, match: int) -> None:
     """An event of a step that takes several."""
     head = w.matches[match, step]
     length = w.nodes[head, LENGTH]
@@ -117,44 +120,26 @@ def _count(w: World, step: int, instance: int, match: int) -> None:
 
 
 @njit
-def _absent_lets(w: World, absent: int, instance: int, match: int) -> bool:
-    """Whether the absent side of ``and`` lets the other side's event complete the pair."""
-    key = instance * w.scalars[STEPS] + absent
-    is_every = w.plan[absent, EVERY] != NONE
-    if w.scalars[IS_SEQUENCE] == 1 and not is_every and w.local[key, DUE] > 0:
-        return False
-    if w.plan[absent, WAITING] != NEVER:
-        return bool(w.matches[match, absent] != NONE)
-    if not is_every:
-        return bool(w.matches[match, absent] == NONE)
-    if w.local[key, DUE] > 0:
-        w.local[key, DUE] = 0
-        begin(w, absent, instance)
-        return False
-    return True
-
-
-@njit
-def _behind(w: World, step: int, instance: int, match: int) -> None:
+def _after_condition(w: PatternMemory, step: int, instance: int, match: int) -> None:
     """What a match does that has passed a step's condition."""
     kind = w.plan[step, KIND]
     if kind == ONE:
-        _hand_on(w, step, instance, match)
+        _advance_match(w, step, instance, match)
     elif kind == COUNT:
         _count(w, step, instance, match)
     elif kind == LOGICAL:
         partner = w.plan[step, PARTNER]
         if w.plan[step, LOGIC] == OR:
-            _hand_on(w, step, instance, match)
+            _advance_match(w, step, instance, match)
             if w.plan[partner, FINISHES] == 1 and w.plan[step, LAST] == partner:
                 w.flags[partner, RETURNED] = 1
         else:
             if w.plan[partner, KIND] == ABSENT_LOGICAL:
-                is_met = _absent_lets(w, partner, instance, match)
+                is_met = absent_lets(w, partner, instance, match)
             else:
                 is_met = w.matches[match, partner] != NONE
             if is_met:
-                _hand_on(w, step, instance, match)
+                _advance_match(w, step, instance, match)
             else:
                 w.flags[step, CHANGED] = 1
     else:
@@ -173,14 +158,14 @@ def _behind(w: World, step: int, instance: int, match: int) -> None:
 
 
 @njit
-def _test(w: World, step: int, instance: int, match: int) -> None:
+def _test(w: PatternMemory, step: int, instance: int, match: int) -> None:
     w.flags[step, CHANGED] = 0
     if passes(w, step, match):
-        _behind(w, step, instance, match)
+        _after_condition(w, step, instance, match)
 
 
 @njit
-def _is_past(w: World, step: int, match: int) -> bool:
+def _is_past(w: PatternMemory, step: int, match: int) -> bool:
     """Whether a match no longer waits at a step: a step behind a count, or a partner has it."""
     if w.plan[step, KIND] == COUNT:
         steps = w.scalars[STEPS]
@@ -193,7 +178,7 @@ def _is_past(w: World, step: int, match: int) -> bool:
 
 
 @njit
-def _first_alike(w: World, step: int, pending: int, match: int) -> int:
+def _first_alike(w: PatternMemory, step: int, pending: int, match: int) -> int:
     """The first cell of a list that waits for what the event has that ``match`` holds for now."""
     computed(w, match, w.plan[step, KEY_OF_EVENT], w.plan[step, KEY_OF_EVENT_END])
     if w.stack_nulls[0] != 0:
@@ -203,19 +188,7 @@ def _first_alike(w: World, step: int, pending: int, match: int) -> int:
 
 
 @njit
-def _remove_match(w: World, of: int, match: int) -> None:
-    before = NONE
-    cell = w.lists[of, HEAD]
-    while cell != NONE:
-        if w.cells[cell, HOLDS] == match:
-            remove(w, of, before, cell)
-            return
-        before = cell
-        cell = w.cells[cell, AFTER]
-
-
-@njit
-def _can_matter(w: World, step: int, instance: int, event: int) -> bool:
+def _can_matter(w: PatternMemory, step: int, instance: int, event: int) -> bool:
     """Whether an event, or that none passes the step, can change what waits at the step."""
     kind = w.plan[step, KIND]
     is_absent = kind in (ABSENT, ABSENT_LOGICAL)
@@ -231,7 +204,7 @@ def _can_matter(w: World, step: int, instance: int, event: int) -> bool:
 
 
 @njit
-def _first_cell(w: World, step: int, pending: int, node: int) -> int:
+def _first_cell(w: PatternMemory, step: int, pending: int, node: int) -> int:
     """The first cell whose match may take the event of ``node``, by key and quick comparison.
 
     ``stack[0]`` is the event's side of the quick comparison then, if the step has one.
@@ -250,37 +223,8 @@ def _first_cell(w: World, step: int, pending: int, node: int) -> int:
 
 
 @njit
-def _settle_pair(w: World, step: int, instance: int, before: int, cell: int, held: int) -> int:
-    """After the event of an absent side of a pair: drop its match, or let it wait on.
-
-    ``held`` is the node that the match had at the step.  Returns the cell before the next one.
-    """
-    match = w.cells[cell, HOLDS]
-    last = w.plan[step, LAST]
-    partner = w.plan[step, PARTNER]
-    pending = list_of(w, step, instance, PENDING)
-    is_sequence = w.scalars[IS_SEQUENCE] == 1
-    every_and = w.plan[step, LOGIC] == AND and w.plan[step, EVERY] != NONE
-    if w.plan[step, WAITING] != NEVER or (is_sequence and every_and):
-        w.matches[match, step] = held
-    is_gone = False
-    if w.flags[last, RETURNED] == 1:
-        w.flags[last, RETURNED] = 0
-        remove(w, pending, before, cell)
-        is_gone = True
-        if is_sequence:
-            _remove_match(w, list_of(w, partner, instance, PENDING), match)
-    if w.flags[step, CHANGED] == 0:
-        w.matches[match, step] = held
-        if is_sequence and not is_gone:
-            remove(w, pending, before, cell)
-            is_gone = True
-    return before if is_gone else cell
-
-
-@njit
 def _settle(
-    w: World, step: int, instance: int, before: int, cell: int, event: int, comes_out: int
+    w: PatternMemory, step: int, instance: int, before: int, cell: int, event: int, comes_out: int
 ) -> int:
     """After the event of a step: emit its match, remove it from the list, or let it wait on.
 
@@ -315,7 +259,7 @@ def _settle(
 
 @njit
 def _offer(
-    w: World, step: int, instance: int, match: int, event: int, time_ms: int, node: int
+    w: PatternMemory, step: int, instance: int, match: int, event: int, time_ms: int, node: int
 ) -> bool:
     """Put an event into a match and test the condition; ``node`` is its chain of one.
 
@@ -337,7 +281,9 @@ def _offer(
 
 
 @njit
-def take(w: World, step: int, instance: int, event: int, time_ms: int, comes_out: int) -> None:
+def advance(
+    w: PatternMemory, step: int, instance: int, event: int, time_ms: int, comes_out: int
+) -> None:
     """Give an event to all matches that wait at a step; ``event`` is -1 if no match can take it.
 
     Where a condition fails, ``FAILING`` is set: the match that was asked is as before, later
@@ -391,11 +337,11 @@ def take(w: World, step: int, instance: int, event: int, time_ms: int, comes_out
                 clear(w, 0)
                 return
         if kind == ABSENT_LOGICAL:
-            before = _settle_pair(w, step, instance, before, cell, held)
+            before = settle_pair(w, step, instance, before, cell, held)
         else:
             is_used = is_used or w.flags[step, CHANGED] == 1
             before = _settle(w, step, instance, before, cell, event, comes_out)
         cell = after
     if is_asked and not is_used and node == w.scalars[NODES] - 1:
         w.scalars[NODES] -= 1
-    put_out_all(w, instance, comes_out == EACH)
+    emit_all(w, instance, comes_out == EACH)

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from mesh.operators.base import Events
 from mesh.operators.expressions import Frame, columns_of, compile_filter, key_of
+from mesh.operators.patterns.memory_layout import PREDICATE_REASON, REQUESTS, STREAM
 from mesh.operators.patterns.nfa import EVENT_CLOCK, EVENT_INSTANCE, EVENT_ORDER, EVENT_TIME
 from mesh.operators.patterns.requests import (
     ANSWER,
@@ -25,7 +26,6 @@ from mesh.operators.patterns.requests import (
     REQUEST_PREDICATE,
     UNANSWERED,
 )
-from mesh.operators.patterns.world import PREDICATE_REASON, REQUESTS, STREAM
 from mesh.plan.bound import EventIsNull, walk
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     from mesh.operators.base import Longs
     from mesh.operators.expressions import Key
-    from mesh.operators.patterns.conditions import Predicate, Programs
     from mesh.operators.patterns.events import EventStore
     from mesh.operators.patterns.memory import Array
-    from mesh.operators.patterns.world import World
+    from mesh.operators.patterns.memory_layout import PatternMemory
+    from mesh.operators.patterns.predicate_programs import Predicate, PredicatePrograms
 
 #: So many of the next events are paired with each event ahead of the machine.
 _AHEAD = 8
@@ -45,12 +45,12 @@ _AHEAD = 8
 class PredicateEvaluator:
     """The predicates of one pattern, compiled.
 
-    ``references``: int64[n, 2], what the machine reads for requests (``World.references``);
+    ``references``: int64[n, 2], what the machine reads for requests (``PatternMemory.references``);
     ``widths``: by predicate, the number of its references; ``most``: by event and match, how many
     requests there may be at most.
     """
 
-    def __init__(self, programs: Programs) -> None:
+    def __init__(self, programs: PredicatePrograms) -> None:
         self._predicates: Sequence[Predicate] = programs.predicates
         self._filters = [compile_filter(p.expression) for p in programs.predicates]
         self.references: Array = np.array(programs.references, dtype=np.int64).reshape(-1, 2)
@@ -70,10 +70,10 @@ class PredicateEvaluator:
         self._reasons = []
 
     def reason(self, why: int) -> str:
-        """Why a predicate failed, from what the machine wrote down (``world.WHY``)."""
+        """Why a predicate failed, from what the machine wrote down (``memory_layout.WHY``)."""
         return self._reasons[PREDICATE_REASON - why]
 
-    def answer(self, w: World, events: EventStore, taken: Array) -> None:
+    def answer(self, w: PatternMemory, events: EventStore, taken: Array) -> None:
         """Answer all requests that have no answer; ``taken``: the events of the batch."""
         requests = w.requests[: w.scalars[REQUESTS]]
         is_open = requests[:, ANSWER] == UNANSWERED
@@ -89,7 +89,7 @@ class PredicateEvaluator:
             requests[rows, ANSWER] = answers
 
     def pairs_ahead(
-        self, number: int, w: World, taken: Array, slots: Array, first: int, last: int
+        self, number: int, w: PatternMemory, taken: Array, slots: Array, first: int, last: int
     ) -> Array | None:
         """Requests of predicate ``number`` for pairs of the events from ``first`` to ``last``.
 

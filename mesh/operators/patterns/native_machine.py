@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from mesh.operators.patterns import world
+from mesh.operators.patterns import memory_layout
 from mesh.operators.patterns.memory import Directory
 from mesh.operators.patterns.nfa import STOPPED, prepare_all, run
 from mesh.operators.patterns.requests import add_requests, link_requests
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from mesh.operators.patterns.batch import Batch
     from mesh.operators.patterns.evaluation import PredicateEvaluator
     from mesh.operators.patterns.events import EventStore
-    from mesh.operators.patterns.journal import Journal
     from mesh.operators.patterns.memory import Array
-    from mesh.operators.patterns.world import World
+    from mesh.operators.patterns.memory_layout import PatternMemory
+    from mesh.operators.patterns.state_by_log import MatchLog
 
-#: Room of the journal, at least: a batch seldom fills it.
-_JOURNAL: Final = 1 << 16
+#: Room of the log, at least: a batch seldom fills it.
+_LOG_ROOM: Final = 1 << 16
 #: Rows of memory that are few.
 _LITTLE: Final = 1 << 14
 #: Room for requests, at least.
@@ -54,11 +54,15 @@ _CHANGED: Final = (
 class NativeMachine:
     """The machine of one pattern.
 
-    ``world``: its memory; ``journal``: where the log of its matches goes, if there is one.
+    ``memory``: its memory; ``log``: where the log of its matches goes, if there is one.
     """
 
     def __init__(
-        self, memory: World, events: EventStore, evaluator: PredicateEvaluator, log: Journal | None
+        self,
+        memory: PatternMemory,
+        events: EventStore,
+        evaluator: PredicateEvaluator,
+        log: MatchLog | None,
     ) -> None:
         self._events = events
         self._evaluator = evaluator
@@ -67,16 +71,16 @@ class NativeMachine:
         self._directory = Directory()
         #: Whether the memory is a copy that may be thrown away.
         self._is_trial = False
-        self.world = memory
+        self.memory = memory
         self.reset(memory)
 
-    def reset(self, memory: World) -> None:
+    def reset(self, memory: PatternMemory) -> None:
         """Continue with another memory; its events have their slots."""
-        self.world = memory
+        self.memory = memory
         if self._evaluator.most:
-            memory.scalars[world.PREDICATES] = self._evaluator.most
-            memory.scalars[world.MOST_REQUESTS] = np.iinfo(np.int64).max
-            self.world = memory._replace(
+            memory.scalars[memory_layout.PREDICATES] = self._evaluator.most
+            memory.scalars[memory_layout.MOST_REQUESTS] = np.iinfo(np.int64).max
+            self.memory = memory._replace(
                 references=self._evaluator.references,
                 request_counts=np.zeros(len(memory.matches), dtype=np.int64),
             )
@@ -86,12 +90,12 @@ class NativeMachine:
     @property
     def directory(self) -> Array:
         """What native functions find the memory by."""
-        return self._directory.of(self.world)
+        return self._directory.of(self.memory)
 
     def refresh_events(self) -> None:
         """Take over the attributes of events, after their slots have changed."""
         store = self._events
-        self.world = self.world._replace(
+        self.memory = self.memory._replace(
             values=store.values, floats=store.values.view(np.float64), nulls=store.nulls
         )
 
@@ -109,23 +113,23 @@ class NativeMachine:
         look, reach = _FIRST_LOOK, _FIRST_REACH
         while at >= 0:
             last = min(at + reach, len(batch))
-            before = {name: getattr(self.world, name).copy() for name in _CHANGED}
+            before = {name: getattr(self.memory, name).copy() for name in _CHANGED}
             reached, unanswered = self._try(batch, timeline, at, last, look)
-            if unanswered == world.NONE:
+            if unanswered == memory_layout.NONE:
                 at = reached
                 continue
-            requests = self.world.scalars[world.REQUESTS]
-            self.world = self.world._replace(
+            requests = self.memory.scalars[memory_layout.REQUESTS]
+            self.memory = self.memory._replace(
                 **before, request_counts=np.zeros(len(before["matches"]), dtype=np.int64)
             )
-            self.world.scalars[world.REQUESTS] = requests
+            self.memory.scalars[memory_layout.REQUESTS] = requests
             if unanswered > at:
                 self._run(batch, timeline, at, unanswered)
             if unanswered - at < _FAR:
                 self._read_ahead(batch, unanswered, min(unanswered + reach, len(batch)))
-            self._evaluator.answer(self.world, self._events, batch.taken)
+            self._evaluator.answer(self.memory, self._events, batch.taken)
             look = 2 * look
-            if unanswered > at and self.world.scalars[world.REQUESTS] > _MOST_ANSWERS:
+            if unanswered > at and self.memory.scalars[memory_layout.REQUESTS] > _MOST_ANSWERS:
                 self._forget_requests()
             # Short ways are no reason to try long ones.
             reach = max(_FAR, min(2 * reach, 16 * (unanswered - at)))
@@ -140,14 +144,17 @@ class NativeMachine:
             The event before which the run ended, -1 after all; and the first event that lacks an
             answer, ``NONE`` where all was as it should be.
         """
-        scalars = self.world.scalars
-        answered = scalars[world.REQUESTS]
-        scalars[[world.LOOKAHEAD, world.MOST_REQUESTS]] = look, answered + _MOST_REQUESTS
-        scalars[world.FIRST_UNANSWERED] = world.NONE
+        scalars = self.memory.scalars
+        answered = scalars[memory_layout.REQUESTS]
+        scalars[[memory_layout.LOOKAHEAD, memory_layout.MOST_REQUESTS]] = (
+            look,
+            answered + _MOST_REQUESTS,
+        )
+        scalars[memory_layout.FIRST_UNANSWERED] = memory_layout.NONE
         self._is_trial = True
         reached = self._run(batch, timeline, first, last)
         self._is_trial = False
-        return reached, int(self.world.scalars[world.FIRST_UNANSWERED])
+        return reached, int(self.memory.scalars[memory_layout.FIRST_UNANSWERED])
 
     def _run(self, batch: Batch, timeline: Timeline, first: int, last: int) -> int:
         """Run up to event ``last``; the event before which the run ended, -1 after all."""
@@ -162,24 +169,24 @@ class NativeMachine:
             self._grow()
 
     def _forget_requests(self) -> None:
-        self.world.scalars[world.REQUESTS] = 0
-        self.world.scalars[world.FIRST_UNANSWERED] = world.NONE
+        self.memory.scalars[memory_layout.REQUESTS] = 0
+        self.memory.scalars[memory_layout.FIRST_UNANSWERED] = memory_layout.NONE
         self._evaluator.forget()
         requests = np.zeros((_FEW_REQUESTS, self._evaluator.columns), dtype=np.int64)
-        self.world = self.world._replace(requests=requests)
+        self.memory = self.memory._replace(requests=requests)
         self._link_requests()
 
     def _link_requests(self) -> None:
-        room = 1 << len(self.world.requests).bit_length()
-        heads = np.full(room, world.NONE, dtype=np.int64)
-        self.world = self.world._replace(request_heads=heads)
+        room = 1 << len(self.memory.requests).bit_length()
+        heads = np.full(room, memory_layout.NONE, dtype=np.int64)
+        self.memory = self.memory._replace(request_heads=heads)
         link_requests(self.directory, self._evaluator.widths)
 
     def _read_ahead(self, batch: Batch, first: int, last: int) -> None:
         """Make requests for pairs of events that the machine may come to."""
         for number, width in enumerate(self._evaluator.widths.tolist()):
             rows = self._evaluator.pairs_ahead(
-                number, self.world, batch.taken, batch.slots, first, last
+                number, self.memory, batch.taken, batch.slots, first, last
             )
             if rows is not None:
                 self._reserve_requests(len(rows))
@@ -187,27 +194,29 @@ class NativeMachine:
 
     def _reserve_requests(self, more: int) -> None:
         """Make room for so many requests more."""
-        w = self.world
-        w.scalars[world.NEED_REQUESTS] = 0
-        needed = int(w.scalars[world.REQUESTS]) + more + 1
+        w = self.memory
+        w.scalars[memory_layout.NEED_REQUESTS] = 0
+        needed = int(w.scalars[memory_layout.REQUESTS]) + more + 1
         if needed > len(w.requests):
             room = np.zeros((2 * needed - len(w.requests), w.requests.shape[1]), dtype=np.int64)
-            self.world = w._replace(requests=np.concatenate([w.requests, room]))
+            self.memory = w._replace(requests=np.concatenate([w.requests, room]))
             self._link_requests()
 
     def reserve_instances(self, count: int) -> None:
         """Make room for so many instances."""
-        w = self.world
-        steps = int(w.scalars[world.STEPS])
+        w = self.memory
+        steps = int(w.scalars[memory_layout.STEPS])
         have = len(w.local) // steps
         if count <= have:
             return
         more = max(count, 2 * have) - have
-        local = np.zeros((more * steps, world.LOCAL_COLUMNS), dtype=np.int64)
-        local[:, [world.QUEUE, world.QUEUE_END]] = world.NONE
-        lists = np.full((2 * more * steps, world.LIST_COLUMNS), world.NONE, dtype=np.int64)
-        lists[:, world.SIZE] = 0
-        self.world = w._replace(
+        local = np.zeros((more * steps, memory_layout.LOCAL_COLUMNS), dtype=np.int64)
+        local[:, [memory_layout.QUEUE, memory_layout.QUEUE_END]] = memory_layout.NONE
+        lists = np.full(
+            (2 * more * steps, memory_layout.LIST_COLUMNS), memory_layout.NONE, dtype=np.int64
+        )
+        lists[:, memory_layout.SIZE] = 0
+        self.memory = w._replace(
             local=np.concatenate([w.local, local]),
             lists=np.concatenate([w.lists, lists]),
             ready=np.concatenate([w.ready, np.zeros(more * steps, dtype=np.int64)]),
@@ -215,18 +224,20 @@ class NativeMachine:
 
     def _grow(self) -> None:
         """Make room for more of everything."""
-        w = self.world
-        if w.scalars[world.NEED_REQUESTS]:
-            self._reserve_requests(int(w.scalars[world.NEED_REQUESTS]))
+        w = self.memory
+        if w.scalars[memory_layout.NEED_REQUESTS]:
+            self._reserve_requests(int(w.scalars[memory_layout.NEED_REQUESTS]))
             return
-        wanted = w.scalars[[world.NEED_ENTERED, world.NEED_LEFT]].tolist()
+        wanted = w.scalars[[memory_layout.NEED_ENTERED, memory_layout.NEED_LEFT]].tolist()
         if any(wanted):
             if self._is_trial:
                 # What it has written down may never have happened: it stays where it is.
-                w.scalars[[world.NEED_ENTERED, world.NEED_LEFT]] = 0
-                entered = np.zeros((max(wanted[0], _JOURNAL), world.ENTERED_COLUMNS), np.int64)
-                left = np.zeros(max(wanted[1], _JOURNAL), dtype=np.int64)
-                self.world = w._replace(
+                w.scalars[[memory_layout.NEED_ENTERED, memory_layout.NEED_LEFT]] = 0
+                entered = np.zeros(
+                    (max(wanted[0], _LOG_ROOM), memory_layout.ENTERED_COLUMNS), np.int64
+                )
+                left = np.zeros(max(wanted[1], _LOG_ROOM), dtype=np.int64)
+                self.memory = w._replace(
                     entered=np.concatenate([w.entered, entered]),
                     left=np.concatenate([w.left, left]),
                 )
@@ -234,7 +245,7 @@ class NativeMachine:
                 self.make_log_room(*wanted)
             return
         buckets = _larger(w.buckets)
-        self.world = w._replace(
+        self.memory = w._replace(
             matches=_larger(w.matches),
             nodes=_larger(w.nodes),
             cells=_larger(w.cells),
@@ -252,19 +263,21 @@ class NativeMachine:
     def make_log_room(self, entered: int, left: int) -> None:
         """Make room in the log for so many matches that enter and leave."""
         self.absorb_log()
-        w = self.world
-        w.scalars[[world.NEED_ENTERED, world.NEED_LEFT]] = 0
+        w = self.memory
+        w.scalars[[memory_layout.NEED_ENTERED, memory_layout.NEED_LEFT]] = 0
         if entered > len(w.entered):
-            size = max(2 * entered, _JOURNAL)
-            room = np.zeros((size, world.ENTERED_COLUMNS), dtype=np.int64)
-            self.world = self.world._replace(entered=room)
+            size = max(2 * entered, _LOG_ROOM)
+            room = np.zeros((size, memory_layout.ENTERED_COLUMNS), dtype=np.int64)
+            self.memory = self.memory._replace(entered=room)
         if left > len(w.left):
-            self.world = self.world._replace(left=np.zeros(max(2 * left, _JOURNAL), dtype=np.int64))
+            self.memory = self.memory._replace(
+                left=np.zeros(max(2 * left, _LOG_ROOM), dtype=np.int64)
+            )
 
     def absorb_log(self) -> None:
         """Hand the log that the machine has written over to where it is kept."""
         assert self._log is not None, "others write no log"
-        self._log.absorb(self.world, self._events)
+        self._log.absorb(self.memory, self._events)
 
 
 def _larger(array: Array) -> Array:

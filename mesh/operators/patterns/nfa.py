@@ -19,11 +19,14 @@ from typing import Final
 
 from mesh.operators.native import njit
 from mesh.operators.patterns.absence import fire_first
-from mesh.operators.patterns.advancing import take
-from mesh.operators.patterns.alike import no_buckets
-from mesh.operators.patterns.timers import schedule
-from mesh.operators.patterns.waiting import begin, drop_old, link_all, make_ready, prepare, reset
-from mesh.operators.patterns.world import (
+from mesh.operators.patterns.advancing import advance
+from mesh.operators.patterns.lists import (
+    enter,
+    leave,
+    list_of,
+)
+from mesh.operators.patterns.match_index import clear_buckets
+from mesh.operators.patterns.memory_layout import (
     ABSENT,
     ABSENT_LOGICAL,
     ACTIVE,
@@ -82,12 +85,11 @@ from mesh.operators.patterns.world import (
     WHY,
     WITHIN_MS,
     Array,
-    World,
-    enter,
-    leave,
-    list_of,
+    PatternMemory,
     opened,
 )
+from mesh.operators.patterns.timers import schedule
+from mesh.operators.patterns.wait_lists import begin, drop_old, link_all, make_ready, prepare, reset
 
 # Columns of the events of a batch.
 EVENT_STREAM, EVENT_INSTANCE, EVENT_TIME, EVENT_CLOCK, EVENT_ORDER, EVENT_CHUNK = range(6)
@@ -95,7 +97,7 @@ EVENT_COLUMNS: Final = 6
 
 
 @njit
-def start_instance(w: World, instance: int) -> None:
+def start_instance(w: PatternMemory, instance: int) -> None:
     """Begin with an instance, at the time of the clock."""
     steps = w.scalars[STEPS]
     for step in range(steps):
@@ -114,7 +116,7 @@ def start_instance(w: World, instance: int) -> None:
 
 @njit
 def take_event(
-    w: World, stream: int, instance: int, time_ms: int, slots: Array, number: int
+    w: PatternMemory, stream: int, instance: int, time_ms: int, slots: Array, number: int
 ) -> bool:
     """Give event ``number`` of a batch to the steps of its stream.
 
@@ -143,7 +145,7 @@ def take_event(
     for place in range(w.scalars[READERS] - 1, -1, -1):
         step = w.readers[stream, place]
         if step != NONE:
-            take(w, step, instance, slots[number, step], time_ms, comes_out)
+            advance(w, step, instance, slots[number, step], time_ms, comes_out)
             if w.scalars[FAILING] == 1:
                 w.scalars[FAILING] = 0
                 w.scalars[OUTPUTS], w.scalars[ITEMS] = made, items
@@ -161,7 +163,7 @@ def take_event(
 
 
 @njit
-def _has_room(w: World, instance: int) -> bool:
+def _has_room(w: PatternMemory, instance: int) -> bool:
     """Whether there surely is room for what one event or timer of an instance can make."""
     s = w.scalars
     waiting = 0
@@ -234,7 +236,7 @@ def leave_lists(directory: Array, lists: Array) -> None:
 def prepare_all(directory: Array) -> None:
     """Compute anew what is no part of the state, and the buckets."""
     w = opened(directory)
-    no_buckets(w)
+    clear_buckets(w)
     steps = w.scalars[STEPS]
     for step in range(steps):
         if w.plan[step, QUICK] == NONE and w.plan[step, KEY] == NONE:
@@ -251,7 +253,7 @@ STOPPED: Final = -2
 
 
 @njit
-def _is_stopped(w: World, at: int, count: int, last: int) -> bool:
+def _is_stopped(w: PatternMemory, at: int, count: int, last: int) -> bool:
     """Whether a run ends before event ``at``: it was to, or it has enough requests to Python."""
     s = w.scalars
     is_full = s[FIRST_UNANSWERED] != NONE and s[REQUESTS] >= s[MOST_REQUESTS]

@@ -23,13 +23,13 @@ from mesh.operators.base import (
     no_events,
 )
 from mesh.operators.expressions import Frame, columns_of, compile_filter
-from mesh.operators.patterns import program, storing, world
+from mesh.operators.patterns import memory_layout, program, state_codec
 from mesh.operators.patterns.batch import Batch, event_rows, merge_order
 from mesh.operators.patterns.conditions import compile_conditions
 from mesh.operators.patterns.evaluation import PredicateEvaluator
 from mesh.operators.patterns.events import EventStore, untimed
-from mesh.operators.patterns.journal import Journal
 from mesh.operators.patterns.layout import lay_out
+from mesh.operators.patterns.memory_setup import empty_memory
 from mesh.operators.patterns.native_machine import NativeMachine
 from mesh.operators.patterns.nfa import (
     EVENT_CHUNK,
@@ -38,17 +38,18 @@ from mesh.operators.patterns.nfa import (
     leave_lists,
     start_at_once,
 )
-from mesh.operators.patterns.numbered import Numbered
-from mesh.operators.patterns.reads import Reads
-from mesh.operators.patterns.world import World
+from mesh.operators.patterns.selected_columns import SelectedColumns
+from mesh.operators.patterns.state_by_log import MatchLog
+from mesh.operators.patterns.state_by_range import RangeState
 from mesh.plan.bound import SomeEvents
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.operators.base import Longs, Timeline
-    from mesh.operators.patterns.conditions import Programs
     from mesh.operators.patterns.memory import Array
+    from mesh.operators.patterns.memory_layout import PatternMemory
+    from mesh.operators.patterns.predicate_programs import PredicatePrograms
     from mesh.operators.queries import Failures
     from mesh.plan.bound import BoundElement, BoundPattern, BoundQuery
 
@@ -89,11 +90,11 @@ class PatternOperator:
         self._evaluator = PredicateEvaluator(programs)
         self._may_fail = any(programs.fails)
         self._static = [compile_filter(e) if e is not None else None for e in programs.static]
-        self._stream_of = self._layout.plan[:, world.STREAM]
-        self._is_plain = bool((self._layout.plan[:, world.KIND] == world.ONE).all())
+        self._stream_of = self._layout.plan[:, memory_layout.STREAM]
+        self._is_plain = bool((self._layout.plan[:, memory_layout.KIND] == memory_layout.ONE).all())
         schemas = {step.schema.name: step.schema.arrow for step in pattern.steps}
         self._schemas = [schemas[stream] for stream in self._streams]
-        self._reads = Reads(query, counted)
+        self._reads = SelectedColumns(query, counted)
         self.schema = self._reads.schema
         self._events = EventStore(programs, self._kept_schemas(programs, schemas), self._streams)
         by_place = {default.row: default.expression for default in programs.defaults}
@@ -105,17 +106,20 @@ class PatternOperator:
             schema = schemas[pattern.steps[step].schema.name]
             bits = self._events.without_event(row, expression, schema)
             self._program[0][row, 1:3] = bits
-        self._layout.plan[:, [world.PROGRAM, world.PROGRAM_END]] = programs.bounds
-        for column, found in ((world.QUICK, programs.quick), (world.KEY, programs.keys)):
+        self._layout.plan[:, [memory_layout.PROGRAM, memory_layout.PROGRAM_END]] = programs.bounds
+        for column, found in (
+            (memory_layout.QUICK, programs.quick),
+            (memory_layout.KEY, programs.keys),
+        ):
             for step, quick in enumerate(found):
                 if quick is not None:
                     asked = (quick.operation, *quick.match, *quick.event)
                     self._layout.plan[step, column : column + len(asked)] = asked
         #: Where only single events are waited for, what waits is stored as it comes and goes.
         kept = [self._events.schema(number) for number in range(len(self._streams))]
-        self._journal = Journal(self._stream_of, kept) if self._is_plain else None
+        self._journal = MatchLog(self._stream_of, kept) if self._is_plain else None
         #: Elsewhere the machine's memory is.
-        self._numbered = Numbered(len(pattern.steps), kept)
+        self._numbered = RangeState(len(pattern.steps), kept)
         #: The last snapshot, and the events seen and timers fired up to it.
         self._stored: tuple[State, tuple[int, int]] | None = None
         #: Events seen.
@@ -126,7 +130,7 @@ class PatternOperator:
         self._machine = NativeMachine(self._empty(), self._events, self._evaluator, self._journal)
 
     def _kept_schemas(
-        self, programs: Programs, schemas: Mapping[str, pa.Schema]
+        self, programs: PredicatePrograms, schemas: Mapping[str, pa.Schema]
     ) -> dict[str, pa.Schema]:
         """By stream, the attributes that conditions read and that matches put out."""
         kept = {}
@@ -144,69 +148,14 @@ class PatternOperator:
 
     def _kinds(self, pattern: BoundPattern) -> tuple[frozenset[int], frozenset[int]]:
         """The steps of one event; those at which a match that fails is left as it is."""
-        kinds = self._layout.plan[:, world.KIND]
-        plain = frozenset(np.flatnonzero(kinds == world.ONE).tolist())
-        absent = frozenset(np.flatnonzero(kinds == world.ABSENT).tolist())
+        kinds = self._layout.plan[:, memory_layout.KIND]
+        plain = frozenset(np.flatnonzero(kinds == memory_layout.ONE).tolist())
+        absent = frozenset(np.flatnonzero(kinds == memory_layout.ABSENT).tolist())
         return plain, frozenset() if pattern.kind is StateKind.SEQUENCE else plain | absent
 
-    def _empty(self) -> World:
-        steps = len(self._pattern.steps)
-        layout = self._layout
-        scalars = np.zeros(world.SCALARS, dtype=np.int64)
-        scalars[world.IS_SEQUENCE] = self._pattern.kind is StateKind.SEQUENCE
-        within = self._pattern.within_ms
-        scalars[world.WITHIN_MS] = world.NEVER if within is None else within
-        scalars[world.STEPS] = steps
-        scalars[[world.FREE_CELL, world.FIRST_UNANSWERED]] = world.NONE
-        scalars[world.SKIPS] = layout.is_bounded
-        scalars[world.READERS] = layout.readers.shape[1]
-        timed = (world.ABSENT, world.ABSENT_LOGICAL)
-        scalars[world.IS_TIMED] = np.isin(layout.plan[:, world.KIND], timed).any()
-        scalars[[world.LAST_ORDER, world.LAST_CLOCK]] = world.NEVER
-        scalars[world.CLOCK_MS] = np.iinfo(np.int64).min
-        scalars[world.SERIAL] = 1
-        stack = np.zeros(program.STACK_SIZE, dtype=np.int64)
-        lists = np.full((world.SCRATCH, world.LIST_COLUMNS), world.NONE, dtype=np.int64)
-        lists[:, world.SIZE] = 0
-        return World(
-            plan=layout.plan,
-            starts=layout.starts,
-            initials=layout.initials,
-            resets=layout.resets,
-            updates=layout.updates,
-            readers=layout.readers,
-            receivers=layout.receivers,
-            reads=self._reads.table,
-            program=self._program[0],
-            program_floats=self._program[1],
-            scalars=scalars,
-            flags=np.zeros((steps, world.FLAG_COLUMNS), dtype=np.int64),
-            matches=np.zeros((256, steps + 2), dtype=np.int64),
-            nodes=np.zeros((256, world.NODE_COLUMNS), dtype=np.int64),
-            cells=np.zeros((512, world.CELL_COLUMNS), dtype=np.int64),
-            lists=lists,
-            buckets=np.zeros((256, world.BUCKET_COLUMNS), dtype=np.int64),
-            hashes=np.full(512, world.NONE, dtype=np.int64),
-            local=np.zeros((0, world.LOCAL_COLUMNS), dtype=np.int64),
-            tasks=np.zeros((256, world.TASK_COLUMNS), dtype=np.int64),
-            values=self._events.values,
-            floats=self._events.values.view(np.float64),
-            nulls=self._events.nulls,
-            stack=stack,
-            stack_floats=stack.view(np.float64),
-            stack_nulls=np.zeros(program.STACK_SIZE, dtype=np.int64),
-            path=np.zeros(steps + 1, dtype=np.int64),
-            outputs=np.zeros((256, world.OUT_COLUMNS + 2 * len(self._reads.table)), dtype=np.int64),
-            items=np.zeros(256, dtype=np.int64),
-            failed=np.zeros((256, world.FAILED_COLUMNS), dtype=np.int64),
-            entries=np.zeros(512, dtype=np.int64),
-            entered=np.zeros((0, world.ENTERED_COLUMNS), dtype=np.int64),
-            left=np.zeros(0, dtype=np.int64),
-            ready=np.zeros(0, dtype=np.int64),
-            references=np.zeros((0, 2), dtype=np.int64),
-            requests=np.zeros((0, 1), dtype=np.int64),
-            request_heads=np.zeros(0, dtype=np.int64),
-            request_counts=np.zeros(0, dtype=np.int64),
+    def _empty(self) -> PatternMemory:
+        return empty_memory(
+            self._pattern, self._layout, self._reads.table, self._program, self._events
         )
 
     def process(self, inputs: Sequence[Events], timeline: Timeline, failures: Failures) -> Events:
@@ -221,41 +170,41 @@ class PatternOperator:
         if not self._is_started and not self._is_partitioned and known_ms > _UNKNOWN:
             self._begin(known_ms)
         count = sum(len(events) for events in inputs)
-        tasks = self._world.scalars[world.TASKS]
-        if not count and (not tasks or self._world.tasks[0, 0] > timeline.now_ms):
+        tasks = self._memory.scalars[memory_layout.TASKS]
+        if not count and (not tasks or self._memory.tasks[0, 0] > timeline.now_ms):
             return no_events(self.schema)
         merged = merge_order(inputs)
         slots, unmet = self._slots(inputs, merged)
         batch = Batch(inputs, merged, event_rows(inputs, merged, self._may_fail), slots, unmet)
-        self._world.scalars[world.LOST_CHUNK] = world.NONE
+        self._memory.scalars[memory_layout.LOST_CHUNK] = memory_layout.NONE
         if count:
             self._machine.reserve_instances(int(batch.taken[:, EVENT_INSTANCE].max()) + 1)
         self._seen += count
         if self._is_partitioned and self._is_plain and not self._may_fail:
             # Instances of patterns of single events do not notice one another.
-            batch.regroup(len(self._world.local))
+            batch.regroup(len(self._memory.local))
         self._machine.run(batch, timeline)
         if batch.regrouped is not None:
-            self._world.scalars[[world.CLOCK_MS, world.ORDER]] = batch.last_place
-        if self._world.scalars[world.FAILURES]:
+            self._memory.scalars[[memory_layout.CLOCK_MS, memory_layout.ORDER]] = batch.last_place
+        if self._memory.scalars[memory_layout.FAILURES]:
             self._report(failures, batch)
         result = self._outputs(batch)
         self._sweep()
         return result
 
     @property
-    def _world(self) -> World:
-        return self._machine.world
+    def _memory(self) -> PatternMemory:
+        return self._machine.memory
 
     def _begin(self, known_ms: int) -> None:
         """The one instance outside of partitions begins."""
         self._is_started = True
         self._stored = None
         self._machine.reserve_instances(1)
-        if self._world.scalars[world.JOURNALS]:
+        if self._memory.scalars[memory_layout.JOURNALS]:
             room = 2 * len(self._pattern.steps)
             self._machine.make_log_room(room, room)
-        self._world.scalars[world.CLOCK_MS] = known_ms
+        self._memory.scalars[memory_layout.CLOCK_MS] = known_ms
         start_at_once(self._machine.directory, WHOLE)
 
     def _slots(
@@ -292,58 +241,58 @@ class PatternOperator:
         # Slots are given in the order of events, rows of a stream are in that order already.
         streams = np.repeat(np.arange(len(counts)), counts)
         places = np.flatnonzero(needed) if merged is None else merged[needed[merged]]
-        given = np.full(len(needed), world.NOTHING, dtype=np.int64)
+        given = np.full(len(needed), memory_layout.NOTHING, dtype=np.int64)
         given[places] = self._events.add(streams[places], rows, kept)
         self._machine.refresh_events()
-        slots: Array = np.where(passes, given[:, None], world.NOTHING)
+        slots: Array = np.where(passes, given[:, None], memory_layout.NOTHING)
         if unmet:
-            slots[tuple(np.array(list(unmet)).T)] = world.FAILS
+            slots[tuple(np.array(list(unmet)).T)] = memory_layout.FAILS
         return slots if merged is None else slots[merged], unmet
 
     def _report(self, failures: Failures, batch: Batch) -> None:
         """Report the events on which a filter failed, with all that were sent with them."""
-        scalars = self._world.scalars
+        scalars = self._memory.scalars
         starts = np.cumsum([0, *(len(events) for events in batch.inputs)])
-        for at, step, why in self._world.failed[: scalars[world.FAILURES]].tolist():
+        for at, step, why in self._memory.failed[: scalars[memory_layout.FAILURES]].tolist():
             chunks = batch.taken[:, EVENT_CHUNK]
             places = np.flatnonzero(chunks == chunks[at])
             if batch.merged is not None:
                 at, places = int(batch.merged[at]), batch.merged[places]
             number = int(self._stream_of[step])
             lost = batch.inputs[number].take(places - starts[number])
-            reason = self._reason(why) if why != world.NONE else batch.failures[at, step]
+            reason = self._reason(why) if why != memory_layout.NONE else batch.failures[at, step]
             failures.found.append((lost, [reason] * len(lost), self._streams[number]))
-        scalars[world.FAILURES] = 0
+        scalars[memory_layout.FAILURES] = 0
 
     def _reason(self, why: int) -> str:
         """Why a condition on several events failed."""
-        if why <= world.PREDICATE_REASON:
+        if why <= memory_layout.PREDICATE_REASON:
             return self._evaluator.reason(why)
         return self._events.reason(why)
 
     def _outputs(self, batch: Batch) -> Events:
         """The matches that the machine wrote down, as events, in the order of what caused them."""
-        w = self._world
-        count = int(w.scalars[world.OUTPUTS])
+        w = self._memory
+        count = int(w.scalars[memory_layout.OUTPUTS])
         if not count:
             return no_events(self.schema)
         made = w.outputs[:count].copy()
-        w.scalars[[world.OUTPUTS, world.ITEMS]] = 0
+        w.scalars[[memory_layout.OUTPUTS, memory_layout.ITEMS]] = 0
         if batch.regrouped is not None:
-            made[:, world.OUT_CAUSE] = batch.regrouped[made[:, world.OUT_CAUSE]]
-            made = made[np.argsort(made[:, world.OUT_CAUSE], kind="stable")]
-        cause = made[:, world.OUT_CAUSE]
-        by_timer = np.equal(cause, world.NONE)
+            made[:, memory_layout.OUT_CAUSE] = batch.regrouped[made[:, memory_layout.OUT_CAUSE]]
+            made = made[np.argsort(made[:, memory_layout.OUT_CAUSE], kind="stable")]
+        cause = made[:, memory_layout.OUT_CAUSE]
+        by_timer = np.equal(cause, memory_layout.NONE)
         paths = np.full(count, OWN_TIMER, dtype=np.int64)
         paths[~by_timer] = batch.path[cause[~by_timer]]
         return Events(
-            made[:, world.OUT_TIME].copy(),
-            made[:, world.OUT_CLOCK].copy(),
-            made[:, world.OUT_ORDER].copy(),
+            made[:, memory_layout.OUT_TIME].copy(),
+            made[:, memory_layout.OUT_CLOCK].copy(),
+            made[:, memory_layout.OUT_ORDER].copy(),
             paths,
-            made[:, world.OUT_CHUNK].copy(),
-            np.where(made[:, world.OUT_DROPPED] == 1, EXPIRED, CURRENT).astype(np.int8),
-            made[:, world.OUT_INSTANCE].copy(),
+            made[:, memory_layout.OUT_CHUNK].copy(),
+            np.where(made[:, memory_layout.OUT_DROPPED] == 1, EXPIRED, CURRENT).astype(np.int8),
+            made[:, memory_layout.OUT_INSTANCE].copy(),
             self._reads.rows(made, w.items, self._events, self._stream_of),
         )
 
@@ -353,66 +302,66 @@ class PatternOperator:
 
     def next_time(self) -> int | None:
         """When the first timer is due."""
-        w = self._world
-        return int(w.tasks[0, world.TASK_TIME]) if w.scalars[world.TASKS] else None
+        w = self._memory
+        return int(w.tasks[0, memory_layout.TASK_TIME]) if w.scalars[memory_layout.TASKS] else None
 
     def _sweep(self, always: bool = False) -> None:
         """Forget what no list holds on to, when it is more than what they do."""
-        w = self._world
-        held = int(w.lists[:, world.SIZE].sum())
+        w = self._memory
+        held = int(w.lists[:, memory_layout.SIZE].sum())
         few = 3 * held + _SPARE
-        nodes = int(w.scalars[world.NODES])
-        is_full = w.scalars[world.MATCHES] > few or nodes > 2 * self._held_nodes + _SPARE
+        nodes = int(w.scalars[memory_layout.NODES])
+        is_full = w.scalars[memory_layout.MATCHES] > few or nodes > 2 * self._held_nodes + _SPARE
         is_full = is_full or self._events.count > 2 * self._held_events + _SPARE
         if not (is_full or always):
             return
-        if w.scalars[world.JOURNALS]:
+        if w.scalars[memory_layout.JOURNALS]:
             self._machine.absorb_log()
-        slots, origins = storing.compact(w, self._events.count)
+        slots, origins = state_codec.compact(w, self._events.count)
         if self._journal is None:
             self._numbered.follow(origins)
         self._events.keep(slots)
-        self._held_nodes = int(w.scalars[world.NODES])
+        self._held_nodes = int(w.scalars[memory_layout.NODES])
         self._held_events = len(slots)
         self._machine.refresh_events()
-        if (self._layout.plan[:, world.KEY] != world.NONE).any():
+        if (self._layout.plan[:, memory_layout.KEY] != memory_layout.NONE).any():
             self._machine.prepare()
 
     def forget(self, instances: Longs) -> None:
         """Be as if these instances had never been."""
         self._stored = None
-        w = self._world
-        if w.scalars[world.JOURNALS]:
-            lists = storing.lists_of(storing.keys_of(w, instances))
-            self._machine.make_log_room(0, int(w.lists[lists, world.SIZE].sum()))
+        w = self._memory
+        if w.scalars[memory_layout.JOURNALS]:
+            lists = state_codec.lists_of(state_codec.keys_of(w, instances))
+            self._machine.make_log_room(0, int(w.lists[lists, memory_layout.SIZE].sum()))
             leave_lists(self._machine.directory, lists)
-        storing.forget(self._world, instances)
+        state_codec.forget(self._memory, instances)
         self._machine.prepare()
 
     def snapshot(self) -> State:
         """Partial matches, timers, and the events that they hold on to."""
-        at = (self._seen, int(self._world.scalars[world.FIRED]))
+        at = (self._seen, int(self._memory.scalars[memory_layout.FIRED]))
         if self._stored is None or self._stored[1] != at:
             state = self._changing() if self._journal is None else self._journaled(self._journal)
             self._stored = state, at
         return self._stored[0]
 
-    def _journaled(self, journal: Journal) -> State:
+    def _journaled(self, journal: MatchLog) -> State:
         """The state as what has come and gone."""
-        if not self._world.scalars[world.JOURNALS]:
+        if not self._memory.scalars[memory_layout.JOURNALS]:
             self._sweep(always=True)
-            self._machine.make_log_room(int(self._world.scalars[world.CELLS]), 0)
+            self._machine.make_log_room(int(self._memory.scalars[memory_layout.CELLS]), 0)
             enroll(self._machine.directory)
         self._machine.absorb_log()
-        pieces, scalars = journal.snapshot(self._world)
-        machine = self._world.scalars[list(storing.STATE_SCALARS)].tolist()
+        pieces, scalars = journal.snapshot(self._memory)
+        machine = self._memory.scalars[list(state_codec.STATE_SCALARS)].tolist()
         own = {"seen": self._seen, "started": self._is_started, "given": self._events.given}
         return State(pieces, {**scalars, **own, "machine": machine})
 
     def _changing(self) -> State:
         """The state as the machine's memory."""
         self._sweep(always=True)
-        pieces, scalars = self._numbered.snapshot(self._world, self._events)
+        pieces, scalars = self._numbered.snapshot(self._memory, self._events)
         return State(pieces, {**scalars, "seen": self._seen, "started": self._is_started})
 
     def restore(self, state: State) -> None:
@@ -428,7 +377,7 @@ class PatternOperator:
         else:
             self._events.given = scalars["given"]
             empty = self._empty()
-            empty.scalars[list(storing.STATE_SCALARS)] = scalars["machine"]
+            empty.scalars[list(state_codec.STATE_SCALARS)] = scalars["machine"]
             self._put(self._journal.restore(empty, state.pieces, scalars, self._events))
 
     def _restore_whole(self, state: State) -> None:
@@ -439,9 +388,9 @@ class PatternOperator:
         streams = pieces["streams"].column("stream").to_numpy()
         rows = [pieces[f"rows{number}"] for number in range(len(self._streams))]
         self._events.add(streams, rows, [untimed(kept) for kept in rows])
-        self._put(storing.restored(self._empty(), pieces))
+        self._put(state_codec.restored(self._empty(), pieces))
 
-    def _put(self, stored: World) -> None:
+    def _put(self, stored: PatternMemory) -> None:
         """Continue with memory that was stored; its events have their slots."""
         self._machine.reset(stored)
         self._machine.prepare()

@@ -18,9 +18,11 @@ from typing import Final
 import numpy as np
 
 from mesh.operators.native import njit
+from mesh.operators.patterns.matches import (
+    node_at,
+)
 from mesh.operators.patterns.memory import as_floating
-from mesh.operators.patterns.requests import FIRST_REASON, UNANSWERED, answer_to
-from mesh.operators.patterns.world import (
+from mesh.operators.patterns.memory_layout import (
     ATTRIBUTES_MOST,
     EVENT,
     FAILED,
@@ -32,9 +34,9 @@ from mesh.operators.patterns.world import (
     PROGRAM_END,
     REASON,
     STEPS,
-    World,
-    node_at,
+    PatternMemory,
 )
+from mesh.operators.patterns.requests import FIRST_REASON, UNANSWERED, answer_to
 
 # Push: a constant, or nothing; an attribute (step, index, column); an expression over one event,
 # which has a value without the event too; whether there is no event.
@@ -124,13 +126,13 @@ def compares(operation: int, left: int, right: int) -> bool:
 
 
 @njit
-def passes(w: World, step: int, match: int) -> bool:
+def passes(w: PatternMemory, step: int, match: int) -> bool:
     """Whether ``match`` with the event at ``step`` meets the step's condition."""
     return bool(computed(w, match, w.plan[step, PROGRAM], w.plan[step, PROGRAM_END]))
 
 
 @njit
-def _push_attribute(w: World, match: int, at: int, top: int) -> None:
+def _push_attribute(w: PatternMemory, match: int, at: int, top: int) -> None:
     """Push what row ``at`` reads of one event of the match, or whether that event is missing."""
     stack, nulls = w.stack, w.stack_nulls
     operation = w.program[at, 0]
@@ -154,7 +156,7 @@ def _push_attribute(w: World, match: int, at: int, top: int) -> None:
 
 
 @njit
-def _push_answer(w: World, match: int, at: int, top: int) -> None:
+def _push_answer(w: PatternMemory, match: int, at: int, top: int) -> None:
     """Push the answer to a predicate; False as long as Python has not given one."""
     answer = answer_to(w, match, at)
     if answer >= FIRST_REASON:
@@ -165,7 +167,7 @@ def _push_answer(w: World, match: int, at: int, top: int) -> None:
 
 
 @njit
-def _push(w: World, match: int, at: int, top: int) -> None:
+def _push(w: PatternMemory, match: int, at: int, top: int) -> None:
     """Run row ``at``, which pushes one value to place ``top``."""
     operation = w.program[at, 0]
     w.stack_nulls[top] = 0
@@ -184,7 +186,7 @@ def _push(w: World, match: int, at: int, top: int) -> None:
 
 
 @njit
-def _change(w: World, operation: int, top: int) -> None:
+def _change(w: PatternMemory, operation: int, top: int) -> None:
     """Run an operation on the top of the stack, which has not failed."""
     stack, floats, nulls = w.stack, w.stack_floats, w.stack_nulls
     if operation == TO_DOUBLE:
@@ -209,7 +211,7 @@ def _change(w: World, operation: int, top: int) -> None:
 
 
 @njit
-def _decide(w: World, operation: int, top: int) -> None:
+def _decide(w: PatternMemory, operation: int, top: int) -> None:
     """Run ``and`` or ``or`` on places ``top`` and ``top + 1``; the left side has not failed."""
     stack, nulls = w.stack, w.stack_nulls
     left = nulls[top] == 0 and stack[top] != 0
@@ -224,7 +226,7 @@ def _decide(w: World, operation: int, top: int) -> None:
 
 
 @njit
-def _combine(w: World, operation: int, top: int) -> None:
+def _combine(w: PatternMemory, operation: int, top: int) -> None:
     """Run an operation on places ``top`` and ``top + 1``; its value goes to ``top``."""
     stack, floats, nulls = w.stack, w.stack_floats, w.stack_nulls
     null = nulls[top] | nulls[top + 1]
@@ -257,7 +259,7 @@ def _combine(w: World, operation: int, top: int) -> None:
 
 
 @njit
-def computed(w: World, match: int, first: int, end: int) -> bool:
+def computed(w: PatternMemory, match: int, first: int, end: int) -> bool:
     """Run the rows of a program from ``first`` to before ``end``; its value is in the stack then.
 
     Returns False if a test in it is not met; if it failed, ``FAILING`` is set, and the reason.

@@ -13,7 +13,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mesh.operators.native import njit
-from mesh.operators.patterns.world import (
+from mesh.operators.patterns.matches import (
+    node_at,
+)
+from mesh.operators.patterns.memory_layout import (
     CAUSE,
     EVENT,
     FIRST_UNANSWERED,
@@ -21,8 +24,7 @@ from mesh.operators.patterns.world import (
     NONE,
     REQUESTS,
     STEPS,
-    World,
-    node_at,
+    PatternMemory,
     opened,
 )
 
@@ -46,7 +48,7 @@ _SPREAD: Final = -7046029254386353131
 
 
 @njit
-def _head(w: World, request: int, references: int) -> int:
+def _head(w: PatternMemory, request: int, references: int) -> int:
     """The place of a request's chain among ``request_heads``."""
     mixed = w.requests[request, REQUEST_PREDICATE]
     for column in range(REQUEST_COLUMNS, REQUEST_COLUMNS + references):
@@ -56,7 +58,7 @@ def _head(w: World, request: int, references: int) -> int:
 
 
 @njit
-def _find(w: World, head: int, request: int, references: int) -> int:
+def _find(w: PatternMemory, head: int, request: int, references: int) -> int:
     """The request of chain ``head`` that is equal to the one in row ``request``, or ``NONE``."""
     found = w.request_heads[head]
     while found != NONE:
@@ -72,7 +74,7 @@ def _find(w: World, head: int, request: int, references: int) -> int:
 
 
 @njit
-def _keep(w: World, head: int, request: int) -> None:
+def _keep(w: PatternMemory, head: int, request: int) -> None:
     """Keep the row ``request``, the one after the last, as an unanswered request."""
     w.requests[request, ANSWER] = UNANSWERED
     w.requests[request, NEXT_REQUEST] = w.request_heads[head]
@@ -81,7 +83,7 @@ def _keep(w: World, head: int, request: int) -> None:
 
 
 @njit
-def answer_to(w: World, match: int, at: int) -> int:
+def answer_to(w: PatternMemory, match: int, at: int) -> int:
     """The answer to the predicate of program row ``at``; ``UNANSWERED`` if there is none yet.
 
     Each match writes down ``LOOKAHEAD`` requests at most: an answer may well move the match on.

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from mesh.operators.native import njit
 from mesh.operators.native_heap import remove_first, sift_up
-from mesh.operators.patterns.world import (
+from mesh.operators.patterns.lists import (
+    new_cell,
+)
+from mesh.operators.patterns.memory_layout import (
     AFTER,
     CLOCK_MS,
     NONE,
@@ -20,13 +23,12 @@ from mesh.operators.patterns.world import (
     TASK_ORDER,
     TASK_TIME,
     TASKS,
-    World,
-    new_cell,
+    PatternMemory,
 )
 
 
 @njit
-def add_task(w: World, key: int, time_ms: int, number: int) -> None:
+def add_task(w: PatternMemory, key: int, time_ms: int, number: int) -> None:
     """Have the queue ``key`` served at a time, behind tasks of that time with lower numbers."""
     at = w.scalars[TASKS]
     w.scalars[TASKS] += 1
@@ -39,21 +41,21 @@ def add_task(w: World, key: int, time_ms: int, number: int) -> None:
 
 
 @njit
-def wake_at(w: World, key: int, time_ms: int) -> None:
+def wake_at(w: PatternMemory, key: int, time_ms: int) -> None:
     """Have the queue of step and instance ``key`` served at a time, or behind what happens now."""
     add_task(w, key, time_ms, w.scalars[TASK_COUNT])
     w.scalars[TASK_COUNT] += 1
 
 
 @njit
-def pop_task(w: World) -> None:
+def pop_task(w: PatternMemory) -> None:
     """Take away the first task."""
     w.scalars[TASKS] -= 1
     remove_first(w.tasks, TASK_COLUMNS, w.scalars[TASKS])
 
 
 @njit
-def schedule(w: World, step: int, instance: int, time_ms: int) -> None:
+def schedule(w: PatternMemory, step: int, instance: int, time_ms: int) -> None:
     """Put a time at the end of a step's queue."""
     key = instance * w.scalars[STEPS] + step
     cell = new_cell(w, time_ms)

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.operators.native import njit
-from mesh.operators.patterns import world
-from mesh.operators.patterns.world import (
+from mesh.operators.patterns import memory_layout
+from mesh.operators.patterns.memory_layout import (
     AFTER,
     BACK,
     BEFORE,
@@ -39,7 +39,7 @@ from mesh.operators.patterns.world import (
     STEPS,
     TAIL,
     Array,
-    World,
+    PatternMemory,
 )
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class _Swept(NamedTuple):
 
 
 @njit
-def _copy_chain(w: World, new: _Swept, first: int) -> None:
+def _copy_chain(w: PatternMemory, new: _Swept, first: int) -> None:
     """Copy a chain of nodes, if it has not been copied yet."""
     if new.number_of_node[first] != NONE:
         return
@@ -97,7 +97,7 @@ def _copy_chain(w: World, new: _Swept, first: int) -> None:
 
 
 @njit
-def _copy_match(w: World, new: _Swept, match: int) -> int:
+def _copy_match(w: PatternMemory, new: _Swept, match: int) -> int:
     """Copy a match and its chains, if it has not been copied yet; its new number."""
     if new.number_of_match[match] == NONE:
         copy = new.counts[0]
@@ -116,7 +116,7 @@ def _copy_match(w: World, new: _Swept, match: int) -> int:
 
 
 @njit
-def _copy_list(w: World, new: _Swept, of: int) -> None:
+def _copy_list(w: PatternMemory, new: _Swept, of: int) -> None:
     """Copy the cells of a list, and what they hold."""
     cell = w.lists[of, HEAD]
     if cell == NONE:
@@ -141,7 +141,7 @@ def _copy_list(w: World, new: _Swept, of: int) -> None:
 
 
 @njit
-def _copy_queue(w: World, new: _Swept, key: int) -> None:
+def _copy_queue(w: PatternMemory, new: _Swept, key: int) -> None:
     """Copy the cells of the queue of a step of an instance."""
     cell = w.local[key, QUEUE]
     if cell == NONE:
@@ -160,7 +160,7 @@ def _copy_queue(w: World, new: _Swept, key: int) -> None:
 
 
 @njit
-def _sweep(w: World, new: _Swept) -> None:
+def _sweep(w: PatternMemory, new: _Swept) -> None:
     """Copy what is held into new arrays, and give everything its new number."""
     for of in range(len(w.lists)):
         _copy_list(w, new, of)
@@ -190,7 +190,7 @@ class Origins(NamedTuple):
     cells: Array
 
 
-def compact(w: World, events: int) -> tuple[Array, Origins]:
+def compact(w: PatternMemory, events: int) -> tuple[Array, Origins]:
     """Leave only what lists hold on to.
 
     Returns:
@@ -199,12 +199,14 @@ def compact(w: World, events: int) -> tuple[Array, Origins]:
     sizes = [int(w.scalars[size]) for size in (MATCHES, NODES, CELLS)]
     # Pages that nothing is written to cost nothing.
     arrays = (w.matches, w.nodes, w.cells, w.entries)
-    new = _Swept(
-        *map(np.empty_like, arrays),
-        *(np.empty(size, dtype=np.int64) for size in sizes),
-        *(np.full(size, NONE, dtype=np.int64) for size in sizes[:2]),
-        events=np.zeros(events, dtype=np.int64),
-        counts=np.zeros(3, dtype=np.int64),
+    new = _Swept._make(
+        [
+            *map(np.empty_like, arrays),
+            *(np.empty(size, dtype=np.int64) for size in sizes),
+            *(np.full(size, NONE, dtype=np.int64) for size in sizes[:2]),
+            np.zeros(events, dtype=np.int64),
+            np.zeros(3, dtype=np.int64),
+        ]
     )
     _sweep(w, new)
     matches, nodes, cells = new.counts.tolist()
@@ -216,7 +218,7 @@ def compact(w: World, events: int) -> tuple[Array, Origins]:
     return np.flatnonzero(new.events >= 0), origins
 
 
-def keys_of(w: World, instances: Array) -> Array:
+def keys_of(w: PatternMemory, instances: Array) -> Array:
     """The numbers of the steps of these instances, as far as there is anything of them."""
     steps = int(w.scalars[STEPS])
     keys: Array = (instances[:, None] * steps + np.arange(steps)).ravel()
@@ -229,7 +231,7 @@ def lists_of(keys: Array) -> Array:
     return lists
 
 
-def forget(w: World, instances: Array) -> None:
+def forget(w: PatternMemory, instances: Array) -> None:
     """Empty everything of these instances; what they held is swept later.
 
     What waits in buckets is then to be found anew: see ``nfa.prepare_all``.
@@ -242,17 +244,22 @@ def forget(w: World, instances: Array) -> None:
     w.local[keys] = 0
     w.local[keys, QUEUE] = NONE
     w.local[keys, QUEUE_END] = NONE
-    tasks = int(w.scalars[world.TASKS])
-    stays = ~np.isin(w.tasks[:tasks, world.TASK_KEY], keys)
+    tasks = int(w.scalars[memory_layout.TASKS])
+    stays = ~np.isin(w.tasks[:tasks, memory_layout.TASK_KEY], keys)
     kept = w.tasks[:tasks][stays]
-    order = np.lexsort((kept[:, world.TASK_NUMBER], kept[:, world.TASK_TIME]))
+    order = np.lexsort((kept[:, memory_layout.TASK_NUMBER], kept[:, memory_layout.TASK_TIME]))
     # Sorted rows are a heap.
     w.tasks[: len(kept)] = kept[order]
-    w.scalars[world.TASKS] = len(kept)
+    w.scalars[memory_layout.TASKS] = len(kept)
 
 
 #: Scalars that are state; the others are counts of what is stored, or of one call.
-STATE_SCALARS = (world.TASK_COUNT, world.CLOCK_MS, world.ORDER, world.FIRED)
+STATE_SCALARS = (
+    memory_layout.TASK_COUNT,
+    memory_layout.CLOCK_MS,
+    memory_layout.ORDER,
+    memory_layout.FIRED,
+)
 
 
 def _array(table: pa.RecordBatch) -> Array:
@@ -260,25 +267,28 @@ def _array(table: pa.RecordBatch) -> Array:
     return np.ascontiguousarray(np.stack(columns, axis=1)).astype(np.int64)
 
 
-def restored(empty: World, stored: Mapping[str, pa.RecordBatch]) -> World:
-    """The world that an earlier release stored as it was; an empty one has what isn't state.
+def restored(empty: PatternMemory, stored: Mapping[str, pa.RecordBatch]) -> PatternMemory:
+    """The memory that an earlier release stored; ``empty`` has what isn't state.
 
     What conditions look for first is still to be computed: see ``nfa.prepare_all``.
     """
     found = {name: _array(stored[name]) for name in stored if name in _TABLES}
     scalars = empty.scalars
     scalars[list(STATE_SCALARS)] = stored["scalars"].column("value").to_numpy()
-    lists = np.full((len(found["lists"]), world.LIST_COLUMNS), NONE, dtype=np.int64)
+    lists = np.full((len(found["lists"]), memory_layout.LIST_COLUMNS), NONE, dtype=np.int64)
     lists[:, : SIZE + 1] = found["lists"]
     # Bounds that tell nothing: whatever is in the lists is looked at.
-    lists[:, world.LOW], lists[:, world.HIGH] = -world.FAR, world.FAR
-    cells = np.zeros((len(found["cells"]), world.CELL_COLUMNS), dtype=np.int64)
+    lists[:, memory_layout.LOW], lists[:, memory_layout.HIGH] = (
+        -memory_layout.FAR,
+        memory_layout.FAR,
+    )
+    cells = np.zeros((len(found["cells"]), memory_layout.CELL_COLUMNS), dtype=np.int64)
     cells[:, : AFTER + 1] = found["cells"]
-    cells[:, [BEFORE, world.BUCKET]] = NONE
+    cells[:, [BEFORE, memory_layout.BUCKET]] = NONE
     followed = np.flatnonzero(cells[:, AFTER] != NONE)
     cells[cells[followed, AFTER], BEFORE] = followed
     nodes = np.concatenate([found["nodes"], found["chains"]], axis=1)
-    scalars[[MATCHES, NODES, CELLS, world.TASKS]] = [
+    scalars[[MATCHES, NODES, CELLS, memory_layout.TASKS]] = [
         len(found["matches"]),
         len(nodes),
         len(found["cells"]),
@@ -293,7 +303,7 @@ def restored(empty: World, stored: Mapping[str, pa.RecordBatch]) -> World:
         cells=_with_room(cells, empty.cells),
         entries=np.zeros(len(cells) + len(empty.cells), dtype=np.int64),
         ready=np.zeros(len(found["local"]), dtype=np.int64),
-        buckets=np.zeros((room, world.BUCKET_COLUMNS), dtype=np.int64),
+        buckets=np.zeros((room, memory_layout.BUCKET_COLUMNS), dtype=np.int64),
         hashes=np.full(2 * room, NONE, dtype=np.int64),
         tasks=_with_room(found["tasks"], empty.tasks),
         lists=lists,
