@@ -94,8 +94,8 @@ class PatternOperator:
         self._is_plain = bool((self._layout.plan[:, memory_layout.KIND] == memory_layout.ONE).all())
         schemas = {step.schema.name: step.schema.arrow for step in pattern.steps}
         self._schemas = [schemas[stream] for stream in self._streams]
-        self._reads = SelectedColumns(query, counted)
-        self.schema = self._reads.schema
+        self._selected = SelectedColumns(query, counted)
+        self.schema = self._selected.schema
         self._events = EventStore(programs, self._kept_schemas(programs, schemas), self._streams)
         by_place = {default.row: default.expression for default in programs.defaults}
         for row, text in programs.texts:
@@ -115,11 +115,11 @@ class PatternOperator:
                 if quick is not None:
                     asked = (quick.operation, *quick.match, *quick.event)
                     self._layout.plan[step, column : column + len(asked)] = asked
-        #: Where only single events are waited for, what waits is stored as it comes and goes.
+        #: State of patterns of single events: a log of the matches that wait.
         kept = [self._events.schema(number) for number in range(len(self._streams))]
-        self._journal = MatchLog(self._stream_of, kept) if self._is_plain else None
-        #: Elsewhere the machine's memory is.
-        self._numbered = RangeState(len(pattern.steps), kept)
+        self._log = MatchLog(self._stream_of, kept) if self._is_plain else None
+        #: State of other patterns: the machine's memory.
+        self._range_state = RangeState(len(pattern.steps), kept)
         #: The last snapshot, and the events seen and timers fired up to it.
         self._stored: tuple[State, tuple[int, int]] | None = None
         #: Events seen.
@@ -127,7 +127,7 @@ class PatternOperator:
         self._is_started = False
         #: After the last sweep.
         self._held_nodes = self._held_events = 0
-        self._machine = NativeMachine(self._empty(), self._events, self._evaluator, self._journal)
+        self._machine = NativeMachine(self._empty(), self._events, self._evaluator, self._log)
 
     def _kept_schemas(
         self, programs: PredicatePrograms, schemas: Mapping[str, pa.Schema]
@@ -135,7 +135,7 @@ class PatternOperator:
         """By stream, the attributes that conditions read and that matches put out."""
         kept = {}
         for number, stream in enumerate(self._streams):
-            names = self._reads.attributes(np.flatnonzero(self._stream_of == number))
+            names = self._selected.attributes(np.flatnonzero(self._stream_of == number))
             for expression in programs.attributes[stream].expressions:
                 names |= {column.name for column in columns_of(expression)}
             for predicate in programs.predicates:
@@ -155,7 +155,7 @@ class PatternOperator:
 
     def _empty(self) -> PatternMemory:
         return empty_memory(
-            self._pattern, self._layout, self._reads.table, self._program, self._events
+            self._pattern, self._layout, self._selected.table, self._program, self._events
         )
 
     def process(self, inputs: Sequence[Events], timeline: Timeline, failures: Failures) -> Events:
@@ -293,12 +293,12 @@ class PatternOperator:
             made[:, memory_layout.OUT_CHUNK].copy(),
             np.where(made[:, memory_layout.OUT_DROPPED] == 1, EXPIRED, CURRENT).astype(np.int8),
             made[:, memory_layout.OUT_INSTANCE].copy(),
-            self._reads.rows(made, w.items, self._events, self._stream_of),
+            self._selected.rows(made, w.items, self._events, self._stream_of),
         )
 
     def frame(self, matches: Events) -> Frame:
         """The columns of ``matches``, by step, attribute and index."""
-        return self._reads.frame(matches)
+        return self._selected.frame(matches)
 
     def next_time(self) -> int | None:
         """When the first timer is due."""
@@ -318,8 +318,8 @@ class PatternOperator:
         if w.scalars[memory_layout.JOURNALS]:
             self._machine.absorb_log()
         slots, origins = state_codec.compact(w, self._events.count)
-        if self._journal is None:
-            self._numbered.follow(origins)
+        if self._log is None:
+            self._range_state.follow(origins)
         self._events.keep(slots)
         self._held_nodes = int(w.scalars[memory_layout.NODES])
         self._held_events = len(slots)
@@ -342,26 +342,26 @@ class PatternOperator:
         """Partial matches, timers, and the events that they hold on to."""
         at = (self._seen, int(self._memory.scalars[memory_layout.FIRED]))
         if self._stored is None or self._stored[1] != at:
-            state = self._changing() if self._journal is None else self._journaled(self._journal)
+            state = self._memory_state() if self._log is None else self._logged_state(self._log)
             self._stored = state, at
         return self._stored[0]
 
-    def _journaled(self, journal: MatchLog) -> State:
-        """The state as what has come and gone."""
+    def _logged_state(self, log: MatchLog) -> State:
+        """The state as a log of the matches that wait."""
         if not self._memory.scalars[memory_layout.JOURNALS]:
             self._sweep(always=True)
             self._machine.make_log_room(int(self._memory.scalars[memory_layout.CELLS]), 0)
             enroll(self._machine.directory)
         self._machine.absorb_log()
-        pieces, scalars = journal.snapshot(self._memory)
+        pieces, scalars = log.snapshot(self._memory)
         machine = self._memory.scalars[list(state_codec.STATE_SCALARS)].tolist()
         own = {"seen": self._seen, "started": self._is_started, "given": self._events.given}
         return State(pieces, {**scalars, **own, "machine": machine})
 
-    def _changing(self) -> State:
+    def _memory_state(self) -> State:
         """The state as the machine's memory."""
         self._sweep(always=True)
-        pieces, scalars = self._numbered.snapshot(self._memory, self._events)
+        pieces, scalars = self._range_state.snapshot(self._memory, self._events)
         return State(pieces, {**scalars, "seen": self._seen, "started": self._is_started})
 
     def restore(self, state: State) -> None:
@@ -372,13 +372,13 @@ class PatternOperator:
         if "machine" not in scalars:
             self._restore_whole(state)
             return
-        if self._journal is None:
-            self._put(self._numbered.restore(self._empty(), state.pieces, scalars, self._events))
+        if self._log is None:
+            self._put(self._range_state.restore(self._empty(), state.pieces, scalars, self._events))
         else:
             self._events.given = scalars["given"]
             empty = self._empty()
             empty.scalars[list(state_codec.STATE_SCALARS)] = scalars["machine"]
-            self._put(self._journal.restore(empty, state.pieces, scalars, self._events))
+            self._put(self._log.restore(empty, state.pieces, scalars, self._events))
 
     def _restore_whole(self, state: State) -> None:
         """Take over the machine's memory as an earlier release stored it."""
