@@ -1,4 +1,4 @@
-"""The time of an absent event has come."""
+"""Timers of absent events: fire the first one.  Native code."""
 
 from __future__ import annotations
 

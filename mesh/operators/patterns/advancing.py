@@ -1,4 +1,4 @@
-"""An event at a step, and the side of a step behind its condition."""
+"""Advance the partial matches that wait at a step by an event."""
 
 from __future__ import annotations
 

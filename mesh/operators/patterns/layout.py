@@ -1,4 +1,4 @@
-"""A bound pattern as the tables that the exact machine reads: how its steps hang together."""
+"""Tables of a bound pattern for the machine: its steps and how they are connected."""
 
 from __future__ import annotations
 

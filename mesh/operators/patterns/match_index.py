@@ -1,4 +1,4 @@
-"""Matches of a list by the value that their event must equal: only those alike are looked at.
+"""Index of the matches that wait at a step, by the value that their next event must equal.
 
 A condition ``e1.key == key`` asks each of thousands that wait for the same; so what waits at such a
 step is chained by its value too, in the order of the list.  A bucket is such a chain.  Buckets that

@@ -1,4 +1,4 @@
-"""The exact pattern machine: what the reference engine does with each event and each timer.
+"""The pattern machine: processes each event and each timer exactly as the reference engine does.
 
 A step has a side before its condition, where partial matches wait, and one behind it, which hands
 them on.  An event goes to the steps of its stream; what passes a step's condition waits at the next

@@ -1,4 +1,4 @@
-"""Whole matches, written down for the query to read."""
+"""Emit complete matches: write down what the query reads of them."""
 
 from __future__ import annotations
 

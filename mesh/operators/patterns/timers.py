@@ -1,4 +1,4 @@
-"""When steps that wait for absence are woken: queues of times, and a heap of their first ones."""
+"""Timers of steps that wait for absence: queues of times, and a heap of their first ones."""
 
 from __future__ import annotations
 

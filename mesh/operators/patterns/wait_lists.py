@@ -1,4 +1,4 @@
-"""The side of a step before its condition: what waits there, begins there and is dropped there."""
+"""Wait lists: add a partial match to a step, make it ready for events, reset it or expire it."""
 
 from __future__ import annotations
 
