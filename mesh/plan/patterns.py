@@ -5,23 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mesh.errors import not_supported
-from mesh.language.syntax import StateKind
 from mesh.plan.bound import (
     BothEvents,
     BoundFilter,
-    Column,
     Every,
-    FunctionCall,
     Next,
     NoEvent,
-    OneEvent,
     SomeEvents,
-    TableCheck,
-    walk,
 )
 
 if TYPE_CHECKING:
-    from mesh.plan.bound import BoundElement, BoundExpression, BoundPattern
+    from mesh.plan.bound import BoundElement, BoundPattern
 
 
 def check_pattern(source: BoundPattern) -> None:
@@ -33,36 +27,7 @@ def check_pattern(source: BoundPattern) -> None:
     for step in source.steps:
         if not all(isinstance(handler, BoundFilter) for handler in step.handlers):
             raise not_supported("stream functions (#name(..)) in a pattern", step.position)
-    names: set[str] = set()
-    for step in source.steps:
-        if step.name in names and step.name != step.schema.name:
-            raise not_supported(f'"{step.name}" as the name of two events', step.position)
-        names.add(step.name)
     _check_absence(source.element)
-    if not _is_chain(source):
-        for step in source.steps:
-            if step.filter is not None:
-                _check_functions(step.filter)
-
-
-def _is_chain(source: BoundPattern) -> bool:
-    """Whether it is ``every A -> B [-> C ..]``, whose filters may be anything."""
-    element = source.element
-    if source.kind is not StateKind.PATTERN or not isinstance(element, Next):
-        return False
-    first, *rest = element.elements
-    is_every = isinstance(first, Every) and isinstance(first.element, OneEvent)
-    return is_every and all(isinstance(part, OneEvent) for part in rest)
-
-
-def _check_functions(condition: BoundExpression) -> None:
-    for part in walk(condition):
-        if isinstance(part, FunctionCall | TableCheck):
-            columns = [c for c in walk(part) if isinstance(c, Column) and c.step >= 0]
-            if len({(column.step, column.index) for column in columns}) > 1:
-                raise not_supported(
-                    "a function of several events in the filter of such a pattern", part.position
-                )
 
 
 def _check_absence(element: BoundElement) -> bool:

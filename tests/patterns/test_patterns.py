@@ -8,15 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mesh.errors import not_supported
-from mesh.language.parser import parse
-from mesh.operators import patterns
-from mesh.operators.patterns import conditions, exact
-from mesh.operators.patterns.chain import ChainPattern
-from mesh.operators.patterns.exact import ExactPattern
-from mesh.plan.bind import bind
+from mesh.operators.patterns import batch, conditions
+from mesh.operators.patterns.evaluation import PredicateEvaluator
 from tests.support.recorder import (
-    DEFINE,
     END_MS,
     Log,
     Recorder,
@@ -64,6 +58,14 @@ APPS = {
     "partition with (k of S, k of T) begin "
     + shape("every e1=S[v > 0] -> e2=S[v > e1.v] -> e3=T within 30 sec", "e1.k, e3.v as x")
     + f" end; {BESIDE}",
+    "evaluated": shape(
+        "every e1=S[v > 0] -> e2=S[k == e1.k and maximum(v, e1.v) > 2.0] -> "
+        "e3=T[ifThenElse(v > e2.v, e1.v > 1, k == e1.k)] within 30 sec",
+        "e1.s, e2.v as w, e3.v as x",
+    ),
+    "evaluated counts": shape(
+        "every (e1=S[v > 0]<1:2> -> e2=T[maximum(e1[0].v, v) > 2.0])", "e1[last].k as a, e2.v as b"
+    ),
     "several": shape("every (e1=S -> e2=T[k == e1.k]) -> e3=S within 30 sec", "e1.k, e3.v"),
 }
 
@@ -94,39 +96,98 @@ def test_cuts_and_restarts_change_nothing(name: str, steps: list[Step], data: An
     assert sorted(recorder.rows) == sorted(whole.rows)
 
 
-CHAINS = [
-    "every e1=S[v > 0] -> e2=S[k == e1.k and v >= e1.v + 1] within 30 sec",
-    "every e1=S -> e2=T[k == e1.k] -> e3=S[s == e1.s and v != e2.v]",
-    "every e1=S[v < 3] -> e2=T[v > e1.v]",
-]
+#: Conditions that a program can compute, and beside each the same for Python: functions of several
+#: events that change nothing.
+EVALUATED = {
+    "chain": (
+        "every e1=S[v > 0] -> e2=S[k == e1.k and {}] within 30 sec",
+        "v >= e1.v + 1",
+        "ifThenElse(e1.v < v, v >= e1.v + 1, false)",
+    ),
+    "one after the other": (
+        "every (e1=S -> e2=S[{}])",
+        "v > e1.v",
+        "ifThenElse(v > e1.v, k == k or k is null, false)",
+    ),
+    "three": (
+        "every e1=S -> e2=T[k == e1.k] -> e3=S[{}]",
+        "s == e1.s and v != e2.v",
+        "s == e1.s and ifThenElse(v != e2.v, true, v != e2.v)",
+    ),
+    "sequence": ("every e1=S, e2=S[{}], e3=T", "k == e1.k", "ifThenElse(k == e1.k, true, false)"),
+    "counts": (
+        "every e1=S<1:3> -> e2=T[{}]",
+        "v > e1[last].v",
+        "ifThenElse(v > e1[last].v, v == v, false)",
+    ),
+    "and": (
+        "every (e1=S and e2=T) -> e3=S[{}]",
+        "v > e2.v",
+        "ifThenElse(v > e2.v, e1.k == e1.k or e1.k is null, e1 is null)",
+    ),
+    "or": (
+        "every (e1=S or e2=T) -> e3=S[{}]",
+        "not (e1 is null) and v > e1.v",
+        "ifThenElse(e1 is null, false, v > e1.v)",
+    ),
+    "absent": (
+        "every e1=S -> not T[{}] for 10 sec",
+        "k == e1.k",
+        "ifThenElse(k == e1.k, true, false)",
+    ),
+    "times": (
+        "every e1=S -> e2=T[{}]",
+        "eventTimestamp() > e1.k * 9 + 1000 and v > e1.v",
+        "ifThenElse(v > e1.v, eventTimestamp() > e1.k * 9 + 1000, false)",
+    ),
+}
 
 
-@pytest.mark.parametrize("text", CHAINS)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.parametrize("is_divided", [False, True])
+@pytest.mark.parametrize("name", EVALUATED)
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(_EVENT, max_size=40))
-def test_a_chain_is_what_the_exact_machine_makes_of_it(text: str, steps: list[Step]) -> None:
-    app = shape(text, "e1.k, e1.v as a, e2.v as b")
-    # A chain has what waits in the order in which it came and drops each by itself; the engine
-    # sorts by time and drops from the front on, so that late events differ.
-    steps = [(stream, max(step, 0), k, v, s) for stream, step, k, v, s in steps]
-    log = log_of(steps, Recorder(app).inputs)
-    found = at_once(app, log)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(patterns, "ExactPattern", _refused)
-        assert at_once(app, log) == found
+def test_what_python_computes_is_what_a_program_computes(
+    name: str, is_divided: bool, steps: list[Step]
+) -> None:
+    text, programmed, evaluated = EVALUATED[name]
+    apps = [shape(text.format(f), "e1.k, e1.v as a") for f in (programmed, evaluated)]
+    if is_divided:
+        apps = [f"partition with (k of S, k of T) begin {app} end; {BESIDE}" for app in apps]
+    log = log_of(steps, Recorder(apps[0]).inputs)
+    assert at_once(apps[1], log) == at_once(apps[0], log)
 
 
-def _refused(*_: object) -> None:
-    raise not_supported("anything")
-
-
-def test_functions_of_several_events_run_in_a_chain() -> None:
+def test_functions_of_several_events_are_evaluated() -> None:
     text = shape("every e1=S -> e2=S[maximum(e1.v, v) == 3.0]", "e1.v as a, e2.v as b")
-    query = bind(parse(DEFINE + text)).queries[0]
-    operator = patterns.make_pattern(query, query.input)  # type: ignore[arg-type]  # a pattern
-    assert isinstance(operator, ChainPattern)
     rows = at_once(text, {"S": [(1000 + n, [n, float(n), "x"]) for n in range(5)]})
     assert [row[3] for row in rows] == ["[0.0, 3.0]", "[1.0, 3.0]", "[2.0, 3.0]"]
+
+
+EVALUATIONS = {
+    "every e1=S -> e2=S[maximum(e1.v, v) > e1.v]": 3999,
+    "every e1=S -> e2=S[maximum(e1.v, v) == 100.0]": 100,
+    "every (e1=S -> e2=S[maximum(e1.v, v) > e1.v])": 2000,
+    "every e1=S, e2=S[maximum(e1.v, v) > e1.v]": 3999,
+    "every e1=S<2:3> -> e2=S[maximum(e1[0].v, v) > e1[0].v]": None,
+}
+
+
+@pytest.mark.parametrize("text", EVALUATIONS)
+def test_many_events_ask_python_at_once(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    answer = PredicateEvaluator.answer
+
+    def counted(self: PredicateEvaluator, *arguments: Any) -> None:
+        asked.append(1)
+        answer(self, *arguments)
+
+    monkeypatch.setattr(PredicateEvaluator, "answer", counted)
+    count = 500 if "100.0" in text else 4000
+    log = {"S": [(1000 + n, [n, float(n), "x"]) for n in range(count)]}
+    rows = at_once(shape(text, "e2.k, e2.v as b"), log)
+    assert EVALUATIONS[text] in (None, len(rows))
+    assert len(asked) < count / 20
 
 
 QUICK = [
@@ -151,7 +212,7 @@ def test_what_is_asked_first_and_taken_by_instance_changes_nothing(
     log = log_of(steps, Recorder(app).inputs)
     with pytest.MonkeyPatch.context() as patch:
         quick = at_once(app, log)
-        patch.setattr(exact, "_FEW", 0)
+        patch.setattr(batch, "REGROUPED_FROM", 0)
         assert at_once(app, log) == quick
         patch.setattr(conditions, "_is_quick", lambda *_: False)
         assert at_once(app, log) == quick
@@ -160,9 +221,6 @@ def test_what_is_asked_first_and_taken_by_instance_changes_nothing(
 def test_what_nothing_holds_on_to_is_swept_out() -> None:
     text = shape("every e1=S, e2=S[k == e1.k + 1]", "e1.v as a, e2.v as b")
     recorder = Recorder(text)
-    query = bind(parse(DEFINE + text)).queries[0]
-    operator = patterns.make_pattern(query, query.input)  # type: ignore[arg-type]
-    assert isinstance(operator, ExactPattern)
     log = {"S": [(1000 + n, [n, float(n), "x"]) for n in range(20_000)]}
     for start in range(0, 20_000, 1000):
         recorder.run([recorder.part(log, "S", start, start + 1000)], {"S": END_MS})

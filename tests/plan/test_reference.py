@@ -27,7 +27,6 @@ NOT_RUN = {
     "int + bool",
     # Always false there, whatever stream is named.
     "stream isnull",
-    "pattern: dup ref",
     # Nothing ever comes out of them there.
     "expired no window",
     "pattern: expired",

@@ -1,12 +1,20 @@
-"""The time of an absent event has come."""
+"""Timers of absent events: fire the first one.  Native code."""
 
 from __future__ import annotations
 
 from mesh.operators.native import njit
-from mesh.operators.patterns.outgoing import next_chunk, put_out
-from mesh.operators.patterns.timers import add_task, pop_task, schedule, wake_at
-from mesh.operators.patterns.waiting import add, add_again, is_over, make_ready, reset
-from mesh.operators.patterns.world import (
+from mesh.operators.patterns.lists import (
+    clear,
+    free_cell,
+    list_of,
+    push,
+    remove,
+)
+from mesh.operators.patterns.matches import (
+    add_event,
+    new_match,
+)
+from mesh.operators.patterns.memory_layout import (
     ABSENT,
     ABSENT_LOGICAL,
     ACTIVE,
@@ -46,24 +54,20 @@ from mesh.operators.patterns.world import (
     TIME,
     WAITING,
     WITHIN_EVERY,
-    World,
-    add_event,
-    clear,
-    free_cell,
-    list_of,
-    new_match,
-    push,
-    remove,
+    PatternMemory,
 )
+from mesh.operators.patterns.outgoing import emit_match, next_chunk
+from mesh.operators.patterns.timers import add_task, pop_task, schedule, wake_at
+from mesh.operators.patterns.wait_lists import add, add_again, is_over, make_ready, reset
 
 
 @njit
-def _send(w: World, step: int, instance: int, match: int) -> None:
+def _send(w: PatternMemory, step: int, instance: int, match: int) -> None:
     """Let a match go on whose event has been absent for its time."""
     steps = w.scalars[STEPS]
     if w.plan[step, FINISHES] == 1:
         next_chunk(w)
-        put_out(w, instance, match)
+        emit_match(w, instance, match)
     if w.plan[step, NEXT] != NONE:
         add(w, w.plan[step, NEXT], instance, match)
     if w.plan[step, EVERY] != NONE:
@@ -82,7 +86,7 @@ def _send(w: World, step: int, instance: int, match: int) -> None:
 
 
 @njit
-def _absent(w: World, step: int, instance: int, time_ms: int) -> None:
+def _absent(w: PatternMemory, step: int, instance: int, time_ms: int) -> None:
     """The time of ``not S for t`` has come."""
     steps = w.scalars[STEPS]
     key = instance * steps + step
@@ -133,7 +137,7 @@ def _absent(w: World, step: int, instance: int, time_ms: int) -> None:
 
 
 @njit
-def _send_all(w: World, step: int, instance: int) -> None:
+def _send_all(w: PatternMemory, step: int, instance: int) -> None:
     cell = w.lists[0, HEAD]
     while cell != NONE:
         _send(w, step, instance, w.cells[cell, HOLDS])
@@ -142,14 +146,14 @@ def _send_all(w: World, step: int, instance: int) -> None:
 
 
 @njit
-def _has_waited(w: World, step: int, match: int, time_ms: int) -> bool:
+def _has_waited(w: PatternMemory, step: int, match: int, time_ms: int) -> bool:
     node = w.matches[match, step]
     since = w.matches[match, w.scalars[STEPS]] if node == NONE else w.nodes[node, TIME]
     return bool(time_ms >= since + w.plan[step, WAITING])
 
 
 @njit
-def _absent_of_pair(w: World, step: int, instance: int, time_ms: int) -> None:
+def _absent_of_pair(w: PatternMemory, step: int, instance: int, time_ms: int) -> None:
     """The time of an absent event beside another has come."""
     steps = w.scalars[STEPS]
     key = instance * steps + step
@@ -209,7 +213,7 @@ def _absent_of_pair(w: World, step: int, instance: int, time_ms: int) -> None:
 
 
 @njit
-def fire_first(w: World, order: int) -> None:
+def fire_first(w: PatternMemory, order: int) -> None:
     """Serve the queue of the task that is due first; ``order`` is its place."""
     key = w.tasks[0, TASK_KEY]
     steps = w.scalars[STEPS]

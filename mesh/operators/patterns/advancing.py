@@ -1,20 +1,27 @@
-"""An event at a step, and the side of a step behind its condition."""
+"""Advance the partial matches that wait at a step by an event."""
 
 from __future__ import annotations
 
 from mesh.operators.native import njit
-from mesh.operators.patterns.alike import bucket_of, unlink
-from mesh.operators.patterns.outgoing import put_out_all
-from mesh.operators.patterns.program import compares, computed, passes
-from mesh.operators.patterns.timers import schedule
-from mesh.operators.patterns.waiting import add, add_again, begin
-from mesh.operators.patterns.world import (
+from mesh.operators.patterns.lists import (
+    clear,
+    list_of,
+    push,
+    remove,
+)
+from mesh.operators.patterns.logical_pairs import absent_lets, settle_pair
+from mesh.operators.patterns.match_index import bucket_of, unlink
+from mesh.operators.patterns.matches import (
+    add_event,
+    new_node,
+    remove_last_event,
+)
+from mesh.operators.patterns.memory_layout import (
     ABSENT,
     ABSENT_LOGICAL,
     ACTIVE,
     AFTER,
     ALIKE,
-    AND,
     BEFORE,
     BITS,
     BITS_NULL,
@@ -41,7 +48,6 @@ from mesh.operators.patterns.world import (
     LOGIC,
     LOGICAL,
     MOST,
-    NEVER,
     NEXT,
     NODES,
     NONE,
@@ -63,19 +69,16 @@ from mesh.operators.patterns.world import (
     TAIL,
     TIME,
     WAITING,
-    World,
-    add_event,
-    clear,
-    list_of,
-    new_node,
-    push,
-    remove,
-    remove_last_event,
+    PatternMemory,
 )
+from mesh.operators.patterns.outgoing import emit_all
+from mesh.operators.patterns.program import compares, computed, passes
+from mesh.operators.patterns.timers import schedule
+from mesh.operators.patterns.wait_lists import add, add_again
 
 
 @njit
-def _hand_on(w: World, step: int, instance: int, match: int) -> None:
+def _advance_match(w: PatternMemory, step: int, instance: int, match: int) -> None:
     """Send a match that has a step's event to where it goes next."""
     w.flags[step, CHANGED] = 1
     w.matches[match, w.scalars[STEPS]] = w.nodes[w.matches[match, step], TIME]
@@ -90,7 +93,7 @@ def _hand_on(w: World, step: int, instance: int, match: int) -> None:
 
 
 @njit
-def _count(w: World, step: int, instance: int, match: int) -> None:
+def _count(w: PatternMemory, step: int, instance: int, match: int) -> None:
     """An event of a step that takes several."""
     head = w.matches[match, step]
     length = w.nodes[head, LENGTH]
@@ -117,44 +120,26 @@ def _count(w: World, step: int, instance: int, match: int) -> None:
 
 
 @njit
-def _absent_lets(w: World, absent: int, instance: int, match: int) -> bool:
-    """Whether the absent side of ``and`` lets the other side's event complete the pair."""
-    key = instance * w.scalars[STEPS] + absent
-    is_every = w.plan[absent, EVERY] != NONE
-    if w.scalars[IS_SEQUENCE] == 1 and not is_every and w.local[key, DUE] > 0:
-        return False
-    if w.plan[absent, WAITING] != NEVER:
-        return bool(w.matches[match, absent] != NONE)
-    if not is_every:
-        return bool(w.matches[match, absent] == NONE)
-    if w.local[key, DUE] > 0:
-        w.local[key, DUE] = 0
-        begin(w, absent, instance)
-        return False
-    return True
-
-
-@njit
-def _behind(w: World, step: int, instance: int, match: int) -> None:
+def _after_condition(w: PatternMemory, step: int, instance: int, match: int) -> None:
     """What a match does that has passed a step's condition."""
     kind = w.plan[step, KIND]
     if kind == ONE:
-        _hand_on(w, step, instance, match)
+        _advance_match(w, step, instance, match)
     elif kind == COUNT:
         _count(w, step, instance, match)
     elif kind == LOGICAL:
         partner = w.plan[step, PARTNER]
         if w.plan[step, LOGIC] == OR:
-            _hand_on(w, step, instance, match)
+            _advance_match(w, step, instance, match)
             if w.plan[partner, FINISHES] == 1 and w.plan[step, LAST] == partner:
                 w.flags[partner, RETURNED] = 1
         else:
             if w.plan[partner, KIND] == ABSENT_LOGICAL:
-                is_met = _absent_lets(w, partner, instance, match)
+                is_met = absent_lets(w, partner, instance, match)
             else:
                 is_met = w.matches[match, partner] != NONE
             if is_met:
-                _hand_on(w, step, instance, match)
+                _advance_match(w, step, instance, match)
             else:
                 w.flags[step, CHANGED] = 1
     else:
@@ -173,14 +158,14 @@ def _behind(w: World, step: int, instance: int, match: int) -> None:
 
 
 @njit
-def _test(w: World, step: int, instance: int, match: int) -> None:
+def _test(w: PatternMemory, step: int, instance: int, match: int) -> None:
     w.flags[step, CHANGED] = 0
     if passes(w, step, match):
-        _behind(w, step, instance, match)
+        _after_condition(w, step, instance, match)
 
 
 @njit
-def _is_past(w: World, step: int, match: int) -> bool:
+def _is_past(w: PatternMemory, step: int, match: int) -> bool:
     """Whether a match no longer waits at a step: a step behind a count, or a partner has it."""
     if w.plan[step, KIND] == COUNT:
         steps = w.scalars[STEPS]
@@ -193,7 +178,7 @@ def _is_past(w: World, step: int, match: int) -> bool:
 
 
 @njit
-def _first_alike(w: World, step: int, pending: int, match: int) -> int:
+def _first_alike(w: PatternMemory, step: int, pending: int, match: int) -> int:
     """The first cell of a list that waits for what the event has that ``match`` holds for now."""
     computed(w, match, w.plan[step, KEY_OF_EVENT], w.plan[step, KEY_OF_EVENT_END])
     if w.stack_nulls[0] != 0:
@@ -203,46 +188,123 @@ def _first_alike(w: World, step: int, pending: int, match: int) -> int:
 
 
 @njit
-def take(w: World, step: int, instance: int, event: int, time_ms: int, comes_out: int) -> None:
-    """Give an event to all that waits at a step; ``event`` is -1 if no match can take it.
+def _can_matter(w: PatternMemory, step: int, instance: int, event: int) -> bool:
+    """Whether an event, or that none passes the step, can change what waits at the step."""
+    kind = w.plan[step, KIND]
+    is_absent = kind in (ABSENT, ABSENT_LOGICAL)
+    if is_absent and w.local[instance * w.scalars[STEPS] + step, ACTIVE] == 0:
+        return False
+    if event != NOTHING:
+        return True
+    if w.plan[step, QUICK] != NONE or w.plan[step, KEY] != NONE:
+        return False
+    last = w.plan[step, LAST]
+    is_sequence = w.scalars[IS_SEQUENCE] == 1
+    return bool(is_sequence or kind not in (ONE, ABSENT) or w.flags[last, RETURNED] == 1)
 
-    Where a condition fails, ``FAILING`` is set: the match that was asked is as before, those behind
-    it are not, and nothing comes out.
+
+@njit
+def _first_cell(w: PatternMemory, step: int, pending: int, node: int) -> int:
+    """The first cell whose match may take the event of ``node``, by key and quick comparison.
+
+    ``stack[0]`` is the event's side of the quick comparison then, if the step has one.
+    """
+    cell = w.lists[pending, HEAD]
+    match = w.cells[cell, HOLDS]
+    w.matches[match, step] = node
+    if w.plan[step, KEY] != NONE:
+        cell = _first_alike(w, step, pending, match)
+    if w.plan[step, QUICK] != NONE:
+        computed(w, match, w.plan[step, OF_EVENT], w.plan[step, OF_EVENT_END])
+        if w.stack_nulls[0] != 0:
+            cell = NONE
+    w.matches[match, step] = NONE
+    return int(cell)
+
+
+@njit
+def _settle(
+    w: PatternMemory, step: int, instance: int, before: int, cell: int, event: int, comes_out: int
+) -> int:
+    """After the event of a step: emit its match, remove it from the list, or let it wait on.
+
+    Returns the cell before the next one.
     """
     kind = w.plan[step, KIND]
-    steps = w.scalars[STEPS]
-    is_sequence = w.scalars[IS_SEQUENCE] == 1
-    key = instance * steps + step
+    match = w.cells[cell, HOLDS]
     last = w.plan[step, LAST]
-    partner = w.plan[step, PARTNER]
+    is_sequence = w.scalars[IS_SEQUENCE] == 1
+    if w.flags[last, RETURNED] == 1:
+        w.flags[last, RETURNED] = 0
+        if kind != ABSENT and comes_out != NOT_AT_ALL:
+            push(w, 0, match)
+    is_removed = w.flags[step, CHANGED] == 1
+    if kind == COUNT:
+        if w.flags[step, SUCCESS] == 0:
+            if event != NOTHING:
+                remove_last_event(w, match, step)
+            is_removed = is_removed or is_sequence
+    elif not is_removed:
+        w.matches[match, step] = NONE
+        if is_sequence:
+            is_removed = kind != ABSENT
+            if kind in (ONE, ABSENT) and w.plan[step, CALLBACK] != NONE:
+                w.local[instance * w.scalars[STEPS] + w.plan[step, CALLBACK], RESETS] = 1
+    if not is_removed:
+        return cell
+    unlink(w, cell)
+    remove(w, list_of(w, step, instance, PENDING), before, cell)
+    return before
+
+
+@njit
+def _offer(
+    w: PatternMemory, step: int, instance: int, match: int, event: int, time_ms: int, node: int
+) -> bool:
+    """Put an event into a match and test the condition; ``node`` is its chain of one.
+
+    Returns False if the condition failed: then the match is as before.
+    """
+    held = w.matches[match, step]
+    if w.plan[step, KIND] == COUNT:
+        add_event(w, match, step, event, time_ms)
+    else:
+        w.matches[match, step] = node
+    _test(w, step, instance, match)
+    if w.scalars[FAILING] == 0:
+        return True
+    if w.plan[step, KIND] == COUNT:
+        remove_last_event(w, match, step)
+    else:
+        w.matches[match, step] = held
+    return False
+
+
+@njit
+def advance(
+    w: PatternMemory, step: int, instance: int, event: int, time_ms: int, comes_out: int
+) -> None:
+    """Give an event to all matches that wait at a step; ``event`` is -1 if no match can take it.
+
+    Where a condition fails, ``FAILING`` is set: the match that was asked is as before, later
+    matches are not asked, and nothing is emitted.
+    """
     pending = list_of(w, step, instance, PENDING)
-    if kind in (ABSENT, ABSENT_LOGICAL) and w.local[key, ACTIVE] == 0:
+    cell = w.lists[pending, HEAD]
+    if cell == NONE or not _can_matter(w, step, instance, event):
         return
+    kind = w.plan[step, KIND]
     quick = w.plan[step, QUICK]
     is_keyed = w.plan[step, KEY] != NONE
     is_asked = quick != NONE or is_keyed
-    can_change = is_sequence or kind not in (ONE, ABSENT) or w.flags[last, RETURNED] == 1
-    if event == NOTHING and (is_asked or not can_change):
-        return
-    cell = w.lists[pending, HEAD]
-    if cell == NONE:
-        return
     # Chains of one are never added to, so that all matches may have the same.
     node = NONE
-    # A match that fails what is asked first is left as it is: nothing happens to it here.
     own_bits = 0
     if is_asked:
+        # A match that fails what is asked first is left as it is: nothing happens to it here.
         node = new_node(w, event, time_ms)
-        match = w.cells[cell, HOLDS]
-        w.matches[match, step] = node
-        if is_keyed:
-            cell = _first_alike(w, step, pending, match)
-        if quick != NONE:
-            computed(w, match, w.plan[step, OF_EVENT], w.plan[step, OF_EVENT_END])
-            own_bits = w.stack[0]
-            if w.stack_nulls[0] != 0:
-                cell = NONE
-        w.matches[match, step] = NONE
+        cell = _first_cell(w, step, pending, node)
+        own_bits = w.stack[0]
     is_used = False
     before = NONE
     while cell != NONE:
@@ -269,75 +331,17 @@ def take(w: World, step: int, instance: int, event: int, time_ms: int, comes_out
         w.flags[step, SUCCESS] = 0
         w.flags[step, CHANGED] = 0
         if event != NOTHING:
-            if kind == COUNT:
-                add_event(w, match, step, event, time_ms)
-            else:
-                if node == NONE:
-                    node = new_node(w, event, time_ms)
-                w.matches[match, step] = node
-            _test(w, step, instance, match)
-            if w.scalars[FAILING] == 1:
-                if kind == COUNT:
-                    remove_last_event(w, match, step)
-                else:
-                    w.matches[match, step] = held
+            if node == NONE and kind != COUNT:
+                node = new_node(w, event, time_ms)
+            if not _offer(w, step, instance, match, event, time_ms, node):
                 clear(w, 0)
                 return
         if kind == ABSENT_LOGICAL:
-            every_and = w.plan[step, LOGIC] == AND and w.plan[step, EVERY] != NONE
-            if w.plan[step, WAITING] != NEVER or (is_sequence and every_and):
-                w.matches[match, step] = held
-            is_gone = False
-            if w.flags[last, RETURNED] == 1:
-                w.flags[last, RETURNED] = 0
-                remove(w, pending, before, cell)
-                is_gone = True
-                if is_sequence:
-                    _remove_match(w, list_of(w, partner, instance, PENDING), match)
-            if w.flags[step, CHANGED] == 0:
-                w.matches[match, step] = held
-                if is_sequence and not is_gone:
-                    remove(w, pending, before, cell)
-                    is_gone = True
-            if not is_gone:
-                before = cell
-            cell = after
-            continue
-        if w.flags[last, RETURNED] == 1:
-            w.flags[last, RETURNED] = 0
-            if kind != ABSENT and comes_out != NOT_AT_ALL:
-                push(w, 0, match)
-        is_removed = w.flags[step, CHANGED] == 1
-        is_used = is_used or is_removed
-        if kind == COUNT:
-            if w.flags[step, SUCCESS] == 0:
-                if event != NOTHING:
-                    remove_last_event(w, match, step)
-                is_removed = is_removed or is_sequence
-        elif not is_removed:
-            w.matches[match, step] = NONE
-            if is_sequence:
-                is_removed = kind != ABSENT
-                if kind in (ONE, ABSENT) and w.plan[step, CALLBACK] != NONE:
-                    w.local[instance * steps + w.plan[step, CALLBACK], RESETS] = 1
-        if is_removed:
-            unlink(w, cell)
-            remove(w, pending, before, cell)
+            before = settle_pair(w, step, instance, before, cell, held)
         else:
-            before = cell
+            is_used = is_used or w.flags[step, CHANGED] == 1
+            before = _settle(w, step, instance, before, cell, event, comes_out)
         cell = after
     if is_asked and not is_used and node == w.scalars[NODES] - 1:
         w.scalars[NODES] -= 1
-    put_out_all(w, instance, comes_out == EACH)
-
-
-@njit
-def _remove_match(w: World, of: int, match: int) -> None:
-    before = NONE
-    cell = w.lists[of, HEAD]
-    while cell != NONE:
-        if w.cells[cell, HOLDS] == match:
-            remove(w, of, before, cell)
-            return
-        before = cell
-        cell = w.cells[cell, AFTER]
+    emit_all(w, instance, comes_out == EACH)

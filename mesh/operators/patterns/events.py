@@ -1,7 +1,7 @@
-"""The events that partial matches hold on to: their attributes for programs and for what comes out.
+"""Store of the events that partial matches refer to: attributes for programs and for outputs.
 
 An event has a slot, given in the order of arrival.  Programs read numbers by slot; rows of each
-stream are kept in Arrow, and each slot says which is its.
+stream are kept in Arrow, and each slot refers to its row.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from mesh.model.types import AttributeType
 from mesh.operators.base import Events, concat, no_rows
 from mesh.operators.expressions import compile_expression
 from mesh.operators.frame import Frame
-from mesh.operators.patterns.world import ATTRIBUTES_MOST, FAILED, NONE
+from mesh.operators.patterns.memory_layout import ATTRIBUTES_MOST, FAILED, NONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mesh.functions.vectors import Vector
     from mesh.operators.frame import Evaluator
-    from mesh.operators.patterns.conditions import Programs
-    from mesh.operators.patterns.world import Array
+    from mesh.operators.patterns.memory import Array
+    from mesh.operators.patterns.predicate_programs import PredicatePrograms
     from mesh.plan.bound import BoundExpression
 
 # The type stubs lack it.
@@ -67,7 +67,7 @@ class EventStore:
 
     def __init__(
         self,
-        programs: Programs,
+        programs: PredicatePrograms,
         schemas: Mapping[str, pa.Schema],
         streams: Sequence[str],
     ) -> None:
@@ -119,7 +119,7 @@ class EventStore:
         return int(bits[0]), int(nulls[0])
 
     def reason(self, why: int) -> str:
-        """Why a condition failed, from what the machine wrote down (``world.WHY``)."""
+        """Why a condition failed, from what the machine wrote down (``memory_layout.WHY``)."""
         if why < NONE:
             return self._without[NONE - 1 - why]
         slot, column = divmod(why, ATTRIBUTES_MOST)

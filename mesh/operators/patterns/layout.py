@@ -1,4 +1,4 @@
-"""A bound pattern as the tables that the exact machine reads: how its steps hang together."""
+"""Tables of a bound pattern for the machine: its steps and how they are connected."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, assert_never
 import numpy as np
 
 from mesh.language.syntax import LogicalOperator, StateKind
-from mesh.operators.patterns import world
+from mesh.operators.patterns import memory_layout
 from mesh.plan.bound import BothEvents, Every, Next, NoEvent, OneEvent, SomeEvents
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh.operators.patterns.world import Array
+    from mesh.operators.patterns.memory import Array
     from mesh.plan.bound import BoundElement, BoundPattern
 
 #: ``SomeEvents.most`` of one without end.
@@ -40,7 +40,7 @@ class _Part:
 
 @dataclass(slots=True)
 class Layout:
-    """The tables; see ``world.World``."""
+    """The tables; see ``PatternMemory``."""
 
     plan: Array
     starts: Array = field(init=False)
@@ -56,30 +56,32 @@ class Layout:
 def lay_out(pattern: BoundPattern, streams: Sequence[str]) -> Layout:
     """The tables of a pattern whose events come from ``streams``."""
     steps = len(pattern.steps)
-    plan = np.full((steps, world.PLAN_COLUMNS), world.NONE, dtype=np.int64)
-    plan[:, [world.START, world.FINISHES, world.LOGIC]] = 0
-    plan[:, [world.PROGRAM, world.PROGRAM_END]] = 0
-    plan[:, world.LAST] = np.arange(steps)
-    plan[:, world.STREAM] = [streams.index(step.schema.name) for step in pattern.steps]
+    plan = np.full((steps, memory_layout.PLAN_COLUMNS), memory_layout.NONE, dtype=np.int64)
+    plan[:, [memory_layout.START, memory_layout.FINISHES, memory_layout.LOGIC]] = 0
+    plan[:, [memory_layout.PROGRAM, memory_layout.PROGRAM_END]] = 0
+    plan[:, memory_layout.LAST] = np.arange(steps)
+    plan[:, memory_layout.STREAM] = [streams.index(step.schema.name) for step in pattern.steps]
     is_sequence = pattern.kind is StateKind.SEQUENCE
     whole = _place(pattern.element, plan, True, is_sequence)
     for step in _twins(plan, whole.last):
-        plan[step, world.FINISHES] = 1
-    plan[whole.first, world.LAST] = whole.last
+        plan[step, memory_layout.FINISHES] = 1
+    plan[whole.first, memory_layout.LAST] = whole.last
 
     layout = Layout(plan)
-    layout.starts = np.flatnonzero(plan[:, world.START] == 1)
+    layout.starts = np.flatnonzero(plan[:, memory_layout.START] == 1)
     layout.initials = np.array(whole.initials, dtype=np.int64)
     layout.resets = np.array(whole.resets, dtype=np.int64)
     layout.updates = np.array(whole.updates, dtype=np.int64)
-    read = [np.flatnonzero(plan[:, world.STREAM] == n) for n in range(len(streams))]
-    layout.readers = np.full((len(streams), max(map(len, read))), world.NONE, dtype=np.int64)
+    read = [np.flatnonzero(plan[:, memory_layout.STREAM] == n) for n in range(len(streams))]
+    layout.readers = np.full(
+        (len(streams), max(map(len, read))), memory_layout.NONE, dtype=np.int64
+    )
     layout.receivers = np.empty(len(streams), dtype=np.int64)
     for number, steps_of in enumerate(read):
         layout.readers[number, : len(steps_of)] = steps_of
         layout.receivers[number] = _receiver(plan, steps_of)
-    begins_empty = (plan[layout.starts, world.KIND] == world.COUNT) & (
-        plan[layout.starts, world.LEAST] == 0
+    begins_empty = (plan[layout.starts, memory_layout.KIND] == memory_layout.COUNT) & (
+        plan[layout.starts, memory_layout.LEAST] == 0
     )
     layout.is_bounded = not begins_empty.any()
     return layout
@@ -89,38 +91,42 @@ def _receiver(plan: Array, steps: Array) -> int:
     """How matches come out that events of a stream complete, which ``steps`` read."""
     last = steps[-1]
     if len(steps) == 1:
-        return world.EACH if plan[plan[last, world.LAST], world.FINISHES] else world.NOT_AT_ALL
-    return world.AT_ONCE if plan[last, world.FINISHES] else world.NOT_AT_ALL
+        return (
+            memory_layout.EACH
+            if plan[plan[last, memory_layout.LAST], memory_layout.FINISHES]
+            else memory_layout.NOT_AT_ALL
+        )
+    return memory_layout.AT_ONCE if plan[last, memory_layout.FINISHES] else memory_layout.NOT_AT_ALL
 
 
 def _twins(plan: Array, step: int) -> tuple[int, ...]:
     """A step and, of a pair, the other one."""
-    partner = int(plan[step, world.PARTNER])
-    return (step,) if partner == world.NONE else (step, partner)
+    partner = int(plan[step, memory_layout.PARTNER])
+    return (step,) if partner == memory_layout.NONE else (step, partner)
 
 
 def _place(element: BoundElement, plan: Array, starts: bool, is_sequence: bool) -> _Part:
     match element:
         case OneEvent(step):
-            plan[step, world.KIND] = world.ONE
+            plan[step, memory_layout.KIND] = memory_layout.ONE
             return _single(step, plan, starts)
         case SomeEvents(step, least, most):
-            plan[step, world.KIND] = world.COUNT
-            plan[step, world.LEAST] = least
-            plan[step, world.MOST] = _ENDLESS if most is None else most
+            plan[step, memory_layout.KIND] = memory_layout.COUNT
+            plan[step, memory_layout.LEAST] = least
+            plan[step, memory_layout.MOST] = _ENDLESS if most is None else most
             return _single(step, plan, starts)
         case NoEvent(step, waiting_ms):
             assert waiting_ms is not None, "by itself it has a time"
-            plan[step, world.KIND] = world.ABSENT
-            plan[step, world.WAITING] = waiting_ms
+            plan[step, memory_layout.KIND] = memory_layout.ABSENT
+            plan[step, memory_layout.WAITING] = waiting_ms
             return _single(step, plan, starts)
         case BothEvents():
             return _pair(element, plan, starts)
         case Every(inner):
             part = _place(inner, plan, starts, is_sequence)
             for step in _twins(plan, part.last):
-                plan[step, world.EVERY] = part.first
-            plan[list(part.all), world.WITHIN_EVERY] = part.first
+                plan[step, memory_layout.EVERY] = part.first
+            plan[list(part.all), memory_layout.WITHIN_EVERY] = part.first
             first = (part.first,)
             return _Part(part.first, part.last, part.all, part.initials, first, first)
         case Next(elements):
@@ -143,7 +149,7 @@ def _place(element: BoundElement, plan: Array, starts: bool, is_sequence: bool) 
 
 
 def _single(step: int, plan: Array, starts: bool) -> _Part:
-    plan[step, world.START] = int(starts)
+    plan[step, memory_layout.START] = int(starts)
     return _Part(step, step, (step,), (step,), (step,), (step,))
 
 
@@ -151,20 +157,25 @@ def _pair(element: BothEvents, plan: Array, starts: bool) -> _Part:
     """The one with the lower number is the engine's second, at which the pair ends."""
     for side, other in ((element.left, element.right), (element.right, element.left)):
         is_absent = isinstance(side, NoEvent)
-        plan[side.step, world.KIND] = world.ABSENT_LOGICAL if is_absent else world.LOGICAL
+        plan[side.step, memory_layout.KIND] = (
+            memory_layout.ABSENT_LOGICAL if is_absent else memory_layout.LOGICAL
+        )
         if isinstance(side, NoEvent) and side.waiting_ms is not None:
-            plan[side.step, world.WAITING] = side.waiting_ms
-        plan[side.step, world.PARTNER] = other.step
+            plan[side.step, memory_layout.WAITING] = side.waiting_ms
+        plan[side.step, memory_layout.PARTNER] = other.step
         is_and = element.operator is LogicalOperator.AND
-        plan[side.step, world.LOGIC] = world.AND if is_and else world.OR
-        plan[side.step, world.START] = int(starts)
+        plan[side.step, memory_layout.LOGIC] = memory_layout.AND if is_and else memory_layout.OR
+        plan[side.step, memory_layout.START] = int(starts)
     last, first = sorted((element.left.step, element.right.step))
     return _Part(first, last, (last, first), (last, first), (last,), (last,))
 
 
 def _chain(plan: Array, part: _Part, following: _Part, is_sequence: bool) -> None:
     for step in _twins(plan, part.last):
-        plan[step, world.NEXT] = following.first
-    is_optional = plan[part.last, world.KIND] == world.COUNT and plan[part.last, world.LEAST] == 0
-    if is_sequence and is_optional and plan[part.last, world.START] == 1:
-        plan[following.first, world.CALLBACK] = part.last
+        plan[step, memory_layout.NEXT] = following.first
+    is_optional = (
+        plan[part.last, memory_layout.KIND] == memory_layout.COUNT
+        and plan[part.last, memory_layout.LEAST] == 0
+    )
+    if is_sequence and is_optional and plan[part.last, memory_layout.START] == 1:
+        plan[following.first, memory_layout.CALLBACK] = part.last

@@ -25,8 +25,7 @@ from numba.core.typing.templates import AttributeTemplate
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mesh.operators.patterns.world import Array
-
+Array = np.ndarray[Any, Any]
 # Numba has no types.
 extending: Any = numba_extending
 cgutils: Any = numba_cgutils

@@ -1,9 +1,15 @@
-"""Whole matches, written down for the query to read."""
+"""Emit complete matches: write down what the query reads of them."""
 
 from __future__ import annotations
 
 from mesh.operators.native import njit
-from mesh.operators.patterns.world import (
+from mesh.operators.patterns.lists import (
+    clear,
+)
+from mesh.operators.patterns.matches import (
+    node_at,
+)
+from mesh.operators.patterns.memory_layout import (
     AFTER,
     CAUSE,
     CHUNK,
@@ -29,14 +35,12 @@ from mesh.operators.patterns.world import (
     OUT_TIME,
     OUTPUTS,
     STEPS,
-    World,
-    clear,
-    node_at,
+    PatternMemory,
 )
 
 
 @njit
-def next_chunk(w: World) -> None:
+def next_chunk(w: PatternMemory) -> None:
     """Begin another chunk of outputs."""
     s = w.scalars
     is_same = s[LAST_ORDER] == s[ORDER] and s[LAST_CLOCK] == s[CLOCK_MS]
@@ -46,7 +50,7 @@ def next_chunk(w: World) -> None:
 
 
 @njit
-def put_out(w: World, instance: int, match: int) -> None:
+def emit_match(w: PatternMemory, instance: int, match: int) -> None:
     """Write down a whole match, as it is now."""
     s = w.scalars
     at = s[OUTPUTS]
@@ -77,7 +81,7 @@ def put_out(w: World, instance: int, match: int) -> None:
 
 
 @njit
-def put_out_all(w: World, instance: int, is_each: bool) -> None:
+def emit_all(w: PatternMemory, instance: int, is_each: bool) -> None:
     """Write down the matches in the first list, as they are behind the event."""
     cell = w.lists[0, HEAD]
     if cell == NONE:
@@ -87,6 +91,6 @@ def put_out_all(w: World, instance: int, is_each: bool) -> None:
         if is_new or is_each:
             next_chunk(w)
         is_new = False
-        put_out(w, instance, w.cells[cell, HOLDS])
+        emit_match(w, instance, w.cells[cell, HOLDS])
         cell = w.cells[cell, AFTER]
     clear(w, 0)

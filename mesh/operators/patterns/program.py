@@ -4,8 +4,11 @@ A program is rows of (operation, a, b, c).  Numbers are 64 bits: ints, longs, bo
 strings as whole numbers, floats and doubles as doubles, a float rounded behind each operation.
 Nulls stand beside the values.  The semantics are those of ``mesh.functions.kernels``.
 
-A value that could not be computed is ``FAILED`` instead of null, and what is made of it is, too; a
-test of it fails.  What the left side of ``and`` and ``or`` decides doesn't look at the right one.
+A value that could not be computed is ``FAILED`` instead of null, and every value computed from it
+is ``FAILED`` too; a test of it fails.  ``and`` and ``or`` ignore the right side where the left one
+decides.
+
+``EVALUATED`` pushes the answer to a predicate that only Python can compute (``requests``).
 """
 
 from __future__ import annotations
@@ -15,21 +18,25 @@ from typing import Final
 import numpy as np
 
 from mesh.operators.native import njit
+from mesh.operators.patterns.matches import (
+    node_at,
+)
 from mesh.operators.patterns.memory import as_floating
-from mesh.operators.patterns.world import (
+from mesh.operators.patterns.memory_layout import (
     ATTRIBUTES_MOST,
     EVENT,
     FAILED,
     FAILING,
     NONE,
     NOTHING,
+    PREDICATE_REASON,
     PROGRAM,
     PROGRAM_END,
     REASON,
     STEPS,
-    World,
-    node_at,
+    PatternMemory,
 )
+from mesh.operators.patterns.requests import FIRST_REASON, UNANSWERED, answer_to
 
 # Push: a constant, or nothing; an attribute (step, index, column); an expression over one event,
 # which has a value without the event too; whether there is no event.
@@ -46,6 +53,8 @@ BOTH, EITHER = 35, 36
 TEST = 37
 #: Push the time of the match so far: that of its last event, -1 without one.
 MATCH_TIME = 38
+#: Push the answer to a predicate of Python: its number, the range of its references.
+EVALUATED = 39
 PROGRAM_COLUMNS: Final = 4
 STACK_SIZE: Final = 256
 
@@ -117,123 +126,166 @@ def compares(operation: int, left: int, right: int) -> bool:
 
 
 @njit
-def passes(w: World, step: int, match: int) -> bool:
+def passes(w: PatternMemory, step: int, match: int) -> bool:
     """Whether ``match`` with the event at ``step`` meets the step's condition."""
     return bool(computed(w, match, w.plan[step, PROGRAM], w.plan[step, PROGRAM_END]))
 
 
 @njit
-def computed(w: World, match: int, first: int, end: int) -> bool:
+def _push_attribute(w: PatternMemory, match: int, at: int, top: int) -> None:
+    """Push what row ``at`` reads of one event of the match, or whether that event is missing."""
+    stack, nulls = w.stack, w.stack_nulls
+    operation = w.program[at, 0]
+    node = node_at(w, match, w.program[at, 1], w.program[at, 2])
+    event = NOTHING if node == NONE else w.nodes[node, EVENT]
+    if operation == NO_EVENT:
+        stack[top] = 1 if node == NONE else 0
+    elif event != NOTHING:
+        stack[top] = w.values[event, w.program[at, 3]]
+        nulls[top] = w.nulls[event, w.program[at, 3]]
+        if nulls[top] == FAILED:
+            stack[top] = event * ATTRIBUTES_MOST + w.program[at, 3]
+    elif operation == ATTRIBUTE:
+        nulls[top] = 1
+    else:
+        # The next row holds the value without the event.
+        stack[top] = w.program[at + 1, 1]
+        nulls[top] = w.program[at + 1, 2]
+        if nulls[top] == FAILED:
+            stack[top] = NONE - 1 - (at + 1)
+
+
+@njit
+def _push_answer(w: PatternMemory, match: int, at: int, top: int) -> None:
+    """Push the answer to a predicate; False as long as Python has not given one."""
+    answer = answer_to(w, match, at)
+    if answer >= FIRST_REASON:
+        w.stack[top] = PREDICATE_REASON - (answer - FIRST_REASON)
+        w.stack_nulls[top] = FAILED
+    else:
+        w.stack[top] = 0 if answer == UNANSWERED else answer
+
+
+@njit
+def _push(w: PatternMemory, match: int, at: int, top: int) -> None:
+    """Run row ``at``, which pushes one value to place ``top``."""
+    operation = w.program[at, 0]
+    w.stack_nulls[top] = 0
+    if operation == WHOLE_NUMBER:
+        w.stack[top] = w.program[at, 1]
+    elif operation == FLOATING:
+        w.stack_floats[top] = w.program_floats[at, 1]
+    elif operation == NULL:
+        w.stack_nulls[top] = 1
+    elif operation == MATCH_TIME:
+        w.stack[top] = w.matches[match, w.scalars[STEPS]]
+    elif operation == EVALUATED:
+        _push_answer(w, match, at, top)
+    else:
+        _push_attribute(w, match, at, top)
+
+
+@njit
+def _change(w: PatternMemory, operation: int, top: int) -> None:
+    """Run an operation on the top of the stack, which has not failed."""
+    stack, floats, nulls = w.stack, w.stack_floats, w.stack_nulls
+    if operation == TO_DOUBLE:
+        floats[top] = float(stack[top])
+    elif operation == TO_FLOAT:
+        floats[top] = float(np.float32(floats[top]))
+    elif operation == LONG_TO_FLOAT:
+        floats[top] = float(np.float32(stack[top]))
+    elif operation == TO_INT:
+        low = stack[top] & 0xFFFFFFFF
+        stack[top] = low - 0x100000000 if low >= 0x80000000 else low
+    elif operation == NOT:
+        stack[top] = 0 if nulls[top] == 0 and stack[top] != 0 else 1
+        nulls[top] = 0
+    elif operation == IS_NULL:
+        stack[top] = nulls[top]
+        nulls[top] = 0
+    elif operation == MINUS:
+        stack[top] = -stack[top]
+    else:
+        floats[top] = -floats[top]
+
+
+@njit
+def _decide(w: PatternMemory, operation: int, top: int) -> None:
+    """Run ``and`` or ``or`` on places ``top`` and ``top + 1``; the left side has not failed."""
+    stack, nulls = w.stack, w.stack_nulls
+    left = nulls[top] == 0 and stack[top] != 0
+    if nulls[top + 1] == FAILED and left == (operation == BOTH):
+        stack[top] = stack[top + 1]
+        nulls[top] = FAILED
+        return
+    right = nulls[top + 1] == 0 and stack[top + 1] != 0
+    holds = (left and right) if operation == BOTH else (left or right)
+    stack[top] = 1 if holds else 0
+    nulls[top] = 0
+
+
+@njit
+def _combine(w: PatternMemory, operation: int, top: int) -> None:
+    """Run an operation on places ``top`` and ``top + 1``; its value goes to ``top``."""
+    stack, floats, nulls = w.stack, w.stack_floats, w.stack_nulls
+    null = nulls[top] | nulls[top + 1]
+    if null >= FAILED and operation <= GREATER_EQUAL_F:
+        if nulls[top] != FAILED:
+            stack[top] = stack[top + 1]
+        nulls[top] = FAILED
+    elif operation <= MODULO:
+        if operation >= DIVIDE and stack[top + 1] == 0:
+            null = 1
+        if null == 0:
+            stack[top] = _whole(operation, stack[top], stack[top + 1])
+        nulls[top] = null
+    elif operation <= MODULO_F:
+        if operation >= DIVIDE_F and floats[top + 1] == 0.0:
+            null = 1
+        if null == 0:
+            floats[top] = _floating(operation, floats[top], floats[top + 1])
+        nulls[top] = null
+    elif operation <= GREATER_EQUAL:
+        holds = null == 0 and _compares(operation, stack[top], stack[top + 1])
+        stack[top] = 1 if holds else 0
+        nulls[top] = 0
+    elif operation <= GREATER_EQUAL_F:
+        holds = null == 0 and _compares_floating(operation, floats[top], floats[top + 1])
+        stack[top] = 1 if holds else 0
+        nulls[top] = 0
+    elif nulls[top] != FAILED:
+        _decide(w, operation, top)
+
+
+@njit
+def computed(w: PatternMemory, match: int, first: int, end: int) -> bool:
     """Run the rows of a program from ``first`` to before ``end``; its value is in the stack then.
 
     Returns False if a test in it is not met; if it failed, ``FAILING`` is set, and the reason.
     """
-    stack, floats, nulls = w.stack, w.stack_floats, w.stack_nulls
     top = -1
     at = first
     while at < end:
         operation = w.program[at, 0]
-        if operation <= NO_EVENT or operation == MATCH_TIME:
+        if operation <= NO_EVENT or operation >= MATCH_TIME:
             top += 1
-            nulls[top] = 0
-            if operation == WHOLE_NUMBER:
-                stack[top] = w.program[at, 1]
-            elif operation == FLOATING:
-                floats[top] = w.program_floats[at, 1]
-            elif operation == NULL:
-                nulls[top] = 1
-            elif operation == MATCH_TIME:
-                stack[top] = w.matches[match, w.scalars[STEPS]]
-            else:
-                node = node_at(w, match, w.program[at, 1], w.program[at, 2])
-                event = NOTHING if node == NONE else w.nodes[node, EVENT]
-                if operation == NO_EVENT:
-                    stack[top] = 1 if node == NONE else 0
-                elif event != NOTHING:
-                    stack[top] = w.values[event, w.program[at, 3]]
-                    nulls[top] = w.nulls[event, w.program[at, 3]]
-                    if nulls[top] == FAILED:
-                        stack[top] = event * ATTRIBUTES_MOST + w.program[at, 3]
-                elif operation == ATTRIBUTE:
-                    nulls[top] = 1
-                else:
-                    # The row behind says what it is without the event.
-                    stack[top] = w.program[at + 1, 1]
-                    nulls[top] = w.program[at + 1, 2]
-                    if nulls[top] == FAILED:
-                        stack[top] = NONE - 1 - (at + 1)
-                if operation == DERIVED:
-                    at += 1
+            _push(w, match, at, top)
+            if operation == DERIVED:
+                at += 1
         elif operation <= MINUS_FLOATING:
-            if nulls[top] == FAILED:
-                pass
-            elif operation == TO_DOUBLE:
-                floats[top] = float(stack[top])
-            elif operation == TO_FLOAT:
-                floats[top] = float(np.float32(floats[top]))
-            elif operation == LONG_TO_FLOAT:
-                floats[top] = float(np.float32(stack[top]))
-            elif operation == TO_INT:
-                low = stack[top] & 0xFFFFFFFF
-                stack[top] = low - 0x100000000 if low >= 0x80000000 else low
-            elif operation == NOT:
-                stack[top] = 0 if nulls[top] == 0 and stack[top] != 0 else 1
-                nulls[top] = 0
-            elif operation == IS_NULL:
-                stack[top] = nulls[top]
-                nulls[top] = 0
-            elif operation == MINUS:
-                stack[top] = -stack[top]
-            else:
-                floats[top] = -floats[top]
+            if w.stack_nulls[top] != FAILED:
+                _change(w, operation, top)
         elif operation == TEST:
-            if nulls[top] == FAILED:
+            if w.stack_nulls[top] == FAILED:
                 w.scalars[FAILING] = 1
-                w.scalars[REASON] = stack[top]
+                w.scalars[REASON] = w.stack[top]
                 return False
-            if nulls[top] != 0 or stack[top] == 0:
+            if w.stack_nulls[top] != 0 or w.stack[top] == 0:
                 return False
             top -= 1
         else:
             top -= 1
-            null = nulls[top] | nulls[top + 1]
-            if null >= FAILED and operation <= GREATER_EQUAL_F:
-                if nulls[top] != FAILED:
-                    stack[top] = stack[top + 1]
-                nulls[top] = FAILED
-            elif operation <= MODULO:
-                if operation >= DIVIDE and stack[top + 1] == 0:
-                    null = 1
-                if null == 0:
-                    stack[top] = _whole(operation, stack[top], stack[top + 1])
-                nulls[top] = null
-            elif operation <= MODULO_F:
-                if operation >= DIVIDE_F and floats[top + 1] == 0.0:
-                    null = 1
-                if null == 0:
-                    floats[top] = _floating(operation, floats[top], floats[top + 1])
-                nulls[top] = null
-            elif operation <= GREATER_EQUAL:
-                holds = null == 0 and _compares(operation, stack[top], stack[top + 1])
-                stack[top] = 1 if holds else 0
-                nulls[top] = 0
-            elif operation <= GREATER_EQUAL_F:
-                holds = null == 0 and _compares_floating(operation, floats[top], floats[top + 1])
-                stack[top] = 1 if holds else 0
-                nulls[top] = 0
-            else:
-                if nulls[top] == FAILED:
-                    at += 1
-                    continue
-                left = nulls[top] == 0 and stack[top] != 0
-                if nulls[top + 1] == FAILED and left == (operation == BOTH):
-                    stack[top] = stack[top + 1]
-                    nulls[top] = FAILED
-                    at += 1
-                    continue
-                right = nulls[top + 1] == 0 and stack[top + 1] != 0
-                holds = (left and right) if operation == BOTH else (left or right)
-                stack[top] = 1 if holds else 0
-                nulls[top] = 0
+            _combine(w, operation, top)
         at += 1
     return True

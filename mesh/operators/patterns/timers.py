@@ -1,9 +1,13 @@
-"""When steps that wait for absence are woken: queues of times, and a heap of their first ones."""
+"""Timers of steps that wait for absence: queues of times, and a heap of their first ones."""
 
 from __future__ import annotations
 
 from mesh.operators.native import njit
-from mesh.operators.patterns.world import (
+from mesh.operators.native_heap import remove_first, sift_up
+from mesh.operators.patterns.lists import (
+    new_cell,
+)
+from mesh.operators.patterns.memory_layout import (
     AFTER,
     CLOCK_MS,
     NONE,
@@ -12,34 +16,19 @@ from mesh.operators.patterns.world import (
     QUEUE_END,
     RUNNING,
     STEPS,
+    TASK_COLUMNS,
     TASK_COUNT,
     TASK_KEY,
     TASK_NUMBER,
     TASK_ORDER,
     TASK_TIME,
     TASKS,
-    World,
-    new_cell,
+    PatternMemory,
 )
 
 
 @njit
-def _is_before(w: World, left: int, right: int) -> bool:
-    if w.tasks[left, TASK_TIME] != w.tasks[right, TASK_TIME]:
-        return bool(w.tasks[left, TASK_TIME] < w.tasks[right, TASK_TIME])
-    return bool(w.tasks[left, TASK_NUMBER] < w.tasks[right, TASK_NUMBER])
-
-
-@njit
-def _swap(w: World, left: int, right: int) -> None:
-    for column in range(4):
-        held = w.tasks[left, column]
-        w.tasks[left, column] = w.tasks[right, column]
-        w.tasks[right, column] = held
-
-
-@njit
-def add_task(w: World, key: int, time_ms: int, number: int) -> None:
+def add_task(w: PatternMemory, key: int, time_ms: int, number: int) -> None:
     """Have the queue ``key`` served at a time, behind tasks of that time with lower numbers."""
     at = w.scalars[TASKS]
     w.scalars[TASKS] += 1
@@ -48,38 +37,25 @@ def add_task(w: World, key: int, time_ms: int, number: int) -> None:
     w.tasks[at, TASK_KEY] = key
     # Orders of events are odd; timers that they set off come behind them.
     w.tasks[at, TASK_ORDER] = w.scalars[ORDER] + (w.scalars[ORDER] & 1)
-    while at > 0 and _is_before(w, at, (at - 1) // 2):
-        _swap(w, at, (at - 1) // 2)
-        at = (at - 1) // 2
+    sift_up(w.tasks, TASK_COLUMNS, at)
 
 
 @njit
-def wake_at(w: World, key: int, time_ms: int) -> None:
+def wake_at(w: PatternMemory, key: int, time_ms: int) -> None:
     """Have the queue of step and instance ``key`` served at a time, or behind what happens now."""
     add_task(w, key, time_ms, w.scalars[TASK_COUNT])
     w.scalars[TASK_COUNT] += 1
 
 
 @njit
-def pop_task(w: World) -> None:
+def pop_task(w: PatternMemory) -> None:
     """Take away the first task."""
-    last = w.scalars[TASKS] - 1
-    w.scalars[TASKS] = last
-    _swap(w, 0, last)
-    at = 0
-    while True:
-        least = at
-        for child in (2 * at + 1, 2 * at + 2):
-            if child < last and _is_before(w, child, least):
-                least = child
-        if least == at:
-            return
-        _swap(w, at, least)
-        at = least
+    w.scalars[TASKS] -= 1
+    remove_first(w.tasks, TASK_COLUMNS, w.scalars[TASKS])
 
 
 @njit
-def schedule(w: World, step: int, instance: int, time_ms: int) -> None:
+def schedule(w: PatternMemory, step: int, instance: int, time_ms: int) -> None:
     """Put a time at the end of a step's queue."""
     key = instance * w.scalars[STEPS] + step
     cell = new_cell(w, time_ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mesh.operators.base import State, merge, part, prefixed, with_timer_path
-from mesh.operators.patterns import make_pattern
+from mesh.operators.patterns import PatternOperator
 from mesh.operators.query.handlers import Failures, named_columns
 from mesh.operators.query.results import Results
 from mesh.operators.select.aggregates import Expiry
@@ -26,7 +26,7 @@ class PatternQuery:
         self._schemas = {step.schema.name: step.schema.arrow for step in source.steps}
         self._streams = query.input_streams
         self._timer_path = timer_path
-        self._pattern = make_pattern(query, source, is_partitioned)
+        self._pattern = PatternOperator(query, source, is_partitioned)
         self._results = Results(
             query, Expiry.NEVER, False, timer_path, is_partitioned=is_partitioned
         )

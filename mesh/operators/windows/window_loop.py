@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from mesh.operators.base import NEVER, NIL, OWN_TIMER
 from mesh.operators.native import helper, native, types
+from mesh.operators.native_heap import remove_first, sift_up
 from mesh.operators.total_order import (
     fired_order,
     fires_before,
@@ -26,6 +27,7 @@ from mesh.operators.total_order import (
 ROW, TIME, NEXT = 0, 1, 2
 #: Columns of ``heap``.
 DUE, NUMBER, WHOSE = 0, 1, 2
+TIMER_COLUMNS = 3
 #: Rows of ``ev``: the columns of the events; the time that a loop gives the event's element where
 #: it is not the event's own; up to two arguments of the window.
 E_TIME, E_CLOCK, E_ORDER, E_PATH, E_CHUNK, E_INSTANCE, E_KEPT, E_ARG, E_ARG2 = range(9)
@@ -131,48 +133,19 @@ def clear(node, reg, meta, i, head):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _earlier(heap, a, b):  # type: ignore[no-untyped-def]
-    if heap[a, DUE] != heap[b, DUE]:
-        return heap[a, DUE] < heap[b, DUE]
-    return heap[a, NUMBER] < heap[b, NUMBER]
-
-
-@helper
-def _swap(heap, a, b):  # type: ignore[no-untyped-def]
-    for k in range(3):
-        heap[a, k], heap[b, k] = heap[b, k], heap[a, k]
-
-
-@helper
 def push(heap, meta, due, number, instance):  # type: ignore[no-untyped-def]
     """Put a timer into the heap."""
     at = meta[M_HEAP]
     meta[M_HEAP] = at + 1
     heap[at, DUE], heap[at, NUMBER], heap[at, WHOSE] = due, number, instance
-    while at > 0:
-        parent = (at - 1) // 2
-        if not _earlier(heap, at, parent):
-            break
-        _swap(heap, at, parent)
-        at = parent
+    sift_up(heap, TIMER_COLUMNS, at)
 
 
 @helper
 def pop(heap, meta):  # type: ignore[no-untyped-def]
     """Remove the earliest timer from the heap."""
-    size = meta[M_HEAP] - 1
-    meta[M_HEAP] = size
-    _swap(heap, 0, size)
-    at = 0
-    while True:
-        least = at
-        for child in (2 * at + 1, 2 * at + 2):
-            if child < size and _earlier(heap, child, least):
-                least = child
-        if least == at:
-            break
-        _swap(heap, at, least)
-        at = least
+    meta[M_HEAP] -= 1
+    remove_first(heap, TIMER_COLUMNS, meta[M_HEAP])
 
 
 @helper

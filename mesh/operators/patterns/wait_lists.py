@@ -1,14 +1,25 @@
-"""The side of a step before its condition: what waits there, begins there and is dropped there."""
+"""Wait lists: add a partial match to a step, make it ready for events, reset it or expire it."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from mesh.operators.native import njit
-from mesh.operators.patterns.alike import bucket_of, link, unlink
-from mesh.operators.patterns.program import computed
-from mesh.operators.patterns.timers import schedule
-from mesh.operators.patterns.world import (
+from mesh.operators.patterns.lists import (
+    append,
+    bound,
+    clear,
+    list_of,
+    push,
+    remove,
+    sort,
+)
+from mesh.operators.patterns.match_index import bucket_of, link, unlink
+from mesh.operators.patterns.matches import (
+    copy_match,
+    new_match,
+)
+from mesh.operators.patterns.memory_layout import (
     ABSENT,
     ABSENT_LOGICAL,
     ACTIVE,
@@ -60,24 +71,17 @@ from mesh.operators.patterns.world import (
     WAITING,
     WITHIN_EVERY,
     WITHIN_MS,
-    World,
-    append,
-    bound,
-    clear,
-    copy_match,
-    list_of,
-    new_match,
-    push,
-    remove,
-    sort,
+    PatternMemory,
 )
+from mesh.operators.patterns.program import computed
+from mesh.operators.patterns.timers import schedule
 
 #: So many matches are looked through for the bounds of their times.
 _FEW: Final = 4
 
 
 @njit
-def _prepare_cell(w: World, step: int, instance: int, cell: int) -> None:
+def _prepare_cell(w: PatternMemory, step: int, instance: int, cell: int) -> None:
     """Compute what the match of a cell has, for what the step's condition asks first."""
     match = w.cells[cell, HOLDS]
     if w.plan[step, QUICK] != NONE:
@@ -95,7 +99,7 @@ def _prepare_cell(w: World, step: int, instance: int, cell: int) -> None:
 
 
 @njit
-def prepare(w: World, step: int, instance: int, which: int) -> None:
+def prepare(w: PatternMemory, step: int, instance: int, which: int) -> None:
     """Compute that of all matches in a list of the step."""
     if w.plan[step, QUICK] != NONE or w.plan[step, KEY] != NONE:
         cell = w.lists[list_of(w, step, instance, which), HEAD]
@@ -105,7 +109,7 @@ def prepare(w: World, step: int, instance: int, which: int) -> None:
 
 
 @njit
-def link_all(w: World, step: int, of: int) -> None:
+def link_all(w: PatternMemory, step: int, of: int) -> None:
     """Put all of a list, which is at the end of what waits or all of it, into buckets."""
     if w.plan[step, KEY] != NONE:
         cell = w.lists[of, HEAD]
@@ -115,7 +119,7 @@ def link_all(w: World, step: int, of: int) -> None:
 
 
 @njit
-def _wait(w: World, step: int, instance: int, match: int) -> None:
+def _wait(w: PatternMemory, step: int, instance: int, match: int) -> None:
     """Put a match at the end of what waits at a step from the next event on."""
     new = list_of(w, step, instance, NEW)
     push(w, new, match)
@@ -124,7 +128,7 @@ def _wait(w: World, step: int, instance: int, match: int) -> None:
 
 
 @njit
-def _add_to_pair(w: World, step: int, instance: int, match: int) -> None:
+def _add_to_pair(w: PatternMemory, step: int, instance: int, match: int) -> None:
     own = list_of(w, step, instance, NEW)
     partner = list_of(w, w.plan[step, PARTNER], instance, NEW)
     if w.plan[step, START] == 1 or w.scalars[IS_SEQUENCE] == 1:
@@ -138,7 +142,7 @@ def _add_to_pair(w: World, step: int, instance: int, match: int) -> None:
 
 
 @njit
-def _add_one(w: World, step: int, instance: int, match: int) -> None:
+def _add_one(w: PatternMemory, step: int, instance: int, match: int) -> None:
     """Let ``match`` wait at a step."""
     kind = w.plan[step, KIND]
     own = list_of(w, step, instance, NEW)
@@ -169,7 +173,7 @@ def _add_one(w: World, step: int, instance: int, match: int) -> None:
 
 
 @njit
-def add_again(w: World, step: int, instance: int, match: int) -> None:
+def add_again(w: PatternMemory, step: int, instance: int, match: int) -> None:
     """Let a copy of ``match`` wait at the first step of an ``every``."""
     kind = w.plan[step, KIND]
     copy = copy_match(w, match)
@@ -198,7 +202,7 @@ def add_again(w: World, step: int, instance: int, match: int) -> None:
 
 
 @njit
-def add(w: World, step: int, instance: int, match: int) -> None:
+def add(w: PatternMemory, step: int, instance: int, match: int) -> None:
     """Let ``match`` wait at a step, and behind it as long as steps need no event."""
     depth = 0
     while True:
@@ -225,7 +229,7 @@ def add(w: World, step: int, instance: int, match: int) -> None:
 
 
 @njit
-def begin(w: World, step: int, instance: int) -> None:
+def begin(w: PatternMemory, step: int, instance: int) -> None:
     """Let an empty match wait at a first step."""
     if w.plan[step, START] == 0:
         return
@@ -245,7 +249,7 @@ def begin(w: World, step: int, instance: int) -> None:
 
 
 @njit
-def _goes_on(w: World, step: int, instance: int) -> bool:
+def _has_advanced(w: PatternMemory, step: int, instance: int) -> bool:
     """Whether a sequence without ``every`` is beyond its first step."""
     following = w.plan[step, NEXT]
     return bool(
@@ -257,7 +261,7 @@ def _goes_on(w: World, step: int, instance: int) -> bool:
 
 
 @njit
-def reset(w: World, step: int, instance: int) -> None:
+def reset(w: PatternMemory, step: int, instance: int) -> None:
     """Drop what waits at a step of a sequence; a first step gets an empty match."""
     kind = w.plan[step, KIND]
     own = list_of(w, step, instance, PENDING)
@@ -270,12 +274,12 @@ def reset(w: World, step: int, instance: int) -> None:
     if w.plan[step, START] == 0:
         return
     is_empty = w.lists[list_of(w, step, instance, NEW), SIZE] == 0
-    if (is_empty or kind == ABSENT) and not _goes_on(w, step, instance):
+    if (is_empty or kind == ABSENT) and not _has_advanced(w, step, instance):
         begin(w, step, instance)
 
 
 @njit
-def make_ready(w: World, step: int, instance: int) -> None:
+def make_ready(w: PatternMemory, step: int, instance: int) -> None:
     """Let what is new at a step wait for events."""
     kind = w.plan[step, KIND]
     key = instance * w.scalars[STEPS] + step
@@ -299,7 +303,7 @@ def make_ready(w: World, step: int, instance: int) -> None:
 
 
 @njit
-def is_over(w: World, match: int, time_ms: int) -> bool:
+def is_over(w: PatternMemory, match: int, time_ms: int) -> bool:
     """Whether ``within`` drops a partial match at an event of this time."""
     within = w.scalars[WITHIN_MS]
     if within == NEVER:
@@ -313,7 +317,7 @@ def is_over(w: World, match: int, time_ms: int) -> bool:
 
 
 @njit
-def _is_within(w: World, of: int, time_ms: int) -> bool:
+def _is_within(w: PatternMemory, of: int, time_ms: int) -> bool:
     """Whether the bounds of a list say that ``within`` drops nothing of it."""
     within = w.scalars[WITHIN_MS]
     return bool(
@@ -324,7 +328,7 @@ def _is_within(w: World, of: int, time_ms: int) -> bool:
 
 
 @njit
-def _tighten(w: World, of: int) -> None:
+def _tighten(w: PatternMemory, of: int) -> None:
     """Find the bounds of what is left in a list."""
     w.lists[of, LOW] = FAR
     w.lists[of, HIGH] = -FAR
@@ -335,7 +339,7 @@ def _tighten(w: World, of: int) -> None:
 
 
 @njit
-def drop_old(w: World, step: int, instance: int, time_ms: int) -> None:
+def drop_old(w: PatternMemory, step: int, instance: int, time_ms: int) -> None:
     """Drop what ``within`` drops; of an ``every`` the last of it begins again."""
     steps = w.scalars[STEPS]
     dropped = NONE

@@ -1,12 +1,12 @@
-"""What waits in a pattern of single events, as entries: what comes and goes is written, no more.
+"""State of a pattern of single events as an append-only log of the matches that wait.
 
 A match that waits at a step is an entry: its list, its time, and of each event that it has the
 number, the time and the attributes that are kept.  An entry never changes; a match that moves on
 leaves and enters anew.  Entries are numbered as they come into their lists, so that a list is its
 entries by number: up to the last that is ready they wait, the others do so from the next event on.
 
-The machine writes down what enters and leaves (``world.enter``, ``world.leave``) once ``enroll``
-has been called, which is when the first snapshot is taken: where nobody asks, nothing is written.
+The machine logs entries and exits (``lists.enter``, ``lists.leave``) from the first snapshot on,
+when ``enroll`` is called: without snapshots nothing is written.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.patterns import world
+from mesh.operators.patterns import memory_layout
+from mesh.operators.patterns.memory_layout import NONE, SCRATCH, PatternMemory
 from mesh.operators.patterns.runs import Runs
-from mesh.operators.patterns.world import NONE, SCRATCH, World
 from mesh.operators.state.range_pieces import NUMBER, named
 
 if TYPE_CHECKING:
@@ -26,15 +26,20 @@ if TYPE_CHECKING:
 
     from mesh.operators.base import Longs
     from mesh.operators.patterns.events import EventStore
-    from mesh.operators.patterns.world import Array
+    from mesh.operators.patterns.memory import Array
 
 #: Steps of instances in one piece.
 _KEYS: Final = 4096
 #: Columns of ``local`` that patterns of single events use, each 0 or 1.
-_MARKS: Final = (world.ACTIVE, world.STARTED, world.INITIALIZED, world.RESETS)
+_MARKS: Final = (
+    memory_layout.ACTIVE,
+    memory_layout.STARTED,
+    memory_layout.INITIALIZED,
+    memory_layout.RESETS,
+)
 
 
-class Journal:
+class MatchLog:
     """The entries of one pattern; ``stream_of``: by step, the number of its stream."""
 
     def __init__(self, stream_of: Longs, schemas: Sequence[pa.Schema]) -> None:
@@ -47,39 +52,41 @@ class Journal:
         self._schema = pa.schema(fields)
         self._runs = Runs()
 
-    def absorb(self, w: World, events: EventStore) -> None:
+    def absorb(self, w: PatternMemory, events: EventStore) -> None:
         """Take over what the machine has written down."""
         scalars = w.scalars
-        count, gone = int(scalars[world.ENTERED]), w.left[: scalars[world.LEFT]]
-        first = int(scalars[world.SERIAL])
+        count, gone = int(scalars[memory_layout.ENTERED]), w.left[: scalars[memory_layout.LEFT]]
+        first = int(scalars[memory_layout.SERIAL])
         waits = np.ones(count, dtype=np.bool_)
         waits[gone[gone >= first] - first] = False
         self._runs.leave(gone[gone < first])
         places = np.flatnonzero(waits)
         self._runs.enter(self._rows(w, events, w.entered[places], first + places))
-        scalars[world.SERIAL] = first + count
-        scalars[[world.ENTERED, world.LEFT]] = 0
+        scalars[memory_layout.SERIAL] = first + count
+        scalars[[memory_layout.ENTERED, memory_layout.LEFT]] = 0
 
-    def _rows(self, w: World, events: EventStore, entered: Array, numbers: Longs) -> pa.RecordBatch:
+    def _rows(
+        self, w: PatternMemory, events: EventStore, entered: Array, numbers: Longs
+    ) -> pa.RecordBatch:
         steps = len(self._stream_of)
-        matches = w.matches[entered[:, world.ENTERED_MATCH]]
-        columns: list[Any] = [numbers, entered[:, world.ENTERED_LIST]]
+        matches = w.matches[entered[:, memory_layout.ENTERED_MATCH]]
+        columns: list[Any] = [numbers, entered[:, memory_layout.ENTERED_LIST]]
         columns += [matches[:, steps], matches[:, steps + 1]]
         arrays: list[pa.Array[Any]] = [pa.array(np.ascontiguousarray(c)) for c in columns]
         for step, stream in enumerate(self._stream_of.tolist()):
             nodes = matches[:, step]
             has = nodes != NONE
             found = np.where(has, nodes, 0)
-            slots = np.where(has, w.nodes[found, world.EVENT], NONE)
+            slots = np.where(has, w.nodes[found, memory_layout.EVENT], NONE)
             numbers = np.full(len(slots), NONE, dtype=np.int64)
             numbers[has] = events.number[slots[has]]
-            times = np.where(has, w.nodes[found, world.TIME], 0)
+            times = np.where(has, w.nodes[found, memory_layout.TIME], 0)
             arrays += [pa.array(numbers), pa.array(times)]
             names = self._schemas[stream].names
             arrays += [events.column(stream, name, slots) for name in names]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def snapshot(self, w: World) -> tuple[dict[str, pa.RecordBatch], dict[str, object]]:
+    def snapshot(self, w: PatternMemory) -> tuple[dict[str, pa.RecordBatch], dict[str, object]]:
         """Pieces and scalars; all that was written down has been absorbed."""
         self._runs.settle()
         pieces = self._runs.pieces()
@@ -100,19 +107,19 @@ class Journal:
         scalars: dict[str, object] = {
             "runs": self._runs.names(),
             "keys": names,
-            "serial": int(w.scalars[world.SERIAL]),
+            "serial": int(w.scalars[memory_layout.SERIAL]),
             "flags": w.flags.tolist(),
         }
         return pieces, scalars
 
     def restore(
         self,
-        empty: World,
+        empty: PatternMemory,
         pieces: Mapping[str, pa.RecordBatch],
         scalars: Mapping[str, Any],
         events: EventStore,
-    ) -> World:
-        """The world of which ``snapshot`` gave these; ``events`` gets what its matches hold."""
+    ) -> PatternMemory:
+        """The memory that ``snapshot`` gave; ``events`` gets the events of its matches."""
         self._runs.restore(scalars["runs"], pieces)
         rows = self._runs.waiting(self._schema)
         parts = [pieces[name] for name in scalars["keys"]]
@@ -123,29 +130,36 @@ class Journal:
         order = np.argsort(of, kind="stable")
         rows, of = rows.take(order), of[order]
         w = self._with_matches(empty, rows, events)
-        local = np.zeros((len(marks), world.LOCAL_COLUMNS), dtype=np.int64)
+        local = np.zeros((len(marks), memory_layout.LOCAL_COLUMNS), dtype=np.int64)
         local[:, list(_MARKS)] = (marks[:, None] >> np.arange(len(_MARKS))) & 1
-        local[:, [world.QUEUE, world.QUEUE_END]] = NONE
-        cells = np.zeros((len(of), world.CELL_COLUMNS), dtype=np.int64)
-        cells[:, world.HOLDS] = np.arange(len(of))
-        cells[:, [world.AFTER, world.BEFORE, world.BUCKET]] = NONE
+        local[:, [memory_layout.QUEUE, memory_layout.QUEUE_END]] = NONE
+        cells = np.zeros((len(of), memory_layout.CELL_COLUMNS), dtype=np.int64)
+        cells[:, memory_layout.HOLDS] = np.arange(len(of))
+        cells[:, [memory_layout.AFTER, memory_layout.BEFORE, memory_layout.BUCKET]] = NONE
         follows = np.flatnonzero(of[1:] == of[:-1])
-        cells[follows, world.AFTER] = follows + 1
-        cells[follows + 1, world.BEFORE] = follows
-        held = np.full((count, world.LIST_COLUMNS), NONE, dtype=np.int64)
-        held[:, world.SIZE] = np.bincount(of, minlength=count) if len(of) else 0
+        cells[follows, memory_layout.AFTER] = follows + 1
+        cells[follows + 1, memory_layout.BEFORE] = follows
+        held = np.full((count, memory_layout.LIST_COLUMNS), NONE, dtype=np.int64)
+        held[:, memory_layout.SIZE] = np.bincount(of, minlength=count) if len(of) else 0
         # Bounds that tell nothing: whatever is in the lists is looked at.
-        held[:, world.LOW], held[:, world.HIGH] = -world.FAR, world.FAR
-        held[of[::-1], world.HEAD] = np.arange(len(of))[::-1]
-        held[of, world.END] = np.arange(len(of))
-        w.scalars[[world.CELLS, world.SERIAL, world.JOURNALS]] = len(of), scalars["serial"], 1
+        held[:, memory_layout.LOW], held[:, memory_layout.HIGH] = (
+            -memory_layout.FAR,
+            memory_layout.FAR,
+        )
+        held[of[::-1], memory_layout.HEAD] = np.arange(len(of))[::-1]
+        held[of, memory_layout.END] = np.arange(len(of))
+        w.scalars[[memory_layout.CELLS, memory_layout.SERIAL, memory_layout.JOURNALS]] = (
+            len(of),
+            scalars["serial"],
+            1,
+        )
         room = 1 << (len(cells) + len(empty.buckets)).bit_length()
         numbers = rows.column(NUMBER).to_numpy()
         return w._replace(
             flags=np.array(scalars["flags"], dtype=np.int64),
             cells=np.concatenate([cells, np.zeros_like(empty.cells)]),
             entries=np.concatenate([numbers, np.zeros_like(empty.entries)]),
-            buckets=np.zeros((room, world.BUCKET_COLUMNS), dtype=np.int64),
+            buckets=np.zeros((room, memory_layout.BUCKET_COLUMNS), dtype=np.int64),
             hashes=np.full(2 * room, NONE, dtype=np.int64),
             lists=held,
             local=local,
@@ -157,10 +171,12 @@ class Journal:
         keys = (lists - SCRATCH) // 2
         numbers = rows.column(NUMBER).to_numpy()
         is_new = numbers > ready[keys] if len(keys) else np.empty(0, dtype=np.bool_)
-        which = np.where(is_new, world.NEW, world.PENDING)
+        which = np.where(is_new, memory_layout.NEW, memory_layout.PENDING)
         return SCRATCH + 2 * keys + which, SCRATCH + 2 * len(ready)
 
-    def _with_matches(self, empty: World, rows: pa.RecordBatch, events: EventStore) -> World:
+    def _with_matches(
+        self, empty: PatternMemory, rows: pa.RecordBatch, events: EventStore
+    ) -> PatternMemory:
         """A match for each of ``rows``, and a node for each of their events."""
         steps = len(self._stream_of)
         matches = np.full((rows.num_rows, steps + 2), NONE, dtype=np.int64)
@@ -171,11 +187,11 @@ class Journal:
         known, first, slots = np.unique(together, return_index=True, return_inverse=True)
         has_none = int(len(known) > 0 and known[0] == NONE)
         known, first = known[has_none:], first[has_none:]
-        nodes = np.zeros((len(known), world.NODE_COLUMNS), dtype=np.int64)
+        nodes = np.zeros((len(known), memory_layout.NODE_COLUMNS), dtype=np.int64)
         own = np.arange(len(known))
-        nodes[:, world.EVENT] = nodes[:, world.TAIL] = own
-        nodes[:, [world.FORWARD, world.BACK]] = NONE
-        nodes[:, world.LENGTH] = 1
+        nodes[:, memory_layout.EVENT] = nodes[:, memory_layout.TAIL] = own
+        nodes[:, [memory_layout.FORWARD, memory_layout.BACK]] = NONE
+        nodes[:, memory_layout.LENGTH] = 1
         streams = np.zeros(len(known), dtype=np.int64)
         kept: list[list[pa.RecordBatch]] = [[] for _ in self._schemas]
         places: list[list[Longs]] = [[] for _ in self._schemas]
@@ -184,7 +200,7 @@ class Journal:
                 matches[:, step] = slots[step * rows.num_rows :][: rows.num_rows] - has_none
             mine = np.flatnonzero(first // max(rows.num_rows, 1) == step)
             at = first[mine] - step * rows.num_rows
-            nodes[mine, world.TIME] = rows.column(f"{step}@").take(at).to_numpy()
+            nodes[mine, memory_layout.TIME] = rows.column(f"{step}@").take(at).to_numpy()
             streams[mine] = stream
             names = self._schemas[stream].names
             columns = [rows.column(f"{step}.{name}").take(at) for name in names]
@@ -192,7 +208,7 @@ class Journal:
             places[stream].append(mine)
         events.add_again(known, streams, kept, places)
         w = empty
-        w.scalars[[world.MATCHES, world.NODES]] = len(matches), len(nodes)
+        w.scalars[[memory_layout.MATCHES, memory_layout.NODES]] = len(matches), len(nodes)
         return w._replace(
             matches=np.concatenate([matches, np.zeros_like(empty.matches)]),
             nodes=np.concatenate([nodes, np.zeros_like(empty.nodes)]),

@@ -1,4 +1,4 @@
-"""The exact pattern machine: what the reference engine does with each event and each timer.
+"""The pattern machine: processes each event and each timer exactly as the reference engine does.
 
 A step has a side before its condition, where partial matches wait, and one behind it, which hands
 them on.  An event goes to the steps of its stream; what passes a step's condition waits at the next
@@ -19,11 +19,14 @@ from typing import Final
 
 from mesh.operators.native import njit
 from mesh.operators.patterns.absence import fire_first
-from mesh.operators.patterns.advancing import take
-from mesh.operators.patterns.alike import no_buckets
-from mesh.operators.patterns.timers import schedule
-from mesh.operators.patterns.waiting import begin, drop_old, link_all, make_ready, prepare, reset
-from mesh.operators.patterns.world import (
+from mesh.operators.patterns.advancing import advance
+from mesh.operators.patterns.lists import (
+    enter,
+    leave,
+    list_of,
+)
+from mesh.operators.patterns.match_index import clear_buckets
+from mesh.operators.patterns.memory_layout import (
     ABSENT,
     ABSENT_LOGICAL,
     ACTIVE,
@@ -39,6 +42,7 @@ from mesh.operators.patterns.world import (
     FAILED_STEP,
     FAILING,
     FAILURES,
+    FIRST_UNANSWERED,
     HEAD,
     IS_SEQUENCE,
     IS_TIMED,
@@ -50,8 +54,10 @@ from mesh.operators.patterns.world import (
     LOST_CHUNK,
     MATCHES,
     MOST_ALIKE,
+    MOST_REQUESTS,
     NEED_ENTERED,
     NEED_LEFT,
+    NEED_REQUESTS,
     NEVER,
     NEW,
     NODES,
@@ -61,9 +67,11 @@ from mesh.operators.patterns.world import (
     OUT_TIME,
     OUTPUTS,
     PENDING,
+    PREDICATES,
     QUICK,
     READERS,
     REASON,
+    REQUESTS,
     SCRATCH,
     SIZE,
     START,
@@ -77,12 +85,11 @@ from mesh.operators.patterns.world import (
     WHY,
     WITHIN_MS,
     Array,
-    World,
-    enter,
-    leave,
-    list_of,
+    PatternMemory,
     opened,
 )
+from mesh.operators.patterns.timers import schedule
+from mesh.operators.patterns.wait_lists import begin, drop_old, link_all, make_ready, prepare, reset
 
 # Columns of the events of a batch.
 EVENT_STREAM, EVENT_INSTANCE, EVENT_TIME, EVENT_CLOCK, EVENT_ORDER, EVENT_CHUNK = range(6)
@@ -90,7 +97,7 @@ EVENT_COLUMNS: Final = 6
 
 
 @njit
-def start_instance(w: World, instance: int) -> None:
+def start_instance(w: PatternMemory, instance: int) -> None:
     """Begin with an instance, at the time of the clock."""
     steps = w.scalars[STEPS]
     for step in range(steps):
@@ -109,7 +116,7 @@ def start_instance(w: World, instance: int) -> None:
 
 @njit
 def take_event(
-    w: World, stream: int, instance: int, time_ms: int, slots: Array, number: int
+    w: PatternMemory, stream: int, instance: int, time_ms: int, slots: Array, number: int
 ) -> bool:
     """Give event ``number`` of a batch to the steps of its stream.
 
@@ -138,7 +145,7 @@ def take_event(
     for place in range(w.scalars[READERS] - 1, -1, -1):
         step = w.readers[stream, place]
         if step != NONE:
-            take(w, step, instance, slots[number, step], time_ms, comes_out)
+            advance(w, step, instance, slots[number, step], time_ms, comes_out)
             if w.scalars[FAILING] == 1:
                 w.scalars[FAILING] = 0
                 w.scalars[OUTPUTS], w.scalars[ITEMS] = made, items
@@ -156,7 +163,7 @@ def take_event(
 
 
 @njit
-def _has_room(w: World, instance: int) -> bool:
+def _has_room(w: PatternMemory, instance: int) -> bool:
     """Whether there surely is room for what one event or timer of an instance can make."""
     s = w.scalars
     waiting = 0
@@ -178,6 +185,9 @@ def _has_room(w: World, instance: int) -> bool:
     ):
         s[NEED_ENTERED] = 2 * more
         s[NEED_LEFT] = held + 2 * more
+        return False
+    if s[PREDICATES] > 0 and s[REQUESTS] + s[PREDICATES] * more >= len(w.requests):
+        s[NEED_REQUESTS] = s[PREDICATES] * more
         return False
     return bool(
         s[MATCHES] + more <= len(w.matches)
@@ -226,7 +236,7 @@ def leave_lists(directory: Array, lists: Array) -> None:
 def prepare_all(directory: Array) -> None:
     """Compute anew what is no part of the state, and the buckets."""
     w = opened(directory)
-    no_buckets(w)
+    clear_buckets(w)
     steps = w.scalars[STEPS]
     for step in range(steps):
         if w.plan[step, QUICK] == NONE and w.plan[step, KEY] == NONE:
@@ -237,10 +247,24 @@ def prepare_all(directory: Array) -> None:
             link_all(w, step, list_of(w, step, instance, PENDING))
 
 
+#: What ``run`` returns when all is done, and the highest value that says where it was stopped.
+DONE: Final = -1
+STOPPED: Final = -2
+
+
+@njit
+def _is_stopped(w: PatternMemory, at: int, count: int, last: int) -> bool:
+    """Whether a run ends before event ``at``: it was to, or it has enough requests to Python."""
+    s = w.scalars
+    is_full = s[FIRST_UNANSWERED] != NONE and s[REQUESTS] >= s[MOST_REQUESTS]
+    return bool(at < count and (at == last or is_full))
+
+
 @njit
 def run(
     directory: Array,
     first: int,
+    last: int,
     events: Array,
     slots: Array,
     now_ms: int,
@@ -249,19 +273,29 @@ def run(
 ) -> int:
     """Take the events of a batch from number ``first`` on, and the timers up to ``now_ms``.
 
-    ``directory``: the world's; ``events``: int64[n, 6], see ``EVENT_STREAM``; ``slots[number,
-    step]`` is where an event's attributes are, -1 where it can't pass the step, or ``FAILS``;
-    ``all_clocks_ms`` and ``first_order`` are those of the timeline.
+    Args:
+        directory: that of the pattern's memory.
+        first: the event to begin with.
+        last: the event to stop before; the number of all events to take the timers after them too.
+        events: int64[n, 6], see ``EVENT_STREAM``.
+        slots: by event and step, where the event's attributes are, -1 where it can't pass the
+            step, or ``FAILS``.
+        now_ms: the time up to which timers fire after the last event.
+        all_clocks_ms: the timeline's.
+        first_order: the timeline's.
 
-    Of events that were sent at once nothing is taken behind one on which a condition failed.
+    Of events that were sent at once nothing is taken after one on which a condition failed.
 
-    Returns -1 if all is done, else the event before which more room is needed; the caller makes it
-    and calls again.
+    Returns:
+        ``DONE``; or the event before which more room is needed, which the caller makes to call
+        again; or ``STOPPED`` minus the event before which the run was stopped.
     """
     w = opened(directory)
     count = len(events)
     at = first
     while True:
+        if _is_stopped(w, at, count, last):
+            return STOPPED - at
         # Timers that come before the event, or before the end of the batch.
         while w.scalars[TASKS] > 0:
             time_ms = w.tasks[0, TASK_TIME]
@@ -275,7 +309,7 @@ def run(
                 return at
             fire_first(w, first_order + 2 * _place(all_clocks_ms, time_ms))
         if at == count:
-            return -1
+            return DONE
         instance = events[at, EVENT_INSTANCE]
         if not _has_room(w, instance):
             return at

@@ -1,4 +1,4 @@
-"""Matches of a list by the value that their event must equal: only those alike are looked at.
+"""Index of the matches that wait at a step, by the value that their next event must equal.
 
 A condition ``e1.key == key`` asks each of thousands that wait for the same; so what waits at such a
 step is chained by its value too, in the order of the list.  A bucket is such a chain.  Buckets that
@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from mesh.operators.native import njit
-from mesh.operators.patterns.world import (
+from mesh.operators.patterns.memory_layout import (
     ALIKE,
     ALIKE_BEFORE,
     BUCKET,
@@ -25,7 +25,7 @@ from mesh.operators.patterns.world import (
     MOST_ALIKE,
     NONE,
     UNLINKED,
-    World,
+    PatternMemory,
 )
 
 # Odd numbers that spread what is close together, as in splitmix64 and xxhash.
@@ -34,7 +34,7 @@ _SPREAD_LIST: Final = -4417276706812531889
 
 
 @njit
-def bucket_of(w: World, of: int, key: int, is_made: bool) -> int:
+def bucket_of(w: PatternMemory, of: int, key: int, is_made: bool) -> int:
     """The bucket of a list's matches with ``key``; ``NONE`` or, if asked for, a new one."""
     mask = len(w.hashes) - 1
     mixed = key * _SPREAD + of * _SPREAD_LIST
@@ -60,7 +60,7 @@ def bucket_of(w: World, of: int, key: int, is_made: bool) -> int:
 
 
 @njit
-def link(w: World, cell: int) -> None:
+def link(w: PatternMemory, cell: int) -> None:
     """Put a cell that goes to the end of its list at the end of its bucket."""
     bucket = w.cells[cell, BUCKET]
     if bucket == NONE:
@@ -78,7 +78,7 @@ def link(w: World, cell: int) -> None:
 
 
 @njit
-def unlink(w: World, cell: int) -> None:
+def unlink(w: PatternMemory, cell: int) -> None:
     """Take a cell out of its bucket, if it is in one."""
     bucket = w.cells[cell, BUCKET]
     if bucket == NONE or w.cells[cell, ALIKE_BEFORE] == UNLINKED:
@@ -96,7 +96,7 @@ def unlink(w: World, cell: int) -> None:
 
 
 @njit
-def no_buckets(w: World) -> None:
+def clear_buckets(w: PatternMemory) -> None:
     """Forget all buckets; who calls it makes them anew."""
     w.scalars[BUCKETS] = 0
     w.scalars[MOST_ALIKE] = 0

@@ -1,4 +1,4 @@
-"""What a query reads of a match, and the columns that come of it."""
+"""The columns of a match that a query reads."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pyarrow as pa
 from mesh.functions.objects import FLOAT, INTEGER, to_binary
 from mesh.model.types import AttributeType
 from mesh.operators.frame import Frame
-from mesh.operators.patterns import world
+from mesh.operators.patterns import memory_layout
 from mesh.plan.bound import Column, EventIsNull, walk
 
 if TYPE_CHECKING:
     from mesh.operators.base import Events, Longs
     from mesh.operators.frame import Key
     from mesh.operators.patterns.events import EventStore
-    from mesh.operators.patterns.world import Array
+    from mesh.operators.patterns.memory import Array
     from mesh.plan.bound import BoundExpression, BoundQuery
 
 #: What has no column of its own still has as many rows.
@@ -46,10 +46,10 @@ class _Read:
     is_list: bool = False
 
 
-class Reads:
+class SelectedColumns:
     """All that ``query`` reads of a match; ``counted``: the steps that take several events.
 
-    ``table``: int64[n, 3], what the machine writes down of a match (``world.World.reads``).
+    ``table``: int64[n, 3], what the machine writes down of a match (``PatternMemory.reads``).
     ``schema``: of the columns.
     """
 
@@ -99,7 +99,7 @@ class Reads:
         """The columns of matches that the machine wrote down.
 
         Args:
-            made: n rows of ``world.World.outputs``.
+            made: n rows of ``memory_layout.PatternMemory.outputs``.
             items: the slots of lists of events.
             events: what is in the slots.
             stream_of: by step, the number of its stream.
@@ -111,7 +111,7 @@ class Reads:
     def _column(
         self, column: _Read, made: Array, items: Array, events: EventStore, stream_of: Longs
     ) -> pa.Array[Any]:
-        at = world.OUT_COLUMNS + 2 * column.number
+        at = memory_layout.OUT_COLUMNS + 2 * column.number
         if column.key is None:
             missing: pa.Array[Any] = pa.array(made[:, at + 1] == 1)
             return missing

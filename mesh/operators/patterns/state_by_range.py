@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.operators.native import njit
-from mesh.operators.patterns import world
-from mesh.operators.patterns.storing import STATE_SCALARS
-from mesh.operators.patterns.world import NONE, SCRATCH, World
+from mesh.operators.patterns import memory_layout
+from mesh.operators.patterns.memory_layout import NONE, SCRATCH, PatternMemory
+from mesh.operators.patterns.state_codec import STATE_SCALARS
 from mesh.operators.state.range_pieces import NUMBER, cut, stored
 
 if TYPE_CHECKING:
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 
     from mesh.operators.base import Longs
     from mesh.operators.patterns.events import EventStore
-    from mesh.operators.patterns.storing import Origins
-    from mesh.operators.patterns.world import Array
+    from mesh.operators.patterns.memory import Array
+    from mesh.operators.patterns.state_codec import Origins
 
 #: Columns of ``local`` that are not told by the cells.
 _LOCAL: Final = tuple(
-    n for n in range(world.LOCAL_COLUMNS) if n not in (world.QUEUE, world.QUEUE_END)
+    n
+    for n in range(memory_layout.LOCAL_COLUMNS)
+    if n not in (memory_layout.QUEUE, memory_layout.QUEUE_END)
 )
 #: A cell of the queue of a step, rather than of a list; that of step 0 is the last.
 _QUEUES: Final = -2
@@ -68,7 +70,7 @@ class _Numbers:
         self.of, self.next = numbers.copy(), following
 
 
-class Numbered:
+class RangeState:
     """The memory of one pattern; ``schemas``: by stream, what is kept of its events."""
 
     def __init__(self, steps: int, schemas: Sequence[pa.Schema]) -> None:
@@ -83,7 +85,7 @@ class Numbered:
         self._cells.follow(origins.cells)
 
     def snapshot(
-        self, w: World, events: EventStore
+        self, w: PatternMemory, events: EventStore
     ) -> tuple[dict[str, pa.RecordBatch], dict[str, object]]:
         """Pieces and scalars of memory that has just been swept."""
         s = w.scalars
@@ -91,15 +93,15 @@ class Numbered:
         self._nodes.complete()
         of = _lists_of_cells(w)
         self._cells.next = _put_in_order(of, self._cells.of, self._cells.next)
-        matches, nodes = w.matches[: s[world.MATCHES]], w.nodes[: s[world.NODES]]
-        holds = w.cells[: s[world.CELLS], world.HOLDS].copy()
+        matches, nodes = w.matches[: s[memory_layout.MATCHES]], w.nodes[: s[memory_layout.NODES]]
+        holds = w.cells[: s[memory_layout.CELLS], memory_layout.HOLDS].copy()
         in_list = of >= 0
         holds[in_list] = self._matches.told(holds[in_list])
-        slots = nodes[:, world.EVENT]
+        slots = nodes[:, memory_layout.EVENT]
         numbers = np.where(slots < 0, slots, events.number[slots] if len(events.number) else slots)
-        started = np.flatnonzero(w.local[:, world.STARTED])
+        started = np.flatnonzero(w.local[:, memory_layout.STARTED])
         used = (int(started[-1]) + 1) if len(started) else 0
-        tasks = w.tasks[: s[world.TASKS]]
+        tasks = w.tasks[: s[memory_layout.TASKS]]
         steps = self._steps
         found = {
             "matches": _rows(
@@ -111,12 +113,12 @@ class Numbered:
             "nodes": _rows(
                 self._nodes.of,
                 numbers,
-                nodes[:, world.TIME],
-                self._nodes.told(nodes[:, world.FORWARD]),
+                nodes[:, memory_layout.TIME],
+                self._nodes.told(nodes[:, memory_layout.FORWARD]),
             ),
             "cells": _rows(self._cells.of, of, holds),
             "local": _rows(np.arange(used), *(w.local[:used, n] for n in _LOCAL)),
-            "tasks": _rows(tasks[:, world.TASK_NUMBER], *tasks.T),
+            "tasks": _rows(tasks[:, memory_layout.TASK_NUMBER], *tasks.T),
         }
         slots = np.arange(events.count)
         for number, rows in enumerate(events.kept(slots)):
@@ -138,21 +140,21 @@ class Numbered:
 
     def restore(
         self,
-        empty: World,
+        empty: PatternMemory,
         pieces: Mapping[str, pa.RecordBatch],
         scalars: Mapping[str, Any],
         events: EventStore,
-    ) -> World:
-        """The world of which ``snapshot`` gave these; ``events`` gets what its matches hold.
+    ) -> PatternMemory:
+        """The memory that ``snapshot`` gave; ``events`` gets the events of its matches.
 
-        What conditions look for first is still to be computed: see ``machine.prepare_all``.
+        What conditions look for first is still to be computed: see ``nfa.prepare_all``.
         """
         steps = self._steps
         matches = _array("matches", pieces, steps + 2)
         nodes = _array("nodes", pieces, 3)
         cells = _array("cells", pieces, 2)
         local = _array("local", pieces, len(_LOCAL))
-        tasks = _array("tasks", pieces, world.TASK_COLUMNS)[:, 1:]
+        tasks = _array("tasks", pieces, memory_layout.TASK_COLUMNS)[:, 1:]
         own = (self._matches, self._nodes, self._cells)
         for numbers, rows, following in zip(
             own, (matches, nodes, cells), scalars["next"], strict=True
@@ -160,10 +162,10 @@ class Numbered:
             numbers.restore(rows[:, 0], following)
         known = self._put_events(pieces, scalars["given"], events)
 
-        made = np.empty((len(nodes), world.NODE_COLUMNS), dtype=np.int64)
-        made[:, world.EVENT] = _places(known, nodes[:, 1])
-        made[:, world.TIME] = nodes[:, 2]
-        made[:, world.FORWARD] = _places(nodes[:, 0], nodes[:, 3])
+        made = np.empty((len(nodes), memory_layout.NODE_COLUMNS), dtype=np.int64)
+        made[:, memory_layout.EVENT] = _places(known, nodes[:, 1])
+        made[:, memory_layout.TIME] = nodes[:, 2]
+        made[:, memory_layout.FORWARD] = _places(nodes[:, 0], nodes[:, 3])
         _chain(made)
         held = np.empty((len(matches), steps + 2), dtype=np.int64)
         for step in range(steps):
@@ -173,15 +175,19 @@ class Numbered:
         w = empty
         w.scalars[list(STATE_SCALARS)] = scalars["machine"]
         counts = len(held), len(made), len(cells), len(tasks)
-        w.scalars[[world.MATCHES, world.NODES, world.CELLS, world.TASKS]] = counts
-        states = np.zeros((len(local), world.LOCAL_COLUMNS), dtype=np.int64)
+        w.scalars[
+            [memory_layout.MATCHES, memory_layout.NODES, memory_layout.CELLS, memory_layout.TASKS]
+        ] = counts
+        states = np.zeros((len(local), memory_layout.LOCAL_COLUMNS), dtype=np.int64)
         states[:, list(_LOCAL)] = local[:, 1:]
         in_list = cells[:, 1] >= 0
         linked, lists = _linked(cells, SCRATCH + 2 * len(local), states)
-        linked[:, world.HOLDS] = cells[:, 2]
-        linked[in_list, world.HOLDS] = _places(matches[:, 0], cells[in_list, 2])
+        linked[:, memory_layout.HOLDS] = cells[:, 2]
+        linked[in_list, memory_layout.HOLDS] = _places(matches[:, 0], cells[in_list, 2])
         # Sorted rows are a heap.
-        tasks = tasks[np.lexsort((tasks[:, world.TASK_NUMBER], tasks[:, world.TASK_TIME]))]
+        tasks = tasks[
+            np.lexsort((tasks[:, memory_layout.TASK_NUMBER], tasks[:, memory_layout.TASK_TIME]))
+        ]
         # A bucket for each cell, and a power of two for the hashes.
         room = 1 << (len(cells) + len(empty.buckets)).bit_length()
         return w._replace(
@@ -191,7 +197,7 @@ class Numbered:
             cells=np.concatenate([linked, np.zeros_like(empty.cells)]),
             entries=np.zeros(len(cells) + len(empty.cells), dtype=np.int64),
             ready=np.zeros(len(local), dtype=np.int64),
-            buckets=np.zeros((room, world.BUCKET_COLUMNS), dtype=np.int64),
+            buckets=np.zeros((room, memory_layout.BUCKET_COLUMNS), dtype=np.int64),
             hashes=np.full(2 * room, NONE, dtype=np.int64),
             tasks=np.concatenate([tasks, np.zeros_like(empty.tasks)]),
             lists=lists,
@@ -247,12 +253,12 @@ def _places(numbers: Longs, asked: Array) -> Longs:
     return np.where(asked < 0, asked, np.searchsorted(numbers, asked))
 
 
-def _lists_of_cells(w: World) -> Longs:
+def _lists_of_cells(w: PatternMemory) -> Longs:
     """By cell of swept memory the list it is in; of the queue of step ``k``, ``_QUEUES - k``."""
-    lists = np.flatnonzero(w.lists[:, world.HEAD] != NONE)
-    keys = np.flatnonzero(w.local[:, world.QUEUE] != NONE)
-    lengths = w.lists[lists, world.END] - w.lists[lists, world.HEAD] + 1
-    queued = w.local[keys, world.QUEUE_END] - w.local[keys, world.QUEUE] + 1
+    lists = np.flatnonzero(w.lists[:, memory_layout.HEAD] != NONE)
+    keys = np.flatnonzero(w.local[:, memory_layout.QUEUE] != NONE)
+    lengths = w.lists[lists, memory_layout.END] - w.lists[lists, memory_layout.HEAD] + 1
+    queued = w.local[keys, memory_layout.QUEUE_END] - w.local[keys, memory_layout.QUEUE] + 1
     return np.repeat(np.concatenate([lists, _QUEUES - keys]), np.concatenate([lengths, queued]))
 
 
@@ -274,21 +280,21 @@ def _put_in_order(of: Array, numbers: Array, following: int) -> int:
 def _chain(nodes: Array) -> None:
     """Fill ``BACK``, ``TAIL`` and ``LENGTH`` of nodes that know what comes after them."""
     for node in range(len(nodes)):
-        nodes[node, world.BACK] = NONE
-        nodes[node, world.TAIL] = node
-        nodes[node, world.LENGTH] = 1
+        nodes[node, memory_layout.BACK] = NONE
+        nodes[node, memory_layout.TAIL] = node
+        nodes[node, memory_layout.LENGTH] = 1
     for node in range(len(nodes)):
-        after = nodes[node, world.FORWARD]
+        after = nodes[node, memory_layout.FORWARD]
         if after != NONE:
-            nodes[after, world.BACK] = node
+            nodes[after, memory_layout.BACK] = node
     for node in range(len(nodes)):
-        if nodes[node, world.BACK] != NONE:
+        if nodes[node, memory_layout.BACK] != NONE:
             continue
         at = node
-        while nodes[at, world.FORWARD] != NONE:
-            at = nodes[at, world.FORWARD]
-            nodes[node, world.LENGTH] += 1
-        nodes[node, world.TAIL] = at
+        while nodes[at, memory_layout.FORWARD] != NONE:
+            at = nodes[at, memory_layout.FORWARD]
+            nodes[node, memory_layout.LENGTH] += 1
+        nodes[node, memory_layout.TAIL] = at
 
 
 def _linked(cells: Array, count: int, local: Array) -> tuple[Array, Array]:
@@ -297,19 +303,22 @@ def _linked(cells: Array, count: int, local: Array) -> tuple[Array, Array]:
     order = np.argsort(of, kind="stable")
     follows = np.flatnonzero(of[order[1:]] == of[order[:-1]])
     before, after = order[follows], order[follows + 1]
-    linked = np.zeros((len(cells), world.CELL_COLUMNS), dtype=np.int64)
-    linked[:, [world.AFTER, world.BEFORE, world.BUCKET]] = NONE
-    linked[before, world.AFTER] = after
+    linked = np.zeros((len(cells), memory_layout.CELL_COLUMNS), dtype=np.int64)
+    linked[:, [memory_layout.AFTER, memory_layout.BEFORE, memory_layout.BUCKET]] = NONE
+    linked[before, memory_layout.AFTER] = after
     in_list = of >= 0
-    linked[after, world.BEFORE] = np.where(in_list[after], before, NONE)
-    lists = np.full((count, world.LIST_COLUMNS), NONE, dtype=np.int64)
-    lists[:, world.SIZE] = np.bincount(of[in_list], minlength=count)
+    linked[after, memory_layout.BEFORE] = np.where(in_list[after], before, NONE)
+    lists = np.full((count, memory_layout.LIST_COLUMNS), NONE, dtype=np.int64)
+    lists[:, memory_layout.SIZE] = np.bincount(of[in_list], minlength=count)
     # Bounds that tell nothing: whatever is in the lists is looked at.
-    lists[:, world.LOW], lists[:, world.HIGH] = -world.FAR, world.FAR
-    local[:, [world.QUEUE, world.QUEUE_END]] = NONE
+    lists[:, memory_layout.LOW], lists[:, memory_layout.HIGH] = (
+        -memory_layout.FAR,
+        memory_layout.FAR,
+    )
+    local[:, [memory_layout.QUEUE, memory_layout.QUEUE_END]] = NONE
     listed, queued = order[in_list[order]], order[~in_list[order]]
-    lists[of[listed[::-1]], world.HEAD] = listed[::-1]
-    lists[of[listed], world.END] = listed
-    local[_QUEUES - of[queued[::-1]], world.QUEUE] = queued[::-1]
-    local[_QUEUES - of[queued], world.QUEUE_END] = queued
+    lists[of[listed[::-1]], memory_layout.HEAD] = listed[::-1]
+    lists[of[listed], memory_layout.END] = listed
+    local[_QUEUES - of[queued[::-1]], memory_layout.QUEUE] = queued[::-1]
+    local[_QUEUES - of[queued], memory_layout.QUEUE_END] = queued
     return linked, lists

@@ -1,0 +1,215 @@
+"""Lists of partial matches: chains of cells.  Native code."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mesh.operators.native import njit
+from mesh.operators.patterns.memory_layout import (
+    AFTER,
+    BEFORE,
+    BUCKET,
+    CELLS,
+    END,
+    ENTERED,
+    ENTERED_LIST,
+    ENTERED_MATCH,
+    FAR,
+    FREE_CELL,
+    HEAD,
+    HIGH,
+    HOLDS,
+    JOURNALS,
+    LEFT,
+    LOW,
+    NEVER,
+    NONE,
+    SCRATCH,
+    SERIAL,
+    SIZE,
+    STEPS,
+    TIME,
+    WITHIN_MS,
+    PatternMemory,
+)
+
+
+@njit
+def list_of(w: PatternMemory, step: int, instance: int, which: int) -> int:
+    """The number of a step's list."""
+    return int(SCRATCH + 2 * (instance * w.scalars[STEPS] + step) + which)
+
+
+@njit
+def new_cell(w: PatternMemory, value: int) -> int:
+    """A cell that holds ``value``."""
+    cell = w.scalars[FREE_CELL]
+    if cell != NONE:
+        w.scalars[FREE_CELL] = w.cells[cell, AFTER]
+    else:
+        cell = w.scalars[CELLS]
+        w.scalars[CELLS] += 1
+    w.cells[cell, HOLDS] = value
+    w.cells[cell, AFTER] = NONE
+    w.cells[cell, BEFORE] = NONE
+    w.cells[cell, BUCKET] = NONE
+    return int(cell)
+
+
+@njit
+def free_cell(w: PatternMemory, cell: int) -> None:
+    """Give a cell back."""
+    w.cells[cell, AFTER] = w.scalars[FREE_CELL]
+    w.scalars[FREE_CELL] = cell
+
+
+@njit
+def bound(w: PatternMemory, of: int, match: int) -> None:
+    """Widen the bounds of a list by the first events of ``match``."""
+    for place in range(len(w.starts)):
+        step = w.starts[place]
+        node = w.matches[match, step]
+        if node != NONE:
+            time_ms = w.nodes[node, TIME]
+            w.lists[of, LOW] = min(w.lists[of, LOW], time_ms)
+            w.lists[of, HIGH] = max(w.lists[of, HIGH], time_ms)
+
+
+@njit
+def enter(w: PatternMemory, of: int, cell: int) -> None:
+    """Write down that what is in a cell has come into a list."""
+    at = w.scalars[ENTERED]
+    w.entries[cell] = w.scalars[SERIAL] + at
+    w.entered[at, ENTERED_LIST] = of
+    w.entered[at, ENTERED_MATCH] = w.cells[cell, HOLDS]
+    w.scalars[ENTERED] = at + 1
+
+
+@njit
+def leave(w: PatternMemory, cell: int) -> None:
+    """Write down that what is in a cell has left its list."""
+    at = w.scalars[LEFT]
+    w.left[at] = w.entries[cell]
+    w.scalars[LEFT] = at + 1
+
+
+@njit
+def push(w: PatternMemory, of: int, match: int) -> None:
+    """Put ``match`` at the end of a list."""
+    cell = new_cell(w, match)
+    if w.lists[of, HEAD] == NONE:
+        w.lists[of, HEAD] = cell
+        w.lists[of, LOW] = FAR
+        w.lists[of, HIGH] = -FAR
+    else:
+        w.cells[w.lists[of, END], AFTER] = cell
+        w.cells[cell, BEFORE] = w.lists[of, END]
+    w.lists[of, END] = cell
+    w.lists[of, SIZE] += 1
+    if w.scalars[JOURNALS] == 1 and of >= SCRATCH:
+        enter(w, of, cell)
+    if w.scalars[WITHIN_MS] != NEVER:
+        bound(w, of, match)
+
+
+@njit
+def remove(w: PatternMemory, of: int, before: int, cell: int) -> None:
+    """Take ``cell`` out of a list, where it comes behind the cell ``before``, or first."""
+    after = w.cells[cell, AFTER]
+    if before == NONE:
+        w.lists[of, HEAD] = after
+    else:
+        w.cells[before, AFTER] = after
+    if after != NONE:
+        w.cells[after, BEFORE] = before
+    if w.lists[of, END] == cell:
+        w.lists[of, END] = before
+    w.lists[of, SIZE] -= 1
+    if w.scalars[JOURNALS] == 1 and of >= SCRATCH:
+        leave(w, cell)
+    free_cell(w, cell)
+
+
+@njit
+def clear(w: PatternMemory, of: int) -> None:
+    """Empty a list."""
+    head = w.lists[of, HEAD]
+    if head != NONE:
+        if w.scalars[JOURNALS] == 1 and of >= SCRATCH:
+            cell = head
+            while cell != NONE:
+                leave(w, cell)
+                cell = w.cells[cell, AFTER]
+        w.cells[w.lists[of, END], AFTER] = w.scalars[FREE_CELL]
+        w.scalars[FREE_CELL] = head
+        w.lists[of, HEAD] = NONE
+        w.lists[of, END] = NONE
+        w.lists[of, SIZE] = 0
+
+
+@njit
+def is_later(w: PatternMemory, left: int, right: int) -> bool:
+    """Whether a match without a time, or with a later one, goes behind another."""
+    a, b = w.matches[left, w.scalars[STEPS]], w.matches[right, w.scalars[STEPS]]
+    if b == NEVER:
+        return False
+    return bool(a == NEVER or a > b)
+
+
+@njit
+def sort(w: PatternMemory, of: int) -> bool:
+    """Put a list in the order of time, keeping the order of those of one time.
+
+    Returns whether that moved matches to other cells.
+    """
+    size = w.lists[of, SIZE]
+    cell = w.lists[of, HEAD]
+    is_sorted = True
+    for _ in range(size - 1):
+        after = w.cells[cell, AFTER]
+        if is_later(w, w.cells[cell, HOLDS], w.cells[after, HOLDS]):
+            is_sorted = False
+            break
+        cell = after
+    if is_sorted:
+        return False
+    values = np.empty(size, dtype=np.int64)
+    keys = np.empty(size, dtype=np.int64)
+    cell = w.lists[of, HEAD]
+    for place in range(size):
+        values[place] = w.cells[cell, HOLDS]
+        time_ms = w.matches[values[place], w.scalars[STEPS]]
+        keys[place] = FAR if time_ms == NEVER else time_ms
+        cell = w.cells[cell, AFTER]
+    order = np.argsort(keys, kind="mergesort")
+    cell = w.lists[of, HEAD]
+    for place in range(size):
+        w.cells[cell, HOLDS] = values[order[place]]
+        if w.scalars[JOURNALS] == 1:
+            # Entries of a list have rising numbers.
+            leave(w, cell)
+            enter(w, of, cell)
+        cell = w.cells[cell, AFTER]
+    return True
+
+
+@njit
+def append(w: PatternMemory, of: int, more: int) -> None:
+    """Move all of the list ``more`` behind a list."""
+    head = w.lists[more, HEAD]
+    if head == NONE:
+        return
+    if w.lists[of, HEAD] == NONE:
+        w.lists[of, HEAD] = head
+        w.lists[of, LOW] = w.lists[more, LOW]
+        w.lists[of, HIGH] = w.lists[more, HIGH]
+    else:
+        w.cells[w.lists[of, END], AFTER] = head
+        w.cells[head, BEFORE] = w.lists[of, END]
+        w.lists[of, LOW] = min(w.lists[of, LOW], w.lists[more, LOW])
+        w.lists[of, HIGH] = max(w.lists[of, HIGH], w.lists[more, HIGH])
+    w.lists[of, END] = w.lists[more, END]
+    w.lists[of, SIZE] += w.lists[more, SIZE]
+    w.lists[more, HEAD] = NONE
+    w.lists[more, END] = NONE
+    w.lists[more, SIZE] = 0

@@ -1,0 +1,288 @@
+"""The native machine beside its memory, which grows as the machine asks for room.
+
+The machine stops for two reasons: it needs room, or it needs answers to predicates that only Python
+can compute.  For answers a run is repeated: first on a copy of the memory, where predicates without
+an answer count as False, to find out as many requests as possible; then, once they are answered, on
+the memory itself, up to the first event that lacks an answer.  The number of evaluations is so a
+small part of the number of events, whatever the answers are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from mesh.operators.patterns import memory_layout
+from mesh.operators.patterns.memory import Directory
+from mesh.operators.patterns.nfa import STOPPED, prepare_all, run
+from mesh.operators.patterns.requests import add_requests, link_requests
+
+if TYPE_CHECKING:
+    from mesh.operators.base import Timeline
+    from mesh.operators.patterns.batch import Batch
+    from mesh.operators.patterns.evaluation import PredicateEvaluator
+    from mesh.operators.patterns.events import EventStore
+    from mesh.operators.patterns.memory import Array
+    from mesh.operators.patterns.memory_layout import PatternMemory
+    from mesh.operators.patterns.state_by_log import MatchLog
+
+#: Room of the log, at least: a batch seldom fills it.
+_LOG_ROOM: Final = 1 << 16
+#: Rows of memory that are few.
+_LITTLE: Final = 1 << 14
+#: Room for requests, at least.
+_FEW_REQUESTS: Final = 1 << 10
+#: Unanswered requests that end a run: some megabytes of columns.
+_MOST_REQUESTS: Final = 1 << 16
+#: Answers that are kept at most, as long as a batch is processed.
+_MOST_ANSWERS: Final = 1 << 20
+#: Requests that a match makes at first before it is left alone until they are answered.
+_FIRST_LOOK: Final = 8
+#: A run that gets less far is followed by one that reads ahead.
+_FAR: Final = 64
+#: Events that are looked at for requests at first.
+_FIRST_REACH: Final = 1 << 12
+
+#: What the machine changes while it runs, but for requests.
+_CHANGED: Final = (
+    "scalars", "flags", "matches", "nodes", "cells", "lists", "buckets", "hashes", "local",
+    "tasks", "outputs", "items", "failed", "entries", "entered", "left", "ready",
+)  # fmt: skip
+
+
+class NativeMachine:
+    """The machine of one pattern.
+
+    ``memory``: its memory; ``log``: where the log of its matches goes, if there is one.
+    """
+
+    def __init__(
+        self,
+        memory: PatternMemory,
+        events: EventStore,
+        evaluator: PredicateEvaluator,
+        log: MatchLog | None,
+    ) -> None:
+        self._events = events
+        self._evaluator = evaluator
+        self._log = log
+        self._has_lists = bool(memory.reads[:, 2].any())
+        self._directory = Directory()
+        #: Whether the memory is a copy that may be thrown away.
+        self._is_trial = False
+        self.memory = memory
+        self.reset(memory)
+
+    def reset(self, memory: PatternMemory) -> None:
+        """Continue with another memory; its events have their slots."""
+        self.memory = memory
+        if self._evaluator.most:
+            memory.scalars[memory_layout.PREDICATES] = self._evaluator.most
+            memory.scalars[memory_layout.MOST_REQUESTS] = np.iinfo(np.int64).max
+            self.memory = memory._replace(
+                references=self._evaluator.references,
+                request_counts=np.zeros(len(memory.matches), dtype=np.int64),
+            )
+            self._forget_requests()
+        self.refresh_events()
+
+    @property
+    def directory(self) -> Array:
+        """What native functions find the memory by."""
+        return self._directory.of(self.memory)
+
+    def refresh_events(self) -> None:
+        """Take over the attributes of events, after their slots have changed."""
+        store = self._events
+        self.memory = self.memory._replace(
+            values=store.values, floats=store.values.view(np.float64), nulls=store.nulls
+        )
+
+    def prepare(self) -> None:
+        """Compute again what is no part of the state."""
+        prepare_all(self.directory)
+
+    def run(self, batch: Batch, timeline: Timeline) -> None:
+        """Take the events of a batch, and the timers up to the end of the timeline."""
+        if not self._evaluator.most:
+            self._run(batch, timeline, 0, len(batch))
+            return
+        self._forget_requests()
+        at = 0
+        look, reach = _FIRST_LOOK, _FIRST_REACH
+        while at >= 0:
+            last = min(at + reach, len(batch))
+            before = {name: getattr(self.memory, name).copy() for name in _CHANGED}
+            reached, unanswered = self._try(batch, timeline, at, last, look)
+            if unanswered == memory_layout.NONE:
+                at = reached
+                continue
+            requests = self.memory.scalars[memory_layout.REQUESTS]
+            self.memory = self.memory._replace(
+                **before, request_counts=np.zeros(len(before["matches"]), dtype=np.int64)
+            )
+            self.memory.scalars[memory_layout.REQUESTS] = requests
+            if unanswered > at:
+                self._run(batch, timeline, at, unanswered)
+            if unanswered - at < _FAR:
+                self._read_ahead(batch, unanswered, min(unanswered + reach, len(batch)))
+            self._evaluator.answer(self.memory, self._events, batch.taken)
+            look = 2 * look
+            if unanswered > at and self.memory.scalars[memory_layout.REQUESTS] > _MOST_ANSWERS:
+                self._forget_requests()
+            # Short ways are no reason to try long ones.
+            reach = max(_FAR, min(2 * reach, 16 * (unanswered - at)))
+            at = unanswered
+
+    def _try(
+        self, batch: Batch, timeline: Timeline, first: int, last: int, look: int
+    ) -> tuple[int, int]:
+        """Run without the answers that are missing.
+
+        Returns:
+            The event before which the run ended, -1 after all; and the first event that lacks an
+            answer, ``NONE`` where all was as it should be.
+        """
+        scalars = self.memory.scalars
+        answered = scalars[memory_layout.REQUESTS]
+        scalars[[memory_layout.LOOKAHEAD, memory_layout.MOST_REQUESTS]] = (
+            look,
+            answered + _MOST_REQUESTS,
+        )
+        scalars[memory_layout.FIRST_UNANSWERED] = memory_layout.NONE
+        self._is_trial = True
+        reached = self._run(batch, timeline, first, last)
+        self._is_trial = False
+        return reached, int(self.memory.scalars[memory_layout.FIRST_UNANSWERED])
+
+    def _run(self, batch: Batch, timeline: Timeline, first: int, last: int) -> int:
+        """Run up to event ``last``; the event before which the run ended, -1 after all."""
+        at = first
+        while True:
+            at = run(
+                self.directory, at, last, batch.taken, batch.slots, timeline.now_ms,
+                timeline.clocks_ms, 2 * timeline.first,
+            )  # fmt: skip
+            if at < 0:
+                return -1 if at > STOPPED else STOPPED - at
+            self._grow()
+
+    def _forget_requests(self) -> None:
+        self.memory.scalars[memory_layout.REQUESTS] = 0
+        self.memory.scalars[memory_layout.FIRST_UNANSWERED] = memory_layout.NONE
+        self._evaluator.forget()
+        requests = np.zeros((_FEW_REQUESTS, self._evaluator.columns), dtype=np.int64)
+        self.memory = self.memory._replace(requests=requests)
+        self._link_requests()
+
+    def _link_requests(self) -> None:
+        room = 1 << len(self.memory.requests).bit_length()
+        heads = np.full(room, memory_layout.NONE, dtype=np.int64)
+        self.memory = self.memory._replace(request_heads=heads)
+        link_requests(self.directory, self._evaluator.widths)
+
+    def _read_ahead(self, batch: Batch, first: int, last: int) -> None:
+        """Make requests for pairs of events that the machine may come to."""
+        for number, width in enumerate(self._evaluator.widths.tolist()):
+            rows = self._evaluator.pairs_ahead(
+                number, self.memory, batch.taken, batch.slots, first, last
+            )
+            if rows is not None:
+                self._reserve_requests(len(rows))
+                add_requests(self.directory, rows, width)
+
+    def _reserve_requests(self, more: int) -> None:
+        """Make room for so many requests more."""
+        w = self.memory
+        w.scalars[memory_layout.NEED_REQUESTS] = 0
+        needed = int(w.scalars[memory_layout.REQUESTS]) + more + 1
+        if needed > len(w.requests):
+            room = np.zeros((2 * needed - len(w.requests), w.requests.shape[1]), dtype=np.int64)
+            self.memory = w._replace(requests=np.concatenate([w.requests, room]))
+            self._link_requests()
+
+    def reserve_instances(self, count: int) -> None:
+        """Make room for so many instances."""
+        w = self.memory
+        steps = int(w.scalars[memory_layout.STEPS])
+        have = len(w.local) // steps
+        if count <= have:
+            return
+        more = max(count, 2 * have) - have
+        local = np.zeros((more * steps, memory_layout.LOCAL_COLUMNS), dtype=np.int64)
+        local[:, [memory_layout.QUEUE, memory_layout.QUEUE_END]] = memory_layout.NONE
+        lists = np.full(
+            (2 * more * steps, memory_layout.LIST_COLUMNS), memory_layout.NONE, dtype=np.int64
+        )
+        lists[:, memory_layout.SIZE] = 0
+        self.memory = w._replace(
+            local=np.concatenate([w.local, local]),
+            lists=np.concatenate([w.lists, lists]),
+            ready=np.concatenate([w.ready, np.zeros(more * steps, dtype=np.int64)]),
+        )
+
+    def _grow(self) -> None:
+        """Make room for more of everything."""
+        w = self.memory
+        if w.scalars[memory_layout.NEED_REQUESTS]:
+            self._reserve_requests(int(w.scalars[memory_layout.NEED_REQUESTS]))
+            return
+        wanted = w.scalars[[memory_layout.NEED_ENTERED, memory_layout.NEED_LEFT]].tolist()
+        if any(wanted):
+            if self._is_trial:
+                # What it has written down may never have happened: it stays where it is.
+                w.scalars[[memory_layout.NEED_ENTERED, memory_layout.NEED_LEFT]] = 0
+                entered = np.zeros(
+                    (max(wanted[0], _LOG_ROOM), memory_layout.ENTERED_COLUMNS), np.int64
+                )
+                left = np.zeros(max(wanted[1], _LOG_ROOM), dtype=np.int64)
+                self.memory = w._replace(
+                    entered=np.concatenate([w.entered, entered]),
+                    left=np.concatenate([w.left, left]),
+                )
+            else:
+                self.make_log_room(*wanted)
+            return
+        buckets = _larger(w.buckets)
+        self.memory = w._replace(
+            matches=_larger(w.matches),
+            nodes=_larger(w.nodes),
+            cells=_larger(w.cells),
+            entries=_larger(w.entries),
+            tasks=_larger(w.tasks),
+            outputs=_larger(w.outputs),
+            items=_larger(w.items) if self._has_lists else w.items,
+            failed=_larger(w.failed),
+            buckets=buckets,
+            hashes=np.zeros(2 * len(buckets), dtype=np.int64),
+            request_counts=_larger(w.request_counts),
+        )
+        self.prepare()
+
+    def make_log_room(self, entered: int, left: int) -> None:
+        """Make room in the log for so many matches that enter and leave."""
+        self.absorb_log()
+        w = self.memory
+        w.scalars[[memory_layout.NEED_ENTERED, memory_layout.NEED_LEFT]] = 0
+        if entered > len(w.entered):
+            size = max(2 * entered, _LOG_ROOM)
+            room = np.zeros((size, memory_layout.ENTERED_COLUMNS), dtype=np.int64)
+            self.memory = self.memory._replace(entered=room)
+        if left > len(w.left):
+            self.memory = self.memory._replace(
+                left=np.zeros(max(2 * left, _LOG_ROOM), dtype=np.int64)
+            )
+
+    def absorb_log(self) -> None:
+        """Hand the log that the machine has written over to where it is kept."""
+        assert self._log is not None, "others write no log"
+        self._log.absorb(self.memory, self._events)
+
+
+def _larger(array: Array) -> Array:
+    """The same with more room, in rows of zeros: twice as much or, where that is little, more."""
+    times = 3 if len(array) < _LITTLE else 1
+    room = np.zeros((times * len(array), *array.shape[1:]), dtype=np.int64)
+    more: Array = np.concatenate([array, room])
+    return more

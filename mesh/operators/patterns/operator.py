@@ -1,0 +1,400 @@
+"""The operator of a pattern or sequence: does exactly what the reference engine does.
+
+The state is the memory of the native machine (``native_machine``) and the events that its partial
+matches refer to (``events``).  Memory that no partial match refers to is freed when it is more than
+half of all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.language.syntax import StateKind
+from mesh.operators.base import (
+    CURRENT,
+    EXPIRED,
+    OWN_TIMER,
+    WHOLE,
+    Events,
+    State,
+    no_events,
+)
+from mesh.operators.expressions import columns_of, compile_filter
+from mesh.operators.frame import Frame
+from mesh.operators.patterns import memory_layout, program, state_codec
+from mesh.operators.patterns.batch import Batch, event_rows, merge_order
+from mesh.operators.patterns.conditions import compile_conditions
+from mesh.operators.patterns.evaluation import PredicateEvaluator
+from mesh.operators.patterns.events import EventStore, untimed
+from mesh.operators.patterns.layout import lay_out
+from mesh.operators.patterns.memory_setup import empty_memory
+from mesh.operators.patterns.native_machine import NativeMachine
+from mesh.operators.patterns.nfa import (
+    EVENT_CHUNK,
+    EVENT_INSTANCE,
+    enroll,
+    leave_lists,
+    start_at_once,
+)
+from mesh.operators.patterns.selected_columns import SelectedColumns
+from mesh.operators.patterns.state_by_log import MatchLog
+from mesh.operators.patterns.state_by_range import RangeState
+from mesh.plan.bound import SomeEvents
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh.operators.base import Longs, Timeline
+    from mesh.operators.patterns.memory import Array
+    from mesh.operators.patterns.memory_layout import PatternMemory
+    from mesh.operators.patterns.predicate_programs import PredicatePrograms
+    from mesh.operators.query.handlers import Failures
+    from mesh.plan.bound import BoundElement, BoundPattern, BoundQuery
+
+#: What nobody holds on to any more, before memory is swept.
+_SPARE = 4096
+
+
+def counted_steps(element: BoundElement) -> frozenset[int]:
+    """The steps that take several events."""
+    found: set[int] = set()
+    pending: list[Any] = [element]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, SomeEvents):
+            found.add(part.step)
+        for name in ("element", "elements", "left", "right"):
+            below = getattr(part, name, ())
+            pending.extend(below if isinstance(below, tuple) else (below,))
+    return frozenset(found)
+
+
+class PatternOperator:
+    """The partial matches of one query.
+
+    ``is_partitioned``: instances are a partition's, and begin with their first event; outside, the
+    one that there is begins with the first that is known of time.
+    """
+
+    def __init__(
+        self, query: BoundQuery, pattern: BoundPattern, is_partitioned: bool = False
+    ) -> None:
+        self._pattern = pattern
+        self._streams = query.input_streams
+        self._is_partitioned = is_partitioned
+        self._layout = lay_out(pattern, self._streams)
+        counted = counted_steps(pattern.element)
+        programs = compile_conditions(pattern.steps, counted, *self._kinds(pattern))
+        self._evaluator = PredicateEvaluator(programs)
+        self._may_fail = any(programs.fails)
+        self._static = [compile_filter(e) if e is not None else None for e in programs.static]
+        self._stream_of = self._layout.plan[:, memory_layout.STREAM]
+        self._is_plain = bool((self._layout.plan[:, memory_layout.KIND] == memory_layout.ONE).all())
+        schemas = {step.schema.name: step.schema.arrow for step in pattern.steps}
+        self._schemas = [schemas[stream] for stream in self._streams]
+        self._selected = SelectedColumns(query, counted)
+        self.schema = self._selected.schema
+        self._events = EventStore(programs, self._kept_schemas(programs, schemas), self._streams)
+        by_place = {default.row: default.expression for default in programs.defaults}
+        for row, text in programs.texts:
+            programs.rows[row] = (program.WHOLE_NUMBER, self._events.text_number(text), 0, 0)
+        self._program = programs.arrays()
+        for row, expression in by_place.items():
+            step = int(self._program[0][row - 1, 1])
+            schema = schemas[pattern.steps[step].schema.name]
+            bits = self._events.without_event(row, expression, schema)
+            self._program[0][row, 1:3] = bits
+        self._layout.plan[:, [memory_layout.PROGRAM, memory_layout.PROGRAM_END]] = programs.bounds
+        for column, found in (
+            (memory_layout.QUICK, programs.quick),
+            (memory_layout.KEY, programs.keys),
+        ):
+            for step, quick in enumerate(found):
+                if quick is not None:
+                    asked = (quick.operation, *quick.match, *quick.event)
+                    self._layout.plan[step, column : column + len(asked)] = asked
+        #: State of patterns of single events: a log of the matches that wait.
+        kept = [self._events.schema(number) for number in range(len(self._streams))]
+        self._log = MatchLog(self._stream_of, kept) if self._is_plain else None
+        #: State of other patterns: the machine's memory.
+        self._range_state = RangeState(len(pattern.steps), kept)
+        #: The last snapshot, and the events seen and timers fired up to it.
+        self._stored: tuple[State, tuple[int, int]] | None = None
+        #: Events seen.
+        self._seen = 0
+        self._is_started = False
+        #: After the last sweep.
+        self._held_nodes = self._held_events = 0
+        self._machine = NativeMachine(self._empty(), self._events, self._evaluator, self._log)
+
+    def _kept_schemas(
+        self, programs: PredicatePrograms, schemas: Mapping[str, pa.Schema]
+    ) -> dict[str, pa.Schema]:
+        """By stream, the attributes that conditions read and that matches put out."""
+        kept = {}
+        for number, stream in enumerate(self._streams):
+            names = self._selected.attributes(np.flatnonzero(self._stream_of == number))
+            for expression in programs.attributes[stream].expressions:
+                names |= {column.name for column in columns_of(expression)}
+            for predicate in programs.predicates:
+                columns = columns_of(predicate.expression)
+                names |= {c.name for c in columns if self._stream_of[c.step] == number}
+            # A record batch without columns has no length.
+            names = names or {schemas[stream].names[0]}
+            kept[stream] = pa.schema([f for f in schemas[stream] if f.name in names])
+        return kept
+
+    def _kinds(self, pattern: BoundPattern) -> tuple[frozenset[int], frozenset[int]]:
+        """The steps of one event; those at which a match that fails is left as it is."""
+        kinds = self._layout.plan[:, memory_layout.KIND]
+        plain = frozenset(np.flatnonzero(kinds == memory_layout.ONE).tolist())
+        absent = frozenset(np.flatnonzero(kinds == memory_layout.ABSENT).tolist())
+        return plain, frozenset() if pattern.kind is StateKind.SEQUENCE else plain | absent
+
+    def _empty(self) -> PatternMemory:
+        return empty_memory(
+            self._pattern, self._layout, self._selected.table, self._program, self._events
+        )
+
+    def process(self, inputs: Sequence[Events], timeline: Timeline, failures: Failures) -> Events:
+        """Events of the pattern's streams, a run for each, in order of first mention.
+
+        Returns the matches that they and the timers completed; ``failures`` takes the events on
+        which a filter failed that a match asked.
+        """
+        known_ms = timeline.now_ms
+        if len(timeline.clocks_ms):
+            known_ms = min(known_ms, int(timeline.clocks_ms[0]))
+        if not self._is_started and not self._is_partitioned and known_ms > _UNKNOWN:
+            self._begin(known_ms)
+        count = sum(len(events) for events in inputs)
+        tasks = self._memory.scalars[memory_layout.TASKS]
+        if not count and (not tasks or self._memory.tasks[0, 0] > timeline.now_ms):
+            return no_events(self.schema)
+        merged = merge_order(inputs)
+        slots, unmet = self._slots(inputs, merged)
+        batch = Batch(inputs, merged, event_rows(inputs, merged, self._may_fail), slots, unmet)
+        self._memory.scalars[memory_layout.LOST_CHUNK] = memory_layout.NONE
+        if count:
+            self._machine.reserve_instances(int(batch.taken[:, EVENT_INSTANCE].max()) + 1)
+        self._seen += count
+        if self._is_partitioned and self._is_plain and not self._may_fail:
+            # Instances of patterns of single events do not notice one another.
+            batch.regroup(len(self._memory.local))
+        self._machine.run(batch, timeline)
+        if batch.regrouped is not None:
+            self._memory.scalars[[memory_layout.CLOCK_MS, memory_layout.ORDER]] = batch.last_place
+        if self._memory.scalars[memory_layout.FAILURES]:
+            self._report(failures, batch)
+        result = self._outputs(batch)
+        self._sweep()
+        return result
+
+    @property
+    def _memory(self) -> PatternMemory:
+        return self._machine.memory
+
+    def _begin(self, known_ms: int) -> None:
+        """The one instance outside of partitions begins."""
+        self._is_started = True
+        self._stored = None
+        self._machine.reserve_instances(1)
+        if self._memory.scalars[memory_layout.JOURNALS]:
+            room = 2 * len(self._pattern.steps)
+            self._machine.make_log_room(room, room)
+        self._memory.scalars[memory_layout.CLOCK_MS] = known_ms
+        start_at_once(self._machine.directory, WHOLE)
+
+    def _slots(
+        self, inputs: Sequence[Events], merged: Longs | None
+    ) -> tuple[Array, dict[tuple[int, int], str]]:
+        """Give slots to events that pass a step's own condition.
+
+        Returns:
+            int64[n, steps], where the attributes are of those that pass, ``FAILS`` for those that
+            fail; and why these do, by place among all ``inputs`` and step.
+        """
+        unmet: dict[tuple[int, int], str] = {}
+        steps = len(self._pattern.steps)
+        counts = [len(events) for events in inputs]
+        starts = np.cumsum([0, *counts])
+        passes = np.zeros((int(starts[-1]), steps), dtype=np.bool_)
+        frames = [Frame.of_events(events) for events in inputs]
+        for step in range(steps):
+            number = int(self._stream_of[step])
+            if counts[number]:
+                own = slice(starts[number], starts[number + 1])
+                static = self._static[step]
+                frames[number].failures = {}
+                passes[own, step] = True if static is None else static(frames[number])
+                for row, reason in frames[number].failures.items():
+                    unmet[int(starts[number]) + row, step] = reason
+        needed: Array = passes[:, 0] if steps == 1 else np.logical_or.reduce(passes, axis=1)
+        rows, kept = [], []
+        for number, events in enumerate(inputs):
+            mine = needed[starts[number] : starts[number + 1]]
+            some = events.where(mine) if len(events) else events
+            rows.append(some.rows)
+            kept.append(frames[number] if some is events else Frame.of_events(some))
+        # Slots are given in the order of events, rows of a stream are in that order already.
+        streams = np.repeat(np.arange(len(counts)), counts)
+        places = np.flatnonzero(needed) if merged is None else merged[needed[merged]]
+        given = np.full(len(needed), memory_layout.NOTHING, dtype=np.int64)
+        given[places] = self._events.add(streams[places], rows, kept)
+        self._machine.refresh_events()
+        slots: Array = np.where(passes, given[:, None], memory_layout.NOTHING)
+        if unmet:
+            slots[tuple(np.array(list(unmet)).T)] = memory_layout.FAILS
+        return slots if merged is None else slots[merged], unmet
+
+    def _report(self, failures: Failures, batch: Batch) -> None:
+        """Report the events on which a filter failed, with all that were sent with them."""
+        scalars = self._memory.scalars
+        starts = np.cumsum([0, *(len(events) for events in batch.inputs)])
+        for at, step, why in self._memory.failed[: scalars[memory_layout.FAILURES]].tolist():
+            chunks = batch.taken[:, EVENT_CHUNK]
+            places = np.flatnonzero(chunks == chunks[at])
+            if batch.merged is not None:
+                at, places = int(batch.merged[at]), batch.merged[places]
+            number = int(self._stream_of[step])
+            lost = batch.inputs[number].take(places - starts[number])
+            reason = self._reason(why) if why != memory_layout.NONE else batch.failures[at, step]
+            failures.found.append((lost, [reason] * len(lost), self._streams[number]))
+        scalars[memory_layout.FAILURES] = 0
+
+    def _reason(self, why: int) -> str:
+        """Why a condition on several events failed."""
+        if why <= memory_layout.PREDICATE_REASON:
+            return self._evaluator.reason(why)
+        return self._events.reason(why)
+
+    def _outputs(self, batch: Batch) -> Events:
+        """The matches that the machine wrote down, as events, in the order of what caused them."""
+        w = self._memory
+        count = int(w.scalars[memory_layout.OUTPUTS])
+        if not count:
+            return no_events(self.schema)
+        made = w.outputs[:count].copy()
+        w.scalars[[memory_layout.OUTPUTS, memory_layout.ITEMS]] = 0
+        if batch.regrouped is not None:
+            made[:, memory_layout.OUT_CAUSE] = batch.regrouped[made[:, memory_layout.OUT_CAUSE]]
+            made = made[np.argsort(made[:, memory_layout.OUT_CAUSE], kind="stable")]
+        cause = made[:, memory_layout.OUT_CAUSE]
+        by_timer = np.equal(cause, memory_layout.NONE)
+        paths = np.full(count, OWN_TIMER, dtype=np.int64)
+        paths[~by_timer] = batch.path[cause[~by_timer]]
+        return Events(
+            made[:, memory_layout.OUT_TIME].copy(),
+            made[:, memory_layout.OUT_CLOCK].copy(),
+            made[:, memory_layout.OUT_ORDER].copy(),
+            paths,
+            made[:, memory_layout.OUT_CHUNK].copy(),
+            np.where(made[:, memory_layout.OUT_DROPPED] == 1, EXPIRED, CURRENT).astype(np.int8),
+            made[:, memory_layout.OUT_INSTANCE].copy(),
+            self._selected.rows(made, w.items, self._events, self._stream_of),
+        )
+
+    def frame(self, matches: Events) -> Frame:
+        """The columns of ``matches``, by step, attribute and index."""
+        return self._selected.frame(matches)
+
+    def next_time(self) -> int | None:
+        """When the first timer is due."""
+        w = self._memory
+        return int(w.tasks[0, memory_layout.TASK_TIME]) if w.scalars[memory_layout.TASKS] else None
+
+    def _sweep(self, always: bool = False) -> None:
+        """Forget what no list holds on to, when it is more than what they do."""
+        w = self._memory
+        held = int(w.lists[:, memory_layout.SIZE].sum())
+        few = 3 * held + _SPARE
+        nodes = int(w.scalars[memory_layout.NODES])
+        is_full = w.scalars[memory_layout.MATCHES] > few or nodes > 2 * self._held_nodes + _SPARE
+        is_full = is_full or self._events.count > 2 * self._held_events + _SPARE
+        if not (is_full or always):
+            return
+        if w.scalars[memory_layout.JOURNALS]:
+            self._machine.absorb_log()
+        slots, origins = state_codec.compact(w, self._events.count)
+        if self._log is None:
+            self._range_state.follow(origins)
+        self._events.keep(slots)
+        self._held_nodes = int(w.scalars[memory_layout.NODES])
+        self._held_events = len(slots)
+        self._machine.refresh_events()
+        if (self._layout.plan[:, memory_layout.KEY] != memory_layout.NONE).any():
+            self._machine.prepare()
+
+    def forget(self, instances: Longs) -> None:
+        """Be as if these instances had never been."""
+        self._stored = None
+        w = self._memory
+        if w.scalars[memory_layout.JOURNALS]:
+            lists = state_codec.lists_of(state_codec.keys_of(w, instances))
+            self._machine.make_log_room(0, int(w.lists[lists, memory_layout.SIZE].sum()))
+            leave_lists(self._machine.directory, lists)
+        state_codec.forget(self._memory, instances)
+        self._machine.prepare()
+
+    def snapshot(self) -> State:
+        """Partial matches, timers, and the events that they hold on to."""
+        at = (self._seen, int(self._memory.scalars[memory_layout.FIRED]))
+        if self._stored is None or self._stored[1] != at:
+            state = self._memory_state() if self._log is None else self._logged_state(self._log)
+            self._stored = state, at
+        return self._stored[0]
+
+    def _logged_state(self, log: MatchLog) -> State:
+        """The state as a log of the matches that wait."""
+        if not self._memory.scalars[memory_layout.JOURNALS]:
+            self._sweep(always=True)
+            self._machine.make_log_room(int(self._memory.scalars[memory_layout.CELLS]), 0)
+            enroll(self._machine.directory)
+        self._machine.absorb_log()
+        pieces, scalars = log.snapshot(self._memory)
+        machine = self._memory.scalars[list(state_codec.STATE_SCALARS)].tolist()
+        own = {"seen": self._seen, "started": self._is_started, "given": self._events.given}
+        return State(pieces, {**scalars, **own, "machine": machine})
+
+    def _memory_state(self) -> State:
+        """The state as the machine's memory."""
+        self._sweep(always=True)
+        pieces, scalars = self._range_state.snapshot(self._memory, self._events)
+        return State(pieces, {**scalars, "seen": self._seen, "started": self._is_started})
+
+    def restore(self, state: State) -> None:
+        """Take over partial matches and timers."""
+        scalars: Any = state.scalars
+        self._seen, self._is_started = scalars["seen"], scalars["started"]
+        self._stored = None
+        if "machine" not in scalars:
+            self._restore_whole(state)
+            return
+        if self._log is None:
+            self._put(self._range_state.restore(self._empty(), state.pieces, scalars, self._events))
+        else:
+            self._events.given = scalars["given"]
+            empty = self._empty()
+            empty.scalars[list(state_codec.STATE_SCALARS)] = scalars["machine"]
+            self._put(self._log.restore(empty, state.pieces, scalars, self._events))
+
+    def _restore_whole(self, state: State) -> None:
+        """Take over the machine's memory as an earlier release stored it."""
+        scalars: Any = state.scalars
+        suffix = f"-{scalars['name']}"
+        pieces = {key.removesuffix(suffix): piece for key, piece in state.pieces.items()}
+        streams = pieces["streams"].column("stream").to_numpy()
+        rows = [pieces[f"rows{number}"] for number in range(len(self._streams))]
+        self._events.add(streams, rows, [untimed(kept) for kept in rows])
+        self._put(state_codec.restored(self._empty(), pieces))
+
+    def _put(self, stored: PatternMemory) -> None:
+        """Continue with memory that was stored; its events have their slots."""
+        self._machine.reset(stored)
+        self._machine.prepare()
+
+
+_UNKNOWN = int(np.iinfo(np.int64).min)

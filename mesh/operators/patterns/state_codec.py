@@ -1,0 +1,319 @@
+"""The machine's memory swept, and read as an earlier release stored it.
+
+Swept memory holds what lists hold on to and nothing else, in the order in which they do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.operators.native import njit
+from mesh.operators.patterns import memory_layout
+from mesh.operators.patterns.memory_layout import (
+    AFTER,
+    BACK,
+    BEFORE,
+    BITS,
+    BITS_NULL,
+    BUCKET,
+    CELLS,
+    END,
+    EVENT,
+    FORWARD,
+    FREE_CELL,
+    HEAD,
+    HOLDS,
+    LENGTH,
+    MATCHES,
+    NODE_COLUMNS,
+    NODES,
+    NONE,
+    NOTHING,
+    QUEUE,
+    QUEUE_END,
+    SCRATCH,
+    SIZE,
+    STEPS,
+    TAIL,
+    Array,
+    PatternMemory,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class _Swept(NamedTuple):
+    """New arrays of what is held, where each row was, and by old number the new one.
+
+    ``counts``: how many matches, nodes and cells are in the new arrays; ``events``: by slot, 1 for
+    those that are held.
+    """
+
+    matches: Array
+    nodes: Array
+    cells: Array
+    entries: Array
+    match_origins: Array
+    node_origins: Array
+    cell_origins: Array
+    number_of_match: Array
+    number_of_node: Array
+    events: Array
+    counts: Array
+
+
+@njit
+def _copy_chain(w: PatternMemory, new: _Swept, first: int) -> None:
+    """Copy a chain of nodes, if it has not been copied yet."""
+    if new.number_of_node[first] != NONE:
+        return
+    head = new.counts[1]
+    before = NONE
+    at = first
+    while at != NONE:
+        node = new.counts[1]
+        new.counts[1] += 1
+        new.number_of_node[at] = node
+        new.node_origins[node] = at
+        for column in range(NODE_COLUMNS):
+            new.nodes[node, column] = w.nodes[at, column]
+        new.nodes[node, BACK] = before
+        new.nodes[node, FORWARD] = NONE
+        new.nodes[node, TAIL] = node
+        new.nodes[node, LENGTH] = 1
+        if before != NONE:
+            new.nodes[before, FORWARD] = node
+            new.nodes[head, LENGTH] += 1
+        event = w.nodes[at, EVENT]
+        if event != NOTHING:
+            new.events[event] = 1
+        before = node
+        at = w.nodes[at, FORWARD]
+    new.nodes[head, TAIL] = before
+
+
+@njit
+def _copy_match(w: PatternMemory, new: _Swept, match: int) -> int:
+    """Copy a match and its chains, if it has not been copied yet; its new number."""
+    if new.number_of_match[match] == NONE:
+        copy = new.counts[0]
+        new.counts[0] += 1
+        new.number_of_match[match] = copy
+        new.match_origins[copy] = match
+        steps = w.scalars[STEPS]
+        for column in range(steps + 2):
+            new.matches[copy, column] = w.matches[match, column]
+        for step in range(steps):
+            node = w.matches[match, step]
+            if node != NONE:
+                _copy_chain(w, new, node)
+                new.matches[copy, step] = new.number_of_node[node]
+    return int(new.number_of_match[match])
+
+
+@njit
+def _copy_list(w: PatternMemory, new: _Swept, of: int) -> None:
+    """Copy the cells of a list, and what they hold."""
+    cell = w.lists[of, HEAD]
+    if cell == NONE:
+        return
+    w.lists[of, HEAD] = new.counts[2]
+    before = NONE
+    while cell != NONE:
+        copy = new.counts[2]
+        new.counts[2] += 1
+        after = w.cells[cell, AFTER]
+        new.cell_origins[copy] = cell
+        new.entries[copy] = w.entries[cell]
+        new.cells[copy, HOLDS] = _copy_match(w, new, w.cells[cell, HOLDS])
+        new.cells[copy, AFTER] = NONE if after == NONE else copy + 1
+        new.cells[copy, BITS] = w.cells[cell, BITS]
+        new.cells[copy, BITS_NULL] = w.cells[cell, BITS_NULL]
+        new.cells[copy, BUCKET] = NONE
+        new.cells[copy, BEFORE] = before
+        before = copy
+        w.lists[of, END] = copy
+        cell = after
+
+
+@njit
+def _copy_queue(w: PatternMemory, new: _Swept, key: int) -> None:
+    """Copy the cells of the queue of a step of an instance."""
+    cell = w.local[key, QUEUE]
+    if cell == NONE:
+        w.local[key, QUEUE_END] = NONE
+        return
+    w.local[key, QUEUE] = new.counts[2]
+    while cell != NONE:
+        copy = new.counts[2]
+        new.counts[2] += 1
+        after = w.cells[cell, AFTER]
+        new.cell_origins[copy] = cell
+        new.cells[copy, HOLDS] = w.cells[cell, HOLDS]
+        new.cells[copy, AFTER] = NONE if after == NONE else copy + 1
+        w.local[key, QUEUE_END] = copy
+        cell = after
+
+
+@njit
+def _sweep(w: PatternMemory, new: _Swept) -> None:
+    """Copy what is held into new arrays, and give everything its new number."""
+    for of in range(len(w.lists)):
+        _copy_list(w, new, of)
+    for key in range(len(w.local)):
+        _copy_queue(w, new, key)
+    number = 0
+    for event in range(len(new.events)):
+        if new.events[event] == 1:
+            new.events[event] = number
+            number += 1
+        else:
+            new.events[event] = NONE
+    for node in range(new.counts[1]):
+        if new.nodes[node, EVENT] != NOTHING:
+            new.nodes[node, EVENT] = new.events[new.nodes[node, EVENT]]
+    w.scalars[MATCHES] = new.counts[0]
+    w.scalars[NODES] = new.counts[1]
+    w.scalars[CELLS] = new.counts[2]
+    w.scalars[FREE_CELL] = NONE
+
+
+class Origins(NamedTuple):
+    """By new place of a match, a node and a cell, where it was."""
+
+    matches: Array
+    nodes: Array
+    cells: Array
+
+
+def compact(w: PatternMemory, events: int) -> tuple[Array, Origins]:
+    """Leave only what lists hold on to.
+
+    Returns:
+        The slots of its events, of ``events``, rising, and where everything was.
+    """
+    sizes = [int(w.scalars[size]) for size in (MATCHES, NODES, CELLS)]
+    # Pages that nothing is written to cost nothing.
+    arrays = (w.matches, w.nodes, w.cells, w.entries)
+    new = _Swept._make(
+        [
+            *map(np.empty_like, arrays),
+            *(np.empty(size, dtype=np.int64) for size in sizes),
+            *(np.full(size, NONE, dtype=np.int64) for size in sizes[:2]),
+            np.zeros(events, dtype=np.int64),
+            np.zeros(3, dtype=np.int64),
+        ]
+    )
+    _sweep(w, new)
+    matches, nodes, cells = new.counts.tolist()
+    for mine, found, count in zip(arrays, new, (matches, nodes, cells, cells), strict=False):
+        mine[:count] = found[:count]
+    origins = Origins(
+        new.match_origins[:matches], new.node_origins[:nodes], new.cell_origins[:cells]
+    )
+    return np.flatnonzero(new.events >= 0), origins
+
+
+def keys_of(w: PatternMemory, instances: Array) -> Array:
+    """The numbers of the steps of these instances, as far as there is anything of them."""
+    steps = int(w.scalars[STEPS])
+    keys: Array = (instances[:, None] * steps + np.arange(steps)).ravel()
+    return keys[keys < len(w.local)]
+
+
+def lists_of(keys: Array) -> Array:
+    """The numbers of the lists of steps of instances."""
+    lists: Array = (SCRATCH + 2 * keys[:, None] + np.arange(2)).ravel()
+    return lists
+
+
+def forget(w: PatternMemory, instances: Array) -> None:
+    """Empty everything of these instances; what they held is swept later.
+
+    What waits in buckets is then to be found anew: see ``nfa.prepare_all``.
+    """
+    keys = keys_of(w, instances)
+    lists = lists_of(keys)
+    w.lists[lists, HEAD] = NONE
+    w.lists[lists, END] = NONE
+    w.lists[lists, SIZE] = 0
+    w.local[keys] = 0
+    w.local[keys, QUEUE] = NONE
+    w.local[keys, QUEUE_END] = NONE
+    tasks = int(w.scalars[memory_layout.TASKS])
+    stays = ~np.isin(w.tasks[:tasks, memory_layout.TASK_KEY], keys)
+    kept = w.tasks[:tasks][stays]
+    order = np.lexsort((kept[:, memory_layout.TASK_NUMBER], kept[:, memory_layout.TASK_TIME]))
+    # Sorted rows are a heap.
+    w.tasks[: len(kept)] = kept[order]
+    w.scalars[memory_layout.TASKS] = len(kept)
+
+
+#: Scalars that are state; the others are counts of what is stored, or of one call.
+STATE_SCALARS = (
+    memory_layout.TASK_COUNT,
+    memory_layout.CLOCK_MS,
+    memory_layout.ORDER,
+    memory_layout.FIRED,
+)
+
+
+def _array(table: pa.RecordBatch) -> Array:
+    columns = [column.to_numpy() for column in table.columns]
+    return np.ascontiguousarray(np.stack(columns, axis=1)).astype(np.int64)
+
+
+def restored(empty: PatternMemory, stored: Mapping[str, pa.RecordBatch]) -> PatternMemory:
+    """The memory that an earlier release stored; ``empty`` has what isn't state.
+
+    What conditions look for first is still to be computed: see ``nfa.prepare_all``.
+    """
+    found = {name: _array(stored[name]) for name in stored if name in _TABLES}
+    scalars = empty.scalars
+    scalars[list(STATE_SCALARS)] = stored["scalars"].column("value").to_numpy()
+    lists = np.full((len(found["lists"]), memory_layout.LIST_COLUMNS), NONE, dtype=np.int64)
+    lists[:, : SIZE + 1] = found["lists"]
+    # Bounds that tell nothing: whatever is in the lists is looked at.
+    lists[:, memory_layout.LOW], lists[:, memory_layout.HIGH] = (
+        -memory_layout.FAR,
+        memory_layout.FAR,
+    )
+    cells = np.zeros((len(found["cells"]), memory_layout.CELL_COLUMNS), dtype=np.int64)
+    cells[:, : AFTER + 1] = found["cells"]
+    cells[:, [BEFORE, memory_layout.BUCKET]] = NONE
+    followed = np.flatnonzero(cells[:, AFTER] != NONE)
+    cells[cells[followed, AFTER], BEFORE] = followed
+    nodes = np.concatenate([found["nodes"], found["chains"]], axis=1)
+    scalars[[MATCHES, NODES, CELLS, memory_layout.TASKS]] = [
+        len(found["matches"]),
+        len(nodes),
+        len(found["cells"]),
+        len(found["tasks"]),
+    ]
+    # A bucket for each cell, and a power of two for the hashes.
+    room = 1 << (len(cells) + len(empty.buckets)).bit_length()
+    return empty._replace(
+        flags=found["flags"],
+        matches=_with_room(found["matches"], empty.matches),
+        nodes=_with_room(nodes, empty.nodes),
+        cells=_with_room(cells, empty.cells),
+        entries=np.zeros(len(cells) + len(empty.cells), dtype=np.int64),
+        ready=np.zeros(len(found["local"]), dtype=np.int64),
+        buckets=np.zeros((room, memory_layout.BUCKET_COLUMNS), dtype=np.int64),
+        hashes=np.full(2 * room, NONE, dtype=np.int64),
+        tasks=_with_room(found["tasks"], empty.tasks),
+        lists=lists,
+        local=found["local"],
+    )
+
+
+_TABLES = ("flags", "matches", "nodes", "chains", "cells", "lists", "local", "tasks")
+
+
+def _with_room(rows: Array, room: Array) -> Array:
+    more: Array = np.concatenate([rows, np.zeros_like(room)])
+    return more
