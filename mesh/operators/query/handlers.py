@@ -36,7 +36,7 @@ class RunningQuery(Stateful, Protocol):
     failures: Failures
 
     def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Events:
-        """Take events, by the name of their stream, and return what goes out, as its kind is."""
+        """Process events, by the name of their stream; return current and expired output."""
         ...
 
     def next_time(self) -> int | None:
@@ -54,10 +54,10 @@ class RunningQuery(Stateful, Protocol):
 
 @dataclass(slots=True)
 class Failures:
-    """Events on which something failed: as they came into the query, why, and of which stream.
+    """Events on which the query failed: input events, with the reasons and their stream.
 
-    No stream: of the only one, or of what several made together; of that the place in the total
-    order says which event set it off.
+    The stream is None for the only input, and for rows made of several events; the position of
+    such a row in the total order identifies the event that caused it.
     """
 
     found: list[tuple[Events, list[str], str | None]] = field(default_factory=list)
@@ -69,10 +69,10 @@ class Failures:
         named: Named | None = None,
         stream: str | None = None,
     ) -> None:
-        """Note the rows of ``events`` on which evaluation in ``frame`` failed.
+        """Record the rows of ``events`` on which evaluation in ``frame`` failed.
 
-        ``named``: what to tell of each, where the attributes of ``events`` don't say it.
-        ``stream``: that of the events, if it is not the only one.
+        ``named``: the columns to report, if they are not the attributes of ``events``.
+        ``stream``: the stream of the events, if the query has several.
         """
         if not frame.failures:
             return
@@ -80,7 +80,7 @@ class Failures:
         texts = [frame.failures[row] for row in rows]
         if named is not None:
             columns = [frame.column(column).to_arrow(len(events)) for column in named.values()]
-            # Whose select clause names nothing has nothing to tell.
+            # A select clause without columns has nothing to report.
             columns = columns or [pa.nulls(len(events), pa.string())]
             attributes = pa.RecordBatch.from_arrays(columns, names=list(named) or ["#"])
             events = events.with_rows(attributes)
@@ -88,7 +88,7 @@ class Failures:
 
 
 def named_columns(query: BoundQuery, names: Sequence[str]) -> Named:
-    """What ``query`` selects from, by a name: ``e1.price``; ``names``: by step."""
+    """The columns that ``query`` reads, by names as ``e1.price``; ``names``: of the steps."""
     expressions = [output.expression for output in query.outputs]
     if query.having is not None:
         expressions.append(query.having)
@@ -101,7 +101,7 @@ def named_columns(query: BoundQuery, names: Sequence[str]) -> Named:
 
 
 class Filter:
-    """``[condition]``; what resets aggregates passes it."""
+    """``[condition]``; events that reset aggregates pass it."""
 
     def __init__(self, handler: BoundFilter) -> None:
         self._passes: Callable[[Frame], Mask] = compile_filter(handler.condition)
@@ -121,12 +121,12 @@ class Filter:
 
 
 class Handlers:
-    """What the events of one stream pass, in order.
+    """The handlers that the events of one stream pass, in order.
 
-    ``schema``: the attributes behind all of them; ``window``: the one among them, if there is one.
-    ``used``: the attributes that are put out, None for what is computed; None: all are.
-    ``expired``: whether it asks for events that leave the window.
-    ``needed``: a query that looks at nothing behind the window but the attributes that it names.
+    ``schema``: the attributes after all handlers. ``window``: the window among them, or None.
+    ``used``: for each output the attribute that it is, or None if computed; None: all are used.
+    ``expired``: whether expired events are wanted.
+    ``needed``: a query that reads only the attributes that it names, after the window.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class Handlers:
                     self._steps.append(None)
 
     def before_window(self, events: Events, failures: Failures) -> Events:
-        """What comes to the window, which stands behind all else."""
+        """The events that reach the window, which is the last handler."""
         for step in self._steps[:-1]:
             if isinstance(step, Filter):
                 events = step.process(events, failures)
@@ -168,12 +168,12 @@ class Handlers:
         return events
 
     def process(self, events: Events, timeline: Timeline, failures: Failures) -> Events:
-        """What becomes of the events of the stream, and of the window's timers."""
+        """The events after all handlers, and those that the window's timers cause."""
         for step in self._steps:
             if isinstance(step, Filter):
                 events = step.process(events, failures)
             elif step is None:
-                assert self.window is not None, "None stands for the window"
+                assert self.window is not None, "None is the window's step"
                 events = with_timer_path(self.window.process(events, timeline), self._timer_path)
             else:
                 events = _computed(step, events, failures)

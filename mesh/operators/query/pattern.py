@@ -34,7 +34,7 @@ class PatternQuery:
         self.failures = Failures()
 
     def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Events:
-        """What the matches that the events complete make of it."""
+        """The output for the matches that the events complete."""
         merged = [merge(inputs.get(name, ()), self._schemas[name]) for name in self._streams]
         matches = self._pattern.process(merged, timeline, self.failures)
         matches = with_timer_path(matches, self._timer_path)

@@ -1,4 +1,4 @@
-"""What a query puts out: its selector, and behind it the limit of its output rate."""
+"""Results of a query: its select clause, then its output rate."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from mesh.operators.output_rate.limits import Rate
     from mesh.plan.bound import BoundQuery
 
-#: To these what resets aggregates is an event as well.
+#: Output rates that count events which reset aggregates.
 _SEES_RESETS: Final = (RateKind.FIRST, RateKind.SNAPSHOT)
 
 
 class Results:
-    """The select clause of ``query`` with all that follows it, up to what becomes of its output.
+    """The select clause of ``query`` and the output rate after it.
 
-    ``leaving``: whether events expire; ``batch``: whether they come from a batch window;
-    ``timer_path``: the way of the query's own timers; ``is_partitioned``: whether there is one of
-    the query for each partition instance, each of which ``begin`` tells of; else it begins with the
-    first call, which is the start of the app.
-    ``begins_anew``: whether what resets aggregates does so.
+    ``leaving``: whether events expire; ``batch``: whether they come from a batch window.
+    ``timer_path``: the path of the query's own timers. ``is_partitioned``: whether the query runs
+    once for each partition instance, which ``begin`` announces; otherwise time starts with the
+    first call, at the start of the app.
+    ``begins_anew``: whether events that reset aggregates do so here.
     ``selector``: the select clause alone.
     """
 

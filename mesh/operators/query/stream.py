@@ -28,7 +28,7 @@ def _selected(query: BoundQuery) -> Sequence[str | None]:
 
 
 def _asks_for_expired(query: BoundQuery) -> bool:
-    """Whether events that leave its window go on, or it has to know which are in it."""
+    """Whether it emits expired events, or has to know which rows are in its window."""
     snapshots = query.rate is not None and query.rate.kind is RateKind.SNAPSHOT
     return snapshots or query.events is not EventKind.CURRENT
 
@@ -55,10 +55,10 @@ class StreamQuery:
         is_batch = self._is_batch(source)
         leaving = self._leaving(source, query)
         if follows and is_batch:
-            # Nothing of a batch is taken back where nobody asks for it: it is reset.
+            # Aggregates over a batch are reset, not reduced, where expired events are not wanted.
             leaving = Expiry.NEVER
-        # Inside of a partition the engine's ``batch`` tells nobody that a batch is over, unless it
-        # is asked for the events that leave it.
+        # Inside of a partition the engine's ``batch`` does not report the end of a batch, unless
+        # its expired events are wanted.
         is_silent = (
             is_partitioned
             and not _asks_for_expired(query)
@@ -83,7 +83,7 @@ class StreamQuery:
 
     @staticmethod
     def _leaving(source: BoundStream, query: BoundQuery) -> Expiry:
-        """To the engine named windows and sessions are batches, of which events leave singly."""
+        """Named windows and sessions are batches to the engine; their events expire one by one."""
         is_named = source.kind is SourceKind.WINDOW
         if source.window is None and not is_named:
             return Expiry.NEVER
@@ -93,13 +93,13 @@ class StreamQuery:
         return Expiry.TRACKED
 
     def _is_batch(self, source: BoundStream) -> bool:
-        """The engine takes whatever comes out of a named window as a batch."""
+        """Whether input is batches; the engine treats all output of a named window as one."""
         if source.kind is SourceKind.WINDOW:
             return True
         return self._window is not None and self._window.is_batch
 
     def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Events:
-        """What the events of its stream, and the timers, make of it."""
+        """The output for the events of its stream and for the timers."""
         events = merge(inputs.get(self._stream, ()), self._input)
         if self._following is not None:
             events = self._handlers.before_window(events, self.failures)
@@ -107,7 +107,7 @@ class StreamQuery:
         events = self._handlers.process(events, timeline, self.failures)
         frame = Frame.of_events(events)
         if self._window is not None and self._window.is_batch:
-            # Of the batches that an array fills, the rest goes where one has failed.
+            # Where one of the batches that an array fills fails, the rest of them is lost.
             frame.joint_path = self._timer_path
         made = self._results.process(frame, events, timeline)
         self.failures.take(frame, events)
