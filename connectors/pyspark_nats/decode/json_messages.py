@@ -1,15 +1,14 @@
-"""JSON messages to rows, whole blocks at a time.
+"""Decoder of JSON messages, whole blocks at a time.
 
-Flat objects that are all laid out alike are read by ``decode_layout``, others by Arrow's parser.
-The rules are those of ``decode_rules``; Arrow's parser is looser (a missing attribute looks like
-null to it) and gives up on a block with one wrong value.  So a block that fails is halved, rows
-with nulls are looked at again, and what remains is read message by message; either way gives the
-same rows.
+Flat objects with one layout are read by ``json_layout``, others by Arrow's parser.  The rules are
+those of ``decode.rules``.  Arrow's parser is more lenient (a missing attribute reads as null) and
+rejects a block with one wrong value.  So a rejected block is halved, rows with nulls are checked
+again, and the rest is read message by message.  All three ways give the same rows.
 
-Why a block that parses has one row a message: every text starts with ``{`` and ends with ``}``, and
-a line feed stands between them.  The parser takes no line feed inside a string, and behind a ``}``
-inside of an object or an array no ``{`` may follow.  So no value goes on from one text into the
-next, each text holds at least one object, and as many rows as texts means one each.
+Why a parsed block has one row for each message: every text starts with ``{`` and ends with ``}``,
+and a line feed separates texts.  The parser accepts no line feed inside a string, and inside an
+object or an array no ``{`` may follow a ``}``.  So no value continues from one text into the next,
+and each text holds at least one object.  Equal numbers of rows and texts then mean one row each.
 """
 
 from __future__ import annotations

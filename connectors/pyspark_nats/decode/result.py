@@ -1,4 +1,4 @@
-"""What decoding gives: rows, where each comes from, and what could not be read."""
+"""Result of decoding: rows, the message and event of each row, and the unreadable events."""
 
 from __future__ import annotations
 

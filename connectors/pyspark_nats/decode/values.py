@@ -1,8 +1,8 @@
-"""What one value of an event may be, and what it becomes: the rules of types.
+"""Rules of types: which values an attribute of each type accepts, and their conversion for Arrow.
 
-Values come as Python has them from JSON or MessagePack.  ``reader_of`` gives the rule of a type: a
-function that takes a value other than null and returns what Arrow makes an element of, or raises
-``WrongValueError`` with the place inside the attribute.
+Values are the Python objects that JSON or MessagePack gives.  ``reader_of`` returns the rule of a
+type: a function that converts a value other than null for Arrow, or raises ``WrongValueError`` with
+the path inside the attribute.
 
 ===============  ==================================================================================
 type             is read from
@@ -22,8 +22,8 @@ struct           an object or map; attributes that the type does not know are ig
 map              an object, or a map with text for keys
 ===============  ==================================================================================
 
-Whole seconds are what Spark's ``from_json`` takes a number for; milliseconds are beyond the year
-9999 then, which is an error and no wrong time.
+A number means whole seconds, as in Spark's ``from_json``.  Milliseconds would then be after the
+year 9999, which is an error rather than a wrong time.
 """
 
 from __future__ import annotations

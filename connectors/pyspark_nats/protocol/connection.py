@@ -1,8 +1,8 @@
-"""One synchronous connection to NATS, that reconnects, and the JetStream calls made over it.
+"""A synchronous connection to NATS that reconnects; JetStream calls are made over it.
 
 A Spark task and the planner of a query each do one thing at a time, so they need no event loop:
-they send, and read until the answer is there.  ``Connection.retry_while_unavailable`` carries every
-call through a restart, a change of leader, or a cut: it repeats a step until it succeeds or
+they send, and read until the answer has arrived.  ``Connection.retry_while_unavailable`` carries
+every call through a restart, a change of leader, or a cut: it repeats a step until it succeeds or
 ``timeoutS`` is over.
 """
 

@@ -1,7 +1,7 @@
-"""How the connector reaches NATS: the options that the source and the sink share.
+"""Connection options that the source and the sink share.
 
-Files are read here, where the options are read, which Spark does on the driver.  What comes out
-holds their content, so executors on other machines need none of them.
+Files are read together with the options, which Spark does on the driver.  The result holds their
+content, so executors on other machines need none of the files.
 """
 
 from __future__ import annotations

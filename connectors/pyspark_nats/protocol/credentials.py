@@ -1,7 +1,7 @@
-"""Who we are to NATS: users, tokens, nkey seeds and the JWTs of credentials files.
+"""Credentials for NATS: users, tokens, nkey seeds and the JWTs of credentials files.
 
-All of it is carried as text, because a Spark executor signs with what the driver read.  Nothing
-secret shows in a ``repr`` or in an error.  The package ``nkeys`` is imported when a seed is used.
+They are carried as text, because a Spark executor signs with what the driver read.  No secret
+appears in a ``repr`` or in an error.  The package ``nkeys`` is imported when a seed is used.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""The client protocol of NATS as bytes: frames taken apart in bulk, and made.  No I/O here.
+"""The client protocol of NATS as bytes: parses and builds frames in bulk.  No I/O here.
 
-A buffer of what the server sent is mostly ``MSG`` and ``HMSG`` frames.  ``split`` finds them all
-with a few passes of NumPy over the buffer: every line that looks like the head of a message is a
-candidate, and the lengths in the heads prove or disprove the candidates, because each frame has to
-end where the next one starts.  A payload may hold lines that look like heads; then the lengths
-disagree, and a walk from frame to frame finds the true ones.
+A receive buffer holds mostly ``MSG`` and ``HMSG`` frames.  ``split`` finds them with a few NumPy
+passes over the buffer.  Every line that looks like the head of a message is a candidate; the
+lengths in the heads confirm or reject it, because each frame must end where the next one starts.
+If a payload holds lines that look like heads, the lengths disagree, and a walk from frame to frame
+finds the true heads.
 
-Only places are computed.  A column is cut out of the buffer when somebody asks for it, and nobody
-asks for all of them.
+Only offsets are computed.  A column is cut out of the buffer on demand; no caller needs all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is said when a connection is made, and what a server's ``-ERR`` means.  No I/O here."""
+"""Handshake of a new connection, and the meaning of a server's ``-ERR``.  No I/O here."""
 
 from __future__ import annotations
 

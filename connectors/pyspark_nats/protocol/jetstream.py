@@ -1,4 +1,4 @@
-"""The few calls of the JetStream API that the connector makes, over a synchronous connection."""
+"""Calls of the JetStream API that the connector needs, over a synchronous connection."""
 
 from __future__ import annotations
 

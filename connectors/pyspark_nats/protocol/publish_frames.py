@@ -1,4 +1,4 @@
-"""Outgoing rows as frames of the NATS protocol, made with Arrow kernels, many at a time."""
+"""Encoder of outgoing rows as frames of the NATS protocol, many at a time, with Arrow kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which server to talk to: those that were given, then those that a cluster tells of."""
+"""Choice of the server to connect to: configured ones first, then the cluster's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS to NATS: certificates carried as text, and what goes wrong with them said in words.
+"""TLS to NATS: certificates carried as text, and readable errors for invalid ones.
 
 The module ``ssl`` is imported when TLS is used, and its context is made once for a value.
 """

@@ -1,4 +1,4 @@
-"""Bytes over a socket that never blocks, plain or with TLS."""
+"""Non-blocking socket, plain or with TLS."""
 
 from __future__ import annotations
 

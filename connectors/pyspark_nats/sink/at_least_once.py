@@ -1,4 +1,4 @@
-"""At least once: messages pipelined in a window, each acked, sent again when the ack stays away."""
+"""At-least-once publisher: pipelines messages in a window and sends them again without an ack."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""Exactly once: atomic batches whose last message is the producer's marker.
+"""Exactly-once publisher: atomic batches whose last message is the producer's marker.
 
-The marker expects the sequence of the marker before it, so of two writers that are at the same
-place one is refused; and because batch and marker are stored together or not at all, the marker
-says what is out, whatever happened to an answer.  After any doubt it is simply read again.
+The marker expects the sequence of the previous marker, so of two writers at the same position one
+is refused.  Batch and marker are stored together or not at all.  So the marker tells which rows are
+published, even if an answer was lost.  After any doubt it is read again.
 
-A batch's rows go out before the ack of the batch before it, and its marker behind that ack: the
-server takes the rows in while the ack is on its way, and the marker that makes them count expects
-what the ack says.  So the server never waits for us, and nothing is foretold.
+The rows of a batch are sent before the ack of the previous batch arrives, and its marker after that
+ack.  The server receives the rows while the ack is on its way, and the marker, which commits them,
+expects the sequence from the ack.  So the server never waits for the client, and no sequence is
+guessed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Values of a marker: how far a producer is in a stream, and what is out of its last batches."""
+"""Values of a marker: position of a producer in a stream, and digests of its last batches."""
 
 from __future__ import annotations
 

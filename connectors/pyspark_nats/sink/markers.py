@@ -1,8 +1,8 @@
-"""Markers: how far a producer's rows are out in a stream, kept in that stream itself.
+"""Markers: the last published position of each producer in a stream, stored in that stream.
 
-A marker is the last message of every atomic batch that the sink publishes.  Its payload says the
-position of the last row, the writer's epoch, which run of which task wrote it and, when positions
-are counted, what is out of the last few batches.  Only the newest marker of a producer is kept.
+A marker is the last message of every atomic batch that the sink publishes.  Its payload holds the
+position of the last row, the writer's epoch, the run and the task that wrote it and, if positions
+are counted, digests of the last batches.  Only the newest marker of a producer is kept.
 """
 
 from __future__ import annotations

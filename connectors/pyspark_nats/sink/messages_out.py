@@ -1,4 +1,4 @@
-"""Rows on their way out: the columns that publishing works with, completed, grouped and checked."""
+"""Outgoing messages as columns: completes, groups and checks the columns that publishing needs."""
 
 from __future__ import annotations
 

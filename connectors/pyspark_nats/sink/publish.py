@@ -1,4 +1,4 @@
-"""Publishing messages: exactly once in atomic batches with a marker, or at least once by acks."""
+"""Publisher of a task: exactly once in atomic batches with a marker, or at least once by acks."""
 
 from __future__ import annotations
 

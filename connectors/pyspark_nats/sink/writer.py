@@ -1,7 +1,7 @@
-"""The Spark side of writing: each task publishes its rows; commit has nothing left to do.
+"""Spark writers: each task publishes its rows; commit has nothing left to do.
 
-Rows go out while a task runs, so a batch that fails half-way and is run again meets its own markers
-and skips what is out.  Nothing waits for the commit of the whole batch.
+Rows are published while a task runs.  A batch that fails half-way and is run again finds its own
+markers and skips the published rows.  Nothing waits for the commit of the whole batch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A task's work: read the ranges of a partition and give them as Arrow batches of bounded size."""
+"""Read task: reads the ranges of a Spark partition as Arrow batches of bounded size."""
 
 from __future__ import annotations
 

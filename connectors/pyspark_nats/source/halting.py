@@ -1,9 +1,9 @@
-"""A query that is asked to halt: it goes as far as it is told, and says where it is then.
+"""Halt request of a query: it reads up to given sequences and reports its offset then.
 
-The option ``haltPath`` names a file.  Once it is there, the query takes no more than what it names:
-``{stream: sequence}`` in JSON, the last sequence to take; of a stream that it doesn't name nothing
-more.  When there is nothing left to take, and so every batch before is done and committed, the
-offset goes into a file beside it, whose name ends in ``.reached``.
+The option ``haltPath`` names a file.  Once the file exists, the query reads no further than the
+file's sequences, ``{stream: sequence}`` in JSON, and nothing more from other streams.  When nothing
+is left to read, and every earlier batch is committed, the query writes its offset to a file next to
+it, whose name ends in ``.reached``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Messages of a stream as columns, and how frames become them."""
+"""Messages of a stream as columns, and their conversion from frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a query starts and how far it may go: the planner's conversation with the server.
+"""Start and end offsets of a query's batches, as the planner negotiates them with the server.
 
 The time in an offset must not be later than any message behind the offset.  The server reads its
 clock *after* it looked at the stream, so a message may slip in between the two.  The time of an

@@ -1,4 +1,4 @@
-"""From two offsets to Spark partitions, checked against what the streams still hold."""
+"""Plan of a batch: two offsets become Spark partitions, checked against the streams' content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From offsets to ranges of sequences to read.  Pure; what a batch reads is decided here.
+"""Ranges of sequences between two offsets: decides what a batch reads.  Pure.
 
 An offset is ``{stream: {"sequence": n, "time_ms": t, "created_ms": c}}``: every message up to ``n``
 is read, every message after it has a broker time of ``t`` or later, and the stream is the one that

@@ -1,4 +1,4 @@
-"""The Spark side of reading: offsets, partitions and batches, for streams and for tables.
+"""Spark readers: offsets, partitions and batches, for streams and for tables.
 
 Written for the API of Spark 4.2 and later: ``latestOffset(start, limit)``.
 """

@@ -1,4 +1,4 @@
-"""What the source gives as columns: schemas, and messages turned into them."""
+"""Rows of the raw form: schemas, and the conversion of messages to them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""What the tasks of a batch tell the query's planner: how much they read, and how long it took.
+"""Reports of a batch's tasks to the query's planner: amount read and time taken.
 
 Spark gives a source written in Python no metrics of its own, and its tasks run in other processes,
-maybe on other machines.  But all of them are connected to NATS: each task publishes one message to
-an inbox of the planner when it is done.  A report that gets lost is missed in the query's progress
-and nowhere else.
+maybe on other machines.  All of them are connected to NATS, so each task publishes one message to
+an inbox of the planner at its end.  A lost report affects only the query's progress.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The source's typed form: rows of the user's schema, with metadata columns where asked for."""
+"""Rows of the typed form: the user's schema, with metadata columns on request."""
 
 from __future__ import annotations
 
