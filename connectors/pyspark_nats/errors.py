@@ -83,13 +83,13 @@ class CorruptError(ConnectorError):
 
 
 class OrderError(ConnectorError):
-    """A producer's rows did not come in the order of their positions."""
+    """The rows of a producer are not in the order of their positions."""
 
     code = "PYSPARK-NATS-ORDER"
 
 
 class DivergedError(ConnectorError):
-    """Rows that are written again are not, or not provably, those that are out already."""
+    """Rows written again are not, or not provably, equal to the published ones."""
 
     code = "PYSPARK-NATS-DIVERGED"
 

@@ -37,7 +37,7 @@ _WORD = 8
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """What stands before a value, or behind the last one."""
+    """The text before a value, or after the last one."""
 
     octets: bytes
     #: How many quotes stand in the pieces before.
@@ -131,7 +131,7 @@ def _layout_of(text: bytes, schema: pa.Schema) -> _Layout | None:
 
 
 class _Block:
-    """Texts one behind another, and where the pieces of their layout have to be."""
+    """Concatenated texts, and the expected positions of their layout's pieces."""
 
     def __init__(
         self, octets: npt.NDArray[np.uint8], bounds: Places, quotes: Places, layout: _Layout

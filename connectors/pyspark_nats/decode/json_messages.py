@@ -81,7 +81,7 @@ def _stretches(texts: Array) -> list[tuple[int, int]]:
 
 
 def _bounds(texts: Array) -> Ints:
-    """Where the texts start in their buffer, and where the last one ends."""
+    """Start of each text in the buffer, and the end of the last one."""
     ends = np.frombuffer(texts.buffers()[1], np.int32)
     return ends[texts.offset :][: len(texts) + 1].astype(np.int64)
 
@@ -277,7 +277,7 @@ def _is_utf8(joined: Array) -> bool:
 
 
 def _may_hold_words(text: pa.Buffer) -> bool:
-    """Whether NaN or Inf stands somewhere where a value may stand."""
+    """Whether NaN or Inf appears where a value may be."""
     octets = np.frombuffer(memoryview(text), np.uint8)
     for first, second, third in (b"NaN", b"Inf"):
         at = np.flatnonzero(octets[:-2] == first)
@@ -332,7 +332,7 @@ def _parsed_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _converted(column: Array, kind: DataType) -> Array:
-    """What was read as ``_parsed_type`` as what is wanted; ArrowInvalid when it may be wrong."""
+    """Convert a column of ``_parsed_type`` to ``kind``; ArrowInvalid if the result may be wrong."""
     types = pa.types
     if types.is_nested(kind):
         assert column.offset == 0

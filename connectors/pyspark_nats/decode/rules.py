@@ -175,7 +175,7 @@ def _object(value: Any) -> Any:
 
 
 def rules(schema: pa.Schema, missing: str) -> list[Rule]:
-    """How the values of each attribute of ``schema`` are read."""
+    """The rule of each attribute of ``schema``."""
     return [(field.name, reader_of(field.type, missing)) for field in schema]
 
 

@@ -79,7 +79,7 @@ class WrongValueError(ValueError):
         self.path = path
 
     def reason(self, name: str) -> str:
-        """What is wrong with attribute ``name``."""
+        """The error text for attribute ``name``."""
         place = f'attribute "{name}{self.path}"'
         if self.wanted is None:
             return f"{place} is missing"
@@ -91,7 +91,7 @@ class WrongValueError(ValueError):
 
 
 def type_name(kind: pa.DataType) -> str:
-    """What people call an Arrow type here.
+    """The name of an Arrow type in messages to users.
 
     Raises:
         ValueError: no event has attributes of it.
@@ -116,7 +116,7 @@ def type_name(kind: pa.DataType) -> str:
 
 
 def article(name: str) -> str:
-    """The name behind "a" or "an"."""
+    """The name with "a" or "an"."""
     return f"an {name}" if name[0] in "aeiou" else f"a {name}"
 
 
@@ -215,7 +215,7 @@ def _decimal(kind: DataType) -> Callable[[Any], Any]:
 
 
 def _has_places(number: Decimal, scale: int) -> bool:
-    """Whether ``scale`` digits behind the point hold the whole number."""
+    """Whether ``scale`` decimal places hold the whole number."""
     _, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
     excess = -scale - exponent

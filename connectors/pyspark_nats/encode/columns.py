@@ -42,11 +42,11 @@ _ERRORS: Final = ("_error", "_data")
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What the columns are; it pickles."""
+    """Roles of the columns; it pickles."""
 
     #: Columns of the event; empty in the raw form.
     event: tuple[str, ...]
-    #: Column of the DataFrame by the part of the message: a name of ``outgoing.SCHEMA``, or
+    #: Column of the DataFrame by the part of the message: a name of ``messages_out.SCHEMA``, or
     #: ``headers``.
     parts: dict[str, str]
     #: Whether ``_stream`` and ``_sequence`` give the producer and the position.

@@ -43,7 +43,7 @@ def to_msgpack(rows: pa.RecordBatch) -> Array:
 
 
 def array_head(count: int) -> bytes:
-    """What stands before the items of an array."""
+    """The head of an array."""
     return bytes(msgpack.Packer().pack_array_header(count))
 
 

@@ -63,7 +63,7 @@ _POSITION: Final = "\0position"
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Which rows these are."""
+    """The task that the rows belong to."""
 
     #: What producers are called by: a name of the query, or what the user gave.
     base: str
@@ -110,7 +110,7 @@ class RowMapper:
         return self.stream_of(subject.text) if is_known else ""
 
     def push(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take rows; gives messages, columns as ``outgoing.SCHEMA``."""
+        """Take rows; gives messages, columns as ``messages_out.SCHEMA``."""
         if batch.num_rows == 0:
             return
         if self.options.rows_per_message == 1:
@@ -335,7 +335,7 @@ def _by_subject(subjects: Array, size: int) -> tuple[Ints, Ints]:
 
 
 def _block_rows(rows: pa.RecordBatch, rows_max: int, bytes_max: int) -> int | None:
-    """How many rows a block takes, by what the rows themselves are; None when more may come."""
+    """Number of rows in the first block; None if it may take more rows."""
     ends = np.cumsum(_sizes(rows))
     if rows.num_rows < rows_max and ends[-1] <= bytes_max:
         return None

@@ -50,7 +50,7 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Where the parts of the frames stand in the buffer, in bytes."""
+    """Offsets of the frames' parts in the buffer, in bytes."""
 
     line: Ints
     line_end: Ints
@@ -106,7 +106,7 @@ class Frames:
 
     @property
     def is_status(self) -> Bools:
-        """Which are the server's answers about a request, and no data."""
+        """Mask of the frames that are status answers of the server and no data."""
         found = np.zeros(len(self), bool)
         at = np.flatnonzero(self._layout.has_header)
         behind = self._layout.line_end[at] + 2 + len(_VERSION)
@@ -302,7 +302,7 @@ def header_values(headers: Array, name: str) -> Array:
 
 
 def header_block(headers: Mapping[str, str]) -> bytes:
-    """``headers`` as they stand on the wire; empty for none."""
+    """``headers`` in wire format; empty for none."""
     if not headers:
         return b""
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())

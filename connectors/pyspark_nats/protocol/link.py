@@ -277,7 +277,7 @@ class Link:
         return _NO_FRAMES
 
     def take_acks(self, replies: Sequence[bytes]) -> list[int] | None:
-        """How many acks came on each of ``replies``; None when there is more to it: take frames."""
+        """Number of acks on each of ``replies``; None if not all are plain: then take frames."""
         found = acks.counted(self._buffer, replies)
         if found is None:
             return None

@@ -57,7 +57,7 @@ class BatchDigest:
     _sums: tuple[int, ...] = (0,) * (2 * len(_HASHED))
 
     def updated(self, rows: pa.RecordBatch) -> BatchDigest:
-        """With the messages of ``rows``, columns as ``outgoing.SCHEMA``, behind it."""
+        """The digest extended by the messages of ``rows``, columns as ``messages_out.SCHEMA``."""
         sums: list[int] = []
         for at, name in enumerate(_HASHED):
             values, sizes = self._sums[2 * at : 2 * at + 2]
@@ -106,14 +106,14 @@ def newest(marker: Marker) -> int:
 def remembered(
     recent: tuple[BatchRecord, ...], batch_id: int, digest: BatchDigest, *, is_whole: bool
 ) -> tuple[BatchRecord, ...]:
-    """What the next marker remembers, when ``digest`` is what is out of the newest batch."""
+    """The records for the next marker, with ``digest`` of the newest batch."""
     earlier = tuple(written for written in recent if written.batch_id < batch_id)
     mine = BatchRecord(batch_id, digest.rows, digest.checksum, is_whole)
     return (*earlier, mine)[-_RECENT_MAX:]
 
 
 def out_of(marker: Marker, batch_id: int, producer: str) -> BatchRecord | None:
-    """What is out of a batch, by a marker; None when nothing is.
+    """The published part of a batch, according to a marker; None if there is none.
 
     Raises:
         DivergedError: the marker is ahead of the batch and does not remember it.
@@ -134,7 +134,7 @@ def out_of(marker: Marker, batch_id: int, producer: str) -> BatchRecord | None:
 
 
 def check_same(out: BatchRecord, ours: BatchDigest, producer: str) -> None:
-    """Check that as many messages of ours as are out are those that are out.
+    """Check that our first messages are those already published.
 
     Raises:
         DivergedError: they are not; nothing was written.
@@ -151,7 +151,7 @@ def check_same(out: BatchRecord, ours: BatchDigest, producer: str) -> None:
 
 
 def check_turn(marker: Marker, batch_id: int, producer: str) -> None:
-    """Check that no batch before ``batch_id`` is out in part only.
+    """Check that no batch before ``batch_id`` is published only in part.
 
     Raises:
         DivergedError: one is; a driver that came to the next batch was through with its own.

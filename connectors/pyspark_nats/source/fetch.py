@@ -152,7 +152,7 @@ def _by_consumer(
 
 
 def _check_whole(connection: Connection, wanted: StreamRange, hole: int | None) -> None:
-    """Find out why ``hole`` did not come, and whether the stream is still the one that was meant.
+    """Find out why ``hole`` is missing, and whether the stream is still the same one.
 
     A gap inside a stream is what was deleted, or is not of the wanted subjects.  Where the stream
     now begins behind the gap, it may also be what expired between planning and reading; nobody can

@@ -24,7 +24,7 @@ _NAME: Final = "ends-with-jvm"
 
 
 def end_with_jvm() -> None:
-    """Have this process end soon after the JVM has, if it is a planner; call it as often as needed.
+    """Have a planner process end soon after the JVM; idempotent.
 
     Elsewhere it does nothing.
     """
@@ -35,7 +35,7 @@ def end_with_jvm() -> None:
 
 
 def end_with_parent(look_s: float = _LOOK_S) -> None:
-    """Have this process end when its parent has, as seen every ``look_s`` seconds."""
+    """Have this process end with its parent, which is checked every ``look_s`` seconds."""
     parent = os.getppid()
 
     def watch() -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NatsPartition(InputPartition):
-    """What one Spark task reads, in order."""
+    """Input of one Spark task, in order."""
 
     ranges: tuple[StreamRange, ...]
     #: Where it tells how much that was; None for nowhere.

@@ -163,7 +163,7 @@ class Typed:
 
 
 def typed(options: SourceOptions, schema: StructType) -> Typed:
-    """How messages become rows of ``schema``.
+    """The function that makes rows of ``schema`` from messages.
 
     Raises:
         SchemaError: a metadata column is not in ``schema`` or of another type, or an attribute is
