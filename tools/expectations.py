@@ -1,4 +1,4 @@
-"""What the reference engine makes of the demo's app over the whole year of weather.
+"""Output of the reference engine for the demo's app over a whole year of weather.
 
 The directory holds a Parquet file for each output stream, with the stream's attributes and
 ``time_ms``: the event's time, counted from the first event's.  ``made.json`` says how it was made,

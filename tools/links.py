@@ -1,4 +1,4 @@
-"""The network between a process and NATS, in our hands: held back one way or both, or watched.
+"""Controllable network links between processes and NATS: delay, cut and watch each direction.
 
 A link listens where the process is told that NATS is, and passes on what comes.  What is held back
 while a link is cut arrives when it is healed, late, as over a real network; connections that come

@@ -1,6 +1,9 @@
 """Hypothesis strategies for the whole of SiddhiQL: trees that a text can have.
 
 ``apps`` are valid to the parser, not to the binder: names and types are drawn at random.
+
+The file is longer than 400 lines because the strategies refer to one another as the rules of the
+grammar do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calls as text, judged by the catalogue: what its test and the recorder of its cases share.
+"""Function calls as text with the catalogue's verdict, for its test and its recorder.
 
 A case file has one call a line, and behind ``=>`` what the reference engine makes of it:
 

@@ -1,4 +1,4 @@
-"""States as this version writes them, kept so that later versions are held to read them.
+"""Recorder of operator states in the current format, which later versions must still read.
 
 ``python -m tools.states tests/cases/compat`` writes one file for each kind of operator below
 a directory called after ``STATE_VERSION``: an app, what it was given, its state half-way as the

@@ -1,4 +1,4 @@
-"""Which apps are valid: texts with the reference engine's verdict, kept in case files.
+"""Validity cases: app texts with the reference engine's verdict, kept in case files.
 
 A case file is blocks divided by blank lines; a block of comments alone is prose.
 

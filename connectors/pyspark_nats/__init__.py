@@ -1,7 +1,7 @@
 """A Spark source and sink for NATS JetStream: ``spark.readStream.format("nats")``.
 
-Spark finds it by itself, because the module's name starts with ``pyspark_`` and it has a
-``DefaultSource``.  docs/connector.md lists the options.
+Spark discovers it without registration: the package name starts with ``pyspark_`` and the package
+has a ``DefaultSource``.  docs/connector.md lists the options.
 """
 
 from __future__ import annotations

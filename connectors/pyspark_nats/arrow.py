@@ -29,7 +29,7 @@ def int64s(texts: Array) -> npt.NDArray[np.int64]:
 
 
 def rows_at(places: npt.NDArray[np.int64]) -> Any:
-    """What ``take`` wants."""
+    """Row numbers as ``take`` needs them."""
     return pa.array(places)
 
 

@@ -22,7 +22,7 @@ class NatsDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What ``format(...)`` takes."""
+        """The name for ``format(...)``."""
         return "nats"
 
     def schema(self) -> str:

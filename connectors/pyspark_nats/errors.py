@@ -1,7 +1,7 @@
 """The connector's errors: a code that is part of the text, a message, a detail and a hint.
 
-Spark hands an error of a Python worker to the driver as text.  So everything a person needs stands
-in ``str(error)``, and the code is written so that it can be found there.
+Spark passes an error of a Python worker to the driver as text.  So ``str(error)`` holds everything
+that a person needs, with the code in a form that can be searched for.
 """
 
 from __future__ import annotations
@@ -83,13 +83,13 @@ class CorruptError(ConnectorError):
 
 
 class OrderError(ConnectorError):
-    """A producer's rows did not come in the order of their positions."""
+    """The rows of a producer are not in the order of their positions."""
 
     code = "PYSPARK-NATS-ORDER"
 
 
 class DivergedError(ConnectorError):
-    """Rows that are written again are not, or not provably, those that are out already."""
+    """Rows written again are not, or not provably, equal to the published ones."""
 
     code = "PYSPARK-NATS-DIVERGED"
 

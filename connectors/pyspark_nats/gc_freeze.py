@@ -1,8 +1,8 @@
-"""Keeping Python's garbage collector from looking through what is imported, again and again.
+"""Exclusion of imported modules from Python's garbage collection.
 
-Spark's Python processes look for garbage after every task, among all objects there are: some
-hundred thousand once pyarrow and pandas are imported.  That takes 20-80 ms of processor time, and a
-micro-batch is four tasks in four processes; it was most of what a small batch cost.
+Spark's Python processes collect garbage after every task, over all objects: some hundred thousand
+once pyarrow and pandas are imported.  That takes 20-80 ms of processor time, and a micro-batch is
+four tasks in four processes.  It was most of the cost of a small batch.
 """
 
 from __future__ import annotations

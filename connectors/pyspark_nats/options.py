@@ -1,4 +1,4 @@
-"""Options as Spark hands them over: strings, looked up by name whatever their case, and checked."""
+"""Reader of Spark options: strings, looked up by name without regard to case, and checked."""
 
 from __future__ import annotations
 

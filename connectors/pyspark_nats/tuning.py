@@ -165,7 +165,7 @@ def asynchronous_progress(interval_s: float = 1.0) -> dict[str, str]:
 
 
 def java_options(*, large_batches: bool = False) -> str:
-    """What belongs into ``spark.driver.extraJavaOptions``."""
+    """The value for ``spark.driver.extraJavaOptions``."""
     settings = JAVA_SETTINGS_LARGE if large_batches else JAVA_SETTINGS
     return " ".join(one.key for one in settings)
 

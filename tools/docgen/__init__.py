@@ -1,4 +1,4 @@
-"""The documents that are made from the code and from the tests' cases, so that they can't drift.
+"""Generator of the documents that follow from the code and the tests' cases.
 
     python -m tools.docgen
 

@@ -1,4 +1,4 @@
-"""The list in docs/siddhiql.md of the texts on which we and the reference engine differ, and why.
+"""List of texts in docs/siddhiql.md that the reference engine judges differently, with reasons.
 
 It is made from the recorded cases: ``tests/cases/siddhiql/differences.txt`` names them, with the
 reasons, and a test holds that the two agree on every other one.

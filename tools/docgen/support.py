@@ -1,4 +1,4 @@
-"""What of the language is parsed, typed and run, found out by trying an example of each element.
+"""Support table of the language: parses, types and runs an example of each element.
 
 Parsed: ``mesh.language`` reads it.  Typed: names and types are found, too.  Runs: an app with it
 can be deployed.

@@ -1,4 +1,4 @@
-"""What the text of an app says of its sequences and selected attributes, as far as a choice asks.
+"""Features of an app's text that explanations ask for: sequences and selected attributes.
 
 Not a parser: it reads what the fuzzer writes, and what becomes of that as it is made smaller.
 """

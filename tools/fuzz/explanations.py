@@ -1,4 +1,4 @@
-"""Why the engine's answer to a case may be another one than ours, and is meant to be.
+"""Explanations of intended differences between the reference engine's answers and ours.
 
 The fuzzer asks about every difference it comes upon.  An explanation recognises its cause by what
 the app is made of, what its input holds, and what the engine said in its log; its reason is that of

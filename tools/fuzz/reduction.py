@@ -1,4 +1,4 @@
-"""Making a case smaller while it still shows what it was kept for."""
+"""Reduction of a case to a smaller one with the same difference."""
 
 from __future__ import annotations
 

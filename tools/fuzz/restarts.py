@@ -1,4 +1,4 @@
-"""Whether it is the restarts of a case that make the engine's answer another one.
+"""Detection of answers that differ only because of the engine's restart.
 
 Here an app that is started again with its last state goes on as if nothing had been; that is the
 contract of every operator, and tests hold each to it.  The engine's has changed, in places: a match

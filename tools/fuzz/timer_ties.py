@@ -1,4 +1,4 @@
-"""Whether it is timers due at one instant that make the engine's answer another one.
+"""Detection of answers that differ only in the order of timers due at one instant.
 
 The engine fires them in the order in which they were set, here they fire in the order of the
 queries, and a case says little of either where nothing else happens at once.  So what differs is

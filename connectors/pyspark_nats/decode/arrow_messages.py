@@ -1,10 +1,10 @@
-"""Arrow messages to rows: IPC streams, together where their schemas agree.
+"""Decoder of Arrow messages: IPC streams with equal schemas are read together.
 
-What costs is the call, not the row.  So the schema of a stream, its first frame, is read once for
-all the messages that start with the same octets; their batches are read without a copy and become
-one table, whose buffers are checked at once: a stranger's may point anywhere.
+The cost is per call, not per row.  So the schema, the first frame of a stream, is read once for all
+messages that start with the same octets.  Their batches are read without a copy and become one
+table, whose buffers are validated at once, because a foreign buffer may point anywhere.
 
-Columns go by name.  A narrower type may stand for a wider one; other types must agree.
+Columns are matched by name.  A narrower type is accepted for a wider one; other types must agree.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Lists of Python values to Arrow columns, by the rules of ``decode.values`` but many at a time.
+"""Conversion of lists of Python values to Arrow columns, by the rules of ``decode.values``.
 
-A column is looked at as a whole: the set of its values' types tells whether Arrow's own conversion
-may be trusted with it.  Where it may not, each value is read by its rule.
+The set of the values' types decides for a whole column whether Arrow's own conversion gives the
+same result as the rules.  Otherwise each value is read by its rule.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Flat JSON objects that are all laid out alike, read without a parser.
+"""Reader of flat JSON objects that share one layout, without a parser.
 
-What a program writes with one encoder looks the same from event to event: the same keys in the
-same order with the same spaces.  The first text of a block tells the pieces between its values.  If
-every text of the block is those pieces with something between them, and each something is a JSON
-value of the right type, then each text is an object with those values; and that can be seen with a
-few passes over the block.
+One encoder writes every event with the same keys in the same order with the same spaces.  The first
+text of a block gives the pieces between its values.  If every text of the block consists of those
+pieces with JSON values of the right types between them, each text is an object with those values.
+A few passes over the block check that.
 
-A text holds as many quotes as the pieces do, since no value may hold one; so the quotes of the
-block tell where all pieces have to be.
+No value may hold a quote, so a text has exactly the quotes of the pieces.  The quotes of the block
+therefore give the position of every piece.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _WORD = 8
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """What stands before a value, or behind the last one."""
+    """The text before a value, or after the last one."""
 
     octets: bytes
     #: How many quotes stand in the pieces before.
@@ -132,7 +131,7 @@ def _layout_of(text: bytes, schema: pa.Schema) -> _Layout | None:
 
 
 class _Block:
-    """Texts one behind another, and where the pieces of their layout have to be."""
+    """Concatenated texts, and the expected positions of their layout's pieces."""
 
     def __init__(
         self, octets: npt.NDArray[np.uint8], bounds: Places, quotes: Places, layout: _Layout

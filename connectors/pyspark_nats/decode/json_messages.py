@@ -1,15 +1,14 @@
-"""JSON messages to rows, whole blocks at a time.
+"""Decoder of JSON messages, whole blocks at a time.
 
-Flat objects that are all laid out alike are read by ``decode_layout``, others by Arrow's parser.
-The rules are those of ``decode_rules``; Arrow's parser is looser (a missing attribute looks like
-null to it) and gives up on a block with one wrong value.  So a block that fails is halved, rows
-with nulls are looked at again, and what remains is read message by message; either way gives the
-same rows.
+Flat objects with one layout are read by ``json_layout``, others by Arrow's parser.  The rules are
+those of ``decode.rules``.  Arrow's parser is more lenient (a missing attribute reads as null) and
+rejects a block with one wrong value.  So a rejected block is halved, rows with nulls are checked
+again, and the rest is read message by message.  All three ways give the same rows.
 
-Why a block that parses has one row a message: every text starts with ``{`` and ends with ``}``, and
-a line feed stands between them.  The parser takes no line feed inside a string, and behind a ``}``
-inside of an object or an array no ``{`` may follow.  So no value goes on from one text into the
-next, each text holds at least one object, and as many rows as texts means one each.
+Why a parsed block has one row for each message: every text starts with ``{`` and ends with ``}``,
+and a line feed separates texts.  The parser accepts no line feed inside a string, and inside an
+object or an array no ``{`` may follow a ``}``.  So no value continues from one text into the next,
+and each text holds at least one object.  Equal numbers of rows and texts then mean one row each.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ def _stretches(texts: Array) -> list[tuple[int, int]]:
 
 
 def _bounds(texts: Array) -> Ints:
-    """Where the texts start in their buffer, and where the last one ends."""
+    """Start of each text in the buffer, and the end of the last one."""
     ends = np.frombuffer(texts.buffers()[1], np.int32)
     return ends[texts.offset :][: len(texts) + 1].astype(np.int64)
 
@@ -278,7 +277,7 @@ def _is_utf8(joined: Array) -> bool:
 
 
 def _may_hold_words(text: pa.Buffer) -> bool:
-    """Whether NaN or Inf stands somewhere where a value may stand."""
+    """Whether NaN or Inf appears where a value may be."""
     octets = np.frombuffer(memoryview(text), np.uint8)
     for first, second, third in (b"NaN", b"Inf"):
         at = np.flatnonzero(octets[:-2] == first)
@@ -333,7 +332,7 @@ def _parsed_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _converted(column: Array, kind: DataType) -> Array:
-    """What was read as ``_parsed_type`` as what is wanted; ArrowInvalid when it may be wrong."""
+    """Convert a column of ``_parsed_type`` to ``kind``; ArrowInvalid if the result may be wrong."""
     types = pa.types
     if types.is_nested(kind):
         assert column.offset == 0

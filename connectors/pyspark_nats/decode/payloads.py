@@ -1,8 +1,8 @@
-"""Messages to rows: JSON, MessagePack and Arrow, by content type.
+"""Decoder of messages by content type: JSON, MessagePack and Arrow.
 
-A message is one event or many.  What can't be read is reported event by event with its reason, and
-never spoils its neighbours.  ``decode_rules`` and ``decode_values`` say what is readable;
-``decode_json`` and ``decode_arrow`` read whole blocks by the same rules.
+A message holds one event or many.  An unreadable event is reported with its reason and does not
+affect the other events.  ``decode.rules`` and ``decode.values`` define readability;
+``json_messages`` and ``arrow_messages`` read whole blocks by the same rules.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def decode_messages(
     Args:
         data: length n, binary; null counts as empty.
         content_type: length n, string; null means JSON.
-        schema: fields of the types in ``decode_values``; all taken as nullable.
+        schema: fields of the types in ``decode.values``; all are nullable.
         missing: what an attribute is that an event lacks, "error" or "null"; so inside of structs.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What decoding gives: rows, where each comes from, and what could not be read."""
+"""Result of decoding: rows, the message and event of each row, and the unreadable events."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Unreadable = tuple[int, int, str]
 
 @dataclass(frozen=True, slots=True)
 class DecodeResult:
-    """Rows and where they come from; rows are in the order of messages and of events in them."""
+    """Rows with their origins, in the order of messages and of events in a message."""
 
     rows: pa.RecordBatch
     #: The message of each row, counted from 0.

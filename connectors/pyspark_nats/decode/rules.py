@@ -1,9 +1,9 @@
-"""What makes an event readable, said event by event.
+"""Reference decoder: reads one event at a time and defines which events are readable.
 
-Text that is no JSON and a value of the wrong type are errors; so is a missing attribute, unless it
-may stand for null; an explicit null is null; an attribute that the schema does not know is ignored.
-The rules for values are those of ``decode_values``: a whole number may stand for a float or a
-double, but 42.0 is no int, "5" is no number and true is no number either.
+Invalid JSON and a value of the wrong type are errors.  So is a missing attribute, unless missing
+attributes are read as null.  An explicit null is null; an attribute that is not in the schema is
+ignored.  The rules for values are those of ``decode.values``: a whole number is accepted for a
+float or a double, but 42.0 is no int, and neither "5" nor true is a number.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _object(value: Any) -> Any:
 
 
 def rules(schema: pa.Schema, missing: str) -> list[Rule]:
-    """How the values of each attribute of ``schema`` are read."""
+    """The rule of each attribute of ``schema``."""
     return [(field.name, reader_of(field.type, missing)) for field in schema]
 
 

@@ -1,8 +1,8 @@
-"""What one value of an event may be, and what it becomes: the rules of types.
+"""Rules of types: which values an attribute of each type accepts, and their conversion for Arrow.
 
-Values come as Python has them from JSON or MessagePack.  ``reader_of`` gives the rule of a type: a
-function that takes a value other than null and returns what Arrow makes an element of, or raises
-``WrongValueError`` with the place inside the attribute.
+Values are the Python objects that JSON or MessagePack gives.  ``reader_of`` returns the rule of a
+type: a function that converts a value other than null for Arrow, or raises ``WrongValueError`` with
+the path inside the attribute.
 
 ===============  ==================================================================================
 type             is read from
@@ -22,8 +22,8 @@ struct           an object or map; attributes that the type does not know are ig
 map              an object, or a map with text for keys
 ===============  ==================================================================================
 
-Whole seconds are what Spark's ``from_json`` takes a number for; milliseconds are beyond the year
-9999 then, which is an error and no wrong time.
+A number means whole seconds, as in Spark's ``from_json``.  Milliseconds would then be after the
+year 9999, which is an error rather than a wrong time.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class WrongValueError(ValueError):
         self.path = path
 
     def reason(self, name: str) -> str:
-        """What is wrong with attribute ``name``."""
+        """The error text for attribute ``name``."""
         place = f'attribute "{name}{self.path}"'
         if self.wanted is None:
             return f"{place} is missing"
@@ -91,7 +91,7 @@ class WrongValueError(ValueError):
 
 
 def type_name(kind: pa.DataType) -> str:
-    """What people call an Arrow type here.
+    """The name of an Arrow type in messages to users.
 
     Raises:
         ValueError: no event has attributes of it.
@@ -116,7 +116,7 @@ def type_name(kind: pa.DataType) -> str:
 
 
 def article(name: str) -> str:
-    """The name behind "a" or "an"."""
+    """The name with "a" or "an"."""
     return f"an {name}" if name[0] in "aeiou" else f"a {name}"
 
 
@@ -215,7 +215,7 @@ def _decimal(kind: DataType) -> Callable[[Any], Any]:
 
 
 def _has_places(number: Decimal, scale: int) -> bool:
-    """Whether ``scale`` digits behind the point hold the whole number."""
+    """Whether ``scale`` decimal places hold the whole number."""
     _, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
     excess = -scale - exponent

@@ -1,8 +1,8 @@
-"""Which column of a DataFrame that is written is what: checked once, when the query starts.
+"""Roles of the columns of a DataFrame that is written, checked once when the query starts.
 
-In the raw form the columns are the message's parts by name.  In the typed forms a column is part of
-the event, unless its name is that of a metadata column of the source, so that what the source adds
-can be passed through: ``_stream`` and ``_sequence`` give the position, and so on.
+In the raw form the columns are the parts of a message, by name.  In the typed forms a column is an
+attribute of the event, unless it has the name of a metadata column of the source.  So the source's
+columns can be passed through: ``_stream`` and ``_sequence`` give the position, and so on.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _ERRORS: Final = ("_error", "_data")
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What the columns are; it pickles."""
+    """Roles of the columns; it pickles."""
 
     #: Columns of the event; empty in the raw form.
     event: tuple[str, ...]
-    #: Column of the DataFrame by the part of the message: a name of ``outgoing.SCHEMA``, or
+    #: Column of the DataFrame by the part of the message: a name of ``messages_out.SCHEMA``, or
     #: ``headers``.
     parts: dict[str, str]
     #: Whether ``_stream`` and ``_sequence`` give the producer and the position.

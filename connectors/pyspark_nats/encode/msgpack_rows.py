@@ -1,7 +1,7 @@
-"""Rows to MessagePack maps, one a row, flat columns without a loop over the values.
+"""Encoder of rows as MessagePack maps, one for each row; flat columns need no loop over the values.
 
-A map is its head and then key, value, key, value.  Keys are the same in every row, and a number is
-a type byte and its bytes in network order; so a row is a join of columns of bytes.
+A map is its head and then key, value, key, value.  Keys are equal in every row, and a number is a
+type byte and its bytes in network order; so a row is a join of columns of bytes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def to_msgpack(rows: pa.RecordBatch) -> Array:
 
 
 def array_head(count: int) -> bytes:
-    """What stands before the items of an array."""
+    """The head of an array."""
     return bytes(msgpack.Packer().pack_array_header(count))
 
 

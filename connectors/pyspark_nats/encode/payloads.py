@@ -1,7 +1,7 @@
-"""Rows to payloads: JSON with one object a row, or Arrow IPC streams with many rows each.
+"""Encoder of rows: JSON with one object for each row, or Arrow IPC streams with many rows each.
 
-Flat columns are turned into text with Arrow's kernels; only arrays, maps, structs and binary values
-are written one by one.
+Arrow's kernels convert flat columns to text; only arrays, maps, structs and binary values are
+written one by one.
 """
 
 from __future__ import annotations

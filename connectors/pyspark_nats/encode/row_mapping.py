@@ -1,16 +1,16 @@
-"""Rows of a DataFrame to messages: subject, payload, producer and position of each.
+"""Mapping of DataFrame rows to messages: subject, payload, producer and position of each.
 
-A row is a message, or ``rowsPerMessage`` rows of one subject are.  Messages of many rows are cut by
-the rows' number in the task and never by where Arrow's batches happen to end, so that a task that
-is run again makes the same messages.
+A message holds one row, or ``rowsPerMessage`` rows of one subject.  Messages of many rows are cut
+by the row's number in the task and never at the ends of Arrow batches, so that a task that is run
+again makes the same messages.
 
-A position says where a row stands among its producer's.  It comes from, in this order:
+A position orders the rows of a producer.  Its origin is the first of these that is there:
 
 * the columns ``producer`` and ``position`` (raw form);
-* the source's ``_stream``, ``_sequence`` and ``_index``: one producer a source stream.  Rows that
-  are out already are dropped before messages are made of the rest, so that batches may be cut
-  anyhow;
-* the batch and the number of the message in its task: one producer a Spark partition.
+* the source's ``_stream``, ``_sequence`` and ``_index``: one producer for each source stream.  Rows
+  that are already published are dropped before the rest becomes messages, so batches may be cut
+  anywhere;
+* the batch and the number of the message in its task: one producer for each Spark partition.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _POSITION: Final = "\0position"
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Which rows these are."""
+    """The task that the rows belong to."""
 
     #: What producers are called by: a name of the query, or what the user gave.
     base: str
@@ -110,7 +110,7 @@ class RowMapper:
         return self.stream_of(subject.text) if is_known else ""
 
     def push(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take rows; gives messages, columns as ``outgoing.SCHEMA``."""
+        """Take rows; gives messages, columns as ``messages_out.SCHEMA``."""
         if batch.num_rows == 0:
             return
         if self.options.rows_per_message == 1:
@@ -335,7 +335,7 @@ def _by_subject(subjects: Array, size: int) -> tuple[Ints, Ints]:
 
 
 def _block_rows(rows: pa.RecordBatch, rows_max: int, bytes_max: int) -> int | None:
-    """How many rows a block takes, by what the rows themselves are; None when more may come."""
+    """Number of rows in the first block; None if it may take more rows."""
     ends = np.cumsum(_sizes(rows))
     if rows.num_rows < rows_max and ends[-1] <= bytes_max:
         return None

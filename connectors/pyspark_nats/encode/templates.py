@@ -1,7 +1,7 @@
 """Subject templates: ``events.{deviceID}.{site}`` filled in from the columns of each row.
 
-A value takes the place of its braces within one token.  So it must not hold what would make more
-tokens of it, or none: dots, wildcards, white space, nothing.
+A value replaces its braces within one token.  So it must not be empty, and must hold no dots,
+wildcards or white space, which would change the number of tokens.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Acks of published messages, counted in bulk: most of them say no more than that all is well.
+"""Bulk counting of acks of published messages, most of which report success.
 
 An ack is a frame of two lines: ``MSG {reply} {sid} {size}`` and a JSON object with the sequence of
-the stored message.  No line break stands within either, so lines can be counted instead of read.
+the stored message.  Neither contains a line break, so lines can be counted instead of parsed.
 """
 
 from __future__ import annotations

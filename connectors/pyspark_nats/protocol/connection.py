@@ -1,8 +1,8 @@
-"""One synchronous connection to NATS, that reconnects, and the JetStream calls made over it.
+"""A synchronous connection to NATS that reconnects; JetStream calls are made over it.
 
 A Spark task and the planner of a query each do one thing at a time, so they need no event loop:
-they send, and read until the answer is there.  ``Connection.retry_while_unavailable`` carries every
-call through a restart, a change of leader, or a cut: it repeats a step until it succeeds or
+they send, and read until the answer has arrived.  ``Connection.retry_while_unavailable`` carries
+every call through a restart, a change of leader, or a cut: it repeats a step until it succeeds or
 ``timeoutS`` is over.
 """
 
@@ -60,7 +60,7 @@ class Reply:
 
 
 def refusal(error: dict[str, Any]) -> Exception:
-    """What an API error is raised as."""
+    """The exception for an API error."""
     code = int(error.get("err_code", 0))
     description = str(error.get("description", "unknown error"))
     if description == "message too large":
@@ -196,7 +196,7 @@ class Connection:
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the server said of itself: ``max_payload`` is in it; empty before the first step."""
+        """The server's ``INFO``, with ``max_payload``; empty before the first step."""
         return self._info
 
     @property
@@ -251,7 +251,7 @@ class Connection:
         return self._link.take_frames()
 
     def take_acks(self, replies: Sequence[bytes]) -> list[int] | None:
-        """How many acks came on each of ``replies``; None when there is more to it: take frames."""
+        """Number of acks on each of ``replies``; None if not all are plain: then take frames."""
         return self._link.take_acks(replies)
 
     def next_frame(self) -> tuple[int, str, bytes, bytes] | None:
@@ -294,7 +294,7 @@ class Connection:
         return self._sids
 
     def unsubscribe(self, *sids: int) -> None:
-        """End subscriptions; what is under way for them is dropped when it comes."""
+        """End subscriptions; messages already under way for them are dropped on arrival."""
         self.send("".join(f"UNSUB {sid}\r\n" for sid in sids).encode())
 
     def reply_subjects(self, count: int) -> list[str]:
@@ -338,7 +338,7 @@ class Connection:
         return self.replies(subjects)
 
     def wait_for_message(self, sids: set[int], timeout_s: float) -> bool:
-        """Wait until a message comes for one of ``sids``; False when none came in time."""
+        """Wait until a message arrives for one of ``sids``; False if none arrived in time."""
         deadline_s = time.monotonic() + timeout_s
         while True:
             frame = self._link.next_frame()

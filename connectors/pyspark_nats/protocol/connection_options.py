@@ -1,7 +1,7 @@
-"""How the connector reaches NATS: the options that the source and the sink share.
+"""Connection options that the source and the sink share.
 
-Files are read here, where the options are read, which Spark does on the driver.  What comes out
-holds their content, so executors on other machines need none of them.
+Files are read together with the options, which Spark does on the driver.  The result holds their
+content, so executors on other machines need none of the files.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TOGETHER: Final = (_WHO, ("tlsCert", "tlsKey"), ("jsDomain", "jsApiPrefix"))
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """Where NATS is and who we are there."""
+    """Servers, credentials and timeouts of a connection."""
 
     servers: tuple[Server, ...]
     #: Who we are where a server's URL does not say it.
@@ -90,7 +90,7 @@ def _given(read: OptionReader) -> Settings:
 
 
 def merged(given: Settings, found: Settings) -> Settings:
-    """What was given by hand, and of the context's settings what that leaves open."""
+    """The given options, completed by the context's settings."""
     left = dict(found)
     for names in _TOGETHER:
         by_hand = set(names) & set(given)
@@ -199,7 +199,7 @@ def _content(setting: Setting) -> tuple[str, str]:
 
 
 def _subject(settings: Settings, name: str, default: str) -> str:
-    """A prefix of subjects, without a dot behind it."""
+    """A prefix of subjects, without a trailing dot."""
     setting = settings.get(name, Setting(default, ""))
     prefix = setting.value.removesuffix(".>").removesuffix(".")
     if not all(token and not set(token) & set(" \t\r\n*>") for token in prefix.split(".")):

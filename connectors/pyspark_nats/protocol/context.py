@@ -1,6 +1,6 @@
 """Context files of the ``nats`` command line, read as settings of a connection.
 
-They stand in ``$XDG_CONFIG_HOME/nats/context`` or ``~/.config/nats/context``, one JSON file each.
+They are in ``$XDG_CONFIG_HOME/nats/context`` or ``~/.config/nats/context``, one JSON file each.
 
 Source:
     github.com/nats-io/jsm.go, natscontext: names, fields, expansion of paths, and references.

@@ -1,7 +1,7 @@
-"""Who we are to NATS: users, tokens, nkey seeds and the JWTs of credentials files.
+"""Credentials for NATS: users, tokens, nkey seeds and the JWTs of credentials files.
 
-All of it is carried as text, because a Spark executor signs with what the driver read.  Nothing
-secret shows in a ``repr`` or in an error.  The package ``nkeys`` is imported when a seed is used.
+They are carried as text, because a Spark executor signs with what the driver read.  No secret
+appears in a ``repr`` or in an error.  The package ``nkeys`` is imported when a seed is used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ROLES = {"A": "an account", "C": "a cluster", "N": "a server", "O": "an operato
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who we are; all empty for nobody in particular."""
+    """Credentials; all empty for an anonymous client."""
 
     user: str = ""
     password: str = field(default="", repr=False)
@@ -86,7 +86,7 @@ def of_jwt(jwt: str, seed: str, label: str) -> Credentials:
 
 
 def claims(jwt: str) -> dict[str, Any]:
-    """What a JWT says, not verified; empty when it can't be decoded."""
+    """The claims of a JWT, not verified; empty if it can't be decoded."""
     parts = jwt.split(".")
     if len(parts) != 3:
         return {}
@@ -135,7 +135,7 @@ def public_key(seed: str) -> str:
 
 
 def signature(seed: str, nonce: str) -> str:
-    """The answer to a server's nonce, as it stands in ``CONNECT``."""
+    """The signature of a server's nonce, as ``CONNECT`` carries it."""
     signed = _nkeys().from_seed(seed.encode()).sign(nonce.encode())
     return base64.urlsafe_b64encode(signed).decode().rstrip("=")
 

@@ -1,13 +1,12 @@
-"""The client protocol of NATS as bytes: frames taken apart in bulk, and made.  No I/O here.
+"""The client protocol of NATS as bytes: parses and builds frames in bulk.  No I/O here.
 
-A buffer of what the server sent is mostly ``MSG`` and ``HMSG`` frames.  ``split`` finds them all
-with a few passes of NumPy over the buffer: every line that looks like the head of a message is a
-candidate, and the lengths in the heads prove or disprove the candidates, because each frame has to
-end where the next one starts.  A payload may hold lines that look like heads; then the lengths
-disagree, and a walk from frame to frame finds the true ones.
+A receive buffer holds mostly ``MSG`` and ``HMSG`` frames.  ``split`` finds them with a few NumPy
+passes over the buffer.  Every line that looks like the head of a message is a candidate; the
+lengths in the heads confirm or reject it, because each frame must end where the next one starts.
+If a payload holds lines that look like heads, the lengths disagree, and a walk from frame to frame
+finds the true heads.
 
-Only places are computed.  A column is cut out of the buffer when somebody asks for it, and nobody
-asks for all of them.
+Only offsets are computed.  A column is cut out of the buffer on demand; no caller needs all.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Where the parts of the frames stand in the buffer, in bytes."""
+    """Offsets of the frames' parts in the buffer, in bytes."""
 
     line: Ints
     line_end: Ints
@@ -107,7 +106,7 @@ class Frames:
 
     @property
     def is_status(self) -> Bools:
-        """Which are the server's answers about a request, and no data."""
+        """Mask of the frames that are status answers of the server and no data."""
         found = np.zeros(len(self), bool)
         at = np.flatnonzero(self._layout.has_header)
         behind = self._layout.line_end[at] + 2 + len(_VERSION)
@@ -303,7 +302,7 @@ def header_values(headers: Array, name: str) -> Array:
 
 
 def header_block(headers: Mapping[str, str]) -> bytes:
-    """``headers`` as they stand on the wire; empty for none."""
+    """``headers`` in wire format; empty for none."""
     if not headers:
         return b""
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())

@@ -1,4 +1,4 @@
-"""What is said when a connection is made, and what a server's ``-ERR`` means.  No I/O here."""
+"""Handshake of a new connection, and the meaning of a server's ``-ERR``.  No I/O here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LASTING = {
 
 
 def wants_tls(server: Server, info: dict[str, Any], tls: Tls) -> bool:
-    """Whether to go on with TLS after the server's first line.
+    """Whether to start TLS after the server's first line.
 
     Raises:
         RefusedError: we want it and the server has none.
@@ -74,7 +74,7 @@ def connect_line(client_name: str, credentials: Credentials, info: dict[str, Any
 
 
 def meaning(text: str, server: Server, credentials: Credentials) -> Exception:
-    """What an ``-ERR`` that ends a connection is raised as.
+    """The exception for an ``-ERR`` that ends a connection.
 
     Args:
         text: what the server said, without quotes.
@@ -100,7 +100,7 @@ _AUTHORIZATION_HINT = (
 
 
 def _described(credentials: Credentials) -> str:
-    """Who we said we are, without what is secret."""
+    """The credentials without their secrets, for an error text."""
     if credentials.jwt:
         said = who.claims(credentials.jwt)
         expires = said.get("exp")
@@ -118,7 +118,7 @@ def _described(credentials: Credentials) -> str:
 
 
 def denial(text: str, inbox: str) -> ConnectorError | None:
-    """What a permissions violation means for what we are doing.
+    """The exception for a permissions violation; None if it does not affect this connection.
 
     Args:
         text: what the server said.

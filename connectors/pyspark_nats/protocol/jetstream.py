@@ -1,4 +1,4 @@
-"""The few calls of the JetStream API that the connector makes, over a synchronous connection."""
+"""Calls of the JetStream API that the connector needs, over a synchronous connection."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def stream_of(connection: Connection, subject: str) -> str | None:
 def next_message(
     connection: Connection, stream: str, sequence: int, subject: str = ">"
 ) -> Stored | None:
-    """The first message at or behind ``sequence`` on ``subject``, as the stream's leader knows it.
+    """The first message at or after ``sequence`` on ``subject``, according to the stream's leader.
 
     Args:
         connection: where to ask.

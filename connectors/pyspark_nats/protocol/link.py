@@ -1,7 +1,7 @@
-"""One open connection to one server: made with a handshake, then frames out and frames in.
+"""One open connection to one server: performs the handshake, then sends and receives frames.
 
 A link never waits for the server to read before it reads itself, so the two can't block each
-other, and it lives for as long as the server makes progress.
+other.  It stays open as long as the server makes progress.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ class Link:
         return _NO_FRAMES
 
     def take_acks(self, replies: Sequence[bytes]) -> list[int] | None:
-        """How many acks came on each of ``replies``; None when there is more to it: take frames."""
+        """Number of acks on each of ``replies``; None if not all are plain: then take frames."""
         found = acks.counted(self._buffer, replies)
         if found is None:
             return None

@@ -1,4 +1,4 @@
-"""Outgoing rows as frames of the NATS protocol, made with Arrow kernels, many at a time."""
+"""Encoder of outgoing rows as frames of the NATS protocol, many at a time, with Arrow kernels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def header_lines(rows: pa.RecordBatch, event_time_header: str) -> Array | None:
     """The header lines of each row, each ended; None when no row has any.
 
     Args:
-        rows: columns as ``outgoing.SCHEMA``.
+        rows: columns as ``messages_out.SCHEMA``.
         event_time_header: header that ``event_time_ms`` goes to.
     """
     parts = []
@@ -88,7 +88,7 @@ def _with_header(rows: pa.RecordBatch, header: Array, reply: str) -> bytes:
 
 
 def _octets(values: Array) -> bytes:
-    """The values behind each other, as they lie in memory: that is what goes over the wire."""
+    """The concatenated values, as they are in memory: the bytes for the wire."""
     _, bounds, octets = values.buffers()
     ends = np.frombuffer(bounds, np.int32)[values.offset : values.offset + len(values) + 1]
     return bytes(memoryview(octets)[int(ends[0]) : int(ends[-1])])

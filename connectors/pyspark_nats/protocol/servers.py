@@ -1,4 +1,4 @@
-"""Which server to talk to: those that were given, then those that a cluster tells of."""
+"""Choice of the server to connect to: configured ones first, then the cluster's."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Server:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where to connect."""
+        """Host and port."""
         return self.host, self.port
 
 
@@ -106,7 +106,7 @@ class Pool:
         self.current = servers[(at + 1) % len(servers)]
 
     def learn(self, info: dict[str, Any]) -> None:
-        """Take over which servers the cluster has, as the current one tells in ``INFO``."""
+        """Learn the cluster's servers from the ``INFO`` of the current one."""
         told = info.get("connect_urls")
         if not told:
             return

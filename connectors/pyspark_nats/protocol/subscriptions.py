@@ -1,7 +1,7 @@
-"""Hearing of what streams take in, for many streams at once, over a connection of its own.
+"""Notification about new messages in many streams over one dedicated connection.
 
-Each subject is subscribed to for one message: the first one says that there is something to look
-at, and a busy stream sends no more until it is listened to again.
+Each subject is subscribed for one message and subscribed again after it fired, so a busy stream
+costs one message per poll.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: How long the server may take to give back what it was sent, seconds.
+#: Timeout of the echo, seconds.
 _ECHO_S: Final = 2.0
-#: How often who may not listen has to look, seconds.
+#: Polling interval for an account that may not subscribe, seconds.
 _POLL_S: Final = 0.1
 
 
 class MessageListener:
-    """Names, each with subjects, and which of them something was heard of."""
+    """Subscriptions by name, each to some subjects, and the names that received a message."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._sids: dict[int, str] = {}
         self._listening: dict[str, tuple[int, ...]] = {}
         self._notified: set[str] = set()
-        #: Of which of the connection's makings the subscriptions are.
+        #: Number of the connection that the subscriptions were made over.
         self._connection_number = 0
         self._echo = (0, "")
-        #: Whether this account may subscribe to what it wants to hear.
+        #: Whether this account may subscribe to the subjects.
         self._may_listen = True
 
     def listen(self, subjects: Mapping[str, tuple[str, ...]]) -> set[str]:
-        """Listen to names, each with its subjects, that aren't listened to; which these are.
+        """Subscribe the names that are not subscribed, and return them.
 
-        What is published from now on is heard; what was before is to be looked at.
+        Messages published from now on are noticed; the caller has to look for earlier ones.
         """
 
         def step() -> set[str]:
@@ -58,12 +58,12 @@ class MessageListener:
         return self._retrying(step)
 
     def forget(self, name: str) -> None:
-        """Listen to ``name`` no longer."""
+        """Remove ``name`` and its subscriptions."""
         self._notified.discard(name)
         self._end(name)
 
     def poll(self) -> set[str]:
-        """The names that something was heard of since the last time; they are not listened to."""
+        """Return the names that received a message since the last poll; they are unsubscribed."""
 
         def step() -> None:
             while self._take() or self._connection.is_readable():
@@ -77,24 +77,24 @@ class MessageListener:
         return found
 
     def wait(self, wait_s: float) -> None:
-        """Return when something is heard, or after ``wait_s``."""
+        """Return when a message arrives, or after ``wait_s``."""
         if not self._may_listen:
             wait_s = min(wait_s, _POLL_S)
 
         def step() -> None:
             self._take()
-            # A connection that was made anew hears nothing yet.
+            # A new connection has no subscriptions yet.
             if not self._notified and self._sids and wait_s > 0:
                 self._connection.is_readable(wait_s)
 
         self._retrying(step)
 
     def check(self) -> None:
-        """Find out whether the connection is alive; it is made anew when it isn't."""
+        """Check that the connection is alive, and reconnect if it is not."""
         self._retrying(self._give_back)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._connection.close()
 
     def _retrying(self, step: Callable[[], T]) -> T:
@@ -116,7 +116,7 @@ class MessageListener:
         return self._connection.retry_while_unavailable("listening", whole, is_under_way=True)
 
     def _give_back(self) -> None:
-        """Have the server send something back: it has dealt with all that it was sent before."""
+        """Wait for an echo from the server, which has then processed everything sent before."""
         sid, subject = self._echo
         self._connection.send(f"PUB {subject} 0\r\n\r\n".encode())
         deadline_s = time.monotonic() + _ECHO_S
@@ -130,7 +130,7 @@ class MessageListener:
                 self._note(frame[0])
 
     def _take(self) -> bool:
-        """Note the messages that are here; whether there were any."""
+        """Note the messages that have arrived, and return whether there were any."""
         found = False
         while (frame := self._connection.next_frame()) is not None:
             self._note(frame[0])
@@ -151,5 +151,5 @@ class MessageListener:
             try:
                 self._connection.unsubscribe(*sids)
             except (DisconnectedError, OSError):
-                # Who listens next finds out.
+                # The next call reconnects.
                 return

@@ -1,4 +1,4 @@
-"""TLS to NATS: certificates carried as text, and what goes wrong with them said in words.
+"""TLS to NATS: certificates carried as text, and readable errors for invalid ones.
 
 The module ``ssl`` is imported when TLS is used, and its context is made once for a value.
 """
@@ -25,7 +25,7 @@ _WRONG_NAME = frozenset({62, 64})
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """What TLS is made with; PEM texts, empty where an option was not given."""
+    """TLS options as PEM texts, empty where an option was not given."""
 
     #: The authorities that a server's certificate may come from, instead of the system's.
     ca: str = field(default="", repr=False)
@@ -113,7 +113,7 @@ def _file(text: str) -> Iterator[str]:
 
 
 def refusal(error: OSError, server: str) -> RefusedError | None:
-    """What an error of a connection with TLS means for good; None when it may pass.
+    """The permanent error behind a failed TLS connection; None if it may be temporary.
 
     Args:
         error: of the handshake, or of the first bytes after it: a server that wants a certificate

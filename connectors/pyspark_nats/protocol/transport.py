@@ -1,4 +1,4 @@
-"""Bytes over a socket that never blocks, plain or with TLS."""
+"""Non-blocking socket, plain or with TLS."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _CONNECT_TIMEOUT_S = 3.0
 
 
 class DisconnectedError(Exception):
-    """The connection broke, or an answer did not come in time; the step may be tried again."""
+    """The connection broke, or an answer did not arrive in time; the step may be tried again."""
 
 
 class Transport:
     """A connected socket."""
 
     def __init__(self, address: tuple[str, int], *, timeout_s: float = _CONNECT_TIMEOUT_S) -> None:
-        """Connect; OSError when nobody answers."""
+        """Connect; OSError if there is no answer."""
         timeout_s = min(timeout_s, _CONNECT_TIMEOUT_S)
         sock = socket.create_connection(address, timeout=timeout_s)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -53,7 +53,7 @@ class Transport:
         self._socket.setblocking(False)
 
     def receive(self) -> bytes | None:
-        """What has come; None when nothing has, b"" when nothing will."""
+        """The bytes received; None if there are none yet, b"" at the end."""
         try:
             chunk = self._socket.recv(_RECEIVE_BYTES)
         except self._would_block:
@@ -69,14 +69,14 @@ class Transport:
         return b"".join(chunks)
 
     def receive_into(self, space: memoryview) -> int | None:
-        """How many bytes have come and were put into ``space``; None for none yet, 0 at the end."""
+        """Receive into ``space``; return the number of bytes, None for none yet, 0 at the end."""
         try:
             return self._socket.recv_into(space)
         except self._would_block:
             return None
 
     def wake_at(self, count: int) -> None:
-        """Have ``wait`` pass over less than ``count`` bytes; what has come can be received still.
+        """Have ``wait`` ignore fewer than ``count`` bytes; they can still be received.
 
         For a reader that wants much, this saves most of the calls, and the server's too.
         """
@@ -85,7 +85,7 @@ class Transport:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
     def send(self, data: memoryview) -> int:
-        """How many bytes of ``data`` were taken; 0 when there is no room."""
+        """Send ``data`` and return the number of accepted bytes; 0 if there is no room."""
         try:
             return self._socket.send(data[:_SEND_BYTES])
         except self._would_block:

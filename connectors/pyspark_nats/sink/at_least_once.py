@@ -1,4 +1,4 @@
-"""At least once: messages pipelined in a window, each acked, sent again when the ack stays away."""
+"""At-least-once publisher: pipelines messages in a window and sends them again without an ack."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _Chunk:
 
 
 class AtLeastOncePublisher:
-    """One task's writing without markers."""
+    """Publishes the rows of one task without markers."""
 
     def __init__(self, connection: Connection, options: SinkOptions) -> None:
         self._connection = connection
@@ -77,7 +77,7 @@ class AtLeastOncePublisher:
         self._settle(0)
 
     def _settle(self, missing_max: int) -> None:
-        """Go on until all is on its way, and no more than ``missing_max`` acks are missing."""
+        """Continue until everything is sent, and no more than ``missing_max`` acks are missing."""
         while any(not c.reply for c in self._pending) or self._missing() > missing_max:
             self._connection.retry_while_unavailable(
                 "publishing",
@@ -121,7 +121,7 @@ class AtLeastOncePublisher:
         self._take_off()
 
     def _count(self, by_reply: dict[str, _Chunk]) -> bool:
-        """Count the acks that have come; False when there is none."""
+        """Count the received acks; False if there is none."""
         counts = self._connection.take_acks([reply.encode() for reply in by_reply])
         if counts is not None:
             for waiting, count in zip(by_reply.values(), counts, strict=True):

@@ -1,27 +1,27 @@
-"""What a producer has written of each batch, and whether a batch that is run again is the same.
+"""Digest of each published batch, and the check that a batch that is run again is the same.
 
-Positions that are counted say the batch and the number of a message in it.  They mean something
-only as long as a batch that is run again has the same messages; so a marker also keeps, of the last
-few batches, how many messages are out and a checksum of them.  What is behind the marker is skipped
-only when it is the same by both.  A checkpoint that is older than the output, or another driver,
-may cut batches differently: that is found out before anything is lost or doubled.
+A counted position consists of the batch and the number of a message in it.  It is meaningful only
+if a batch that is run again has the same messages.  So a marker also keeps, for the last batches,
+the number of published messages and their checksum.  Messages up to the marker are skipped only if
+both agree.  A checkpoint that is older than the output, or another driver, may cut batches
+differently: that is detected before a row is lost or doubled.
 
-What stopped between its chunks may be gone on with by whoever has the same beginning.  So the last
-chunk of a batch says that the batch is whole, in the same stored unit as its rows.  From then on it
-has those rows and no others: whoever brings more or fewer is refused.  A batch without rows is
-written down as whole with none.
+A writer with the same beginning may continue a batch that another writer left incomplete.  So the
+last atomic batch of a Spark batch records that the batch is whole, in the same stored unit as its
+rows.  From then on the batch has exactly those rows: a writer with more or fewer is refused.  A
+batch without rows is recorded as whole with none.
 
 Why two drivers with different cuts can't double rows unnoticed, for one stream and producer: a
-driver comes to batch n + 1 only when its batch n was whole here with just its own rows, as it wrote
-them, compared them, or was refused.  So by induction all who come that far had the same cuts until
-then, and the stream holds these batches once each.  Nobody goes on behind a batch that is out in
-part: whoever left it there is not through with it.
+driver reaches batch n + 1 only if its batch n was whole here with exactly its own rows, because it
+wrote them, compared them, or was refused.  So by induction all drivers that reach it had the same
+cuts until then, and the stream holds these batches once each.  No driver continues after a batch
+that is published in part, because the writer of that batch has not finished it.
 
-This needs a word of every batch.  There is none where no task ran for the producer (a driver that
-had fewer Spark partitions in that batch), nor, when the stream is not known without rows (a column,
-or subjects made of columns, says it), where no row went to that stream.  Two drivers that run at
-once and differ in just that are told apart only at the next batch that both write.  An ``epoch``
-tells them apart at once, and positions from the source need none of this.
+This needs a record of every batch.  There is none if no task ran for the producer (a driver had
+fewer Spark partitions in that batch).  Nor is there one if no row went to the stream and only rows
+name the stream (by a column, or by subjects made of columns).  Two concurrent drivers that differ
+only in that are detected at the next batch that both write.  An ``epoch`` detects them at once, and
+positions from the source need none of this.
 
 No I/O here: markers come in, decisions go out.
 """
@@ -57,7 +57,7 @@ class BatchDigest:
     _sums: tuple[int, ...] = (0,) * (2 * len(_HASHED))
 
     def updated(self, rows: pa.RecordBatch) -> BatchDigest:
-        """With the messages of ``rows``, columns as ``outgoing.SCHEMA``, behind it."""
+        """The digest extended by the messages of ``rows``, columns as ``messages_out.SCHEMA``."""
         sums: list[int] = []
         for at, name in enumerate(_HASHED):
             values, sizes = self._sums[2 * at : 2 * at + 2]
@@ -106,14 +106,14 @@ def newest(marker: Marker) -> int:
 def remembered(
     recent: tuple[BatchRecord, ...], batch_id: int, digest: BatchDigest, *, is_whole: bool
 ) -> tuple[BatchRecord, ...]:
-    """What the next marker remembers, when ``digest`` is what is out of the newest batch."""
+    """The records for the next marker, with ``digest`` of the newest batch."""
     earlier = tuple(written for written in recent if written.batch_id < batch_id)
     mine = BatchRecord(batch_id, digest.rows, digest.checksum, is_whole)
     return (*earlier, mine)[-_RECENT_MAX:]
 
 
 def out_of(marker: Marker, batch_id: int, producer: str) -> BatchRecord | None:
-    """What is out of a batch, by a marker; None when nothing is.
+    """The published part of a batch, according to a marker; None if there is none.
 
     Raises:
         DivergedError: the marker is ahead of the batch and does not remember it.
@@ -134,7 +134,7 @@ def out_of(marker: Marker, batch_id: int, producer: str) -> BatchRecord | None:
 
 
 def check_same(out: BatchRecord, ours: BatchDigest, producer: str) -> None:
-    """Check that as many messages of ours as are out are those that are out.
+    """Check that our first messages are those already published.
 
     Raises:
         DivergedError: they are not; nothing was written.
@@ -151,7 +151,7 @@ def check_same(out: BatchRecord, ours: BatchDigest, producer: str) -> None:
 
 
 def check_turn(marker: Marker, batch_id: int, producer: str) -> None:
-    """Check that no batch before ``batch_id`` is out in part only.
+    """Check that no batch before ``batch_id`` is published only in part.
 
     Raises:
         DivergedError: one is; a driver that came to the next batch was through with its own.

@@ -1,12 +1,13 @@
-"""Exactly once: atomic batches whose last message is the producer's marker.
+"""Exactly-once publisher: atomic batches whose last message is the producer's marker.
 
-The marker expects the sequence of the marker before it, so of two writers that are at the same
-place one is refused; and because batch and marker are stored together or not at all, the marker
-says what is out, whatever happened to an answer.  After any doubt it is simply read again.
+The marker expects the sequence of the previous marker, so of two writers at the same position one
+is refused.  Batch and marker are stored together or not at all.  So the marker tells which rows are
+published, even if an answer was lost.  After any doubt it is read again.
 
-A batch's rows go out before the ack of the batch before it, and its marker behind that ack: the
-server takes the rows in while the ack is on its way, and the marker that makes them count expects
-what the ack says.  So the server never waits for us, and nothing is foretold.
+The rows of a batch are sent before the ack of the previous batch arrives, and its marker after that
+ack.  The server receives the rows while the ack is on its way, and the marker, which commits them,
+expects the sequence from the ack.  So the server never waits for the client, and no sequence is
+guessed.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _PASSING = frozenset({10167, 10210, 10211})
 
 
 class ExactlyOncePublisher:
-    """One task's writing in atomic batches."""
+    """Publishes the rows of one task in atomic batches."""
 
     def __init__(self, connection: Connection, options: SinkOptions, origin: Origin) -> None:
         self._connection = connection
@@ -58,7 +59,7 @@ class ExactlyOncePublisher:
         #: Markers as this process knows them; those left by an earlier task may be outdated.
         self._cache = cache_for(options)
         self._states: dict[Pair, ProducerState] = {}
-        #: Chunks that are not known to be out, oldest first.
+        #: Batches without an ack, oldest first.
         self._pending: deque[PendingBatch] = deque()
         self._rows_max = _ROWS_MAX
         self._ahead = _AHEAD_MAX
@@ -75,7 +76,7 @@ class ExactlyOncePublisher:
         )
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Take rows; whole chunks of them are sent."""
+        """Accept rows; full atomic batches of them are sent."""
         for pair, mine in messages_out.groups(rows):
             state = self._state_of(pair)
             messages_out.check_growing(pair, state.last, mine)
@@ -86,7 +87,7 @@ class ExactlyOncePublisher:
                 self._cut(state, is_last=False)
 
     def finish(self) -> None:
-        """Send the rest, and wait until all is out."""
+        """Send the rest, and wait until all of it is acknowledged."""
         for state in self._states.values():
             self._cut(state, is_last=True)
         self._settle(0)
@@ -95,7 +96,7 @@ class ExactlyOncePublisher:
                 producer_state.check_whole(state, self._origin.batch_id)
 
     def out(self, pair: Pair) -> int:
-        """The position up to which ``pair`` is out, as the stream's leader knows it."""
+        """The position up to which ``pair`` is published, according to the stream's leader."""
         state = self._state_of(pair)
         if not state.is_verified:
             self._settle(0)
@@ -105,7 +106,7 @@ class ExactlyOncePublisher:
         return state.marker.position
 
     def expect(self, pair: Pair) -> None:
-        """Have ``finish`` say that the batch is whole for ``pair``, also when no rows come."""
+        """Have ``finish`` record that the batch is whole for ``pair``, even without rows."""
         if self._is_counted:
             self._state_of(pair)
 
@@ -127,7 +128,7 @@ class ExactlyOncePublisher:
     # --- cutting
 
     def _cut(self, state: ProducerState, *, is_last: bool) -> None:
-        """Cut what waits into chunks; the last one may wait for more.
+        """Cut the waiting rows into atomic batches; the last one may wait for more rows.
 
         When positions are counted it always does, as the one that ends the batch says so.
         """
@@ -160,7 +161,7 @@ class ExactlyOncePublisher:
     # --- sending
 
     def _settle(self, pending_max: int) -> None:
-        """Go on until no more than ``pending_max`` chunks are pending, and their rows are sent."""
+        """Continue until at most ``pending_max`` batches are pending, and their rows are sent."""
         while len(self._pending) > pending_max or any(not c.batch_id for c in self._pending):
             stream = self._pending[0].state.pair[0]
             self._retry(f'publishing to stream "{stream}"', lambda: self._step(pending_max))
@@ -170,7 +171,7 @@ class ExactlyOncePublisher:
             try:
                 step()
             except (DisconnectedError, OSError):
-                # What was on its way may be out or not: the markers will tell.
+                # Whether batches under way were stored is unknown: their markers tell.
                 for batch in self._pending:
                     self._requeue(batch)
                 raise
@@ -186,7 +187,7 @@ class ExactlyOncePublisher:
             self._take_answers(wait=any(batch.reply for batch in self._pending))
 
     def _send_ready(self) -> None:
-        """Send rows as far ahead as we go, and a marker for each lane that waits for no ack."""
+        """Send rows as far ahead as allowed, and a marker for each producer without open ack."""
         ahead = sum(bool(batch.batch_id) for batch in self._pending)
         waiting: set[Pair] = set()
         for batch in list(self._pending):
@@ -205,7 +206,7 @@ class ExactlyOncePublisher:
             waiting.add(batch.state.pair)
 
     def _has_marker(self, batch: PendingBatch) -> bool:
-        """Whether the marker is known that a chunk comes after; it is read when nothing else is."""
+        """Whether the marker before a batch is known; it is read if no ack is outstanding."""
         if batch.state.marker is None:
             if any(c.reply for c in self._pending):
                 return False
@@ -214,7 +215,7 @@ class ExactlyOncePublisher:
         return True
 
     def _send_rows(self, batch: PendingBatch) -> None:
-        """Send a chunk's rows, which count once the marker is there."""
+        """Send a batch's rows, which the marker commits."""
         state, rows = batch.state, batch.rows
         # Short, because every message carries it.  Two batches with the same one would both be
         # refused, if they are under way at the same time in one stream.
@@ -228,7 +229,7 @@ class ExactlyOncePublisher:
             self._connection.send(publish_frames.atomic_frames(rows, batch.batch_id, header))
 
     def _send_marker(self, batch: PendingBatch) -> None:
-        """Send what ends a chunk's atomic batch."""
+        """Send the marker that ends an atomic batch."""
         if time.monotonic() - batch.sent_s > _STAGED_S:
             assert batch.state.marker is not None
             self._send_rows(batch)
@@ -247,7 +248,7 @@ class ExactlyOncePublisher:
         )
 
     def _requeue(self, batch: PendingBatch) -> None:
-        """Have a chunk sent again, behind whatever the marker will say."""
+        """Have a batch sent again, after the position of its marker."""
         if batch.batch_id:
             batch.batch_id = batch.reply = ""
             self._forget(batch.state)

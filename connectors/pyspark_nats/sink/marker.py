@@ -1,4 +1,4 @@
-"""Values of a marker: how far a producer is in a stream, and what is out of its last batches."""
+"""Values of a marker: position of a producer in a stream, and digests of its last batches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """What is out of one batch."""
+    """Published part of one batch."""
 
     batch_id: int
     rows: int
@@ -18,7 +18,7 @@ class BatchRecord:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """How far a producer is in a stream."""
+    """Published position of a producer in a stream."""
 
     #: Position of the last row that is out; -1 when none is.
     position: int

@@ -1,8 +1,8 @@
-"""Markers: how far a producer's rows are out in a stream, kept in that stream itself.
+"""Markers: the last published position of each producer in a stream, stored in that stream.
 
-A marker is the last message of every atomic batch that the sink publishes.  Its payload says the
-position of the last row, the writer's epoch, which run of which task wrote it and, when positions
-are counted, what is out of the last few batches.  Only the newest marker of a producer is kept.
+A marker is the last message of every atomic batch that the sink publishes.  Its payload holds the
+position of the last row, the writer's epoch, the run and the task that wrote it and, if positions
+are counted, digests of the last batches.  Only the newest marker of a producer is kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def subject(prefix: str, stream: str, producer: str) -> str:
-    """Where the markers of ``producer`` in ``stream`` stand."""
+    """The subject of the markers of ``producer`` in ``stream``."""
     return f"{prefix}.{stream}.{producer}"
 
 
@@ -112,7 +112,7 @@ def positions(
     *,
     prefix: str = "mesh._marker",
 ) -> dict[tuple[str, str], Marker]:
-    """How far producers are, over a connection of its own.
+    """The markers of producers, read over a connection of its own.
 
     Args:
         given: the connection's options, as for the source: ``servers``, ``user`` and so on.
@@ -136,7 +136,7 @@ def fenced(
     *,
     prefix: str = "mesh._marker",
 ) -> dict[tuple[str, str], Marker]:
-    """How far producers are, and will stay unless a writer of ``epoch`` or a newer one goes on.
+    """The markers of producers, fenced against writers of an epoch before ``epoch``.
 
     Each marker of an older epoch is stored once more with this one, which an older writer that is
     under way expects no more: what it has not stored yet is refused.

@@ -1,4 +1,4 @@
-"""Rows on their way out: the columns that publishing works with, completed, grouped and checked."""
+"""Outgoing messages as columns: completes, groups and checks the columns that publishing needs."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def trimmed(rows: pa.RecordBatch, at: int, position: int) -> pa.RecordBatch | No
 
 
 def fitting(rows: pa.RecordBatch, first: int, rows_max: int, bytes_max: int) -> int:
-    """How many rows from ``first`` on stay below both bounds; at least 1.
+    """Number of rows from ``first`` on that stay below both bounds; at least 1.
 
     Rows with the same position belong together, however many bytes they are.
     """

@@ -1,4 +1,4 @@
-"""The writer of a batch, as markers name it."""
+"""Identity of the writer of a batch, as recorded in markers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who publishes, as markers tell it."""
+    """Identity of a writer."""
 
     #: Names this run of the batch; "" when it is not known.
     run: str = ""

@@ -138,14 +138,14 @@ def _is_before(marker: Marker, batch_id: int | None) -> bool:
 
 
 def _is_open(marker: Marker, batch_id: int) -> bool:
-    """Whether it must still be said that a batch, all of which is out, is whole."""
+    """Whether the end of a completely published batch is still to be recorded."""
     if batch_digest.newest(marker) > batch_id:
         return False
     return not any(out.batch_id == batch_id and out.is_whole for out in marker.recent)
 
 
 def _check_out(batch: PendingBatch, marker: Marker, first: int, batch_id: int) -> None:
-    """Check that what is out of a batch is a beginning of ours, as far as these rows show.
+    """Check that the published part of a batch is a beginning of ours, as far as these rows show.
 
     By their positions, the first rows of ``batch`` are published.
     """
@@ -178,7 +178,7 @@ def next_marker(batch: PendingBatch, epoch: int, ours: Origin) -> Marker:
 
 
 def check_whole(state: ProducerState, batch_id: int) -> None:
-    """Check that what is out of a batch is all of its rows, and no more.
+    """Check that the published part of a batch is all of its rows, and no more.
 
     Raises:
         DivergedError: it is not.

@@ -1,4 +1,4 @@
-"""Publishing messages: exactly once in atomic batches with a marker, or at least once by acks."""
+"""Publisher of a task: exactly once in atomic batches with a marker, or at least once by acks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Path(Protocol):
 
 
 class Publisher:
-    """One task's writing; rows of one (stream, producer) must come in the order of positions."""
+    """Publishes the rows of one task; a producer's rows must be in the order of positions."""
 
     def __init__(
         self, connection: Connection, options: SinkOptions, origin: Origin | None = None
@@ -41,7 +41,7 @@ class Publisher:
         return self._path.pairs
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Publish ``batch``, columns as ``outgoing.SCHEMA``, in the order of its rows.
+        """Publish ``batch``, columns as ``messages_out.SCHEMA``, in the order of its rows.
 
         Some of it may wait to go out with what comes next, and some may be on its way; all of it is
         out when ``finish`` returns.
@@ -56,7 +56,7 @@ class Publisher:
             self._path.add(batch)
 
     def finish(self) -> None:
-        """Return when everything is out; errors as for ``add``.
+        """Return when everything is acknowledged; errors as for ``add``.
 
         When positions are counted, this ends the batch: it is whole, and takes no more rows.
         """
@@ -68,11 +68,11 @@ class Publisher:
         self.finish()
 
     def out(self, pair: tuple[str, str]) -> int:
-        """The position up to which a (stream, producer) is out; -1 when nothing is."""
+        """The position up to which a (stream, producer) is published; -1 for none."""
         return self._atomic.out(pair)
 
     def expect(self, pair: tuple[str, str]) -> None:
-        """Say of a (stream, producer) that this batch is its turn, even if no rows come for it.
+        """Register a (stream, producer) for this batch, even if it has no rows.
 
         ``finish`` then writes down that it has none, when positions are counted, so that another
         driver that has some is refused; DivergedError there when some are out.

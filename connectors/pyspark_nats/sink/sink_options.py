@@ -34,7 +34,7 @@ _ROWS_PER_MESSAGE_MAX: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What ``df.write`` and ``df.writeStream`` were told."""
+    """Options of ``df.write`` and ``df.writeStream``."""
 
     connection: ConnectionOptions
     #: For rows without a ``stream``; "" to look the stream up by subject.
@@ -59,7 +59,7 @@ class SinkOptions:
 
     @property
     def is_exact(self) -> bool:
-        """Whether rows go out exactly once."""
+        """Whether rows are published exactly once."""
         return self.guarantee == EXACTLY_ONCE
 
 
@@ -96,7 +96,7 @@ def _token_path(text: str, name: str) -> str:
 
 
 def _token(text: str, name: str) -> str:
-    """A name that stands in a subject; it must not hold what begins another token."""
+    """A name within a subject; it must be a single token."""
     if text and set(text) & set(" .*>\t\r\n"):
         raise OptionError(
             f'option "{name}" is "{text}", which can\'t stand in a subject',

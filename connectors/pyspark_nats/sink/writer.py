@@ -1,7 +1,7 @@
-"""The Spark side of writing: each task publishes its rows; commit has nothing left to do.
+"""Spark writers: each task publishes its rows; commit has nothing left to do.
 
-Rows go out while a task runs, so a batch that fails half-way and is run again meets its own markers
-and skips what is out.  Nothing waits for the commit of the whole batch.
+Rows are published while a task runs.  A batch that fails half-way and is run again finds its own
+markers and skips the published rows.  Nothing waits for the commit of the whole batch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class CommitResult(WriterCommitMessage):
-    """What a task has written."""
+    """Result of a task: rows and producers."""
 
     rows: int
     #: (stream, producer) pairs.
@@ -80,10 +80,10 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
         return _write(self._options, self._columns, task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing to do: the rows are out."""
+        """Nothing to do: the rows are published."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing to do: the batch will be run again, and skip what is out."""
+        """Nothing to do: the batch will be run again and skip the published rows."""
 
 
 class NatsWriter(DataSourceArrowWriter):
@@ -115,7 +115,7 @@ class NatsWriter(DataSourceArrowWriter):
         return _write(self._options, self._columns, task, iterator, is_own=self._is_own)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Take the markers of this one write away; nobody will ask for them again."""
+        """Delete the markers of this write; they are not read again."""
         if not self._is_own:
             return
         pairs = {pair for m in messages if isinstance(m, CommitResult) for pair in m.pairs}
@@ -129,7 +129,7 @@ class NatsWriter(DataSourceArrowWriter):
                 connection.retry_while_unavailable("removing markers", clean)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing to do: what is out can't be taken back."""
+        """Nothing to do: published rows can't be withdrawn."""
 
 
 def _write(

@@ -1,4 +1,4 @@
-"""A task's work: read the ranges of a partition and give them as Arrow batches of bounded size."""
+"""Read task: reads the ranges of a Spark partition as Arrow batches of bounded size."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BYTES_MAX = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """How messages become rows: the schema of the rows and the function that makes them."""
+    """Layout of rows: their schema and the function that makes them from messages."""
 
     to_batch: Callable[[Messages], pa.RecordBatch]
     has_markers: bool
@@ -48,7 +48,7 @@ class _WithRangeMarkers:
 
 
 def row_layout(options: SourceOptions, schema: StructType) -> RowLayout:
-    """How ``options`` want rows; it pickles.
+    """The layout that ``options`` ask for; it pickles.
 
     Raises:
         SchemaError: ``schema`` does not go with the format.

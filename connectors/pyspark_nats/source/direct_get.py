@@ -83,7 +83,7 @@ def read(connection: Connection, stream: str, stretches: list[tuple[int, int]]) 
 def rest(
     connection: Connection, stream: str, first: int, last: int, subjects: tuple[str, ...] = ()
 ) -> tuple[int, int] | None:
-    """What of first..last is left to read, by the leader's word; None for nothing."""
+    """The part of first..last that is left to read, according to the leader; None for none."""
     found = [
         jetstream.next_message(connection, stream, first, subject) for subject in subjects or (">",)
     ]

@@ -1,12 +1,12 @@
 """Reading ranges of a stream, as columns.
 
 Short ranges are read by Direct Get, which needs no preparation; long ones by a pull consumer
-without acks, which is faster once it is made.  Both skip deleted sequences, so a range ends when a
-message at or behind its end has come, or when the stream's *leader* says that nothing up to there
-is left: Direct Get is answered by any replica, and one that lags would end a range early.
+without acks, which is faster once it exists.  Both skip deleted sequences.  So a range ends with a
+message at or after its end, or when the stream's *leader* reports that no message is left up to
+there: any replica answers Direct Get, and one that lags would end a range early.
 
-Of a range only some subjects may be wanted.  A consumer can filter, at several times the cost of a
-message for the server; so where many messages are wanted, all are read and the others dropped here.
+A range may be limited to some subjects.  A consumer can filter, at several times the cost of a
+message for the server.  So if most messages are needed, all are read and the others dropped here.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _by_consumer(
 
 
 def _check_whole(connection: Connection, wanted: StreamRange, hole: int | None) -> None:
-    """Find out why ``hole`` did not come, and whether the stream is still the one that was meant.
+    """Find out why ``hole`` is missing, and whether the stream is still the same one.
 
     A gap inside a stream is what was deleted, or is not of the wanted subjects.  Where the stream
     now begins behind the gap, it may also be what expired between planning and reading; nobody can

@@ -1,9 +1,9 @@
-"""A query that is asked to halt: it goes as far as it is told, and says where it is then.
+"""Halt request of a query: it reads up to given sequences and reports its offset then.
 
-The option ``haltPath`` names a file.  Once it is there, the query takes no more than what it names:
-``{stream: sequence}`` in JSON, the last sequence to take; of a stream that it doesn't name nothing
-more.  When there is nothing left to take, and so every batch before is done and committed, the
-offset goes into a file beside it, whose name ends in ``.reached``.
+The option ``haltPath`` names a file.  Once the file exists, the query reads no further than the
+file's sequences, ``{stream: sequence}`` in JSON, and nothing more from other streams.  When nothing
+is left to read, and every earlier batch is committed, the query writes its offset to a file next to
+it, whose name ends in ``.reached``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def ask(halt_path: Path, until: Mapping[str, int] | None = None) -> None:
-    """Have the query whose ``haltPath`` this is halt.
+    """Request the halt of the query with this ``haltPath``.
 
     Args:
         halt_path: its directory is there.
@@ -30,7 +30,7 @@ def ask(halt_path: Path, until: Mapping[str, int] | None = None) -> None:
 
 
 def halted_positions(halt_path: Path) -> dict[str, dict[str, int]] | None:
-    """Where the query has halted; None as long as it hasn't."""
+    """The offset at which the query has halted; None as long as it runs."""
     try:
         found: dict[str, dict[str, int]] = json.loads(halted_path(halt_path).read_text())
     except FileNotFoundError:
@@ -39,7 +39,7 @@ def halted_positions(halt_path: Path) -> dict[str, dict[str, int]] | None:
 
 
 def halted_path(halt_path: Path) -> Path:
-    """Where the query tells that it has halted."""
+    """The file for the offset at which the query has halted."""
     return halt_path.with_name(f"{halt_path.name}.reached")
 
 
@@ -49,7 +49,7 @@ def is_halt_requested(halt_path: str) -> bool:
 
 
 def wanted(halt_path: str) -> dict[str, int] | None:
-    """What a query that is to halt may still take; None for one that isn't."""
+    """The last sequences that a halting query may read; None without a request."""
     if not halt_path:
         return None
     try:

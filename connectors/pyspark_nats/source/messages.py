@@ -1,4 +1,4 @@
-"""Messages of a stream as columns, and how frames become them."""
+"""Messages of a stream as columns, and their conversion from frames."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def concatenated(parts: list[Messages]) -> Messages:
 
 
 def in_order(messages: Messages) -> Messages:
-    """By sequence: answers to several requests come as they like."""
+    """Sorted by sequence: answers to several requests arrive in any order."""
     if (np.diff(messages.sequence) > 0).all():
         return messages
     order = np.argsort(messages.sequence)
@@ -119,7 +119,7 @@ def in_order(messages: Messages) -> Messages:
 
 
 def of_direct_get(stream: str, found: frames.Frames) -> Messages:
-    """What Direct Get sent: it tells a message's place in headers."""
+    """Messages from Direct Get, which carries their positions in headers."""
 
     def time_ns() -> Ints:
         texts = frames.header_values(found.header, "Nats-Time-Stamp")
@@ -138,7 +138,7 @@ def of_direct_get(stream: str, found: frames.Frames) -> Messages:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What the reply subject of a consumer's message tells."""
+    """Fields of the reply subject of a consumer's message."""
 
     sequence: int
     #: The consumer's own count of its messages.
@@ -150,7 +150,7 @@ class _Place:
 def of_consumer(
     stream: str, consumer: str, delivered: int, found: frames.Frames
 ) -> tuple[Messages, int]:
-    """What a consumer sent: it tells the messages' places in their reply subjects.
+    """Messages from a consumer, which carries their positions in reply subjects.
 
     Args:
         stream: the stream.
@@ -216,7 +216,7 @@ def _sequences(found: frames.Frames, stream: str, consumer: str, first: int, las
 
 
 def _reply_numbers(found: frames.Frames, which: int) -> Ints:
-    """The number ``which`` behind the stream sequence, which is 0, in every reply subject."""
+    """Number ``which`` of every reply subject, counted from the stream sequence, which is 0."""
     words = kernels.split_pattern(found.reply, ".")
     bounds = words.offsets.to_numpy().astype(np.int64)
     at = bounds[:-1] + np.where(np.diff(bounds) >= 11, 7, 5) + which

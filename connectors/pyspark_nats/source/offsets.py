@@ -1,4 +1,4 @@
-"""Where a query starts and how far it may go: the planner's conversation with the server.
+"""Start and end offsets of a query's batches, as the planner negotiates them with the server.
 
 The time in an offset must not be later than any message behind the offset.  The server reads its
 clock *after* it looked at the stream, so a message may slip in between the two.  The time of an
@@ -59,11 +59,11 @@ class Watch:
         self._given_s = -float("inf")
 
     def initial(self) -> Places:
-        """Where a query without a checkpoint starts, by ``startingOffsets`` and the like."""
+        """The start offset of a query without a checkpoint, by ``startingOffsets`` and the like."""
         return self._bounds(self._options.starting)
 
     def final(self) -> Places:
-        """Where a batch query ends, by ``endingOffsets`` and the like."""
+        """The end offset of a batch query, by ``endingOffsets`` and the like."""
         return self._bounds(self._options.ending)
 
     def narrowed(self, start: Places, end: Places, bounds: Bounds) -> tuple[Places, Places]:
@@ -95,7 +95,7 @@ class Watch:
         self._frozen = self._ends(self._infos())
 
     def latest(self, start: Offset, limits: Limits | None) -> Places:
-        """Where the batch that starts at ``start`` ends.
+        """The end offset of the batch that starts at ``start``.
 
         A new place only if there is something to read, or the wakeup is due; otherwise ``start``
         again, after waiting for ``idleWaitMs`` (but for the first time).
@@ -132,7 +132,7 @@ class Watch:
 
     @property
     def has_copies(self) -> bool:
-        """Whether a stream takes in what is published elsewhere: nobody tells of that."""
+        """Whether a stream copies other streams, which sends no notification."""
         return any(info.is_copy for info in self._seen.values())
 
     def _given_at(self, start: Offset, look: Probe, limits: Limits | None) -> Places:
@@ -144,7 +144,7 @@ class Watch:
         return self._admitted(start, look.infos, self._ends(look.infos), limits)
 
     def report(self) -> dict[str, dict[str, int]] | None:
-        """The ends of the streams as last seen, and how far the batch stays behind them."""
+        """The ends of the streams as last seen, and the batch's distance from them."""
         if not self._seen:
             return None
         report: dict[str, dict[str, int]] = {}
@@ -159,7 +159,7 @@ class Watch:
         return report
 
     def _halting(self, start: Offset, until: Mapping[str, int], limits: Limits | None) -> Places:
-        """The next place on the way to ``until``; ``start`` when it is there, and tells so."""
+        """The next offset up to ``until``; ``start`` if it is reached, which is reported."""
         ends = self.towards(start, until, limits)
         if ends is not None:
             return ends
@@ -289,7 +289,7 @@ def not_before(start: Places, end: Places) -> Places:
 
 
 def first_of(start: Mapping[str, int] | None, end: Mapping[str, int]) -> int:
-    """The sequence that a batch which ends at ``end`` begins behind: 0 in a stream made again."""
+    """The sequence before a batch that ends at ``end``: 0 in a stream created again."""
     if start is None or _is_another(start, end):
         return 0
     return start["sequence"]

@@ -1,11 +1,11 @@
-"""The process that plans a streaming query's batches, which must not outlive Spark's JVM.
+"""Watchdog of the process that plans a streaming query: it must not outlive Spark's JVM.
 
-The JVM starts it with ``python -m`` and talks to it over a socket.  It hears of the JVM's end when
-it next reads from that, and a planner that waits for a server, which may have ended with everything
-else, reads only when it has given up: ``timeoutS`` later.  So a thread watches who its parent is.
+The JVM starts the process with ``python -m`` and talks to it over a socket.  The process notices
+the end of the JVM at its next read.  A planner that waits for a server, which may have ended as
+well, reads only after ``timeoutS``.  So a thread watches the parent process.
 
-The kernel could kill it (``PR_SET_PDEATHSIG``), but it would do so with the JVM's *thread* that
-started it, and only on Linux.
+The kernel could kill it (``PR_SET_PDEATHSIG``), but it would do so at the end of the JVM's *thread*
+that started it, and only on Linux.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAME: Final = "ends-with-jvm"
 
 
 def end_with_jvm() -> None:
-    """Have this process end soon after the JVM has, if it is a planner; call it as often as needed.
+    """Have a planner process end soon after the JVM; idempotent.
 
     Elsewhere it does nothing.
     """
@@ -35,7 +35,7 @@ def end_with_jvm() -> None:
 
 
 def end_with_parent(look_s: float = _LOOK_S) -> None:
-    """Have this process end when its parent has, as seen every ``look_s`` seconds."""
+    """Have this process end with its parent, which is checked every ``look_s`` seconds."""
     parent = os.getppid()
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""From two offsets to Spark partitions, checked against what the streams still hold."""
+"""Plan of a batch: two offsets become Spark partitions, checked against the streams' content."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NatsPartition(InputPartition):
-    """What one Spark task reads, in order."""
+    """Input of one Spark task, in order."""
 
     ranges: tuple[StreamRange, ...]
     #: Where it tells how much that was; None for nowhere.

@@ -1,7 +1,7 @@
-"""An idle query waits here: for a message, for a wakeup, or until its trigger has to answer.
+"""Wait of an idle query: for a message, for a wakeup, or until its trigger has to answer.
 
-It subscribes to what its streams take in, for one message, and sleeps on the socket.  So an idle
-query costs a question to the server now and then, and a message is noticed when it is published.
+The query subscribes to its streams' subjects for one message and sleeps on the socket.  So an idle
+query costs an occasional request, and a message is noticed when it is published.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ADVANCE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The streams at one moment, as seen from an offset."""
+    """State of the streams at one moment, relative to an offset."""
 
     infos: Mapping[str, StreamInfo]
     #: The streams that have something to read.
@@ -47,7 +47,7 @@ class Probe:
 
 
 class DataWaiter:
-    """Looks at the streams of one query, and waits for them to change."""
+    """Probes the streams of one query, and waits for them to change."""
 
     def __init__(self, options: SourceOptions, connection: Connection) -> None:
         self._options = options

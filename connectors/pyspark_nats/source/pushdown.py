@@ -25,7 +25,7 @@ _TIME_MS: Final = ("_timestamp_ms",)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What rows may come from; every part is inclusive."""
+    """Bounds of the rows to read; every bound is inclusive."""
 
     first: int = 1
     last: int | None = None
@@ -56,7 +56,7 @@ class Bounds:
 
 
 def bounds(filters: Iterable[ds.Filter], columns: Iterable[str]) -> Bounds:
-    """What ``filters``, which must all hold, leave to read.
+    """The bounds that ``filters`` imply; all filters must hold.
 
     Args:
         filters: as Spark hands them down; those that say nothing about places are passed over.

@@ -1,4 +1,4 @@
-"""From offsets to ranges of sequences to read.  Pure; what a batch reads is decided here.
+"""Ranges of sequences between two offsets: decides what a batch reads.  Pure.
 
 An offset is ``{stream: {"sequence": n, "time_ms": t, "created_ms": c}}``: every message up to ``n``
 is read, every message after it has a broker time of ``t`` or later, and the stream is the one that
@@ -23,7 +23,7 @@ Offset = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class StreamRange:
-    """What a batch reads of one stream."""
+    """The range that a batch reads of one stream."""
 
     stream: str
     #: Last sequence that was read before; the range starts behind it.
@@ -184,7 +184,7 @@ _MADE_AGAIN = "the stream was deleted and made again"
 
 
 def loss(wanted: StreamRange, state: StreamState) -> Loss | None:
-    """What is missing of ``wanted``.  Gaps inside a stream are normal and no loss."""
+    """The missing part of ``wanted``.  Gaps inside a stream are normal and no loss."""
     if is_another(wanted.end_created_ms, state.created_ms):
         return Loss(wanted.stream, wanted.start + 1, wanted.end, _MADE_AGAIN)
     if _start_is_of_another(wanted, state):
@@ -220,7 +220,7 @@ def without_loss(wanted: StreamRange, state: StreamState) -> StreamRange:
 
 
 def is_another(created_ms: int, other_ms: int) -> bool:
-    """Whether two times of creation are those of two streams; 0 is a time that was not noted."""
+    """Whether two times of creation belong to two streams; 0 is an unknown time."""
     return 0 not in (created_ms, other_ms) and created_ms != other_ms
 
 
@@ -233,7 +233,7 @@ def _start_is_of_another(wanted: StreamRange, state: StreamState) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What a stream has beyond an offset."""
+    """Messages of a stream after an offset."""
 
     #: Sequences, deleted ones included.
     sequences: int
@@ -244,7 +244,7 @@ class Backlog:
 def admitted(
     backlogs: Mapping[str, Backlog], offsets_max: int | None, bytes_max: int | None
 ) -> dict[str, int]:
-    """How many sequences a batch takes of each stream.
+    """Number of sequences that a batch reads of each stream.
 
     The limits hold for all streams together and are shared out by backlog, as Spark's Kafka source
     does it; a stream that has something always gets at least one sequence.

@@ -1,4 +1,4 @@
-"""The Spark side of reading: offsets, partitions and batches, for streams and for tables.
+"""Spark readers: offsets, partitions and batches, for streams and for tables.
 
 Written for the API of Spark 4.2 and later: ``latestOffset(start, limit)``.
 """
@@ -45,7 +45,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._inbox: Inbox | None = None
 
     def initialOffset(self) -> dict[str, dict[str, int]]:
-        """Where a query without a checkpoint starts."""
+        """The start offset of a query without a checkpoint."""
         return self._watched().initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -60,7 +60,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(
         self, start: dict[str, dict[str, int]], limit: ReadLimit
     ) -> dict[str, dict[str, int]]:
-        """Where the next batch ends; ``start`` itself when there is nothing to do."""
+        """The end offset of the next batch; ``start`` itself if there is nothing to do."""
         # The trigger "once" asks for all there is, whatever the options say.
         limits = None if isinstance(limit, ReadAllAvailable) else self._options.limits
         return self._watched().latest(start, limits)
@@ -70,7 +70,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._watched().freeze()
 
     def reportLatestOffset(self) -> dict[str, dict[str, int | float]] | None:
-        """The ends of the streams as last seen, for the query's progress, and what is behind.
+        """The ends of the streams as last seen, for the query's progress.
 
         Besides a key for each stream there is ``_batch``: what the newest batch fetched, as far as
         its tasks have told.
@@ -155,7 +155,7 @@ class NatsFilteringReader(NatsReader):
     _bounds: Bounds | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Narrow what is read; Spark goes on to evaluate all of the filters."""
+        """Narrow the range to read; Spark still evaluates all filters."""
         from pyspark_nats.source import pushdown
 
         self._bounds = pushdown.bounds(filters, self._form.places)

@@ -1,4 +1,4 @@
-"""What the source gives as columns: schemas, and messages turned into them."""
+"""Rows of the raw form: schemas, and the conversion of messages to them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def event_times(messages: Messages, header: str) -> Array:
 
 
 def range_markers(kind: int, ranges: Sequence[StreamRange]) -> pa.RecordBatch:
-    """The rows before (``RANGE_START``) or behind (``RANGE_END``) a partition's messages."""
+    """The rows before (``RANGE_START``) or after (``RANGE_END``) a partition's messages."""
     at_start = kind == RANGE_START
     count = len(ranges)
     return pa.RecordBatch.from_arrays(

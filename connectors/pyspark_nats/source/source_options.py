@@ -67,7 +67,7 @@ Bound = str | Place | AtTime
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one batch takes, over all streams together."""
+    """Size limits of one batch, over all streams together."""
 
     #: Sequences at most; None for all.
     offsets_max: int | None = None
@@ -85,7 +85,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What ``spark.read`` and ``spark.readStream`` were told."""
+    """Options of ``spark.read`` and ``spark.readStream``."""
 
     connection: ConnectionOptions
     #: The streams that each Spark partition reads, in order.

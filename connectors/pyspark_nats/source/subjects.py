@@ -34,7 +34,7 @@ def overlap(one: str, other: str) -> bool:
 
 
 def matching(subjects: Array, patterns: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Which of ``subjects`` (length n, string, no nulls) one of ``patterns`` matches."""
+    """Mask of the ``subjects`` (length n, string, no nulls) that one of ``patterns`` matches."""
     exact = [pattern for pattern in patterns if not has_wildcard(pattern)]
     found = kernels.is_in(subjects, value_set=pa.array(exact, pa.string()))
     wild = "|".join(_regex(pattern) for pattern in patterns if has_wildcard(pattern))

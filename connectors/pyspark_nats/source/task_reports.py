@@ -1,9 +1,8 @@
-"""What the tasks of a batch tell the query's planner: how much they read, and how long it took.
+"""Reports of a batch's tasks to the query's planner: amount read and time taken.
 
 Spark gives a source written in Python no metrics of its own, and its tasks run in other processes,
-maybe on other machines.  But all of them are connected to NATS: each task publishes one message to
-an inbox of the planner when it is done.  A report that gets lost is missed in the query's progress
-and nowhere else.
+maybe on other machines.  All of them are connected to NATS, so each task publishes one message to
+an inbox of the planner at its end.  A lost report affects only the query's progress.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the reports of one batch go."""
+    """Address for the reports of one batch."""
 
     subject: str
     #: Tells its reports from those of earlier batches.
@@ -35,7 +34,7 @@ class Address:
 
 @dataclass(slots=True)
 class Fetched:
-    """What a task, or all tasks of a batch, got from the server."""
+    """Amount that a task, or all tasks of a batch, received from the server."""
 
     messages: int = 0
     #: Payload bytes.
@@ -86,7 +85,7 @@ class Inbox:
         self._total = Fetched()
 
     def address(self) -> Address | None:
-        """Where the tasks of the next batch report to; None when the server can't be reached."""
+        """The address for reports of the next batch; None if the server is unreachable."""
         self.collect()
         self._batch += 1
         self._total = Fetched()
@@ -100,7 +99,7 @@ class Inbox:
         return Address(self._subject, self._batch)
 
     def collect(self, now_s: Callable[[], float] = time.monotonic) -> Fetched:
-        """What the tasks of the newest batch have told so far."""
+        """The sum of the reports of the newest batch so far."""
         try:
             while self._connection.is_open and self._connection.is_readable():
                 self._connection.receive(now_s() + 1)

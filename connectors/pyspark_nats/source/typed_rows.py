@@ -1,4 +1,4 @@
-"""The source's typed form: rows of the user's schema, with metadata columns where asked for."""
+"""Rows of the typed form: the user's schema, with metadata columns on request."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class Typed:
 
 
 def typed(options: SourceOptions, schema: StructType) -> Typed:
-    """How messages become rows of ``schema``.
+    """The function that makes rows of ``schema`` from messages.
 
     Raises:
         SchemaError: a metadata column is not in ``schema`` or of another type, or an attribute is
