@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 #: Period of looking whether the instances were taken over, seconds: presence changes by time alone.
 HANDOVER_LOOK_S: Final = 0.2
+#: Error in the report of an instance whose session has ended.
+SESSION_ENDED: Final = "the Spark session ended; another one is starting"
 _ACTIVE: Final = (Membership.MEMBER, Membership.OUT, Membership.REJOINING)
 
 
@@ -101,14 +103,11 @@ class AgentState:
         return min(wake_s, self._handover_at_s) if self.leaving else wake_s
 
     def handle(self, event: Event, view: View) -> list[Instruction]:
-        """Respond to one event.
+        """Respond to one event with what the shell does now, in order.
 
         Args:
             event: what happened.
             view: the cluster at this moment; its clock is the time of the event.
-
-        Returns:
-            What the shell does now, in order.
 
         Raises:
             RuntimeError: the event is impossible in this state, so the shell is wrong.
@@ -224,9 +223,8 @@ class AgentState:
     ) -> None:
         """Find out why a heartbeat was refused.
 
-        The leader has deleted the record, another process has written it, or an earlier heartbeat
-        that seemed to have failed was stored after all.  The last heartbeat of an earlier process
-        of this name may also come after its end.
+        The leader has deleted the record, another process or an earlier one of this name has
+        written it, or an earlier heartbeat that seemed to have failed was stored after all.
         """
         is_other = record is not None and record.incarnation != self.identity.incarnation
         if record is not None and is_other and not has_ended:
@@ -240,20 +238,14 @@ class AgentState:
 
     def _leave_if_done(self, view: View, now_s: float) -> None:
         """Leave once the instances have been moved, or nobody would move or run them."""
-        worker = self.settings.worker
         self._handover_at_s = now_s + HANDOVER_LOOK_S
         passed_s = now_s - self._leaving_since_s
-        record = view.snapshot.node(self.identity.role, self.identity.id)
-        is_known = record is not None and record.value.leaving
-        # One that can't tell the cluster that it is leaving waits for a term.
-        is_done = not is_known and passed_s >= worker.ttl_s
-        if is_known:
-            is_done = not duties.will_be_taken(view.snapshot, self.identity.id, self.settings)
-        if is_done or passed_s >= worker.leave_s:
+        is_done = duties.has_handed_over(view.snapshot, self.identity.id, self.settings, passed_s)
+        if is_done or passed_s >= self.settings.worker.leave_s:
             self.membership = Membership.LEFT
             self._do(events.Leave(was_in_time=is_done))
 
-    # --- heartbeats
+    # --- heartbeats and the session
 
     def _beat(self, now_s: float) -> None:
         is_ready = self.session is SessionPhase.READY
@@ -273,8 +265,6 @@ class AgentState:
         self.heartbeat.rest(now_s)
         self._end_stuck_session(now_s)
 
-    # --- the session
-
     def _restart_session(self, view: View, now_s: float) -> None:
         self._note("starts another session", "the Spark session ended")
         self._do(events.StartSession())
@@ -282,15 +272,10 @@ class AgentState:
         self.stopping.clear()
         self.holding.clear()
         lost, self.running = self.running, {}
-        for assignment in lost.values():
+        name, state = self.identity.id, InstanceState.RETRYING
+        for one in lost.values():
             status = InstanceStatus(
-                assignment.instance,
-                assignment.app,
-                self.identity.id,
-                assignment.epoch,
-                InstanceState.RETRYING,
-                view.wall_ms,
-                error="the Spark session ended; another one is starting",
+                one.instance, one.app, name, one.epoch, state, view.wall_ms, SESSION_ENDED
             )
             self._report(status, view)
         self._must_reconcile = True

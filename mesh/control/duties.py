@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mesh.control.survey import survey
-from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
+from mesh.model.cluster import Assignment, InstanceState, InstanceStatus, Role
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -154,6 +154,24 @@ def _stopped(told: Assignment, last: InstanceStatus | None, at_ms: int) -> Insta
         settled=has_settled,
         position=last.position if last is not None and has_settled else {},
     )
+
+
+def has_handed_over(
+    snapshot: ClusterSnapshot, me: str, settings: Settings, passed_s: float
+) -> bool:
+    """Whether worker ``me`` has nothing left that anybody would take over.
+
+    Args:
+        snapshot: its view.
+        me: its name.
+        settings: times.
+        passed_s: time since it was told to end, seconds.
+    """
+    record = snapshot.node(Role.WORKER, me)
+    if record is None or not record.value.leaving:
+        # The cluster does not know that it is leaving, and may never do.
+        return passed_s >= settings.worker.ttl_s
+    return not will_be_taken(snapshot, me, settings)
 
 
 def will_be_taken(snapshot: ClusterSnapshot, me: str, settings: Settings) -> bool:
