@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
+import json
 import os
 import re
 import shutil
@@ -70,6 +73,7 @@ def find_binary(setting: str = "") -> Path:
     return _checked(Path(nats_server_path()))
 
 
+@functools.cache
 def _checked(path: Path) -> Path:
     try:
         shown = subprocess.run(
@@ -135,12 +139,12 @@ def start(
     """
     path = find_binary(binary)
     directory.mkdir(parents=True, exist_ok=True)
-    chosen = port or free_port()
     log = (directory / "nats-server.log").open("ab")
     process = subprocess.Popen(
         [
-            path, "-a", "127.0.0.1", "-p", str(chosen), "-js", "-sd", str(directory / "jetstream"),
-            *arguments,
+            path, "-a", "127.0.0.1", "-js", "-sd", str(directory / "jetstream"),
+            # It picks a free port itself, so that nobody takes the port before it listens.
+            "-p", str(port or -1), "--ports_file_dir", str(directory), *arguments,
         ],
         stdin=subprocess.DEVNULL, stdout=log, stderr=log,
         # A Ctrl-C on the terminal is the parent's to handle; it ends the server last.
@@ -148,11 +152,12 @@ def start(
         preexec_fn=die_with_parent(),
     )  # fmt: skip
     log.close()
-    server = NatsServer(process, chosen, directory)
+    server = NatsServer(process, port, directory)
     deadline_s = time.monotonic() + 10
     while time.monotonic() < deadline_s and process.poll() is None:
+        server.port = server.port or _listening_port(directory, process.pid)
         try:
-            with socket.create_connection(("127.0.0.1", chosen), timeout=1) as connection:
+            with socket.create_connection(("127.0.0.1", server.port), timeout=1) as connection:
                 if connection.recv(5) == b"INFO ":
                     return server
         except OSError:
@@ -160,6 +165,15 @@ def start(
     server.stop()
     lines = server.log.read_text(errors="replace").splitlines()[-5:]
     raise MeshError("MESH-N102", "nats-server did not start", detail=" / ".join(lines))
+
+
+def _listening_port(directory: Path, pid: int) -> int:
+    """Read the port of a server from its ports file; 0 while it has not written the file."""
+    for path in directory.glob(f"*_{pid}.ports"):
+        with contextlib.suppress(ValueError):
+            urls: list[str] = json.loads(path.read_text(encoding="utf-8"))["nats"]
+            return int(urls[0].rpartition(":")[2])
+    return 0
 
 
 def free_port() -> int:

@@ -145,7 +145,7 @@ async def _outcome(running: Awaitable[None]) -> Outcome:
     try:
         async with asyncio.timeout(LIMIT_S):
             await running
-    except Exception as error:
+    except (Exception, pytest.fail.Exception) as error:
         return error
     return None
 
