@@ -127,7 +127,9 @@ def _check_status(header: bytes) -> None:
     if code in (204, 404):
         return
     if code == 503:
-        raise NobodyAnswersError("no responders: nobody serves the stream, or direct get is off")
+        raise NobodyAnswersError(
+            "no responders: no server responds for the stream, or direct get is off"
+        )
     raise RefusedError(f"the server refused to read: {code} {text}")
 
 

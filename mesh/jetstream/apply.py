@@ -1,4 +1,4 @@
-"""Actions of the leader, performed: once the lease has moved on the server refuses them."""
+"""Performs the leader's actions; the server refuses them once another manager holds the lease."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ async def apply(
             revision = await kv.write_as_leader(js, key, codec.encode(form), lease_revision)
             view.took_write(names.CONTROL_BUCKET, key, form, revision)
             log.info(
-                "group has another form",
+                "group revision written",
                 extra=fields(app=form.app, group=form.group, number=form.number, cause=cause),
             )
         case DropForm(app_name, group, cause):
             key = names.form_key(app_name, group)
             revision = await kv.write_as_leader(js, key, None, lease_revision)
             view.took_write(names.CONTROL_BUCKET, key, None, revision)
-            log.info("form deleted", extra=fields(app=app_name, group=group, cause=cause))
+            log.info("group revision deleted", extra=fields(app=app_name, group=group, cause=cause))
         case Discard(instance, cause):
             key = names.assignment_key(instance)
             revision = await kv.write_as_leader(js, key, None, lease_revision)
@@ -97,15 +97,15 @@ async def apply(
             view.took_write(names.CONTROL_BUCKET, key, None, revision)
             revision = await kv.put(js, names.STATUS_BUCKET, key, None)
             view.took_write(names.STATUS_BUCKET, key, None, revision)
-            log.info("standby dismissed", extra=fields(instance=instance, cause=cause))
+            log.info("standby removed", extra=fields(instance=instance, cause=cause))
         case ForgetNode(role, node, cause):
             key = names.node_key(role, node)
             revision = await kv.write_as_leader(js, key, None, lease_revision)
             view.took_write(names.CONTROL_BUCKET, key, None, revision)
-            log.info("node forgotten", extra=fields(role=role, node=node, cause=cause))
+            log.info("node record deleted", extra=fields(role=role, node=node, cause=cause))
         case Retire(app, app_revision, cause):
             await _retire(app, app_revision, js, pieces, view)
-            log.info("app has nothing left of earlier texts", extra=fields(app=app.spec.name))
+            log.info("rest of earlier texts removed", extra=fields(app=app.spec.name))
         case RemoveApp(app, app_revision, cause):
             await channels.delete_channels(js, app.spec)
             if app.retired is not None:

@@ -64,7 +64,7 @@ def copy(connection: Connection, bucket: str, wanted: Mapping[str, Path]) -> Non
 
     Raises:
         ObjectMissingError: of one.
-        MeshError: MESH-S103 when one is not what was stored.
+        MeshError: MESH-S103 when one differs from the stored one.
         ConnectorError: NATS stayed away.
     """
     stream = f"OBJ_{bucket}"
@@ -161,6 +161,6 @@ def _store(one: Stored, chunks: Sequence[bytes], path: Path) -> None:
     if size != one.size or digest.digest() != one.digest:
         raise MeshError(
             "MESH-S103",
-            f'piece "{one.name}" of a snapshot is not what was stored',
+            f'piece "{one.name}" of a snapshot differs from the stored one',
             detail=f"{size} bytes came, and {one.size} were stored.",
         )

@@ -82,7 +82,9 @@ class Backups:
             for old in (await backups.known(self._client, app))[: -kept or None] if kept else ():
                 await backups.delete(self._client, self._pieces, old)
         except kv.RevisionConflict as conflict:
-            raise MeshError("MESH-A409", f'app "{app}" is backed up by somebody else') from conflict
+            raise MeshError(
+                "MESH-A409", f'app "{app}" is being backed up by another user'
+            ) from conflict
         except (NatsError, TimeoutError, OSError) as error:
             raise unreachable(error) from error
         self._note(Entry(f"backed app {app} up as {made.revision}", by=_user(by), app=app))
@@ -150,7 +152,7 @@ class Backups:
                 done = await self._in_place(backup, replay, by)
         except kv.RevisionConflict as conflict:
             raise MeshError(
-                "MESH-A409", f'app "{other or app}" was changed by somebody else meanwhile'
+                "MESH-A409", f'app "{other or app}" was changed by another user meanwhile'
             ) from conflict
         except (NatsError, TimeoutError, OSError) as error:
             raise unreachable(error) from error
@@ -180,7 +182,7 @@ class Backups:
             if gaps:
                 raise MeshError(
                     "MESH-A410",
-                    f"what has come since revision {backup.revision} is not there any more",
+                    f"what was published since revision {backup.revision} no longer exists",
                     detail=f"{'; '.join(gaps[:5])}.",
                     hint="With --no-replay (?replay=false) the state is put back, and the app goes "
                     "on with what comes next.",
@@ -286,7 +288,7 @@ class Backups:
             raise MeshError(
                 "MESH-A409",
                 f'app "{app}" has not stopped within {STOP_S:g} s',
-                hint="It goes on as it was.  Does a manager lead?  'mesh nodes' tells.",
+                hint="It continues unchanged.  Does a manager lead?  See 'mesh nodes'.",
             )
 
     async def _settled(self, app: str) -> Seen[AppRecord]:
@@ -300,9 +302,9 @@ class Backups:
             raise MeshError(
                 "MESH-A409",
                 f'app "{app}" is changing',
-                detail="The states of a group fit together before it is scaled or edited and "
-                "after, not on the way.",
-                hint="'mesh status' tells what it waits for.  Try again when it runs.",
+                detail="The states of a group are consistent before it is scaled or edited and "
+                "after, not in between.",
+                hint="'mesh status' shows what it waits for.  Try again when it runs.",
             )
         found = self._view.snapshot().app(app)
         if found is None or found.value.deleting:

@@ -173,8 +173,10 @@ class Manager:
                 await apply.apply(action, self.client, self.view, lease.revision, self.pieces)
                 self.journal.note(replace(of_action(action, lease.revision), at_ms=at_ms))
             except kv.RevisionConflict as conflict:
-                self.journal.note(of_failure(action, lease.revision, "the lease has moved on"))
-                log.info("decision was overtaken", extra=fields(conflict=conflict))
+                self.journal.note(
+                    of_failure(action, lease.revision, "another manager holds the lease")
+                )
+                log.info("decision is obsolete", extra=fields(conflict=conflict))
                 return
             except UNREACHABLE as error:
                 self.journal.note(of_failure(action, lease.revision, "NATS did not answer"))

@@ -124,7 +124,7 @@ class ManagerService:
             raise MeshError(
                 "MESH-A409",
                 f'app "{spec.name}" is deployed already, with another text',
-                hint="'mesh deploy' (PUT) changes it while it runs; 'mesh diff' tells how.",
+                hint="'mesh deploy' (PUT) changes it while it runs; 'mesh diff' shows how.",
             )
         # Of what was just looked at: somebody else's deploy may come while channels are made.
         seen = self._view.revision(names.APPS_BUCKET, names.app_key(spec.name))
@@ -138,7 +138,7 @@ class ManagerService:
         except kv.RevisionConflict as conflict:
             raise MeshError(
                 "MESH-A409",
-                f'app "{spec.name}" was deployed by somebody else just now',
+                f'app "{spec.name}" was deployed by another user just now',
                 hint="Look at it with 'mesh status', then deploy again if need be.",
             ) from conflict
         except (NatsError, TimeoutError, OSError) as error:
@@ -187,8 +187,8 @@ class ManagerService:
                 if begin != EARLIEST:
                     raise MeshError(
                         "MESH-A409",
-                        f'app "{spec.name}" runs, and goes on from where it is',
-                        hint="A place to begin is for an app that is deployed anew; --replace "
+                        f'app "{spec.name}" runs and continues from its positions',
+                        hint="A start position is for a new app; --replace "
                         "removes the old one first.",
                     )
                 return await self._edit(spec, by, reset)
@@ -234,7 +234,7 @@ class ManagerService:
         except kv.RevisionConflict as conflict:
             raise MeshError(
                 "MESH-A409",
-                f'app "{name}" was changed by somebody else just now',
+                f'app "{name}" was changed by another user just now',
                 hint="Look at it with 'mesh status', then deploy again if need be.",
             ) from conflict
         except (NatsError, TimeoutError, OSError) as error:

@@ -78,7 +78,7 @@ def check_supported(app: BoundApp) -> None:
 
     Raises:
         MeshError: MESH-P900 at the first such part; MESH-P201 for ``@dist`` on a stream; MESH-P214
-            for the name of a stream that can't stand in a subject.
+            for the name of a stream that can't be part of a subject.
     """
     _check_definitions(app)
     for annotation in app.annotations:
@@ -172,7 +172,7 @@ def _check_stream_annotation(annotation: Annotation) -> None:
     if name == "dist":
         raise MeshError(
             "MESH-P201",
-            "@dist stands on a stream",
+            "@dist precedes a stream",
             hint="Put it before the query's 'from'.",
             position=annotation.position,
         )
@@ -230,7 +230,7 @@ def _check_query(query: BoundQuery) -> None:
         raise not_supported(
             "expired events of a query without a window",
             action.position,
-            hint="Events expire by leaving a window, so nothing would ever come out: add one, "
+            hint="Events expire by leaving a window, so the query would emit nothing: add one, "
             "or leave 'expired events' out.",
         )
 

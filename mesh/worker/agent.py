@@ -133,8 +133,8 @@ class Agent:
             assert record is not None
             if first is not None and record.revision != first.revision:
                 me = f"process {os.getpid()}"
-                text = f"was turned away from the name {self.id}"
-                cause = f"process {record.value.pid} beats under it"
+                text = f"was refused the name {self.id}"
+                cause = f"process {record.value.pid} is alive under it"
                 self.journal.note(Entry(text, cause, by=me, worker=self.id))
                 raise MeshError(
                     "MESH-C110",
@@ -203,7 +203,7 @@ class Agent:
         """
         self._leaving = True
         self._beat_now.set()
-        self._note("hands over and ends", "it was told to end")
+        self._note("hands over and ends", "it received a signal to end")
         worker = self.settings.worker
         started_s = self.clock.monotonic_s()
         passed_s = 0.0
@@ -219,7 +219,7 @@ class Agent:
             # Presence changes by time alone, so a look is short.
             await self.view.changed(version, 0.2)
             passed_s = self.clock.monotonic_s() - started_s
-        log.warning("ends with instances that were not taken over", extra=fields(worker=self.id))
+        log.warning("ends with instances that were not moved", extra=fields(worker=self.id))
 
     async def leave(self) -> None:
         """Stop the instances and delete this worker's record, so that they move at once."""
@@ -300,11 +300,11 @@ class Agent:
         is_other = record is not None and record.incarnation != self.incarnation
         if is_other and record is not None and not machine.has_ended(record):
             await self._stop_all()
-            self._note("ends", f"process {record.pid} took its name while it could not be heard")
+            self._note("ends", f"process {record.pid} took its name while it was cut off")
             raise MeshError(
                 "MESH-C110",
                 f'another worker is called "{self.id}"',
-                detail="It took this worker's place while this one could not be heard.",
+                detail="It took this worker's name while this one was cut off.",
             )
         self._revision = revision
 
@@ -363,14 +363,14 @@ class Agent:
             await self._stop(assignment)
 
     async def _stop_if_over(self) -> None:
-        """Stop everything when no heartbeat was taken for a term: it may be placed elsewhere."""
+        """Stop everything when no heartbeat was accepted for a term: it may be placed elsewhere."""
         ttl_s = self.settings.worker.ttl_s
         is_over = self.clock.monotonic_s() - self._renewed_s >= ttl_s
         self._is_out = self._is_out or is_over
         if is_over and self._running:
             log.warning("term is over, instances stopped", extra=fields(worker=self.id))
             told = ", ".join(sorted(self._running))
-            self._note(f"stops {told}", f"no heartbeat was taken for {ttl_s:g} s")
+            self._note(f"stops {told}", f"no heartbeat was accepted for {ttl_s:g} s")
             await self._stop_all()
 
     async def _end_stuck_session(self) -> None:
