@@ -66,15 +66,15 @@ def test_an_app_is_told_of_its_streams_new_leaders_and_not_of_its_first(tmp_path
                 while not manager.leads:
                     await manager.view.changed(manager.view.version, 0.1)
             leader = await step_down(manager.client, "mesh-A-S")
-            told = await first_entry(manager.client, "A", "was told by NATS")
+            told = await first_entry(manager.client, "A", "NATS reported")
             assert told.text == f"NATS reported new leaders: {leader} of mesh-A-S"
             assert told.by == "manager m1"
             # Buckets are everybody's.
             leader = await step_down(manager.client, "KV_mesh_snapshots")
-            told = await first_entry(manager.client, "", "was told by NATS")
+            told = await first_entry(manager.client, "", "NATS reported")
             assert told.text == f"NATS reported new leaders: {leader} of KV_mesh_snapshots"
             story = [entry.text for entry in await service.story("A")]
-            assert sum(text.startswith("was told by NATS") for text in story) == 2
+            assert sum(text.startswith("NATS reported") for text in story) == 2
 
     cluster = Cluster(tmp_path)
     try:

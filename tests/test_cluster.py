@@ -85,7 +85,7 @@ def test_a_moved_instance_is_placed_only_when_its_worker_has_stopped_it(cluster:
         assert withdrawn[0].next_worker == "w2"
         status = await eye.service.status("Two")
         assert status.state is AppState.STARTING
-        assert "w1 is told to stop it" in (status.reason or "")
+        assert "w1 has to stop it" in (status.reason or "")
         await eye.until("moved", lambda: eye.placed()[moved] == "w2")
         assert (await eye.service.wait_running("Two", 10)).state is AppState.RUNNING
         told = [entry.text for entry in await eye.service.story("Two")]

@@ -279,7 +279,7 @@ SCENARIOS: Final = (
         servers.nats_away,
         (
             r"lost its connection to NATS",
-            r"worker <holder> stops .*no heartbeat was taken",
+            r"worker <holder> stops .*no heartbeat was accepted",
             r"worker <holder> is connected to NATS again",
             r"runs <app>-sums-1",
         ),

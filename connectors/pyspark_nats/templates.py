@@ -140,7 +140,7 @@ def _tokens(name: str, column: Array) -> Array:
     if kernels.any(wrong).as_py():
         value = texts.filter(wrong)[0].as_py()
         raise SchemaError(
-            f'column "{name}" is {value!r} in a row, which can\'t stand in a subject',
+            f'column "{name}" is {value!r} in a row, which can\'t be part of a subject',
             detail="A token has no dots, wildcards or white space, and is not empty.",
             hint=f"Replace them, for example with translate({name}, '. *>', '____').",
         )

@@ -137,7 +137,7 @@ def _check_stream_name(name: str, position: Position | None) -> None:
     if not name.startswith("!") and not _STREAM_NAME.match(name):
         raise MeshError(
             "MESH-P214",
-            f'stream name "{name}" can\'t stand in a subject',
+            f'stream name "{name}" can\'t be part of a subject',
             hint="Use letters, digits and '_', and no digit first.",
             position=position,
         )

@@ -118,7 +118,7 @@ def test_results_become_a_table(tmp_path: Path) -> None:
         "| kill, median | 2.5 s | 4 s (missed) | 3 s |\n"
         "| kill, slowest of 10 | 4.5 s | 6 s (missed) | 5 s |\n"
         "| load | 20,000 events/s | 20,000 events/s | at least 19,000 events/s |\n"
-        f"\nFrom [{one}](../bench/results/{one}) and [{three}](../bench/results/{three}).\n"
+        f"\nFrom\n\n- [{one}](../bench/results/{one})\n- [{three}](../bench/results/{three})\n"
         f"{written.END}behind\n"
     )
 

@@ -232,4 +232,7 @@ def _is_allowed(passage: Passage) -> bool:
 
 
 #: Every idiom that stays.  A test fails when an entry matches nothing any more.
-ALLOWED: Final[tuple[Allowed, ...]] = ()
+ALLOWED: Final = (
+    Allowed("mesh/codes/__init__.py", "mend", "a field of 'mesh explain --output json'"),
+    Allowed("docs/operations.md", "counts of keys", "the name of a stored benchmark figure"),
+)

@@ -50,7 +50,10 @@ def test_every_exception_is_still_needed_and_has_a_reason() -> None:
 
 @pytest.mark.parametrize("path", PAGES, ids=_name)
 def test_a_page_has_no_long_line(path: Path) -> None:
-    lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+    page = path.read_text(encoding="utf-8")
+    # errors.md quotes apps and messages as a user sees them.
+    shown = prose_lines(page) if path.name == "errors.md" else page.splitlines()
+    lines = enumerate(shown, 1)
     # The cells of a table are checked one by one; a link can't be broken.
     long = [
         f"{number}: {line[:60]}"

@@ -198,7 +198,7 @@ def _refuse_second_window(written: StreamInput) -> None:
         if isinstance(handler, WindowHandler):
             raise MeshError(
                 "MESH-L213",
-                f'window "{written.stream}" can\'t have another window behind it',
+                f'window "{written.stream}" can\'t have another window after it',
                 detail="It is a named window, with a window of its own.",
                 position=handler.position,
             )
