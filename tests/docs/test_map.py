@@ -58,6 +58,7 @@ def test_every_class_that_the_glossary_names_is_in_its_file() -> None:
     missing = [
         f"{name} in {path}"
         for name, path in named
-        if f"class {name}" not in (ROOT / path).read_text(encoding="utf-8")
+        if not (ROOT / path).exists()
+        or f"class {name}" not in (ROOT / path).read_text(encoding="utf-8")
     ]
     assert missing == []

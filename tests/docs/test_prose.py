@@ -10,6 +10,7 @@ import pytest
 from tests.docs.prose import (
     ALLOWED,
     COVERED,
+    IDIOMS,
     ROOT,
     covered_files,
     findings,
@@ -35,6 +36,36 @@ def _name(path: Path) -> str:
 @pytest.mark.parametrize("path", FILES, ids=_name)
 def test_prose_has_no_banned_idiom(path: Path) -> None:
     assert "\n".join(map(str, findings(path))) == ""
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "The sink puts out what it has.",
+        "The worker is told to stop.",
+        "It goes on where it was.",
+        "A session is started anew.",
+        "Nobody reads it.",
+        "Whose worker is gone has stopped.",
+        "The marker stands behind the rows.",
+        "Matches come and go.",
+    ],
+)
+def test_an_idiom_is_found(sentence: str) -> None:
+    assert any(re.search(pattern, sentence, re.IGNORECASE) for pattern in IDIOMS)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "The sink publishes the rows and the marker.",
+        "An instance whose worker died counts as stopped.",
+        "The reader is 20 messages behind.",
+        "Ask the user who deployed the app.",
+    ],
+)
+def test_a_plain_sentence_passes(sentence: str) -> None:
+    assert not any(re.search(pattern, sentence, re.IGNORECASE) for pattern in IDIOMS)
 
 
 def test_every_covered_folder_exists() -> None:
