@@ -1,8 +1,9 @@
-"""Every setting, its default and what it is for.
+"""Every setting with its default and its purpose.
 
-A value is taken from, in order: a command-line option, the environment (``MESH_NATS_URL`` for
-``nats.url``), the YAML file (``--config``), the default here.  ``conf/mesh.yaml`` lists them all;
-``make conf`` writes it (``python -m mesh.settings``), and a test keeps it equal to this file.
+The first of these sources that has a value counts: a command-line option, the environment
+(``MESH_NATS_URL`` for ``nats.url``), the YAML file (``--config``), the default here.
+``conf/mesh.yaml`` lists all settings; ``make conf`` writes it (``python -m mesh.settings``), and a
+test compares it with this file.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def setting(default: Any, help: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class NatsSettings:
-    """How to reach NATS."""
+    """Connection to NATS."""
 
     url: str = setting("nats://127.0.0.1:4222", "Servers, comma-separated.")
     user: str = setting("", "User name, empty for none.")
@@ -38,19 +39,21 @@ class NatsSettings:
     tls_ca: str = setting(
         "", "Path of the certificate authority's PEM file, empty for the system's."
     )
-    connect_timeout_s: float = setting(5.0, "How long one attempt to connect may take.")
+    connect_timeout_s: float = setting(5.0, "Time limit of one connection attempt, seconds.")
     ping_interval_s: float = setting(
         0.5,
-        "How often a connection is checked; it is lost after three times that without an answer.",
+        "Interval of connection checks; three unanswered checks mean a lost connection.",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelSettings:
-    """How channels are made."""
+    """Creation of channels."""
 
     replicas: int = setting(1, "Copies of each JetStream stream and bucket, 1 to 5.")
-    max_age_s: float = setting(604800.0, "How long a channel keeps its messages, 0 for ever.")
+    max_age_s: float = setting(
+        604800.0, "Retention of a channel's messages, seconds; 0 for no limit."
+    )
     partitions: int = setting(8, "Virtual partitions of a keyed channel.")
 
 
@@ -65,18 +68,18 @@ class ManagerSettings:
     tls_key: str = setting("", "Path of the certificate's key.")
     users_file: str = setting("", "Path of the users file, which 'mesh user add' writes.")
     apps_dir: str = setting(
-        "", "Folder whose .siddhi files the manager keeps deployed, empty for none."
+        "", "Folder of .siddhi files that the manager keeps deployed, empty for none."
     )
     anonymous: bool = setting(
-        False, "Whether the REST API takes requests without a user; only on a loopback address."
+        False, "Accept REST requests without a user; only on a loopback address."
     )
-    lease_ttl_s: float = setting(1.5, "How long the leader's lease stands unrenewed.")
-    min_workers: int = setting(1, "Nothing is placed until this many workers are there.")
+    lease_ttl_s: float = setting(1.5, "Validity of the leader's lease without renewal, seconds.")
+    min_workers: int = setting(1, "Number of ready workers below which no new instance is placed.")
     moves_at_once: int = setting(
-        2, "How many instances may be on the move to even out the load or to empty a worker."
+        2, "Most instances that move at once to even out the load or to empty a worker."
     )
     hold_s: float = setting(
-        20.0, "How long instances whose Spark session ended wait for the next one on their worker."
+        20.0, "Time that instances wait for their worker's next Spark session, seconds."
     )
 
 
@@ -85,35 +88,39 @@ class WorkerSettings:
     """A worker: an agent and its Spark session."""
 
     id: str = setting("", "Name of this worker, empty for the host name and a number.")
-    ttl_s: float = setting(1.5, "How long a worker counts as there without a heartbeat.")
-    margin_s: float = setting(0.5, "How much longer the leader waits before it places elsewhere.")
+    ttl_s: float = setting(
+        1.5, "Time without a heartbeat after which a worker is suspect, seconds."
+    )
+    margin_s: float = setting(
+        0.5, "Further time after which a suspect worker is gone and its instances move, seconds."
+    )
     leave_s: float = setting(
-        10.0, "How long a worker that ends waits for its instances to be moved away."
+        10.0, "Time that a worker waits for its instances to move when it ends, seconds."
     )
     stop_s: float = setting(
-        30.0, "How long an instance may take to stop before its session is killed for it."
+        30.0, "Time limit for an instance to stop; then its session is killed, seconds."
     )
     settle_s: float = setting(
-        5.0, "How long of that it may take to finish its batch and to share its state."
+        5.0, "Part of stop_s for finishing the batch and storing the state, seconds."
     )
-    labels: str = setting("", "Labels for groups that ask for them, like 'gpu=true,zone=a'.")
-    capacity: int = setting(0, "Most instances that the worker takes, 0 for any number.")
-    takes_receivers: bool = setting(True, "Whether it takes groups with sources of their own.")
-    takes_queries: bool = setting(True, "Whether it takes all other groups.")
+    labels: str = setting("", "Labels that groups may require, like 'gpu=true,zone=a'.")
+    capacity: int = setting(0, "Most instances that the worker accepts, 0 for any number.")
+    takes_receivers: bool = setting(True, "Accept groups with their own sources.")
+    takes_queries: bool = setting(True, "Accept all other groups.")
     state_dir: str = setting(
-        "", "Directory of local state, empty for one below the system's temporary one."
+        "", "Directory of local state, empty for one in the system's temporary directory."
     )
-    snapshot_interval_s: float = setting(2.0, "How often changed state goes to the shared store.")
-    retry_s: float = setting(1.0, "How long a failed instance rests before it is started again.")
+    snapshot_interval_s: float = setting(2.0, "Interval of snapshots to the state store, seconds.")
+    retry_s: float = setting(1.0, "Rest of a failed instance before its next start, seconds.")
     retry_max_s: float = setting(
         30.0,
-        "Longest such rest: each is twice as long as the last, until it has run for that long.",
+        "Longest rest; each is twice the last, until the instance has run for this time, seconds.",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class StateSettings:
-    """Where what instances keep is stored."""
+    """Storage of states."""
 
     store: str = setting(
         "jetstream",
@@ -121,7 +128,7 @@ class StateSettings:
         "managers reach.",
     )
     backups_kept: int = setting(
-        10, "Backups kept of each app, older ones are deleted when one is made; 0 for all."
+        10, "Backups kept per app; a new backup deletes the oldest; 0 keeps all."
     )
 
 
@@ -131,10 +138,12 @@ class SparkSettings:
 
     master: str = setting("local[2]", "Spark master URL; the worker is the driver.")
     driver_memory: str = setting("1g", "Heap of the driver's Java process.")
-    trigger_rows_max: int = setting(100000, "Most messages a micro-batch takes from one channel.")
-    ui: bool = setting(False, "Whether the Spark web UI is on.")
+    trigger_rows_max: int = setting(
+        100000, "Most messages that a micro-batch reads from one channel."
+    )
+    ui: bool = setting(False, "Run the Spark web UI.")
     shared_query: bool = setting(
-        True, "Whether a worker's instances share one streaming query, or have one each."
+        True, "Run a worker's instances in one shared streaming query instead of one each."
     )
 
 
@@ -143,12 +152,12 @@ class LogSettings:
     """Logs of every mesh process."""
 
     level: str = setting("INFO", "DEBUG, INFO, WARNING or ERROR.")
-    style: str = setting("text", "'text', or 'json' for one object a line.")
+    style: str = setting("text", "'text', or 'json' for one object per line.")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All of them."""
+    """All settings."""
 
     nats: NatsSettings = field(default_factory=NatsSettings)
     channels: ChannelSettings = field(default_factory=ChannelSettings)
@@ -250,8 +259,8 @@ def _check(name: str, value: Any, default: Any) -> Any:
 def to_yaml(settings: Settings) -> str:
     """All settings as a YAML file, each below its one sentence."""
     lines = [
-        "# Every setting with its default.  A file like this is given with --config; it needs to",
-        "# hold only what differs.  The environment comes before it: MESH_NATS_URL is nats.url.",
+        "# Every setting with its default.  A file for --config needs only the settings that",
+        "# differ.  Environment variables take precedence: MESH_NATS_URL for nats.url.",
     ]
     for section in fields(settings):
         values = getattr(settings, section.name)

@@ -64,7 +64,7 @@ SCENARIOS: Final = (
         "worker killed and started again at once",
         workers.worker_restarted,
         (
-            r"placed <app>-sums-1 on <other> .*worker <holder> (is gone|was started anew)",
+            r"placed <app>-sums-1 on <other> .*worker <holder> (is gone|was started again)",
             r"runs <app>-sums-1",
         ),
         (r"worker <holder> began",),
@@ -98,7 +98,7 @@ SCENARIOS: Final = (
         "duplicate-turned-away",
         "second worker of one name",
         workers.turned_away,
-        (r"was turned away from the name w1",),
+        (r"was refused the name w1",),
     ),
     Scenario(
         "duplicate-takes-over",
@@ -246,7 +246,7 @@ SCENARIOS: Final = (
         servers.nats_away,
         (
             r"lost its connection to NATS",
-            r"worker <holder> stops .*no heartbeat was taken",
+            r"worker <holder> stops .*no heartbeat was accepted",
             r"worker <holder> is connected to NATS again",
             r"runs <app>-sums-1",
         ),
@@ -255,8 +255,8 @@ SCENARIOS: Final = (
         "leaders-stepped-down",
         "leaders of all streams step down",
         servers.stepped_down,
-        (r"was told by NATS of new leaders: .* of mesh-<app>-",),
-        (r"was told by NATS of new leaders: .* of KV_mesh_",),
+        (r"NATS reported new leaders: .* of mesh-<app>-",),
+        (r"NATS reported new leaders: .* of KV_mesh_",),
         topology=Topology.THREE,
     ),
     Scenario(

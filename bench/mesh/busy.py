@@ -26,7 +26,7 @@ MEASURED_S: Final = 60.0
 #: How often ages are looked at.
 _LOOK_S: Final = 0.02
 #: What is told of a worker, a leader or a server that was taken for dead, or took itself for it.
-_ALARMS: Final = ("is gone", "no heartbeat was taken", "no longer leads", "lost its connection")
+_ALARMS: Final = ("is gone", "no heartbeat was accepted", "no longer leads", "lost its connection")
 
 
 async def measure(servers: int) -> list[Figure]:

@@ -44,7 +44,8 @@ def _lines(results: Path) -> Iterator[str]:
         known = next(f for f in figures if f is not None)
         cells = " | ".join("" if f is None else _shown(f) for f in figures)
         yield f"| {name} | {cells} | {_target(known)} |\n"
-    yield f"\nFrom {' and '.join(sources)}.\n"
+    yield "\nFrom\n\n"
+    yield from (f"- {source}\n" for source in sources)
 
 
 def _time(path: Path) -> str:

@@ -160,11 +160,11 @@ async def _json(request: Request) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise MeshError("MESH-A400", "the body is no JSON", detail=f"{error}.") from error
+        raise MeshError("MESH-A400", "the body is not JSON", detail=f"{error}.") from error
 
 
 def _not_a_request(wanted: str) -> MeshError:
-    return MeshError("MESH-A400", f"the body is not what it has to be: {wanted}")
+    return MeshError("MESH-A400", f"the body is invalid: {wanted}")
 
 
 def _user(request: Request) -> str:

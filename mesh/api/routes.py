@@ -186,7 +186,7 @@ class Routes:
         if order not in ORDERS:
             raise MeshError(
                 "MESH-A404",
-                f'a worker can\'t be told to "{order}"',
+                f'"{order}" is no order for a worker',
                 detail=f"Orders are: {', '.join(ORDERS)}.",
             )
         by = request.scope.get("mesh.user", "")

@@ -1,4 +1,4 @@
-"""``mesh deploy``, ``undeploy``, ``apps`` and ``status``: apps of a running cluster."""
+"""``mesh deploy``, ``scale``, ``undeploy``, ``apps`` and ``status``: apps of a running cluster."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def add_to(app: typer.Typer) -> None:
 def deploy(
     files: FilesArgument,
     timeout: Annotated[
-        float, typer.Option(help="How long to wait until it runs, seconds; 0 doesn't wait.")
+        float, typer.Option(help="Time to wait until it runs, seconds; 0 doesn't wait.")
     ] = 60.0,
     begin: Annotated[
         str,
         typer.Option(
             "--from",
             metavar="PLACE",
-            help="Where a new app begins in what is there already: earliest, latest, a sequence, or"
+            help="Start of a new app in existing streams: earliest, latest, a sequence, or"
             " a time like 2026-11-21T20:00:00Z.",
         ),
     ] = "earliest",
@@ -56,7 +56,7 @@ def deploy(
         bool,
         typer.Option(
             "--replace",
-            help="Where another app has the name, remove it first, with its channels and states.",
+            help="Remove an app of the same name first, with its channels and states.",
         ),
     ] = False,
     reset: Annotated[
@@ -64,7 +64,7 @@ def deploy(
         typer.Option(
             "--reset",
             metavar="GROUP",
-            help="In a running app, have this execution group forget its state; may be repeated.",
+            help="Delete the state of this execution group of a running app; repeatable.",
         ),
     ] = None,
     var: VarOption = None,
@@ -74,12 +74,12 @@ def deploy(
 ) -> None:
     """Deploy apps, and wait until all their instances run.
 
-    A running app of the same name goes on with the new text: groups that changed restart from where
-    they are, with the states of what stayed the same.  A change that would lose a state is refused
-    until `--reset` names the group.  `mesh diff` tells beforehand.
+    A running app of the same name continues with the new text: changed groups restart at their
+    positions, with the states of unchanged parts.  A change that would lose a state is refused
+    until `--reset` names the group.  `mesh diff` shows the result in advance.
 
-    Of several files each is deployed whatever becomes of the others. Ends with exit code 1 when an
-    app is refused, or does not run in time; it stays deployed all the same.
+    Each of several files is deployed independently. The exit code is 1 if an app is refused or does
+    not run in time; in the second case it stays deployed.
 
     Example: `mesh deploy examples/temperature.siddhi`
     """
@@ -120,7 +120,7 @@ def deploy_and_wait(
     reset: Sequence[str] = (),
     begin: str = "earliest",
 ) -> dict[str, Any]:
-    """Deploy ``text``; says whether it runs, how long that took, and the status.
+    """Deploy ``text``; returns whether it runs, the time that took, and the status.
 
     A running app of its name is changed: with ``replace`` it is removed first, otherwise the groups
     of ``reset`` forget their states.  A new one reads from ``begin``.
@@ -140,7 +140,7 @@ def describe_deploy(done: dict[str, Any]) -> str:
     name, status, seconds = done["app"], done["status"], done["seconds"]
     again = "" if done.get("is_new", True) else " (the same text was deployed already)"
     if done.get("replaced"):
-        again = " (in the place of another)"
+        again = " (it replaced another app)"
     if done.get("edited"):
         again = f"\n{_describe_edit(done['changes'])}"
     if done["running"]:
@@ -148,14 +148,14 @@ def describe_deploy(done: dict[str, Any]) -> str:
         return f'app "{name}" runs after {seconds:.1f} s: {count} instances{again}'
     if status is None:
         return f'app "{name}" is deployed{again}'
-    reason = status.get("reason") or "'mesh status' tells more"
+    reason = status.get("reason") or "see 'mesh status'"
     if status.get("cure"):
         reason += f"\n  hint: {status['cure']}"
     return f'app "{name}" is deployed, but {status["state"]} after {seconds:.1f} s: {reason}{again}'
 
 
 def _describe_edit(found: dict[str, Any]) -> str:
-    """What restarts, starts and stops and why, a line each."""
+    """One line per group that restarts, starts or stops, with its reasons."""
     lines = []
     for group in found["groups"]:
         if group["change"] != "same":
@@ -172,9 +172,9 @@ def _describe_edit(found: dict[str, Any]) -> str:
 def scale(
     app: AppArgument,
     group: Annotated[str, typer.Argument(help="Name of the group.", metavar="GROUP")],
-    parallel: Annotated[int, typer.Argument(help="How many instances.", metavar="N", min=1)],
+    parallel: Annotated[int, typer.Argument(help="Number of instances.", metavar="N", min=1)],
     timeout: Annotated[
-        float, typer.Option(help="How long to wait until they run, seconds; 0 doesn't wait.")
+        float, typer.Option(help="Time to wait until they run, seconds; 0 doesn't wait.")
     ] = 60.0,
     *,
     at: Context,
@@ -182,8 +182,8 @@ def scale(
 ) -> None:
     """Run a group of an app in more or fewer instances, and wait until they run.
 
-    What it knows goes along: nothing is lost, doubled or counted anew.  A group that keeps state
-    can be scaled where it is divided by key, up to the number of its partitions.
+    Its state is kept: nothing is lost or doubled.  A group with state can be scaled if it is
+    divided by key, up to the number of its partitions.
 
     Example: `mesh scale Temperature averages 4`
     """
@@ -237,7 +237,7 @@ def _app_row(app: dict[str, Any]) -> tuple[Any, ...]:
 
 @takes_cluster
 def status(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT) -> None:
-    """Show an app's instances: where they run, what they have done, how far behind they are.
+    """Show an app's instances: workers, counters and lag.
 
     Example: `mesh status Temperature`
     """

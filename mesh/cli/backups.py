@@ -1,4 +1,4 @@
-"""``mesh backup``, ``backups`` and ``restore``: the states of apps, kept and put back."""
+"""``mesh backup``, ``backups`` and ``restore``: copies of apps' states."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_to(app: typer.Typer) -> None:
 
 @takes_cluster
 def backup(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT) -> None:
-    """Keep a copy of an app's state, with how far it has read; the app runs on.
+    """Copy an app's state with its positions; the app continues to run.
 
     Example: `mesh backup Temperature`
     """
@@ -80,32 +80,30 @@ def backups(
 @takes_cluster
 def restore(
     app: AppArgument,
-    revision: Annotated[
-        str | None, typer.Option(help="Which backup; the newest if nothing is said.")
-    ] = None,
+    revision: Annotated[str | None, typer.Option(help="The backup; the newest by default.")] = None,
     before: Annotated[
         str | None,
-        typer.Option("--at", help="The newest backup made by then: a time, as 2026-11-21T20:30Z."),
+        typer.Option("--at", help="The newest backup made by this time, as in 2026-11-21T20:30Z."),
     ] = None,
     other: Annotated[
         str | None,
-        typer.Option("--as", help="Start a new app of this name with the state instead."),
+        typer.Option("--as", help="Start a new app of this name with the state."),
     ] = None,
     replay: Annotated[
         bool,
         typer.Option(
             "--replay/--no-replay",
-            help="Whether the app reads again what has come since, and puts it out again.",
+            help="Read later events again and publish their outputs again.",
         ),
     ] = True,
     *,
     at: Context,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Put the state of a backup back: the app stops, goes back to it, and reads again from there.
+    """Restore the state of a backup: the app stops, gets the state, and reads again from there.
 
-    What it has put out since the backup comes a second time. A new app (`--as`) has channels of its
-    own, which are empty.
+    Outputs since the backup are published a second time. A new app (`--as`) has its own channels,
+    which are empty.
 
     Example: `mesh restore Temperature --at 2026-11-21T20:30Z`
     """
@@ -117,4 +115,4 @@ def restore(
         show_json(done)
         return
     told = f"{done['behind']} messages are read again" if done["replays"] else "nothing is replayed"
-    typer.echo(f'app "{done["app"]}" goes on from revision {done["revision"]}: {told}')
+    typer.echo(f'app "{done["app"]}" continues from revision {done["revision"]}: {told}')

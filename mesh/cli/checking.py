@@ -1,4 +1,4 @@
-"""What ``mesh validate`` says of a text: everything that is wrong with it, in its order."""
+"""All errors and warnings of a text, in the order of their positions."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from mesh.plan.build import plan
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-#: SiddhiQL that is right and that this version does not run.
+#: Code of valid SiddhiQL that this version does not run.
 NOT_RUN_YET: Final = "MESH-P900"
-#: What planning says before it looks at the names and types of an app.
+#: Codes that planning raises before it binds names and types.
 _OF_THE_NAME: Final = frozenset(("MESH-P101", "MESH-P102"))
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What there is to say of a text."""
+    """Result of checking a text."""
 
     #: None when it has none, or can't be parsed.
     app: str | None
     #: Names of its execution groups; empty when it can't be deployed.
     groups: tuple[str, ...]
     errors: tuple[MeshError, ...]
-    #: What is valid and does not run yet.
+    #: Valid elements that don't run yet.
     warnings: tuple[MeshError, ...]
 
     @property
     def is_valid(self) -> bool:
-        """Whether it has no error; it may have parts that don't run yet all the same."""
+        """Whether it has no error; parts of it may not run yet."""
         return not self.errors
 
     def with_warnings_as_errors(self) -> Checked:
-        """The same where what doesn't run yet counts as an error."""
+        """The same result with warnings as errors."""
         found = sorted((*self.errors, *self.warnings), key=_place)
         return replace(self, errors=tuple(found), warnings=())
 
 
 def check(text: str, variables: Mapping[str, str]) -> Checked:
-    """Parse, bind and plan ``text``, with ``variables`` put in."""
+    """Parse, bind and plan ``text`` after substituting ``variables``."""
     try:
         written = substitute(text, variables)
         app = parse_app(written)

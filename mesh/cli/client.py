@@ -1,4 +1,4 @@
-"""The manager's REST API, as the commands call it."""
+"""Client of a manager's REST API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from mesh.cli.context import Context
 
-#: What the server adds to a wait of ours before the client loses patience.
+#: Time beyond a requested wait after which the client gives up, seconds.
 _MARGIN_S = 15.0
 _REPLACE_S = 60.0
 #: A state may be large.
@@ -72,13 +72,13 @@ class Client:
                     "reset": list(reset),
                     **({"from": begin} if begin else {}),
                 },
-                # The old one may be taken apart meanwhile.
+                # The old one may be removed meanwhile.
                 timeout=_REPLACE_S,
             ),
         )
 
     def scale(self, app: str, group: str, parallel: int) -> dict[str, Any]:
-        """Have another number of instances of a group; the app's status."""
+        """Change the number of instances of a group; returns the app's status."""
         wanted = {"group": group, "parallel": str(parallel)}
         return cast("dict[str, Any]", self._ask("POST", _path(app, "/scale"), params=wanted))
 
@@ -116,7 +116,7 @@ class Client:
     def replay(
         self, app: str, ids: list[int] | None, event: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Send failed events again, None for all; one of them as ``event`` says."""
+        """Replay failed events, None for all; a single one as ``event``."""
         wanted: dict[str, Any] = {"all": True} if ids is None else {"ids": ids}
         if ids is not None and event is not None:
             wanted = {"id": ids[0], "event": event}
@@ -124,17 +124,17 @@ class Client:
         return cast("dict[str, Any]", found)
 
     def discard(self, app: str, id_: int) -> dict[str, Any]:
-        """Take a failed event away."""
+        """Discard a failed event."""
         return cast("dict[str, Any]", self._ask("DELETE", _failed(app, f"/{id_}")))
 
     def discard_many(self, app: str, older_than_s: float | None = None) -> dict[str, Any]:
-        """Take away all failed events, or those older than that."""
+        """Discard all failed events, or the older ones."""
         which = {"all": "true"} if older_than_s is None else {"olderThan": f"{older_than_s:g}"}
         found = self._ask("DELETE", _failed(app), params=which, timeout=_REPLACE_S)
         return cast("dict[str, Any]", found)
 
     def backup(self, app: str) -> dict[str, Any]:
-        """Back an app up; the backup."""
+        """Back an app up; returns the backup."""
         found = self._ask("POST", _path(app, "/backup"), timeout=_BACKUP_S)
         return cast("dict[str, Any]", found)
 
@@ -149,7 +149,7 @@ class Client:
         return cast("dict[str, Any]", found)
 
     def restore(self, app: str, **which: str) -> dict[str, Any]:
-        """Put the state of a backup back; ``which`` are the parameters of the REST API."""
+        """Restore a backup; ``which`` are the parameters of the REST API."""
         found = self._ask("POST", _path(app, "/restore"), params=which, timeout=_BACKUP_S)
         return cast("dict[str, Any]", found)
 
@@ -158,11 +158,11 @@ class Client:
         return cast("list[dict[str, Any]]", self._ask("GET", "/nodes"))
 
     def story(self, app: str) -> list[dict[str, Any]]:
-        """What happened to an app and why."""
+        """The journal entries of an app."""
         return cast("list[dict[str, Any]]", self._ask("GET", _path(app, "/story")))
 
     def order_node(self, node: str, order: str) -> dict[str, Any]:
-        """Tell a worker to ``cordon``, ``uncordon`` or ``drain``."""
+        """Order a worker to ``cordon``, ``uncordon`` or ``drain``."""
         path = f"/nodes/{quote(node, safe='')}/{order}"
         return cast("dict[str, Any]", self._ask("POST", path))
 
@@ -195,7 +195,7 @@ class Client:
         except ValueError as error:
             raise MeshError(
                 "MESH-U113",
-                f"what answers at {self._context.server} is no manager",
+                f"the server at {self._context.server} is no manager",
                 detail=f"HTTP {answer.status_code}, {answer.headers.get('content-type')}.",
             ) from error
         if answer.is_success:

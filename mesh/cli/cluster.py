@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 _PANEL = "Nodes of a cluster"
-#: How often a drain looks whether the worker is empty.
+#: Interval at which a drain checks whether the worker is empty.
 _LOOK_S = 0.25
 
 NodeArgument = Annotated[str, typer.Argument(help="Name of the worker.", metavar="NODE")]
@@ -31,7 +31,7 @@ def add_to(app: typer.Typer) -> None:
 
 @takes_cluster
 def list_nodes(*, at: Context, output: OutputOption = Output.TEXT) -> None:
-    """List managers and workers: who leads, who is ready, how loaded they are.
+    """List managers and workers with leader, readiness and load.
 
     Example: `mesh nodes`
     """
@@ -55,7 +55,7 @@ def list_nodes(*, at: Context, output: OutputOption = Output.TEXT) -> None:
 
 @takes_cluster
 def cordon(node: NodeArgument, *, at: Context, output: OutputOption = Output.TEXT) -> None:
-    """Give a worker nothing new; what it has stays.
+    """Place no new instances on a worker; it keeps its instances.
 
     Example: `mesh cordon worker-1`
     """
@@ -64,12 +64,12 @@ def cordon(node: NodeArgument, *, at: Context, output: OutputOption = Output.TEX
     if output is Output.JSON:
         show_json(done)
     else:
-        typer.echo(f'worker "{node}" keeps its {_counted(done["instances"])} and gets no more')
+        typer.echo(f'worker "{node}" keeps its {_counted(done["instances"])} and gets no new ones')
 
 
 @takes_cluster
 def uncordon(node: NodeArgument, *, at: Context, output: OutputOption = Output.TEXT) -> None:
-    """Let a worker that was cordoned or drained take its share again.
+    """Let a cordoned or drained worker accept instances again.
 
     Example: `mesh uncordon worker-1`
     """
@@ -79,22 +79,22 @@ def uncordon(node: NodeArgument, *, at: Context, output: OutputOption = Output.T
         show_json(done)
     else:
         why = f", but it {done['why']}" if done["why"] else ""
-        typer.echo(f'worker "{node}" takes its share again{why}')
+        typer.echo(f'worker "{node}" accepts instances again{why}')
 
 
 @takes_cluster
 def drain(
     node: NodeArgument,
     timeout: Annotated[
-        float, typer.Option(help="How long to wait until it is empty, seconds; 0 doesn't wait.")
+        float, typer.Option(help="Time to wait until it is empty, seconds; 0 doesn't wait.")
     ] = 60.0,
     *,
     at: Context,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Move everything off a worker, and keep it empty until `mesh uncordon`.
+    """Move all instances off a worker, and keep it empty until `mesh uncordon`.
 
-    Ends with exit code 1 when something is left in time: what has no other place stays and runs.
+    The exit code is 1 if instances are left in time: those without another place stay and run.
 
     Example: `mesh drain worker-1`
     """
@@ -114,7 +114,7 @@ def drain(
     else:
         typer.echo(f'worker "{node}" is drained and has {_counted(done["instances"])} still')
         for instance in left:
-            reason = instance["reason"] or "it is on the move"
+            reason = instance["reason"] or "it is moving"
             typer.echo(f"{instance['instance']}: {reason}")
             if instance["cure"]:
                 typer.echo(f"  hint: {instance['cure']}")
@@ -123,7 +123,7 @@ def drain(
 
 
 def _left(client: Client, node: str) -> list[dict[str, Any]]:
-    """The instances on ``node``, with why they are there still."""
+    """The instances that are still on ``node``, with the reason."""
     return [i for app in client.apps() for i in app["instances"] if i["worker"] == node]
 
 
@@ -136,7 +136,7 @@ def _counted(instances: int) -> str:
 
 
 def _admits(node: dict[str, Any]) -> str | None:
-    """Whether a worker takes more; in words when not."""
+    """A worker's admission, with the reason if it is not open."""
     if node["role"] != "worker" or node["presence"] == "gone":
         return None
     return f"{node['admits']}: it {node['why']}" if node["why"] else str(node["admits"])

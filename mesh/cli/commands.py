@@ -1,4 +1,4 @@
-"""The commands, gathered; errors that a person can act on end them with exit code 1."""
+"""All commands; a ``MeshError`` ends a command with exit code 1."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Commands(TyperGroup):
-    """The group: shows a MeshError as what it says, never as a traceback."""
+    """Command group that prints a ``MeshError`` without a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -41,7 +41,7 @@ class Commands(TyperGroup):
             show_error(error)
             raise typer.Exit(1) from error
         except BaseExceptionGroup as group:
-            # Of tasks that ran beside each other; several may have failed for one reason.
+            # Errors of concurrent tasks; several may have failed for one reason.
             ours, others = group.split(MeshError)
             if ours is None or others is not None:
                 raise
@@ -83,7 +83,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Show the version and end."
+        False, "--version", callback=_version, is_eager=True, help="Show the version."
     ),
 ) -> None:
     pass

@@ -1,4 +1,4 @@
-"""Where the cluster is, for commands that talk to one: options, environment, context file.
+"""Address of the cluster for commands: options, environment, context file.
 
 ``mesh dev`` writes a context file into its data directory and into the user's configuration
 directory, so that ``mesh deploy`` in another terminal finds it.  It holds a password, so only its
@@ -20,7 +20,7 @@ from mesh.errors import MeshError
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """How to reach one cluster."""
+    """Address and credentials of one cluster."""
 
     #: ``https://host:port`` of any manager.
     server: str = ""
@@ -28,7 +28,7 @@ class Context:
     password: str = ""
     #: Path of the certificate that the manager's is signed with; empty for the system's.
     ca: str = ""
-    #: Take any certificate.
+    #: Accept any certificate.
     insecure: bool = False
     #: ``nats://host:port``, for publish and tap.
     nats: str = ""
@@ -41,7 +41,7 @@ def config_path() -> Path:
 
 
 def find(given: dict[str, Any], file: Path | None = None) -> Context:
-    """The context: what ``given`` leaves open (None) comes from the context file.
+    """The context; values that are None in ``given`` are read from the context file.
 
     The file is ``file`` if named, else ``MESH_CONTEXT``, else ``.mesh/dev/context.json`` here or
     the user's.
@@ -53,7 +53,7 @@ def find(given: dict[str, Any], file: Path | None = None) -> Context:
     candidates = [named] if named else [Path(".mesh", "dev", "context.json"), config_path()]
     values = {name: value for name, value in given.items() if value is not None}
     base = Context()
-    # A server that was named has nothing to do with the user and the certificate of another.
+    # The user and certificate of the context file belong to its own server only.
     if "server" not in values or named:
         found = next((c for c in candidates if c.exists()), named)
         base = _read(found) if found else base
@@ -63,7 +63,7 @@ def find(given: dict[str, Any], file: Path | None = None) -> Context:
 def write(context: Context, path: Path) -> None:
     """Write the context file, readable by its owner only."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # mkstemp makes the file 0600; renamed, so that nobody reads half of it.
+    # mkstemp creates the file with mode 0600; the rename is atomic for readers.
     descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=".context-")
     with os.fdopen(descriptor, "wb") as file:
         file.write(orjson.dumps(asdict(context), option=orjson.OPT_INDENT_2) + b"\n")
@@ -71,12 +71,12 @@ def write(context: Context, path: Path) -> None:
 
 
 def remove(context: Context, path: Path) -> None:
-    """Remove the context file if it still speaks of this cluster."""
+    """Remove the context file if it still describes this cluster."""
     try:
         if _read(path) == context:
             path.unlink()
     except (MeshError, FileNotFoundError):
-        # Gone, or another's by now: either way not ours to remove.
+        # Removed already, or written by another process.
         return
 
 

@@ -1,4 +1,4 @@
-"""``mesh debug story``: what happened to an app, and why."""
+"""``mesh debug story``: the journal of an app with causes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mesh.cli.output import Output, show_json
 if TYPE_CHECKING:
     from mesh.cli.context import Context
 
-debug_commands = typer.Typer(no_args_is_help=True, help="What happened, and why.")
+debug_commands = typer.Typer(no_args_is_help=True, help="Events with their causes.")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -24,15 +24,15 @@ def add_to(app: typer.Typer) -> None:
 
 @debug_commands.callback()
 def _debug() -> None:
-    """What happened, and why."""
+    """Events with their causes."""
 
 
 @debug_commands.command("story")
 @takes_cluster
 def story(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT) -> None:
-    """Tell what happened to an app, in order: who did what, and why.
+    """Show the events of an app in order, with actor and cause.
 
-    Times are the clocks of those who noted it, in UTC.
+    Times are the clocks of the noting processes, in UTC.
 
     Example: `mesh debug story Temperature`
     """

@@ -1,4 +1,4 @@
-"""``mesh demo``: the example app on real weather data, from nothing to a table of what happened."""
+"""``mesh demo``: the example app on real weather data, with a report of its output."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def add_to(app: typer.Typer) -> None:
 def demo(
     data: Annotated[
         Path,
-        typer.Option("--data", metavar="DIR", help="Where its files go; emptied at each start."),
+        typer.Option("--data", metavar="DIR", help="Data directory; emptied at each start."),
     ] = Path(".mesh", "demo"),
     workers: WorkersOption = 2,
-    rows: Annotated[int, typer.Option(min=1, help="How many events, all 26,115 if not told.")] = (
+    rows: Annotated[int, typer.Option(min=1, help="Number of events; default: all 26,115.")] = (
         26_115
     ),
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the cluster running at the end, until Ctrl-C.")
+        bool, typer.Option("--keep", help="Keep the cluster running until Ctrl-C.")
     ] = False,
 ) -> None:
-    """Start a cluster, run examples/temperature.siddhi on a year of weather, show what comes out.
+    """Start a cluster, run examples/temperature.siddhi on a year of weather, and show the output.
 
     1. Starts what 'mesh dev' starts: NATS with JetStream, a manager, two workers.
 
@@ -59,7 +59,7 @@ def demo(
     from mesh.cli.demo_view import make_view
     from mesh.clock import SystemClock
 
-    # From when the process was started, so that the time of the imports counts as well.
+    # From the start of the process, so that the time of the imports is included.
     age_s = SystemClock().wall_ms() / 1000 - psutil.Process().create_time()
     view = make_view(sys.stdout)
     asyncio.run(_run(Demo(view, rows, age_s), data, workers, keep))

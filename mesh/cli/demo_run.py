@@ -1,4 +1,4 @@
-"""What the demo does with a running cluster: deploy, publish, listen, wait, sum up."""
+"""The demo on a running cluster: deploy, publish, listen, wait, report."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
 APP: Final = "Temperature"
 INPUT: Final = "TempStream"
 OUTPUTS: Final = ("AvgTempStream", "AlertStream", "HighTempStream")
-#: Publishes whose acknowledgement is still to come.
+#: Most publishes without an acknowledgement.
 _WINDOW: Final = 1000
-#: Outputs count as complete when nothing has come for so long and no instance is behind.
+#: Outputs are complete after this time without an output, if no instance lags.
 _QUIET_S: Final = 2.0
 _READY_S: Final = 120.0
-#: With events waiting and nothing coming out for so long, the demo gives up.
+#: The demo fails after this time without an output while events wait.
 _STUCK_S: Final = 60.0
 
 
 @dataclass
 class Demo:
-    """One run; ``age_s`` is how long the command had run already when it was made."""
+    """One run; ``age_s`` is the age of the command when it was created."""
 
     view: View
     rows: int
     age_s: float
     began_s: float = field(default_factory=time.monotonic)
     tallies: dict[str, Tally] = field(default_factory=lambda: {s: Tally() for s in OUTPUTS})
-    #: Event time to when its last event was published, ms since 1970.
+    #: Event time to the time at which its last event was published, ms since 1970.
     published_ms: dict[int, float] = field(default_factory=dict)
     first_row_s: float | None = None
     last_row_s: float = 0.0
@@ -58,7 +58,7 @@ class Demo:
         return self.age_s + time.monotonic() - self.began_s
 
     async def run(self, cluster: LocalCluster) -> None:
-        """All of it."""
+        """Run the whole demo."""
         text = find_example()
         self.view.say(f"Data and logs are in {cluster.plan.directory}.")
         await wait_until_up(cluster)
@@ -72,7 +72,7 @@ class Demo:
                 js = nats.jetstream(publish_async_max_pending=2 * _WINDOW)
                 deployed_s = time.monotonic()
                 done = await asyncio.to_thread(client.deploy, text)
-                # The channels are there as soon as it is deployed: who publishes need not wait
+                # The channels exist as soon as the app is deployed, so publishing need not wait
                 # until it runs.
                 running = asyncio.create_task(self._tell_running(client, done, deployed_s))
                 for stream in OUTPUTS:
@@ -84,7 +84,7 @@ class Demo:
         self._sum_up(status, rate)
 
     async def _tell_running(self, client: Client, done: dict[str, Any], deployed_s: float) -> None:
-        """Wait until the app runs, and say how long that took."""
+        """Wait until the app runs, and report the time."""
         status = await asyncio.to_thread(client.wait_running, done["app"], _READY_S)
         is_running = status["state"] == "running"
         seconds = time.monotonic() - deployed_s
@@ -135,8 +135,8 @@ class Demo:
         )
 
     async def _publish(self, js: JetStreamContext) -> float:
-        """Publish the weather; events a second, from the first to the last acknowledgement."""
-        # Not before it is needed: it reads a table of 26,115 rows.
+        """Publish the weather; returns events per second, first to last acknowledgement."""
+        # Imported late: it reads a table of 26,115 rows.
         from mesh.testing import weather
 
         subject = names.subject(APP, INPUT)
@@ -161,7 +161,7 @@ class Demo:
         return rate
 
     async def _until_complete(self, client: Client) -> dict[str, Any]:
-        """Return the status once no instance is behind and the outputs have been quiet."""
+        """Return the status once no instance lags and no output has arrived for a while."""
         began_s = time.monotonic()
         while True:
             quiet_s = time.monotonic() - max(self.last_row_s, began_s)
@@ -173,7 +173,7 @@ class Demo:
                 if quiet_s >= _STUCK_S:
                     raise MeshError(
                         "MESH-U150",
-                        f"nothing has come out for {_STUCK_S:.0f} s",
+                        f"no output for {_STUCK_S:.0f} s",
                         detail=f"App is {status['state']}: {status['reason']}.",
                         hint="The workers' logs are in the data directory.",
                     )
@@ -193,7 +193,7 @@ class Demo:
 
 
 def quantiles(values: list[float]) -> tuple[float | None, float | None]:
-    """The 50th and the 99th percentile (nearest rank); None, None of nothing."""
+    """The 50th and the 99th percentile (nearest rank); None, None without values."""
     if not values:
         return None, None
     ordered = sorted(values)

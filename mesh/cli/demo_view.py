@@ -1,4 +1,4 @@
-"""How the demo shows itself: live on a terminal, in plain lines elsewhere."""
+"""Views of the demo: live on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from mesh.cli.output import show_table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: How often what is shown changes.
+#: Interval of updates of the view.
 _EVERY_S = 0.25
 _LINE_EVERY_S = 2.0
 
 
 @dataclass
 class Tally:
-    """What came out of one stream."""
+    """Output of one stream."""
 
     events: int = 0
     recent: deque[str] = field(default_factory=lambda: deque(maxlen=5))
@@ -28,22 +28,22 @@ class Tally:
 
 
 class View(Protocol):
-    """What the demo tells."""
+    """Progress and results of the demo."""
 
     def say(self, text: str) -> None:
-        """One line that stays."""
+        """Print a permanent line."""
         ...
 
     def published(self, done: int, total: int, rate: float) -> None:
-        """So many of ``total`` events are published, at ``rate`` a second."""
+        """``done`` of ``total`` events are published, at ``rate`` per second."""
         ...
 
     def outputs(self, tallies: dict[str, Tally]) -> None:
-        """Something came out."""
+        """An output has arrived."""
         ...
 
     def close(self) -> None:
-        """The live part is over."""
+        """End the live part."""
         ...
 
     def summary(
@@ -53,17 +53,17 @@ class View(Protocol):
         outputs: Sequence[tuple[Any, ...]],
         instances: Sequence[dict[str, Any]],
     ) -> None:
-        """The tables at the end."""
+        """Print the tables at the end."""
         ...
 
 
 def make_view(stream: TextIO) -> View:
-    """The view that fits ``stream``."""
+    """The view for ``stream``."""
     return LiveView() if stream.isatty() else PlainView()
 
 
 class PlainView:
-    """Lines, no more often than every two seconds."""
+    """View of plain lines, at most one every two seconds."""
 
     def __init__(self) -> None:
         self._next_s = {"in": 0.0, "out": 0.0}
@@ -73,12 +73,12 @@ class PlainView:
         print(text, flush=True)
 
     def published(self, done: int, total: int, rate: float) -> None:
-        """Print it now and then, and at the end."""
+        """Print it from time to time, and at the end."""
         if done >= total or self._is_time("in"):
             self.say(f"published {done:,} of {total:,} events, {rate:,.0f}/s")
 
     def outputs(self, tallies: dict[str, Tally]) -> None:
-        """Print counts and one row of each stream now and then."""
+        """Print counts and one row of each stream from time to time."""
         if self._is_time("out"):
             for stream, tally in tallies.items():
                 latest = tally.recent[-1] if tally.recent else ""

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 _PANEL = "A cluster on this machine"
 
 DataOption = Annotated[
-    Path, typer.Option("--data", metavar="DIR", help="Where everything is kept, logs among it.")
+    Path, typer.Option("--data", metavar="DIR", help="Data directory, also for logs.")
 ]
-WorkersOption = Annotated[int, typer.Option("--workers", min=1, max=16, help="How many workers.")]
+WorkersOption = Annotated[int, typer.Option("--workers", min=1, max=16, help="Number of workers.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -33,9 +33,11 @@ def add_to(app: typer.Typer) -> None:
 def dev(
     data: DataOption = Path(".mesh", "dev"),
     workers: WorkersOption = 2,
-    nats_port: Annotated[int, typer.Option(help="Port of NATS; 0 takes a free one.")] = 0,
-    api_port: Annotated[int, typer.Option(help="Port of the REST API; 0 takes a free one.")] = 0,
-    log_level: Annotated[str, typer.Option(help="Of the logs in the data directory.")] = "INFO",
+    nats_port: Annotated[int, typer.Option(help="Port of NATS; 0 for a free one.")] = 0,
+    api_port: Annotated[int, typer.Option(help="Port of the REST API; 0 for a free one.")] = 0,
+    log_level: Annotated[
+        str, typer.Option(help="Level of the logs in the data directory.")
+    ] = "INFO",
     config: ConfigOption = None,
 ) -> None:
     """Run a cluster on this machine: NATS, a manager with the REST API, workers.
@@ -50,7 +52,7 @@ def dev(
     from mesh.cli.local import Plan
 
     plan = Plan(data, workers, settings.load(config), nats_port, api_port, log_level)
-    # A Ctrl-C before the manager is up ends in order too.
+    # A Ctrl-C before the manager is up also ends everything in order.
     with suppress(asyncio.CancelledError):
         asyncio.run(_run(plan))
 
@@ -63,7 +65,7 @@ async def _run(plan: Plan) -> None:
         typer.echo(f"REST API       {at.server}  (certificate {at.ca})")
         typer.echo(f"user           {at.user}  password {at.password}")
         await wait_until_up(cluster)
-        typer.echo("The manager is up; the workers' Spark sessions take some seconds more.")
+        typer.echo("The manager is up; the workers' Spark sessions need some more seconds.")
         typer.echo("Try: mesh deploy examples/temperature.siddhi.  Ctrl-C ends everything.")
         await until_signal(cluster)
         typer.echo("ending ...")
@@ -71,11 +73,11 @@ async def _run(plan: Plan) -> None:
 
 @asynccontextmanager
 async def running(plan: Plan, say: Callable[[str], None]) -> AsyncIterator[LocalCluster]:
-    """A cluster, its context written where commands look for it, ended in order at the end."""
+    """A cluster with a context file for the commands; ended in order at the end."""
     from mesh.cli import context, local
 
     loop = asyncio.get_running_loop()
-    # From here on Ctrl-C and SIGTERM cancel this task, so that what was started is ended.
+    # From here on Ctrl-C and SIGTERM cancel this task, so that all children are ended.
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -95,7 +97,7 @@ async def running(plan: Plan, say: Callable[[str], None]) -> AsyncIterator[Local
 
 
 async def wait_until_up(cluster: LocalCluster) -> None:
-    """Return when the manager answers; raise when a process ends before."""
+    """Return when the manager answers; raise if a process ends earlier."""
     from mesh.cli.client import Client
 
     with Client(cluster.context) as client:
@@ -105,6 +107,6 @@ async def wait_until_up(cluster: LocalCluster) -> None:
 
 
 async def until_signal(cluster: LocalCluster) -> None:
-    """Look after the children until Ctrl-C or SIGTERM."""
+    """Watch the children until Ctrl-C or SIGTERM."""
     with suppress(asyncio.CancelledError):
         await cluster.watch()

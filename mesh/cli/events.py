@@ -1,4 +1,4 @@
-"""``mesh publish`` and ``mesh tap``: events into a stream, and out of one."""
+"""``mesh publish`` and ``mesh tap``: publish events to a stream, print events of a stream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mesh.cli.context import Context
 
 _PANEL = "Events"
-#: Publishes whose acknowledgement is still to come.
+#: Most publishes without an acknowledgement.
 _WINDOW = 500
 
 StreamArgument = Annotated[str, typer.Argument(help="Stream of the app.", metavar="STREAM")]
@@ -43,7 +43,7 @@ def publish(
         "-"
     ),
     csv: Annotated[
-        bool, typer.Option("--csv", help="The input is CSV with a line of names; a .csv file is.")
+        bool, typer.Option("--csv", help="Read CSV with a line of names; default for .csv files.")
     ] = False,
     time: Annotated[
         str, typer.Option(metavar="NAME", help="Attribute with the event time, ms since 1970.")
@@ -54,7 +54,7 @@ def publish(
 ) -> None:
     """Publish events to a stream, each line one message.
 
-    JSON lines go out as they are. CSV values become what the app's definition says they are.
+    JSON lines are published unchanged. CSV values get the types of the app's definition.
 
     Example: `mesh publish Temperature TempStream readings.csv`
     """
@@ -75,15 +75,17 @@ def publish(
 def tap(
     app: AppArgument,
     stream: StreamArgument,
-    count: Annotated[int, typer.Option(min=0, help="End after so many events; 0 never.")] = 0,
+    count: Annotated[
+        int, typer.Option(min=0, help="End after this number of events; 0 for no limit.")
+    ] = 0,
     from_start: Annotated[
-        bool, typer.Option("--from-start", help="Begin with what the channel still holds.")
+        bool, typer.Option("--from-start", help="Begin with the channel's oldest event.")
     ] = False,
     *,
     at: Context,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Print the events of a stream as they come, one JSON object a line, until Ctrl-C.
+    """Print the events of a stream as they arrive, one JSON object per line, until Ctrl-C.
 
     With `--output json` each line also has the subject and the event time.
 
@@ -158,7 +160,7 @@ async def _publish(at: Context, app: str, stream: str, events: Iterator[bytes], 
                 hint=f'Is the app deployed, and does it define and read "{stream}"? mesh apps',
             ) from error
         except (JetStreamError, TimeoutError) as error:
-            raise MeshError("MESH-N112", "events were not taken", detail=f"{error}.") from error
+            raise MeshError("MESH-N112", "events were not accepted", detail=f"{error}.") from error
     return sent
 
 

@@ -1,4 +1,4 @@
-"""``mesh explain``: what a code of an error means."""
+"""``mesh explain``: meaning of an error code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _WIDTH_MAX = 100
 
 CodeArgument = Annotated[
     str | None,
-    typer.Argument(help="A code, as in MESH-L104 or L104; all are listed without.", metavar="CODE"),
+    typer.Argument(
+        help="A code, as in MESH-L104 or L104; without it all codes are listed.", metavar="CODE"
+    ),
 ]
 
 
@@ -29,9 +31,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def explain(code: CodeArgument = None, output: OutputOption = Output.TEXT) -> None:
-    """Say what an error's code means, with an example, and how to mend it.
+    """Explain an error code: meaning, example and remedy.
 
-    Without a code all of them are listed.
+    Without a code all codes are listed.
 
     Example: `mesh explain MESH-L104`
     """
@@ -53,14 +55,14 @@ def explain(code: CodeArgument = None, output: OutputOption = Output.TEXT) -> No
 
 
 def describe(entry: Entry, width: int) -> str:
-    """The entry as a person reads it, paragraphs at most ``width`` wide."""
+    """The entry as text, paragraphs at most ``width`` wide."""
     parts = [f"{entry.code}: {entry.title}", _filled(entry.meaning, width)]
     if entry.example is not None:
-        parts += ["For example:", _moved_in(entry.example.app), "is told:"]
+        parts += ["For example:", _moved_in(entry.example.app), "gives:"]
         parts.append(_moved_in(entry.example.error))
     elif entry.messages:
-        parts += ["It is told as:", _moved_in("\n".join(entry.messages))]
-    parts.append(_filled(f"To mend it: {entry.mend}", width))
+        parts += ["Messages:", _moved_in("\n".join(entry.messages))]
+    parts.append(_filled(f"Remedy: {entry.mend}", width))
     return "\n\n".join(parts)
 
 

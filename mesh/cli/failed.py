@@ -1,4 +1,4 @@
-"""``mesh errors``, ``replay`` and ``discard``: events that could not be read or failed."""
+"""``mesh errors``, ``replay`` and ``discard``: failed events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _PANEL = "Apps of a cluster"
 
 IdsArgument = Annotated[
-    list[int] | None, typer.Argument(metavar="[ID]...", help="As 'mesh errors' shows them.")
+    list[int] | None, typer.Argument(metavar="[ID]...", help="Ids that 'mesh errors' shows.")
 ]
 
 
@@ -30,7 +30,9 @@ def add_to(app: typer.Typer) -> None:
 @takes_cluster
 def errors(
     app: AppArgument,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, the last ones.")] = 20,
+    limit: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Number of events, the last ones.")
+    ] = 20,
     *,
     at: Context,
     output: OutputOption = Output.TEXT,
@@ -44,7 +46,7 @@ def errors(
     if output is Output.JSON:
         show_json(found)
         return
-    # What failed in a group that keeps state is known by its query, the others by their message.
+    # A failure in a group with state is identified by its query, others by their message.
     rows = [
         (e["id"], e["stream"], e.get("sequence"), e.get("query"), e.get("reason"), _short(e))
         for e in found
@@ -56,23 +58,28 @@ def errors(
 def replay(
     app: AppArgument,
     ids: IdsArgument = None,
-    all_: Annotated[bool, typer.Option("--all", help="All of them, a thousand at a time.")] = False,
+    all_: Annotated[
+        bool, typer.Option("--all", help="All failed events, a thousand at a time.")
+    ] = False,
     event: Annotated[
-        str, typer.Option(metavar="JSON", help="The event to send in the place of a single ID's.")
+        str,
+        typer.Option(
+            metavar="JSON", help="Corrected event to send instead of the event of a single ID."
+        ),
     ] = "",
     *,
     at: Context,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Send failed events to their streams again, and forget them.
+    """Publish failed events to their streams again, and delete them from the error stream.
 
-    An event that is replayed goes to all who read its stream, as if it came anew.
+    All readers of the stream receive a replayed event like a new one.
 
     Example: `mesh replay Temperature 17 --event '{"roomNo": 3, "temp": 21.5}'`
     """
     chosen = _chosen(ids, all_)
     if event and (chosen is None or len(chosen) != 1):
-        raise typer.BadParameter("goes with a single ID", param_hint="--event")
+        raise typer.BadParameter("needs exactly one ID", param_hint="--event")
     with Client(at) as client:
         done = client.replay(app, chosen, _event(event) if event else None)
     if output is Output.JSON:
@@ -85,20 +92,22 @@ def replay(
 def discard(
     app: AppArgument,
     ids: IdsArgument = None,
-    all_: Annotated[bool, typer.Option("--all", help="All of them, a thousand at a time.")] = False,
+    all_: Annotated[
+        bool, typer.Option("--all", help="All failed events, a thousand at a time.")
+    ] = False,
     older_than: Annotated[
-        float | None, typer.Option(min=0, metavar="HOURS", help="All that are older than that.")
+        float | None, typer.Option(min=0, metavar="HOURS", help="All events older than this.")
     ] = None,
     *,
     at: Context,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Forget failed events.
+    """Delete failed events from the error stream.
 
     Example: `mesh discard Temperature --older-than 24`
     """
     if older_than is not None and (ids or all_):
-        raise typer.BadParameter("goes without IDs and --all", param_hint="--older-than")
+        raise typer.BadParameter("can't be combined with IDs or --all", param_hint="--older-than")
     chosen = _chosen(ids, all_) if older_than is None else None
     with Client(at) as client:
         if chosen is None:
@@ -116,9 +125,9 @@ def discard(
 
 
 def _chosen(ids: list[int] | None, all_: bool) -> list[int] | None:
-    """The entries, None for all."""
+    """The chosen entries, None for all."""
     if bool(ids) == all_:
-        raise typer.BadParameter("are IDs, or there is --all", param_hint="ID")
+        raise typer.BadParameter("give IDs or --all", param_hint="ID")
     return ids or None
 
 

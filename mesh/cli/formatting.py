@@ -1,4 +1,4 @@
-"""The canonical form of a text whose ``${NAME}`` have no values yet.
+"""Canonical form of a text whose ``${NAME}`` have no values yet.
 
 A variable may stand for a name, a number, a time or a part of a string, and only its value would
 say which.  So each is taken for a name first, and where that can't stand, for a number and then for
@@ -18,12 +18,12 @@ from mesh.language.substitution import VARIABLE, substitute
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Ten digits, and an int still.
+#: A number of ten digits that is still an int.
 _FIRST_NUMBER: Final = 1_100_000_000
 
 
 def canonical(text: str) -> str:
-    """The canonical form of ``text``, with its comments and its variables.
+    """Format ``text`` with its comments and its variables.
 
     Raises:
         MeshErrors: MESH-L1xx at what is not SiddhiQL.
@@ -58,14 +58,14 @@ def canonical(text: str) -> str:
 
 
 class _Occurrences(dict[str, str]):
-    """Values for variables, by their places in the text and not by their names.
+    """Values for variables, by their positions in the text, not by their names.
 
     ``substitute`` asks for each in the order of the text.
     """
 
     def __init__(self, values: list[str] | None = None) -> None:
         super().__init__()
-        #: The variables asked for, as written.
+        #: The requested variables, as written.
         self.written: list[str] = []
         self._values = values
 
@@ -76,7 +76,7 @@ class _Occurrences(dict[str, str]):
 
 @dataclass(slots=True)
 class _StandIn:
-    """What stands for a variable while its text is laid out."""
+    """Placeholder of a variable while its text is formatted."""
 
     variable: str
     forms: tuple[str, ...]
@@ -108,7 +108,7 @@ def _advance(stand_ins: list[_StandIn], filled: str, error: MeshError) -> bool:
 
 
 def _near(stand_ins: list[_StandIn], filled: str, error: MeshError) -> Iterator[_StandIn]:
-    """Those that stand where the error is, or right before."""
+    """The placeholders at the position of the error, or directly before."""
     at = error.position
     if at is None:
         return
@@ -128,7 +128,7 @@ def _restored(text: str, stand_ins: list[_StandIn]) -> str:
 
 
 def _told(error: MeshError, stand_ins: list[_StandIn]) -> MeshError:
-    """The error, speaking of the variables and not of what stood for them."""
+    """The error with the variables instead of their placeholders."""
     return MeshError(
         error.code,
         _restored(error.message, stand_ins),

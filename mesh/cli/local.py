@@ -43,7 +43,7 @@ _STOP_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to start, and where."""
+    """Processes to start, with their directory and ports."""
 
     directory: Path
     workers: int
@@ -68,14 +68,14 @@ class Child:
 
 @dataclass
 class LocalCluster:
-    """A running one; ``stop`` ends it in order."""
+    """A running cluster; ``stop`` ends it in order."""
 
     plan: Plan
     nats: server.NatsServer
     context: Context
     children: list[Child]
     lock: BinaryIO
-    #: Told about each child that ended without being asked.
+    #: Called for each child that ended unexpectedly.
     on_loss: Callable[[str], None] = field(default=log.warning)
 
     def watch_once(self) -> None:
@@ -100,13 +100,13 @@ class LocalCluster:
             )
 
     async def watch(self) -> None:
-        """Do so until cancelled."""
+        """Watch the children until cancelled."""
         while True:
             self.watch_once()
             await asyncio.sleep(0.2)
 
     def stop(self) -> None:
-        """End workers, manager and NATS, in this order, by force where they take too long."""
+        """End workers, manager and NATS in this order; kill those that take too long."""
         for is_manager in (False, True):
             chosen = [c for c in self.children if (c.name == "manager") == is_manager]
             _stop([c.process for c in chosen])
@@ -117,13 +117,13 @@ class LocalCluster:
         return MeshError(
             "MESH-U140",
             f"{name} ended with {_code(code)}",
-            detail=f"Its last words: {_tail(path)}",
+            detail=f"Its last lines: {_tail(path)}",
             hint=f"{path} says more.",
         )
 
 
 def start(plan: Plan) -> LocalCluster:
-    """Start all of it; returns when the processes are there, which is before they are ready.
+    """Start all processes; returns when they exist, which is before they are ready.
 
     Raises:
         MeshError: MESH-U141 when another cluster uses the directory, MESH-N1* when nats-server
@@ -142,7 +142,7 @@ def start(plan: Plan) -> LocalCluster:
         settings = _settings(plan, nats.url, directory)
         config = directory / "mesh.yaml"
         _write_private(config, to_yaml(settings))
-        # A cold Spark session takes 7 to 14 s, so the workers go first and all else beside them.
+        # A cold Spark session needs 7 to 14 s, so the workers start first.
         for number in range(1, plan.workers + 1):
             name = f"worker-{number}"
             started.append(_mesh(name, ["worker", "--id", name], config, directory))
@@ -165,7 +165,7 @@ def start(plan: Plan) -> LocalCluster:
 
 
 def watch_parent() -> None:
-    """In a child: end this process when its parent is gone, where the kernel does not see to it."""
+    """In a child: end this process with its parent, where the kernel does not do it."""
     expected = os.environ.get(_PARENT_VARIABLE)
     if expected is None or platform.system() == "Linux":
         return
@@ -196,7 +196,7 @@ def _settings(plan: Plan, nats_url: str, directory: Path) -> Settings:
 
 
 def _mesh(name: str, arguments: list[str], config: Path, directory: Path) -> Child:
-    # The file holds what the environment said already; the children must not read it twice.
+    # The file includes the environment's values; the children must not read them twice.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MESH_")}
     environment[_PARENT_VARIABLE] = str(os.getpid())
     environment["MESH_WORKER_STATE_DIR"] = str(directory / "state" / name)
@@ -214,7 +214,7 @@ def _start_child(
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,
-            # A Ctrl-C on the terminal is this process's to handle; it ends the others in order.
+            # Only this process handles Ctrl-C on the terminal; it ends the others in order.
             start_new_session=True,
             preexec_fn=server.die_with_parent(),
         )

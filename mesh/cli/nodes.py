@@ -1,4 +1,4 @@
-"""``mesh manager``, ``mesh worker`` and ``mesh user add``: what a cluster is made of."""
+"""``mesh manager``, ``mesh worker`` and ``mesh user add``: the processes of a cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PANEL = "Parts of a cluster"
 
 IdOption = Annotated[
-    str | None, typer.Option("--id", help="Name in the cluster; host name and a number if none.")
+    str | None, typer.Option("--id", help="Name in the cluster; default: host name and a number.")
 ]
 
 user_commands = typer.Typer(no_args_is_help=True, help="Users of the REST API.")
@@ -70,19 +70,19 @@ def add_user(
             prompt="Password",
             hide_input=True,
             confirmation_prompt=True,
-            help="Asked for if it is not in the environment.",
+            help="The command asks for it if it is not in the environment.",
         ),
     ] = "",
     may: Annotated[
         str | None,
         typer.Option(
             metavar="LIST",
-            help="What the user may do: view, manage (apps and workers), monitor (the cluster), "
-            "with commas between; all of it if nothing is said.",
+            help="Permissions, comma-separated: view, manage (apps and workers), monitor (the "
+            "cluster); default: all.",
         ),
     ] = None,
 ) -> None:
-    """Add a user to a users file, or give one a new password. A running manager sees it at once.
+    """Add a user to a users file, or change a password. A running manager reads it at once.
 
     Example: `mesh user add ada --file /etc/mesh/users --may view,monitor`
     """
@@ -113,7 +113,7 @@ async def _manage(settings: Settings) -> None:
     from mesh.api.server import ApiServer, listen
     from mesh.manager import run
 
-    # Settings that can't be are refused before anything is written to NATS.
+    # Invalid settings are refused before anything is written to NATS.
     listener = listen(settings.manager)
 
     async def serve(service: ManagerService, announce: Callable[[str], None]) -> None:

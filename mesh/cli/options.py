@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options shared by several commands."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from mesh.cli.output import Output
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_PANEL = "Where the cluster is"
+_PANEL = "Address of the cluster"
 
 _ServerOption = Annotated[
     str | None,
     typer.Option(
         "--server", envvar="MESH_SERVER", metavar="URL", rich_help_panel=_PANEL,
-        help="A manager's REST API, as in https://localhost:9543.",
+        help="URL of a manager's REST API, as in https://localhost:9543.",
     ),
 ]  # fmt: skip
 _UserOption = Annotated[
@@ -34,25 +34,25 @@ _PasswordOption = Annotated[
     str | None,
     typer.Option(
         "--password", envvar="MESH_PASSWORD", rich_help_panel=_PANEL,
-        help="Password; better in the environment, where other users don't see it.",
+        help="Password; the environment hides it from other users.",
     ),
 ]  # fmt: skip
 _CaOption = Annotated[
     str | None,
     typer.Option(
         "--ca", envvar="MESH_CA", metavar="FILE", rich_help_panel=_PANEL,
-        help="Certificate that the manager's is signed with.",
+        help="Certificate of the authority that signed the manager's.",
     ),
 ]  # fmt: skip
 _InsecureOption = Annotated[
     bool | None,
-    typer.Option("--insecure", "-k", rich_help_panel=_PANEL, help="Take any certificate."),
+    typer.Option("--insecure", "-k", rich_help_panel=_PANEL, help="Accept any certificate."),
 ]
 _NatsOption = Annotated[
     str | None,
     typer.Option(
         "--nats", envvar="MESH_NATS_URL", metavar="URL", rich_help_panel=_PANEL,
-        help="NATS, as in nats://localhost:4222.",
+        help="URL of NATS, as in nats://localhost:4222.",
     ),
 ]  # fmt: skip
 _ContextOption = Annotated[
@@ -62,7 +62,7 @@ _ContextOption = Annotated[
         help="Context file that 'mesh dev' wrote; the last one of this user by default.",
     ),
 ]  # fmt: skip
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="Settings, in the form of conf/mesh.yaml."),
@@ -76,7 +76,7 @@ FilesArgument = Annotated[
 ]
 AppArgument = Annotated[str, typer.Argument(help="Name of the app.", metavar="APP")]
 
-#: Parameters of a command that say where the cluster is, in the order of ``--help``.
+#: Parameters with the cluster's address, in the order of ``--help``.
 _CLUSTER = {
     "server": _ServerOption,
     "user": _UserOption,
@@ -88,7 +88,7 @@ _CLUSTER = {
 
 
 def takes_cluster(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that say where the cluster is.
+    """Give a command the options for the cluster's address.
 
     The command has one keyword parameter for all of them, ``at: Context``: what the options, the
     environment or the context file name.  In ``--help`` they stand where ``at`` stands among the
@@ -101,7 +101,7 @@ def takes_cluster(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def takes_cluster_and_nats(command: Callable[..., None]) -> Callable[..., None]:
-    """As ``takes_cluster``, for a command that talks to NATS itself."""
+    """As ``takes_cluster``, for a command that connects to NATS."""
     return _with_options(command, {**_CLUSTER, "nats": _NatsOption})
 
 

@@ -1,4 +1,4 @@
-"""How commands print: tables for people, JSON for programs, errors with the line they mean."""
+"""Output of commands: tables, JSON, and errors with the line that they refer to."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def show_json(values: Any) -> None:
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print rows below headings; None is shown as nothing, numbers stand to the right."""
+    """Print rows below headings; None is empty, numbers are right-aligned."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.markup import escape
@@ -44,7 +44,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")
     for row in kept:
         table.add_row(*("" if value is None else escape(_shown(value)) for value in row))
-    # A pipe gets whole lines, however long: 80 columns are a guess there.
+    # A pipe gets whole lines of any length: it has no width.
     console = Console() if sys.stdout.isatty() else Console(width=200)
     console.print(table)
 
@@ -55,14 +55,14 @@ def read_source(path: Path) -> str:
         data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        detail = f"It is no text in UTF-8: byte {error.object[error.start]:#04x} at {error.start}."
+        detail = f"It is not UTF-8: byte {error.object[error.start]:#04x} at {error.start}."
     except (OSError, ValueError) as error:
         detail = f"{getattr(error, 'strerror', None) or error}."
     raise MeshError("MESH-U120", f'file "{shown_path(path)}" can\'t be read', detail=detail)
 
 
 def shown_path(path: Path) -> str:
-    """A path as text, whatever bytes its name has; ``<stdin>`` for standard input."""
+    """A path as text, for any bytes in its name; ``<stdin>`` for standard input."""
     if str(path) == "-":
         return "<stdin>"
     return str(path).encode("utf-8", "backslashreplace").decode("utf-8")
@@ -70,7 +70,7 @@ def shown_path(path: Path) -> str:
 
 @contextmanager
 def pointing_at(path: Path, text: str, output: Output = Output.TEXT) -> Iterator[None]:
-    """Show errors with the lines of ``text`` that they mean, and end with exit code 1."""
+    """Show errors with their lines of ``text``, and end with exit code 1."""
     try:
         yield
     except MeshError as error:

@@ -1,4 +1,4 @@
-"""``mesh plan`` and ``mesh diff``: how an app would be cut, and what another text would change."""
+"""``mesh plan`` and ``mesh diff``: groups and channels of a text; changes by another text."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 OldArgument = Annotated[
     Path, typer.Argument(help="The text that runs, '-' for standard input.", metavar="OLD")
 ]
-NewArgument = Annotated[
-    Path, typer.Argument(help="The text that would take its place.", metavar="NEW")
-]
+NewArgument = Annotated[Path, typer.Argument(help="The text that would replace it.", metavar="NEW")]
 
 
 class Drawing(StrEnum):
@@ -37,7 +35,7 @@ class Drawing(StrEnum):
 
 DrawingOption = Annotated[
     Drawing,
-    typer.Option("--output", "-o", help="How to print; dot is Graphviz's, svg a picture."),
+    typer.Option("--output", "-o", help="Output format; dot is Graphviz's, svg a picture."),
 ]
 
 
@@ -48,7 +46,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def plan(file: FileArgument, var: VarOption = None, output: DrawingOption = Drawing.TEXT) -> None:
-    """Show how an app would be cut: groups, instances, channels and subjects.
+    """Show the plan of an app: groups, instances, channels and subjects.
 
     Example: `mesh plan examples/temperature.siddhi`, or with `--output svg > plan.svg`
     """
@@ -78,11 +76,11 @@ def diff(
     var: VarOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Say which groups would restart if NEW were deployed in the place of OLD, and why.
+    """Show which groups would restart if NEW replaced OLD, and why.
 
-    Of each group that restarts it says which states can be kept, and it tells what would keep
-    `mesh deploy` from changing the app while it runs. Exit code 0 when nothing would
-    restart, 1 when something would, 2 when one of the two is no app.
+    For each group that restarts it shows which states can be kept, and what would prevent
+    `mesh deploy` from changing the app while it runs. Exit code 0 if no group would
+    restart, 1 if one would, 2 if one of the texts is no app.
 
     Example: `mesh diff app.siddhi app-2.siddhi`
     """

@@ -1,4 +1,4 @@
-"""``mesh validate`` and ``format``: what can be done with a text without a cluster."""
+"""``mesh validate`` and ``format``: check and format texts without a cluster."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 DeployableOption = Annotated[
     bool,
-    typer.Option(
-        "--deployable", help="Take what this version does not run yet for errors, not warnings."
-    ),
+    typer.Option("--deployable", help="Report elements that this version does not run as errors."),
 ]
 CheckOption = Annotated[
     bool, typer.Option("--check", help="Write nothing; name the files that would change.")
@@ -46,10 +44,10 @@ def validate(
     deployable: DeployableOption = False,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Say whether apps are valid, and if not, where and why: all errors of each.
+    """Check apps and show all errors of each, with position and reason.
 
-    What is valid SiddhiQL and does not run in this version yet is a warning; with `--deployable` it
-    is an error. Ends with exit code 1 when any file has an error.
+    Valid SiddhiQL that this version does not run yet is a warning; with `--deployable` it
+    is an error. The exit code is 1 if any file has an error.
 
     Example: `mesh validate examples/temperature.siddhi --var THRESHOLD=30`
     """
@@ -110,8 +108,8 @@ def format_files(
 ) -> None:
     """Write apps in their canonical form, comments kept; `-` goes to standard output.
 
-    With `--check` or `--diff` nothing is written, and the exit code is 1 when a file would change.
-    A file that is not SiddhiQL stays as it is, and its errors are shown: exit code 1 as well.
+    `--check` and `--diff` write nothing; the exit code is 1 if a file would change.
+    A file that is not SiddhiQL stays unchanged, and its errors are shown; the exit code is 1.
 
     Example: `mesh format --check examples/temperature.siddhi`
     """
@@ -131,7 +129,7 @@ def format_files(
                 if changes and diff:
                     sys.stdout.write(_difference(text, formatted, name))
             elif str(file) == "-":
-                # In UTF-8, as it came.
+                # In UTF-8, unchanged.
                 sys.stdout.buffer.write(formatted.encode("utf-8"))
                 sys.stdout.buffer.flush()
             elif formatted != text:

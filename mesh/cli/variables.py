@@ -14,13 +14,13 @@ VarOption = Annotated[
     list[str] | None,
     typer.Option(
         "--var", metavar="NAME=VALUE",
-        help="Value of ${NAME} in the text, any number of times; else the environment's.",
+        help="Value of ${NAME} in the text, repeatable; default: the environment's.",
     ),
 ]  # fmt: skip
 
 
 def given_variables(options: Iterable[str] | None) -> dict[str, str]:
-    """The values that ``--var`` options give; the last one of a name holds."""
+    """The values of ``--var`` options; the last one of a name counts."""
     values = {}
     for option in options or ():
         name, equals, value = option.partition("=")

@@ -1,4 +1,4 @@
-"""Messages as publish, tap and the demo send and read them: an ordinary NATS client's view."""
+"""Messages of ``publish``, ``tap`` and the demo: the view of an ordinary NATS client."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def connected(url: str, user: str = "", password: str = "") -> AsyncIterator[Client]:
-    """A connection that fails at once when nobody answers; MESH-N110 then."""
+    """A connection that fails at once without an answer, with MESH-N110."""
 
     async def quiet(_: Exception) -> None:
-        """Errors come back from the calls that they belong to."""
+        """Ignore the error: the call that it belongs to raises it."""
 
     options: dict[str, Any] = {"user": user, "password": password} if user else {}
     try:
         client = await nats.connect(
             url.split(","),
             allow_reconnect=False,
-            # Of the first connection, too: by default it is tried for two minutes.
+            # Also for the first connection, which is otherwise retried for two minutes.
             max_reconnect_attempts=1,
             reconnect_time_wait=0.1,
             connect_timeout=5,
@@ -52,7 +52,7 @@ async def connected(url: str, user: str = "", password: str = "") -> AsyncIterat
 
 
 async def holders(client: Client, app: str, stream: str) -> list[tuple[str, str]]:
-    """(JetStream stream, subject) for what holds all events of a stream, each once.
+    """(JetStream stream, subject) of the channels that hold all events of a stream, each once.
 
     That is the plain channel for an app that is not deployed, or has no such stream.
     """
@@ -95,13 +95,13 @@ def _decode_json(data: bytes) -> list[Any]:
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
-        # One object a line.
+        # One object per line.
         return [orjson.loads(line) for line in data.splitlines() if line.strip()]
     return value if isinstance(value, list) else [value]
 
 
 def json_lines(lines: Iterable[str]) -> Iterator[bytes]:
-    """Lines as they are, without the blank ones."""
+    """The unchanged lines, without blank ones."""
     return (line.strip().encode() for line in lines if line.strip())
 
 

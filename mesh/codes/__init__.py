@@ -1,7 +1,7 @@
-"""What every code of an error means: the text of ``mesh explain`` and of docs/errors.md.
+"""Meaning of every error code: the text of ``mesh explain`` and of docs/errors.md.
 
-``meanings.toml`` is written by hand.  ``shown.json`` is collected from the tests' cases and from
-the code by ``tools.docgen``, so that an example shows what really comes out.
+``meanings.toml`` is hand-written.  ``shown.json`` is collected from the tests' cases and from
+the code by ``tools.docgen``, so that an example shows the real message.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mesh.errors import MeshError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: What the letter of a code says: where the error was found.
+#: Part of the system for each letter of a code.
 PARTS: Final = {
     "L": "Language",
     "P": "Plan",
@@ -36,7 +36,7 @@ _DIVIDER: Final = "\n----\n"
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """An app, and what is said of it."""
+    """An app with the error that it gives."""
 
     app: str
     error: str
@@ -44,17 +44,17 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What there is to say of one code."""
+    """Description of one code."""
 
     code: str
     #: A fragment, lower-case.
     title: str
     #: A paragraph in Markdown, as stable as the code.
     meaning: str
-    #: How to get rid of it, in sentences.
+    #: Remedy, in sentences.
     mend: str
     example: Example | None
-    #: The messages that it comes with, ``{..}`` for what differs; empty when an example says it.
+    #: Its messages, ``{..}`` for the variable parts; empty if there is an example.
     messages: tuple[str, ...]
 
     @property
@@ -101,10 +101,10 @@ def make_catalogue(
 
 
 def find(asked: str) -> Entry:
-    """The entry of a code, however it is written: ``MESH-L104``, ``mesh-l104`` or ``L104``.
+    """The entry of a code, written as ``MESH-L104``, ``mesh-l104`` or ``L104``.
 
     Raises:
-        MeshError: MESH-U126 when there is none such.
+        MeshError: MESH-U126 if the code does not exist.
     """
     entries = catalogue()
     code = asked.strip().strip("[]").upper()

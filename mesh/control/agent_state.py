@@ -159,7 +159,7 @@ class AgentState:
             case events.ToldToEnd():
                 self.leaving = self.heartbeat.is_urgent = True
                 self._leaving_since_s = self._handover_at_s = now_s
-                self._note("hands over and ends", "it was told to end")
+                self._note("hands over and ends", "it received a signal to end")
 
     def _expect(self, event: Event, *phases: HeartbeatPhase) -> None:
         if self.heartbeat.phase not in phases:
@@ -178,7 +178,7 @@ class AgentState:
     # --- membership
 
     def _claim(self, view: View, now_s: float) -> None:
-        """Begin if the name is free; end if another process sends heartbeats under it."""
+        """Begin if the name is free; end if another process sends heartis alive under it."""
         worker, me = self.settings.worker, self.identity
         record = view.snapshot.node(me.role, me.id)
         claim = self._claim_of_name.judge(record, now_s, worker.ttl_s, worker.margin_s)
@@ -189,8 +189,8 @@ class AgentState:
             self._must_reconcile = True
             self._note("began", f"process {me.pid}")
         elif claim is membership.Claim.TAKEN and record is not None:
-            text = f"was turned away from the name {me.id}"
-            cause = f"process {record.value.pid} beats under it"
+            text = f"was refused the name {me.id}"
+            cause = f"process {record.value.pid} is alive under it"
             self._do(Entry(text, cause, by=f"process {me.pid}", worker=me.id))
             self.membership = Membership.REJECTED
             self._do(events.Reject(record.value.pid, was_member=False))
@@ -205,7 +205,7 @@ class AgentState:
             self.membership = Membership.OUT
             if self.running:
                 names, ttl_s = ", ".join(sorted(self.running)), self.settings.worker.ttl_s
-                self._note(f"stops {names}", f"no heartbeat was taken for {ttl_s:g} s")
+                self._note(f"stops {names}", f"no heartbeat was accepted for {ttl_s:g} s")
             self._stop_all(now_s)
         elif view.own_revision >= self._rejoined_revision:
             # What it ran may have been placed elsewhere before, and now the view would show that.
@@ -229,7 +229,7 @@ class AgentState:
         is_other = record is not None and record.incarnation != self.identity.incarnation
         if record is not None and is_other and not has_ended:
             self._stop_all(now_s)
-            self._note("ends", f"process {record.pid} took its name while it could not be heard")
+            self._note("ends", f"process {record.pid} took its name while it was cut off")
             self.membership = Membership.REJECTED
             self._do(events.Reject(record.pid, was_member=True))
             return

@@ -1,7 +1,7 @@
-"""Who decided what and why, as entries that tell an app's story.
+"""Journal entries: decisions and events with actor and cause, the story of an app.
 
-Every process notes what it does; the entries are kept in a JetStream stream of their own
-(``mesh.jetstream.journal``), so that the story can be told when they are gone.
+Every process notes its actions.  The entries are in a dedicated JetStream stream
+(``mesh.jetstream.journal``), so that the story remains when the processes are gone.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ if TYPE_CHECKING:
     from mesh.control.actions import Action
     from mesh.model.cluster import Assignment, InstanceStatus
 
-#: A line names so many streams, and counts the others.
+#: A line names at most this many streams and counts the others.
 NAMED_MAX: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing that happened."""
+    """One action or event."""
 
-    #: What, in a few words that stand after who did it: "placed A-g-1 on w2 in epoch 41".
+    #: Action in a few words that follow the actor: "placed A-g-1 on w2 in epoch 41".
     text: str
-    #: Why; empty where the text says it all.
+    #: Reason; empty where the text is enough.
     cause: str = ""
-    #: Who: "manager m1", "worker w2", or a user's name.
+    #: Actor: "manager m1", "worker w2", or a user's name.
     by: str = ""
-    #: Wall clock of who noted it, milliseconds since 1970.
+    #: Wall clock of the noting process, milliseconds since 1970.
     at_ms: int = 0
-    #: Empty for what is about the cluster.
+    #: Empty for entries about the cluster.
     app: str = ""
     instance: str = ""
-    #: The worker that it is about.
+    #: The worker that the entry concerns.
     worker: str = ""
     epoch: int | None = None
-    #: Revision of the lease that a leader decided under, 0 where nobody led.
+    #: Revision of the deciding leader's lease, 0 for other processes.
     lease_revision: int = 0
 
 
 def of_action(action: Action, lease_revision: int) -> Entry:
-    """What a leader notes when it has performed ``action``."""
+    """Entry of a leader that has performed ``action``."""
     match action:
         case Place(made, cause):
             return _of_assignment(made, f"placed {made.instance} on", "", cause, lease_revision)
@@ -77,7 +77,7 @@ def of_action(action: Action, lease_revision: int) -> Entry:
             return Entry(text, cause, app=app, instance=instance, lease_revision=lease_revision)
         case StandBy(standby, cause):
             return Entry(
-                f"has {standby.worker} stand by for {standby.instance}",
+                f"made {standby.worker} the standby of {standby.instance}",
                 cause,
                 app=standby.app,
                 instance=standby.instance,
@@ -86,7 +86,7 @@ def of_action(action: Action, lease_revision: int) -> Entry:
             )
         case Dismiss(instance, cause):
             app = instance.rsplit("-", 2)[0]
-            text = f"has nobody stand by for {instance}"
+            text = f"removed the standby of {instance}"
             return Entry(text, cause, app=app, instance=instance, lease_revision=lease_revision)
         case ForgetNode(role, node, cause):
             text = f"deleted the record of {role} {node}"
@@ -101,15 +101,15 @@ def of_action(action: Action, lease_revision: int) -> Entry:
             streams = [channel.stream.name for channel in retired.channels] if retired else []
             groups = list(retired.groups) if retired else []
             what = [f"stream {name}" for name in streams] + [f"group {name}" for name in groups]
-            text = f"removed what was left of {', '.join(what)}"
+            text = f"removed the rest of {', '.join(what)}"
             return Entry(text, cause, app=name, lease_revision=lease_revision)
 
 
 def _of_assignment(
-    made: Assignment, before: str, behind: str, cause: str, lease_revision: int
+    made: Assignment, before: str, after: str, cause: str, lease_revision: int
 ) -> Entry:
     return Entry(
-        f"{before} {made.worker} in epoch {made.epoch}{behind}",
+        f"{before} {made.worker} in epoch {made.epoch}{after}",
         cause,
         app=made.app,
         instance=made.instance,
@@ -120,13 +120,13 @@ def _of_assignment(
 
 
 def of_failure(action: Action, lease_revision: int, why: str) -> Entry:
-    """What a leader notes when ``action`` was not performed."""
+    """Entry of a leader whose ``action`` was not performed."""
     entry = of_action(action, lease_revision)
     return replace(entry, text=f"was refused: it would have {entry.text}", cause=why)
 
 
 def of_report(status: InstanceStatus) -> Entry:
-    """What a worker notes when an instance's state has changed."""
+    """Entry of a worker: the state of an instance has changed."""
     verbs = {
         InstanceState.STARTING: "starts",
         InstanceState.RUNNING: "runs",
@@ -145,22 +145,22 @@ def of_report(status: InstanceStatus) -> Entry:
 
 
 def of_elections(app: str, leaders: Mapping[str, str]) -> Entry:
-    """What a manager notes when NATS has elected leaders.
+    """Entry of a manager: NATS has elected leaders of JetStream streams.
 
     Args:
-        app: whose streams they lead; empty for what no app owns.
+        app: owner of the streams; empty for streams of the cluster.
         leaders: the server that leads now, by JetStream stream.
     """
     led: dict[str, list[str]] = {}
     for stream, leader in sorted(leaders.items()):
         led.setdefault(leader, []).append(stream)
-    told = "; ".join(f"{leader} of {_some(streams)}" for leader, streams in sorted(led.items()))
-    return Entry(f"was told by NATS of new leaders: {told}", app=app)
+    shown = "; ".join(f"{leader} of {_some(streams)}" for leader, streams in sorted(led.items()))
+    return Entry(f"NATS reported new leaders: {shown}", app=app)
 
 
 def of_lost_quorum(app: str, stream: str) -> Entry:
-    """What a manager notes when a stream can't be written to, because most of its servers lack."""
-    return Entry(f"was told by NATS that {stream} has lost its quorum", app=app)
+    """Entry of a manager: most servers of a stream are away, so it can't be written to."""
+    return Entry(f"NATS reported that {stream} has lost its quorum", app=app)
 
 
 def _some(streams: Sequence[str]) -> str:
@@ -169,11 +169,11 @@ def _some(streams: Sequence[str]) -> str:
 
 
 def story(entries: Iterable[Entry], app: str) -> list[Entry]:
-    """What happened to ``app``, in order: its own entries, and those of the cluster beside them.
+    """Story of ``app`` in order: its own entries, and the cluster's entries that concern it.
 
-    Order is by the clocks of who noted it, for what a process noted while it was cut off arrives
-    late.  Of the cluster's entries those count that are about a worker which the app had something
-    on, or about who leads, from the app's first entry on.
+    Order is by the clocks of the noting processes, because entries of a process that was cut off
+    arrive late.  Of the cluster's entries, those count that concern a worker of the app, or the
+    leader, from the app's first entry on.
     """
     ordered = sorted(entries, key=lambda entry: entry.at_ms)
     own = [entry for entry in ordered if entry.app == app]

@@ -42,7 +42,7 @@ class AppState(StrEnum):
     RESTORING = "restoring"
     #: A group stops, to go on as more or fewer instances, or with another text.
     RESCALING = "rescaling"
-    #: It was undeployed and is being taken apart.
+    #: It was undeployed and is being removed.
     UNDEPLOYING = "undeploying"
 
 
@@ -105,14 +105,14 @@ def app_status(found: Survey, app: AppRecord) -> AppStatus:
     )
     name = app.spec.name
     if app.deleting:
-        return AppStatus(name, AppState.UNDEPLOYING, "being taken apart", views)
+        return AppStatus(name, AppState.UNDEPLOYING, "being removed", views)
     if app.held:
         return AppStatus(
             name,
             AppState.RESTORING,
             app.held,
             views,
-            "if nobody is at it any more, restore it once more with 'mesh restore'",
+            "if the restore was interrupted, run 'mesh restore' again",
         )
     unplaced = next((view for view in views if view.state == UNPLACED), None)
     if unplaced is not None:
@@ -162,7 +162,7 @@ def _view(group: str, instance: str, app: AppRecord, found: Survey) -> InstanceV
     waiting = found.placement.waiting.get(instance)
     reason: str | None
     if assignment is not None and assignment.stop and not found.is_over(assignment):
-        reason = f"{assignment.worker} is told to stop it: {assignment.cause}"
+        reason = f"{assignment.worker} has to stop it: {assignment.cause}"
         return InstanceView(
             instance, group, assignment.worker, assignment.epoch, STOPPING, reason=reason
         )

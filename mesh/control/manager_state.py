@@ -48,7 +48,7 @@ class Failure(StrEnum):
 
     #: Not even tried: ``ManagerState.may_write`` was false.
     LAPSED = "its lease had lapsed"
-    REFUSED = "the lease has moved on"
+    REFUSED = "another manager holds the lease"
     UNANSWERED = "NATS did not answer"
 
 

@@ -98,7 +98,7 @@ def place(
         standbys: instance to the worker that holds its state ready: what has lost its place, or is
             to leave it, goes there if there is room.
         formers: instance to the worker that had it before: of what may as well move to even the
-            counts out, a worker that was started anew gets back what was its own.
+            counts out, a worker that was started again gets back what was its own.
 
     Returns:
         A placement of as many as can be placed.  What is on a worker that is not emptying stays

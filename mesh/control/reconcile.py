@@ -254,7 +254,7 @@ def _place(
         epoch = max(epoch, status.epoch + 1)
     cause = _why_placed(found, form, before, worker)
     if until is not None:
-        cause = "to go as far as the rest of its group" if until else "to share its state"
+        cause = "to reach the position of the rest of its group" if until else "to store its state"
     return Place(
         Assignment(
             instance=instance,
@@ -291,12 +291,12 @@ def _why_placed(found: Survey, form: GroupForm, before: Assignment | None, worke
     if node is None:
         return f"worker {before.worker} is gone{_ready(found, before.instance, worker)}"
     if before.worker_incarnation not in ("", node.incarnation):
-        return f"worker {before.worker} was started anew"
+        return f"worker {before.worker} was started again"
     return f"{before.worker} has stopped it: {before.cause}"
 
 
 def _ready(found: Survey, instance: str, worker: str) -> str:
-    return f", {worker} stood by" if found.standing_by.get(instance) == worker else ""
+    return f", {worker} was its standby" if found.standing_by.get(instance) == worker else ""
 
 
 def _why_moved(found: Survey, before: Assignment) -> str:

@@ -106,7 +106,7 @@ def gaps(backup: Backup, states: Mapping[str, StreamState]) -> list[str]:
         if state is None:
             found.append(f"{stream} is gone")
         elif state.created_ms != created_ms:
-            found.append(f"{stream} was made anew since")
+            found.append(f"{stream} was created again since")
     if found:
         return found
     for part in backup.parts:

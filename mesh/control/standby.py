@@ -66,7 +66,7 @@ def choose(found: Survey) -> tuple[dict[str, str], dict[str, Waiting]]:
             chosen[name] = board.take(min(suitable, key=lambda h: board.rank(h, item)))
         else:
             missing[name] = Waiting(
-                "no other worker that it fits on has room to stand by",
+                "no other worker that fits has room for a standby",
                 "start another worker, or raise worker.capacity",
             )
     return chosen, missing
@@ -99,7 +99,9 @@ def decide(found: Survey, lease_revision: int) -> Iterator[Action]:
     for name in found.standbys:
         if name not in chosen:
             is_wanted = name in found.wanted and found.wanted[name].form.spec.standby
-            yield Dismiss(name, "no worker can stand by" if is_wanted else "nobody wants it")
+            yield Dismiss(
+                name, "no worker can be the standby" if is_wanted else "no standby is wanted"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +231,7 @@ def _why(found: Survey, before: Standby | None, worker: str) -> str:
     if node is None:
         return f"worker {before.worker} is gone"
     if before.worker == worker:
-        return f"worker {worker} was started anew"
+        return f"worker {worker} was started again"
     assignment = found.assignments.get(before.instance)
     if assignment is not None and assignment.worker == before.worker:
         return f"{before.worker} runs it now"

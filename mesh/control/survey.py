@@ -85,7 +85,7 @@ class Survey:
     def is_over(self, assignment: Assignment) -> bool:
         """Whether nothing runs for ``assignment`` any more, or nobody would take what it writes.
 
-        Its worker is gone, or was started anew, or has said that it has stopped what it was told
+        Its worker is gone, or was started again, or has said that it has stopped what it was told
         to stop, or to run only so far: in the epoch in which it was told, for an older report may
         be from before.
         """
@@ -257,7 +257,7 @@ def _standing_by(snapshot: ClusterSnapshot, wanted: Mapping[str, Wanted]) -> dic
     for standby in (seen.value for seen in snapshot.standbys):
         item = wanted.get(standby.instance)
         is_ours = item is not None and item.app.incarnation == standby.app_incarnation
-        # One that was started anew holds nothing yet.
+        # One that was started again holds nothing yet.
         if is_ours and nodes.get(standby.worker) == standby.worker_incarnation:
             found[standby.instance] = standby.worker
     return found

@@ -1,4 +1,4 @@
-"""Performs actions of the leader; the server refuses them once the lease has moved."""
+"""Performs the leader's actions; the server refuses them once another manager holds the lease."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ async def apply(
         case Shape(form, cause):
             await writer.write(names.form_key(form.app, form.group), form)
             what = fields(app=form.app, group=form.group, number=form.number, cause=cause)
-            log.info("group has another form", extra=what)
+            log.info("group revision written", extra=what)
         case DropForm(app_name, group, cause):
             await writer.write(names.form_key(app_name, group), None)
-            log.info("form deleted", extra=fields(app=app_name, group=group, cause=cause))
+            log.info("group revision deleted", extra=fields(app=app_name, group=group, cause=cause))
         case Discard(instance, cause):
             await writer.write(names.assignment_key(instance), None)
             log.info("assignment deleted", extra=fields(instance=instance, cause=cause))
@@ -75,13 +75,13 @@ async def apply(
         case Dismiss(instance, cause):
             await writer.write(names.standby_key(instance), None)
             await _delete_status(js, view, names.standby_key(instance))
-            log.info("standby dismissed", extra=fields(instance=instance, cause=cause))
+            log.info("standby removed", extra=fields(instance=instance, cause=cause))
         case ForgetNode(role, node, cause):
             await writer.write(names.node_key(role, node), None)
-            log.info("node forgotten", extra=fields(role=role, node=node, cause=cause))
+            log.info("node record deleted", extra=fields(role=role, node=node, cause=cause))
         case Retire(app, app_revision, _):
             await _retire(app, app_revision, js, pieces, view)
-            log.info("app has nothing left of earlier texts", extra=fields(app=app.spec.name))
+            log.info("rest of earlier texts removed", extra=fields(app=app.spec.name))
         case RemoveApp(app, app_revision, cause):
             await _remove(app, app_revision, js, pieces, view)
             log.info("app removed", extra=fields(app=app.spec.name, cause=cause))

@@ -203,7 +203,7 @@ async def _copy_part(
     raise MeshError(
         "MESH-A409",
         f'snapshot of part {part} of group "{group}" is replaced faster than it can be copied',
-        hint="Raise worker.snapshot_interval_s, or try again when less is going on.",
+        hint="Raise worker.snapshot_interval_s, or try again under less load.",
     )
 
 
@@ -222,5 +222,5 @@ def _incomplete(of: BackupRecord | None, name: str) -> MeshError:
         "MESH-S121",
         f"backup {what}is incomplete",
         detail=f"Missing: {name}.",
-        hint="Is state.store what it was when the backup was made?",
+        hint="Is state.store the same as when the backup was made?",
     )

@@ -73,7 +73,7 @@ async def one(js: JetStreamContext, app: str, id_: int) -> dict[str, Any]:
         raise MeshError(
             "MESH-A404",
             f'app "{app}" has no failed event {id_}',
-            detail="It was replayed or discarded, or its stream's retention has taken it.",
+            detail="It was replayed or discarded, or its stream's retention has expired it.",
         )
     return _entry(message)
 

@@ -107,7 +107,7 @@ class Mirror:
                     self._tell()
             # Whatever it is, the next look may do better, and nothing rests on this one.
             except Exception as error:
-                log.debug("standby could not look", extra=fields(error=error))
+                log.debug("standby could not check for snapshots", extra=fields(error=error))
             await asyncio.sleep(self._period_s)
 
     async def look(self) -> bool:

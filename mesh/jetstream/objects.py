@@ -166,6 +166,6 @@ def _store(one: Stored, chunks: Sequence[bytes], path: Path) -> None:
     if size != one.size or digest.digest() != one.digest:
         raise MeshError(
             "MESH-S103",
-            f'piece "{one.name}" of a snapshot is not what was stored',
+            f'piece "{one.name}" of a snapshot differs from the stored one',
             detail=f"{size} bytes came, and {one.size} were stored.",
         )

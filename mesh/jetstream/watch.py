@@ -109,7 +109,7 @@ class ClusterView:
             try:
                 await self._read(bucket, complete)
             except UNREACHABLE as error:
-                log.debug("watch made anew", extra=fields(bucket=bucket, error=error))
+                log.debug("watch created again", extra=fields(bucket=bucket, error=error))
                 await asyncio.sleep(0.2)
 
     async def _read(self, bucket: str, complete: asyncio.Event) -> None:

@@ -133,7 +133,7 @@ def _element(cursor: Cursor, *expected: str) -> tuple[str | None, str]:
         cursor.hug()
         key += cursor.expect_name("the rest of the key")
     if not cursor.sees("="):
-        cursor.fail("'='", hint="A text stands in quotes, and a key before '='.")
+        cursor.fail("'='", hint="A text is in quotes, and a key precedes '='.")
     _equals(cursor)
     return key, _text(cursor)
 
@@ -146,5 +146,5 @@ def _equals(cursor: Cursor) -> None:
 
 def _text(cursor: Cursor) -> str:
     if cursor.peek().kind is not TokenKind.STRING:
-        cursor.fail("a text in quotes", hint="Values of annotations stand in quotes.")
+        cursor.fail("a text in quotes", hint="Values of annotations are in quotes.")
     return str(cursor.take().value)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: How many tokens behind the next the parser looks at, at most.
 _AHEAD_MAX: Final = 8
-_TEXT_HINT: Final = "Quotes make a text; a name stands without them, or in backquotes."
+_TEXT_HINT: Final = "Quotes make a text; a name has none, or backquotes."
 
 
 class Cursor:
@@ -154,7 +154,7 @@ class Cursor:
         """Refuse a keyword where a name must be next that can't be one."""
         token = self.peek()
         if token.kind is TokenKind.NAME and token.text.lower() in KEYWORDS:
-            hint = f"'{token.text}' is a keyword; as a name it stands in backquotes."
+            hint = f"'{token.text}' is a keyword; as a name it is in backquotes."
             self.fail(what, hint=hint)
 
     # Noting the layout

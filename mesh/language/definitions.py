@@ -51,7 +51,7 @@ def parse_definition(cursor: Cursor, annotations: tuple[Annotation, ...]) -> Def
     if annotations and kind in _WITHOUT_ANNOTATIONS:
         raise MeshError(
             "MESH-L104",
-            f"annotation stands before a {kind}",
+            f"annotation precedes a {kind}",
             hint=f"A {kind} has none; leave it out.",
             position=annotations[0].position,
         )
@@ -151,7 +151,7 @@ def _schedule(cursor: Cursor) -> Literal:
 def _function(cursor: Cursor) -> tuple[str, AttributeType, str]:
     """Language, return type and body."""
     cursor.hug()
-    cursor.expect("[", hint="The language stands in square brackets: f[javascript].")
+    cursor.expect("[", hint="The language is in square brackets: f[javascript].")
     cursor.refuse_keyword("a language")
     language = cursor.expect_name("a language")
     cursor.expect("]")
@@ -159,7 +159,7 @@ def _function(cursor: Cursor) -> tuple[str, AttributeType, str]:
     result = parse_type(cursor)
     token = cursor.peek()
     if token.kind is not TokenKind.SCRIPT:
-        cursor.fail("'{'", hint="The body of the function stands in { }.")
+        cursor.fail("'{'", hint="The body of the function is in { }.")
     cursor.take()
     return language, result, str(token.value)
 

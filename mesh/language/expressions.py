@@ -199,7 +199,7 @@ class _Expressions:
             cursor.expect(")")
             return Call(name, (), namespace, takes_all, position=start)
         if cursor.sees("*"):
-            cursor.fail("an expression", hint="'*' stands alone behind 'select', or in f(*).")
+            cursor.fail("an expression", hint="'*' is alone after 'select', or in f(*).")
         return parse_reference(cursor, "an expression")
 
     def _null_check(self, operand: Expression) -> Expression:

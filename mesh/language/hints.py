@@ -33,12 +33,12 @@ _TYPES_MEANT: Final = {
 }
 
 _CLAUSES_MEANT: Final = {
-    "where": "A filter stands in brackets behind the stream: from S[a > 1] select .. .",
+    "where": "A filter is in brackets after the stream: from S[a > 1] select .. .",
     "union": "Several queries may insert into one stream.",
     "as": "Only the sides of a join have an alias; leave it out.",
-    "when": "A filter stands in brackets behind the stream: from S[a > 1] select .. .",
-    "partition": "A partition stands around its queries: partition with (a of S) begin .. end.",
-    "window": "A window is written #window.time(1 min), behind the stream.",
+    "when": "A filter is in brackets after the stream: from S[a > 1] select .. .",
+    "partition": "A partition encloses its queries: partition with (a of S) begin .. end.",
+    "window": "A window is written #window.time(1 min), after the stream.",
     "into": "Write 'insert into'.",
 }
 

@@ -171,8 +171,8 @@ def _refuse_after_window(side: StreamInput) -> None:
         if isinstance(before, WindowHandler):
             raise MeshError(
                 "MESH-L104",
-                "expected 'join', found what stands behind a window",
-                hint="In a join filters and stream functions stand before the window.",
+                "expected 'join', found a handler after a window",
+                hint="In a join filters and stream functions precede the window.",
                 position=handler.position,
             )
 

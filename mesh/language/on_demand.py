@@ -56,7 +56,7 @@ def _find(cursor: Cursor) -> OnDemandQuery:
     name = cursor.expect_name("the name of a table, window or aggregation")
     store = StreamReference(name, position=position)
     if cursor.sees("[") or cursor.sees("#"):
-        cursor.fail("'on'", "'select'", hint="The condition stands behind 'on': from T on a > 1.")
+        cursor.fail("'on'", "'select'", hint="The condition follows 'on': from T on a > 1.")
     alias = cursor.expect_name("an alias") if cursor.accept_word("as") else None
     on = parse_expression(cursor) if cursor.accept_word("on") else None
     within, per = parse_time_range(cursor)
@@ -70,7 +70,7 @@ def _find(cursor: Cursor) -> OnDemandQuery:
     if not cursor.is_at_end and not cursor.sees(";"):
         hint = clause_hint(cursor)
         if cursor.sees_word("where"):
-            hint = "The condition stands behind 'on': from T on a > 1."
+            hint = "The condition follows 'on': from T on a > 1."
         elif cursor.sees_word("return", "output"):
             hint = "An on-demand query ends with what it selects."
         cursor.fail(

@@ -118,7 +118,7 @@ def _fail(cursor: Cursor, *, has_rate: bool) -> None:
     hint = clause_hint(cursor) or operator_hint(cursor)
     if cursor.sees_word("group", "having", "order", "limit", "offset"):
         hint = (
-            "'output' comes behind it."
+            "'output' follows it."
             if has_rate
             else "The order is: group by, having, order by, limit, offset."
         )
@@ -192,9 +192,9 @@ def parse_on(cursor: Cursor) -> Expression:
     """``on T.a == a``, which must be next."""
     hint = None
     if cursor.sees_word("where"):
-        hint = "The condition stands behind 'on'."
+        hint = "The condition follows 'on'."
     elif cursor.sees_word("for"):
-        hint = "'for .. events' stands right behind the table."
+        hint = "'for .. events' follows the table directly."
     elif cursor.sees(";") or cursor.is_at_end:
         hint = "Say which rows: on T.a == a; all of them are 'on true'."
     cursor.expect_word("on", hint=hint)

@@ -130,7 +130,7 @@ class _App:
             try:
                 self._annotations.append(parse_app_annotation(cursor))
                 if cursor.sees(";"):
-                    cursor.fail("'define'", hint="No ';' stands behind annotations.")
+                    cursor.fail("'define'", hint="No ';' follows annotations.")
             except MeshError as error:
                 self._errors.append(error)
                 self._recover(start)
@@ -156,7 +156,7 @@ class _App:
             if self._has_queries:
                 raise MeshError(
                     "MESH-L107",
-                    "definition stands behind a query",
+                    "definition follows a query",
                     hint="Move the definitions before the first query.",
                     position=cursor.position,
                 )
@@ -188,7 +188,7 @@ class _App:
             if sees_app_annotation(cursor):
                 raise MeshError(
                     "MESH-L106",
-                    "annotation of the app stands behind its first part",
+                    "annotation of the app follows its first part",
                     hint="Move @App:.. to the top of the text.",
                     position=cursor.position,
                 )
@@ -248,9 +248,9 @@ class _App:
         if not cursor.sees_word("from"):
             hint = None
             if cursor.sees_word("define"):
-                hint = "Definitions stand outside of partitions, before the queries."
+                hint = "Definitions are outside of partitions, before the queries."
             elif cursor.sees_word("partition"):
-                hint = "A partition can't stand inside another."
+                hint = "A partition can't be inside another."
             elif cursor.sees_word("end"):
                 hint = "A partition has at least one query."
             elif cursor.sees(";"):

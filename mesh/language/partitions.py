@@ -48,7 +48,7 @@ def _ranges(cursor: Cursor, condition: Expression, position: Position) -> RangeP
     while True:
         cursor.expect_word("as", hint="Each range has a name: a > 5 as 'large'.")
         if cursor.peek().kind is not TokenKind.STRING:
-            cursor.fail("a text", hint="The name of a range stands in quotes: as 'large'.")
+            cursor.fail("a text", hint="The name of a range is in quotes: as 'large'.")
         ranges.append(PartitionRange(condition, str(cursor.take().value), position=start))
         if not cursor.accept_word("or"):
             break

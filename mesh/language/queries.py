@@ -164,7 +164,7 @@ def parse_projection(
     attributes: list[OutputAttribute] = []
     if cursor.accept("*"):
         if cursor.sees(","):
-            cursor.fail("'insert into'", hint="'*' stands alone: name the attributes instead.")
+            cursor.fail("'insert into'", hint="'*' is alone: name the attributes instead.")
     else:
         attributes.append(_output_attribute(cursor))
         while cursor.accept(","):
@@ -183,7 +183,7 @@ def parse_projection(
 def _output_attribute(cursor: Cursor) -> OutputAttribute:
     position = cursor.position
     if cursor.sees("*"):
-        cursor.fail("an expression", hint="'*' stands alone: select *.")
+        cursor.fail("an expression", hint="'*' is alone: select *.")
     if cursor.sees_word("distinct") and cursor.sees_name(1) and not cursor.sees_word("as", ahead=1):
         cursor.fail("an expression", hint="There is no 'distinct'; use 'group by' or #unique.")
     has_bracket = cursor.sees("(")

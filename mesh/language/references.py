@@ -45,7 +45,7 @@ def parse_plain_name(cursor: Cursor, what: str, kind: str) -> str:
         raise MeshError(
             "MESH-L109",
             f"{kind} can't be defined as {sign}",
-            hint="Inner streams come of queries in a partition, fault streams of @OnError."
+            hint="Queries in a partition create inner streams, @OnError creates fault streams."
             if kind == "stream"
             else f"Leave the '{cursor.peek().text}' out.",
             position=cursor.position,

@@ -64,7 +64,9 @@ def parse_state(cursor: Cursor, first: EventElement | None = None) -> StateInput
     if cursor.accept_word("within"):
         within = expect_time(cursor, "'within 10 min'")
         if cursor.sees("->") or cursor.sees(",") or cursor.sees_word("within"):
-            cursor.fail("'select'", hint="'within' stands once, at the end, and counts for all.")
+            cursor.fail(
+                "'select'", hint="'within' is written once, at the end, and applies to all."
+            )
     return StateInput(reading.kind, element, within, position=position)
 
 
@@ -179,10 +181,10 @@ class _States:
     def _check_every(self, position: Position) -> None:
         if any(group.is_every for group in self._groups):
             self._cursor.fail(
-                "an event", hint="'every' can't stand inside another; leave the inner one out."
+                "an event", hint="'every' can't be inside another; leave the inner one out."
             )
         if self._kind is StateKind.SEQUENCE:
-            self._cursor.fail("an event", hint="In a sequence 'every' stands at the start only.")
+            self._cursor.fail("an event", hint="In a sequence 'every' is at the start only.")
         if len(self._groups) > 1 or self._groups[0].elements:
             self._pattern_only = self._pattern_only or position
 
@@ -220,14 +222,14 @@ class _States:
         if self.kind is StateKind.SEQUENCE and self._pattern_only is not None:
             raise MeshError(
                 "MESH-L104",
-                "brackets and 'every' of a pattern stand in a sequence",
+                "brackets and 'every' of a pattern in a sequence",
                 hint="A sequence has one 'every', before its first event, which has no brackets.",
                 position=self._pattern_only,
             )
         if self.kind is StateKind.PATTERN and self._sequence_only is not None:
             raise MeshError(
                 "MESH-L104",
-                "'*', '+' and '?' stand behind events of sequences only",
+                "'*', '+' and '?' follow events of sequences only",
                 hint="In a pattern write <0:>, <1:> or <0:1>.",
                 position=self._sequence_only,
             )
@@ -259,7 +261,7 @@ class _States:
         if count is None:
             return self._logical(event)
         if self._cursor.sees("["):
-            self._cursor.fail("'->'", hint="A filter stands before the count: S[a > 1]<2:5>.")
+            self._cursor.fail("'->'", hint="A filter precedes the count: S[a > 1]<2:5>.")
         if self._cursor.sees_word("and", "or"):
             self._cursor.fail("'->'", hint="An event that is counted has no 'and' and no 'or'.")
         least, most = count

@@ -23,7 +23,7 @@ def unreadable(token: Token, places: Places) -> MeshError:
         start = token.start + variable.start()
         return MeshError(
             "MESH-L108",
-            f'variable "{variable.group(1)}" stands without a value',
+            f'variable "{variable.group(1)}" has no value here',
             hint=f"Give it one, or a default: ${{{variable.group(1)}:default}}.",
             position=places.of(start, start + len(variable.group())),
         )
@@ -36,7 +36,7 @@ def unreadable(token: Token, places: Places) -> MeshError:
             "MESH-L102",
             "function body has no end",
             detail="Each '{' needs its '}'; those in double quotes and behind // don't count.",
-            hint="Nothing else stands in such brackets.",
+            hint="Such brackets hold nothing else.",
             position=position,
         )
     return MeshError(
@@ -72,8 +72,8 @@ _CHARACTER_HINTS: Final = {
     "&": "Write 'and'.",
     "|": "Write 'or'.",
     "^": "There is no power operator.",
-    "}": "Brackets { } stand around the body of a function only.",
-    "{": "Brackets { } stand around the body of a function only.",
+    "}": "Brackets { } enclose the body of a function only.",
+    "{": "Brackets { } enclose the body of a function only.",
     "$": "A variable is written ${NAME}.",
     "\N{LEFT SINGLE QUOTATION MARK}": "Use the plain quotes.",
     "\N{RIGHT SINGLE QUOTATION MARK}": "Use the plain quotes.",

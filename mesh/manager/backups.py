@@ -73,7 +73,7 @@ class Backups:
             return now is not None and now.revision == known.revision
 
         record = restoring.as_it_stands(known.value, self._view.snapshot().forms)
-        conflict = MeshError("MESH-A409", f'app "{app}" is backed up by somebody else')
+        conflict = MeshError("MESH-A409", f'app "{app}" is being backed up by another user')
         with refusals(conflict):
             await backups.ensure_bucket(self._client, self._settings.channels.replicas)
             made = await backups.make(
@@ -135,7 +135,7 @@ class Backups:
         if chosen is None:
             raise _no_backup(app, found)
         conflict = MeshError(
-            "MESH-A409", f'app "{other or app}" was changed by somebody else meanwhile'
+            "MESH-A409", f'app "{other or app}" was changed by another user meanwhile'
         )
         with refusals(conflict):
             backup = await backups.read(self._pieces, chosen)
@@ -169,7 +169,7 @@ class Backups:
             if gaps:
                 raise MeshError(
                     "MESH-A410",
-                    f"what has come since revision {backup.revision} is not there any more",
+                    f"what was published since revision {backup.revision} no longer exists",
                     detail=f"{'; '.join(gaps[:5])}.",
                     hint="With --no-replay (?replay=false) the state is put back, and the app goes "
                     "on with what comes next.",
@@ -275,7 +275,7 @@ class Backups:
             raise MeshError(
                 "MESH-A409",
                 f'app "{app}" has not stopped within {STOP_S:g} s',
-                hint="It goes on as it was.  Does a manager lead?  'mesh nodes' tells.",
+                hint="It continues unchanged.  Does a manager lead?  See 'mesh nodes'.",
             )
 
     async def _settled(self, app: str) -> Seen[AppRecord]:
@@ -289,9 +289,9 @@ class Backups:
             raise MeshError(
                 "MESH-A409",
                 f'app "{app}" is changing',
-                detail="The states of a group fit together before it is scaled or edited and "
-                "after, not on the way.",
-                hint="'mesh status' tells what it waits for.  Try again when it runs.",
+                detail="The states of a group are consistent before it is scaled or edited and "
+                "after, not in between.",
+                hint="'mesh status' shows what it waits for.  Try again when it runs.",
             )
         found = self._view.snapshot().app(app)
         if found is None or found.value.deleting:

@@ -101,14 +101,14 @@ class Deployments:
             raise MeshError(
                 "MESH-A409",
                 f'app "{spec.name}" is deployed already, with another text',
-                hint="'mesh deploy' (PUT) changes it while it runs; 'mesh diff' tells how.",
+                hint="'mesh deploy' (PUT) changes it while it runs; 'mesh diff' shows how.",
             )
         # The revision of what was just looked at: another deploy may be written while channels
         # are made.
         revision = self._desired.revision(spec.name)
         conflict = MeshError(
             "MESH-A409",
-            f'app "{spec.name}" was deployed by somebody else just now',
+            f'app "{spec.name}" was deployed by another user just now',
             hint="Look at it with 'mesh status', then deploy again if need be.",
         )
         with refusals(conflict):
@@ -162,8 +162,8 @@ class Deployments:
                 if begin != EARLIEST:
                     raise MeshError(
                         "MESH-A409",
-                        f'app "{spec.name}" runs, and goes on from where it is',
-                        hint="A place to begin is for an app that is deployed anew; --replace "
+                        f'app "{spec.name}" runs and continues from its positions',
+                        hint="A start position is for a new app; --replace "
                         "removes the old one first.",
                     )
                 return await self._edit(spec, by, reset)
@@ -192,7 +192,7 @@ class Deployments:
         made = edited(before.spec, spec, before.edits + 1, reset)
         conflict = MeshError(
             "MESH-A409",
-            f'app "{name}" was changed by somebody else just now',
+            f'app "{name}" was changed by another user just now',
             hint="Look at it with 'mesh status', then deploy again if need be.",
         )
         with refusals(conflict):

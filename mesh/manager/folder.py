@@ -125,7 +125,9 @@ def decide(
         if record.deployed_by == by:
             steps.append(Undeploy(app))
         else:
-            steps.append(Leave(app, "its file is gone, but it was not deployed from this folder"))
+            steps.append(
+                Leave(app, "its file was removed, but it was not deployed from this folder")
+            )
     return steps
 
 
@@ -207,9 +209,9 @@ class AppsFolder:
                     await self._deploy(app, look.texts[app])
                 case Undeploy(app):
                     await self._apps.undeploy(app)
-                    log.info("undeployed, its file is gone", extra=fields(app=app))
+                    log.info("undeployed, its file was removed", extra=fields(app=app))
                 case Leave(app, why):
-                    self._tell(app, f"left as it is: {why}")
+                    self._tell(app, f"left unchanged: {why}")
         except MeshError as error:
             text, name = look.texts.get(step.app), f"{step.app}{SUFFIX}"
             self._tell(step.app, "\n".join(one.render(text, name) for one in all_errors(error)))

@@ -170,7 +170,7 @@ class Manager:
         try:
             await apply.apply(action, self.client, self.view, lease_revision, self.pieces)
         except kv.RevisionConflict as conflict:
-            log.info("decision was overtaken", extra=fields(conflict=conflict))
+            log.info("decision is obsolete", extra=fields(conflict=conflict))
             return ActionFailed(Failure.REFUSED)
         except UNREACHABLE as error:
             log.warning("action not performed", extra=fields(action=action, error=error))

@@ -60,6 +60,6 @@ async def until_removed(
     if not await until(view, clock, timeout_s, is_free):
         raise MeshError(
             "MESH-A409",
-            f'what an earlier text of app "{app}" had is still being removed',
+            f'parts of an earlier text of app "{app}" are still being removed',
             hint=hint,
         )

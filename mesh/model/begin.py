@@ -59,7 +59,7 @@ def parse_begin(text: str) -> Begin:
     if moment is None or moment.tzinfo is None:
         raise MeshError(
             "MESH-A400",
-            f'"{text}" is no place to begin',
+            f'"{text}" is no start position',
             detail="It is earliest, latest, the first sequence to read, or a time with its zone.",
             hint="A time is written like 2026-11-21T20:00:00Z.",
         )

@@ -60,7 +60,7 @@ def _reasons(old: GroupSpec, new: GroupSpec, before: BoundApp, after: BoundApp) 
         "query", before.queries, after.queries, lambda q: q.name, lambda q: q.target.name
     )
     if before.queries != after.queries and _alike(before.queries, after.queries):
-        yield "its queries stand in another order"
+        yield "its queries are in another order"
     yield from _of(
         "partition",
         before.partitions,
@@ -131,7 +131,7 @@ def _inputs(old: GroupSpec, new: GroupSpec) -> Iterator[str]:
     for name, now in after.items():
         was = before.get(name)
         if was is None:
-            yield f'stream "{name}" comes over the wire'
+            yield f'stream "{name}" is read from the wire'
             continue
         if _how(was) != _how(now):
             yield f'stream "{name}" is read {_how(now)} rather than {_how(was)}'
@@ -144,7 +144,7 @@ def _inputs(old: GroupSpec, new: GroupSpec) -> Iterator[str]:
             yield f'it {does} events of stream "{name}" that can\'t be read'
     for name in before:
         if name not in after:
-            yield f'stream "{name}" no longer comes over the wire'
+            yield f'stream "{name}" no longer is read from the wire'
 
 
 def _how(one: GroupInput) -> str:

@@ -108,7 +108,7 @@ def _group_name(dist: Annotation) -> str:
         raise MeshError(
             "MESH-P204",
             f'group name "{name}" can\'t be used',
-            detail="It stands in names of instances and in keys.",
+            detail="It is part of instance names and keys.",
             hint=f"Use letters, digits, '_' and '-'; not '{PARTITIONER_PREFIX}..', "
             f"'{RECEIVER_PREFIX}..' or '{TRIGGER_PREFIX}..', which are ours.",
             position=dist.position,
@@ -153,7 +153,7 @@ def _standby(dist: Annotation) -> int | None:
         raise MeshError(
             "MESH-P226",
             f'number of standbys "{text}" is neither 0 nor 1',
-            detail="One worker stands by for an instance; more would mirror the same state again.",
+            detail="An instance has one standby; more would mirror the same state again.",
             position=dist.position,
         )
     return int(text)

@@ -218,7 +218,7 @@ def _operands(
                     "MESH-L218",
                     "'in' in the filter of an event",
                     detail="The reference engine fails on it.",
-                    hint="Insert the events that meet it into a stream of their own before.",
+                    hint="Insert the events that meet it into a separate stream first.",
                     position=expression.position,
                 )
             return (expression.operand,), TableScope(table, scope.inside())

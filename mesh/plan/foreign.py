@@ -45,7 +45,7 @@ def check_source(source: Annotation) -> None:
         raise not_supported(
             "a source of type 'nats' without a JetStream stream",
             source.position,
-            hint="Events of a bare subject would be lost while nobody listens: add a stream over "
+            hint="Events of a bare subject are lost without a subscriber: add a stream over "
             "it ('nats stream add'), and name that: stream='NAME'.",
         )
     if not _STREAM_NAME.match(stream):

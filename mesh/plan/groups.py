@@ -278,7 +278,7 @@ def _refuse_loops(group: Group) -> None:
             stream = ahead.pop()
             if any(reader is query for reader, _ in readers.get(stream, ())):
                 raise not_supported(
-                    f'a loop inside a group: query "{query.name}" reads what comes of its output',
+                    f'a loop inside a group: query "{query.name}" reads its own output',
                     tree.output.position,
                     hint="Put the queries of the loop into different groups with @dist.",
                 )
@@ -302,7 +302,7 @@ def app_name(app: App) -> str:
         raise MeshError(
             "MESH-P102",
             f'app name "{name}" can\'t be used',
-            detail="It stands in subjects and in keys.",
+            detail="It is part of subjects and keys.",
             hint="Use letters, digits, '_' and '-', at most 100, a letter or digit first.",
             position=annotation.position if annotation else None,
         )

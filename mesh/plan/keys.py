@@ -69,7 +69,7 @@ def partition_key(written: PartitionKey, bound: BoundKey) -> Key:
     """The key of one stream of a partition.
 
     Raises:
-        MeshError: MESH-P211 for an attribute that can't stand in a subject.
+        MeshError: MESH-P211 for an attribute that can't be part of a subject.
     """
     if isinstance(bound.value, Column):
         check_key_name(bound.value.name, written.position)
@@ -94,7 +94,7 @@ def check_key_name(name: str, position: Position) -> None:
     if not _KEY_NAME.match(name):
         raise MeshError(
             "MESH-P211",
-            f"attribute \"{name}\" can't be a key: it can't stand in a subject",
+            f"attribute \"{name}\" can't be a key: it can't be part of a subject",
             hint="Give it another name in a query before this one.",
             position=position,
         )

@@ -31,7 +31,7 @@ def check_pattern(source: BoundPattern) -> None:
 
 
 def _check_absence(element: BoundElement) -> bool:
-    """Refuse absence for a time behind events that need not come.
+    """Refuse absence for a time after events that are optional.
 
     Returns whether all of ``element`` may be passed over without an event.
     """
@@ -43,7 +43,7 @@ def _check_absence(element: BoundElement) -> bool:
             for number, inner in enumerate(elements):
                 if number and is_passed and _is_timed(inner):
                     raise not_supported(
-                        "absence for a time behind events that need not come",
+                        "absence for a time after events that are optional",
                         inner.position,
                         hint="The reference engine counts its time from 1970 then. Ask for one "
                         "event at least: <1:..> or +.",

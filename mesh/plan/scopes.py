@@ -116,7 +116,7 @@ class InputScope:
         hint = None
         seen = [self.sources[place] for place in range(self._seen)]
         if self.sources.called(str(variable.source), variable.kind, len(self.sources)):
-            hint = "Events that come later are not known yet."
+            hint = "Later events are not known yet."
         elif any(s.id == variable.source for s in seen):
             named = next(s for s in seen if s.id == variable.source)
             hint = f'It is called "{named.name}" here.'

@@ -141,7 +141,7 @@ def left_behind(
         if state.fate is StateFate.NEW and one is not None:
             for group, gone in dropped.items():
                 if any((was.content, was.place) == (one.content, one.place) for was in gone):
-                    reason = f"it comes from group {group}"
+                    reason = f"it is from group {group}"
                     state = replace(state, fate=StateFate.LOST, reason=reason)
         yield state
 
@@ -237,7 +237,7 @@ def _in_company(
     if was is None or match.reason is not None:
         return match
     if one.partition is not None and source[one.partition] != was.partition:
-        return replace(match, reason="it comes from another partition than queries beside it")
+        return replace(match, reason="it is from another partition than its neighbouring queries")
     gone = [name for name in one.windows if name not in windows]
     if gone:
         return replace(match, reason=f"it reads window {gone[0]}, which starts from nothing")

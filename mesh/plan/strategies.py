@@ -159,7 +159,7 @@ def _group_key(group: Group, tree: Query, query: BoundQuery) -> Key | None:
         raise MeshError(
             "MESH-P218",
             f"join {where}",
-            detail="Events that belong together would come to different instances.",
+            detail="Events that belong together would reach different instances.",
             hint=hint,
             position=tree.input.position,
         )
@@ -167,7 +167,7 @@ def _group_key(group: Group, tree: Query, query: BoundQuery) -> Key | None:
         raise MeshError(
             "MESH-P207",
             f"window {where}",
-            detail="Each instance would have a window of its own, over a part of the events.",
+            detail="Each instance would have its own window over a part of the events.",
             hint=hint,
             position=tree.input.position,
         )
@@ -208,7 +208,7 @@ def _refuse_mixtures(group: Group, wishes: list[_Wish], keys: dict[str, Key]) ->
             raise MeshError(
                 "MESH-P210",
                 f'stream "{wish.stream}" is read by key where it is made, in group "{group.name}"',
-                detail="An event would have to go from one instance of the group to another.",
+                detail="An event would have to move from one instance of the group to another.",
                 hint="Put this query into another group.",
                 position=wish.position,
             )
@@ -228,8 +228,8 @@ def _refuse_mixtures(group: Group, wishes: list[_Wish], keys: dict[str, Key]) ->
         if key is not None and key.has_ranges and wish.key is None and not wish.wants_all:
             raise MeshError(
                 "MESH-P209",
-                f'group "{group.name}" reads stream "{wish.stream}" by ranges and as it comes',
-                detail="What is in no range comes to no instance, and what is in two to both.",
+                f'group "{group.name}" reads stream "{wish.stream}" by ranges and as a whole',
+                detail="An event in no range goes to no instance, an event in two ranges to both.",
                 hint="Put this query into another group.",
                 position=wish.position,
             )

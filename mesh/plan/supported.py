@@ -83,7 +83,7 @@ def check_supported(app: BoundApp) -> None:
 
     Raises:
         MeshError: MESH-P900 at the first such part; MESH-P201 for ``@dist`` on a stream; MESH-P214
-            for the name of a stream that can't stand in a subject.
+            for the name of a stream that can't be part of a subject.
     """
     _check_definitions(app)
     for annotation in app.annotations:
@@ -142,7 +142,7 @@ def _check_stream_name(name: str, position: Position | None) -> None:
     if not name.startswith("!") and not _STREAM_NAME.match(name):
         raise MeshError(
             "MESH-P214",
-            f'stream name "{name}" can\'t stand in a subject',
+            f'stream name "{name}" can\'t be part of a subject',
             hint="Use letters, digits and '_', and no digit first.",
             position=position,
         )
@@ -177,7 +177,7 @@ def _check_stream_annotation(annotation: Annotation) -> None:
     if name == "dist":
         raise MeshError(
             "MESH-P201",
-            "@dist stands on a stream",
+            "@dist precedes a stream",
             hint="Put it before the query's 'from'.",
             position=annotation.position,
         )
@@ -235,7 +235,7 @@ def _check_query(query: BoundQuery) -> None:
         raise not_supported(
             "expired events of a query without a window",
             action.position,
-            hint="Events expire by leaving a window, so nothing would ever come out: add one, "
+            hint="Events expire by leaving a window, so the query would emit nothing: add one, "
             "or leave 'expired events' out.",
         )
 

@@ -44,7 +44,7 @@ def refuse_doubles(columns: Sequence[Column], position: Position) -> None:
         if column.name in seen:
             raise MeshError(
                 "MESH-L210",
-                f'attribute "{column.name}" comes of two inputs',
+                f'attribute "{column.name}" is from two inputs',
                 hint="Select the attributes one by one, and give one of them another name.",
                 position=position,
             )

@@ -1,4 +1,4 @@
-"""When an instance gets a query of its own rather than be carried with others, and for how long.
+"""When an instance moves to a dedicated query rather than be carried with others, and for how long.
 
 Others wait for whoever keeps the carrier's tasks busy, for whose streams don't answer, and start
 again with whoever breaks the query.  Pure; the carried instance acts on it.
@@ -32,7 +32,7 @@ class Why(Enum):
 
     BUSY = "it keeps the shared query busy"
     UNANSWERED = "a stream does not answer it"
-    SUSPECT = "it was at work when the shared query broke"
+    SUSPECT = "it was running when the shared query failed"
 
 
 @dataclass(slots=True)

@@ -283,7 +283,10 @@ class CarriedInstance:
             return
         until = self._parts.further()
         if until is None:
-            self._failed("more is out than comes of its input")
+            self._failed(
+                "output exists beyond the last committed input position; "
+                "restore a backup or reset the group"
+            )
             return
         self._go_on(until)
 
@@ -291,7 +294,7 @@ class CarriedInstance:
         """Run it in a query of its own; it goes on from the last snapshot."""
         name = self.wiring.assignment.instance
         log.info(
-            "instance gets a query of its own", extra=fields(instance=name, why=term.why.value)
+            "instance moves to a dedicated query", extra=fields(instance=name, why=term.why.value)
         )
         self._generation = next(self._carrier.generations)
         directory = self._given.directory / f"apart-{self._generation}"
@@ -383,7 +386,9 @@ class CarriedInstance:
         if member is not None:
             self._carrier.leave(member)
         if not is_known:
-            log.warning("instance was taken over", extra=fields(instance=name, epoch=epoch))
+            log.warning(
+                "instance was replaced by a newer epoch", extra=fields(instance=name, epoch=epoch)
+            )
 
     def _end(self) -> None:
         self._carrier.alight(self)

@@ -168,14 +168,14 @@ class Carrier:
 
     def _keep(self) -> None:
         for number in itertools.count(1):
-            error, is_their_fault = "the carrier query ended", False
+            error, is_their_fault = "the shared query ended", False
             try:
                 self._watch(self._start())
             # Whatever ends the query is told to its members, and it is started again.
             except Exception as failure:
                 error = str(failure)
                 is_their_fault = not isinstance(failure, _NotLeavingError)
-                log.warning("carrier failed", extra=fields(error=error[:500]))
+                log.warning("shared query failed", extra=fields(error=error[:500]))
             old = self._run
             if self._ending.is_set():
                 return
@@ -237,10 +237,10 @@ class Carrier:
                     stuck = [n for n, since in self._leaving.items() if now_s - since > _LEAVE_S]
                 if stuck:
                     raise _NotLeavingError(
-                        f"did not leave within {_LEAVE_S:g} s: {', '.join(stuck)}"
+                        f"was not removed within {_LEAVE_S:g} s: {', '.join(stuck)}"
                     )
                 if self._batch_at_s is not None and now_s - self._batch_at_s > _HANGS_S:
-                    raise TimeoutError(f"its batch was not done after {_HANGS_S:g} s")
+                    raise TimeoutError(f"its batch was not finished after {_HANGS_S:g} s")
                 for passenger in everybody:
                     passenger.look(now_s)
         finally:

@@ -104,7 +104,10 @@ class Instance:
             except Exception as failure:
                 error = _reason(failure)
                 if FENCED in str(failure) or "MESH-S110" in str(failure):
-                    log.warning("instance was taken over", extra=fields(instance=name, epoch=epoch))
+                    log.warning(
+                        "instance was replaced by a newer epoch",
+                        extra=fields(instance=name, epoch=epoch),
+                    )
                     break
                 log.warning(
                     "instance failed", extra=fields(instance=name, epoch=epoch, error=error)

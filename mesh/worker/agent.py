@@ -316,7 +316,7 @@ class Agent:
 def _rejection(name: str, pid: int, *, was_member: bool) -> MeshError:
     title = f'another worker is called "{name}"'
     if was_member:
-        detail = "It took this worker's place while this one could not be heard."
+        detail = "It took this worker's name while this one was cut off."
         return MeshError("MESH-C110", title, detail=detail)
     return MeshError(
         "MESH-C110",

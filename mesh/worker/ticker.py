@@ -130,7 +130,9 @@ class Ticker:
                 try:
                     await self._run_once()
                 except _TakenOverError:
-                    log.warning("trigger was taken over", extra=fields(instance=name))
+                    log.warning(
+                        "trigger was replaced by a newer epoch", extra=fields(instance=name)
+                    )
                     break
                 except (NatsError, TimeoutError, OSError, MeshError) as failure:
                     error = str(failure) or type(failure).__name__
@@ -221,7 +223,7 @@ class Ticker:
             return await self._read()
         raise MeshError(
             "MESH-N112",
-            f'events of trigger "{self._trigger.schema.name}" were not taken',
+            f'events of trigger "{self._trigger.schema.name}" were not accepted',
             detail=f"The server says: {error.get('description')}.",
         )
 

@@ -79,7 +79,7 @@ def test_alarms_are_told_from_what_else_the_journal_holds() -> None:
     entries = [
         Entry("leads", by="manager m1", at_ms=1),
         Entry("is ready", "its session started in 3 s", by="worker w1", at_ms=2),
-        Entry("stops A-g-1", "no heartbeat was taken for 1.5 s", by="worker w1", at_ms=3),
+        Entry("stops A-g-1", "no heartbeat was accepted for 1.5 s", by="worker w1", at_ms=3),
         Entry("placed A-g-1 on w2 in epoch 7", "worker w1 is gone", by="manager m1", at_ms=4),
         Entry("no longer leads", by="manager m1", at_ms=5),
         Entry("lost its connection to NATS", by="worker w2", at_ms=6),
@@ -118,7 +118,7 @@ def test_results_become_a_table(tmp_path: Path) -> None:
         "| kill, median | 2.5 s | 4 s (missed) | 3 s |\n"
         "| kill, slowest of 10 | 4.5 s | 6 s (missed) | 5 s |\n"
         "| load | 20,000 events/s | 20,000 events/s | at least 19,000 events/s |\n"
-        f"\nFrom [{one}](../bench/results/{one}) and [{three}](../bench/results/{three}).\n"
+        f"\nFrom\n\n- [{one}](../bench/results/{one})\n- [{three}](../bench/results/{three})\n"
         f"{written.END}behind\n"
     )
 

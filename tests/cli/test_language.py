@@ -165,7 +165,7 @@ def test_what_is_no_text_is_told_and_never_a_traceback(write: Path, command: str
         assert isinstance(said.exception, SystemExit)
     said = run(command, "-", given=b"\xff\xfe\x00")
     assert said.exit_code == 1
-    assert "It is no text in UTF-8: byte 0xff at 0." in said.stderr
+    assert "It is not UTF-8: byte 0xff at 0." in said.stderr
 
 
 def test_a_file_whose_name_is_no_text_is_shown_all_the_same(write: Path) -> None:

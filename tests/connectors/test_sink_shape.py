@@ -333,7 +333,7 @@ def test_wrong_columns_are_named(ddl: str, given: dict[str, Any], complaint: str
         ({"format": "jsn"}, 'Did you mean "json"'),
         ({"rowsPerMessage": "0", "format": "json"}, "not a whole number from 1 up"),
         ({"rowsPerMessage": "5"}, "a raw row is a message of its own"),
-        ({"producer": "a.b"}, "can't stand in a subject"),
+        ({"producer": "a.b"}, "can't be part of a subject"),
         ({"markerPrefix": "a.>"}, "no subject to publish to"),
         ({"delivery": "at-least-once"}, 'Did you mean "deliveryGuarantee"'),
         ({"epoch": "-1"}, "not a whole number from 0 up"),

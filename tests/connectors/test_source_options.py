@@ -81,7 +81,7 @@ def test_limits_hold_together() -> None:
         ({"endingOffsets": '{"S": 7}', "endingTimestamp": "1"}, "say the same thing twice"),
         ({"startingTimestamp": "noon"}, "not a time"),
         ({"endingTimestamp": "2026-13-01"}, "not a time"),
-        ({"startingOffsets": "latest", "endingOffsets": '{"S": 9}'}, "nothing of stream"),
+        ({"startingOffsets": "latest", "endingOffsets": '{"S": 9}'}, "no message of stream"),
         ({"maxOffsetsPerTrigger": "0"}, "not a whole number from 1 up"),
         ({"maxBytesPerTrigger": "1k"}, "not a whole number from 1 up"),
         ({"minOffsetsPerTrigger": "x"}, "not a whole number from 1 up"),

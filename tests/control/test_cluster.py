@@ -85,7 +85,7 @@ def test_a_moved_instance_is_placed_only_when_its_worker_has_stopped_it(cluster:
         assert withdrawn[0].next_worker == "w2"
         status = await eye.service.status("Two")
         assert status.state is AppState.STARTING
-        assert "w1 is told to stop it" in (status.reason or "")
+        assert "w1 has to stop it" in (status.reason or "")
         await eye.until("moved", lambda: eye.placed()[moved] == "w2")
         assert (await eye.service.wait_running("Two", 10)).state is AppState.RUNNING
         told = [entry.text for entry in await eye.service.story("Two")]
@@ -176,7 +176,7 @@ def test_workers_restarted_one_after_the_other_keep_the_app_placed(cluster: Clus
             assert name not in eye.placed().values()
             story = await eye.service.story("Two")
             told = [(e.by, e.text.split(" Two")[0], e.cause) for e in story]
-            assert (f"worker {name}", "hands over and ends", "it was told to end") in told
+            assert (f"worker {name}", "hands over and ends", "it received a signal to end") in told
             moves = [text for _, text, cause in told if cause == f"worker {name} is ending"]
             assert moves, told
             assert set(moves) == {"withdrew"}
@@ -202,8 +202,8 @@ def test_a_second_worker_of_the_same_name_is_turned_away(cluster: Cluster) -> No
         told = [(e.by, e.text, e.cause) for e in await eye.service.story("Two")]
         assert told[-1] == (
             f"process {second.pid}",
-            "was turned away from the name w1",
-            f"process {first.pid} beats under it",
+            "was refused the name w1",
+            f"process {first.pid} is alive under it",
         )
         assert first.poll() is None
         first.kill()

@@ -21,11 +21,11 @@ APP_STATES = {
         "now=1 workers=w1:1,w2:1 apps=-A:g*3+gpu:h*2 placed=A-h-1:w1@5,A-h-2:w2@5"
         " reports=A-h-1:w1@5:retrying"
     ),
-    "its state is being put back": (
+    "its state is being restored": (
         "now=1 workers=w1:1,w2:1 apps=^A:g*3+gpu:h*2 placed=A-h-1:w1@5,A-h-2:w2@5"
         " reports=A-h-1:w1@5:retrying"
     ),
-    "some instance has no place": (
+    "some instance is not placed": (
         "now=1 workers=w1:1,w2:1 apps=A:g+gpu:h*2 placed=A-h-1:w1@5,A-h-2:w2@5"
         " reports=A-h-1:w1@5:retrying"
     ),
@@ -33,11 +33,11 @@ APP_STATES = {
         "now=1 workers=w1:1,w2:1 apps=A:h*2 placed=A-h-1:w1@5,A-h-2:w2@5"
         " reports=A-h-1:w1@5:retrying"
     ),
-    "some group has another form than is desired": (
+    "some group has another revision than desired": (
         "now=1 workers=w1:1,w2:1 apps=A:h*4% forms=A:h*2% placed=A-h-1:w1@5,A-h-2:w2@6"
         " reports=A-h-1:w1@5:running,A-h-2:w2@5:running"
     ),
-    "some instance has not reported `running` in its present epoch": (
+    "some instance has not reported `running` in its current epoch": (
         "now=1 workers=w1:1,w2:1 apps=A:h*2 placed=A-h-1:w1@5,A-h-2:w2@6"
         " reports=A-h-1:w1@5:running,A-h-2:w2@5:running"
     ),
@@ -48,7 +48,7 @@ APP_STATES = {
 }
 
 ADMISSIONS = {
-    "it was told to end, and waits for its instances to go": (
+    "it received SIGTERM and waits for its instances to move": (
         "now=2.2 workers=w1:0:leaving:stuck orders=w1:draining"
     ),
     "an operator drains it": "now=2.2 workers=w1:0:stuck orders=w1:draining",

@@ -68,7 +68,7 @@ def test_a_code_is_explained_however_it_is_written(asked: str) -> None:
     assert entry.example is not None
     for line in (*entry.example.app.split("\n"), *entry.example.error.split("\n")):
         assert f"    {line}" in said.stdout
-    assert "To mend it: " in said.stdout
+    assert "Remedy: " in said.stdout
 
 
 def test_a_code_of_no_app_is_explained_by_its_messages() -> None:

@@ -1,4 +1,4 @@
-"""The documents say what is there: links lead somewhere, commands and settings exist."""
+"""Pages match the code: links have targets, commands and settings exist, apps can be deployed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from mesh.settings import Settings, to_yaml
 from tests.support.paths import ROOT
 from tools.docgen import documents
 
-DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted(
+    [ROOT / "README.md", ROOT / "connectors" / "README.md", *(ROOT / "docs").rglob("*.md")]
+)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -67,3 +69,33 @@ def test_the_example_of_the_readme_can_be_deployed() -> None:
     found = re.search(r"    @App:name\('Shop'\)\n(?:    .+\n)+", text)
     assert found is not None
     assert plan(found[0]).spec.name == "Shop"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_to_headings(document: Path) -> None:
+    missing = []
+    for path, anchor in re.findall(r"\]\(([^)#]*)#([^)]*)\)", document.read_text()):
+        if not path.startswith("http"):
+            page = (document.parent / path) if path else document
+            if anchor not in _anchors(page):
+                missing.append(f"{path}#{anchor}")
+    assert missing == []
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
+
+
+def test_apps_of_the_pages_can_be_deployed() -> None:
+    from mesh.plan.build import plan
+
+    found = [
+        text
+        for document in DOCUMENTS
+        for text in re.findall(r"    @App:name\('\w+'\)\n(?:    .+\n)+", document.read_text())
+    ]
+    assert len(found) >= 3
+    for text in found:
+        assert plan(text).spec.groups

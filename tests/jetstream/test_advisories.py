@@ -66,15 +66,15 @@ def test_an_app_is_told_of_its_streams_new_leaders_and_not_of_its_first(tmp_path
                 while not manager.leads:
                     await manager.view.changed(manager.view.version, 0.1)
             leader = await step_down(manager.client, "mesh-A-S")
-            told = await first_entry(manager.client, "A", "was told by NATS")
-            assert told.text == f"was told by NATS of new leaders: {leader} of mesh-A-S"
+            told = await first_entry(manager.client, "A", "NATS reported")
+            assert told.text == f"NATS reported new leaders: {leader} of mesh-A-S"
             assert told.by == "manager m1"
             # Buckets are everybody's.
             leader = await step_down(manager.client, "KV_mesh_snapshots")
-            told = await first_entry(manager.client, "", "was told by NATS")
-            assert told.text == f"was told by NATS of new leaders: {leader} of KV_mesh_snapshots"
+            told = await first_entry(manager.client, "", "NATS reported")
+            assert told.text == f"NATS reported new leaders: {leader} of KV_mesh_snapshots"
             story = [entry.text for entry in await service.story("A")]
-            assert sum(text.startswith("was told by NATS") for text in story) == 2
+            assert sum(text.startswith("NATS reported") for text in story) == 2
 
     cluster = Cluster(tmp_path)
     try:
@@ -88,12 +88,12 @@ def test_leaders_are_told_server_by_server_and_many_streams_are_counted() -> Non
     entry = of_elections("A", leaders)
     assert entry.app == "A"
     assert entry.text == (
-        "was told by NATS of new leaders: "
+        "NATS reported new leaders: "
         "n1 of mesh-A-S1, mesh-A-S2, mesh-A-S3, mesh-A-S4 and 2 more; n2 of mesh-A-T"
     )
 
 
 def test_a_lost_quorum_is_told() -> None:
     assert of_lost_quorum("A", "mesh-A-S").text == (
-        "was told by NATS that mesh-A-S has lost its quorum"
+        "NATS reported that mesh-A-S has lost its quorum"
     )

@@ -58,7 +58,7 @@ def test_what_was_put_is_copied(nats_server: NatsServer, tmp_path: Path) -> None
         options = connection_options({"servers": nats_server.url})
         with (
             Connection(options) as connection,
-            pytest.raises(MeshError, match="is not what was stored"),
+            pytest.raises(MeshError, match="differs from the stored one"),
         ):
             objects.copy(connection, names.STATE_BUCKET, {"large": tmp_path / "damaged"})
 

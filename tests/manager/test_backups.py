@@ -252,7 +252,7 @@ def test_gaps_in_what_has_come_since_are_named() -> None:
     assert gaps() == []
     assert gaps(Ins=StreamState(7, 4, 9)) == []
     assert gaps(Ins=StreamState(7, 6, 9)) == [f"{IN} has lost messages 4 to 5"]
-    assert gaps(Mid=StreamState(8, 1, 9)) == [f"{MID} was made anew since"]
+    assert gaps(Mid=StreamState(8, 1, 9)) == [f"{MID} was created again since"]
     assert gaps(Mid=None) == [f"{MID} is gone"]
 
 

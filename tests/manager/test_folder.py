@@ -67,7 +67,7 @@ def digest(app: str) -> str:
         pytest.param(look(), {"A": "x"}, [], [], id="removed and undeployed"),
         pytest.param(
             look(), {"A": "x"}, [record("A", "ada")],
-            [Leave("A", "its file is gone, but it was not deployed from this folder")],
+            [Leave("A", "its file was removed, but it was not deployed from this folder")],
             id="removed, but another's",
         ),
         pytest.param(

@@ -166,4 +166,6 @@ def test_one_that_can_not_settle_says_so(hand: Hand) -> None:
     app.stores["large"].last = 1
     settle(hand, app, "large")
     assert not app.statuses["large"].settled
-    assert "more is out" in str(app.statuses["large"].error)
+    assert "output exists beyond the last committed input position" in str(
+        app.statuses["large"].error
+    )

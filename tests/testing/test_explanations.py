@@ -24,7 +24,7 @@ CHOICES = [
     (
         "from S#window.time(1 sec) select sum(v) as t output snapshot every 1 sec insert into O;",
         'because "data[i]" is null',
-        "beside the aggregates",
+        "next to the aggregates",
     ),
     (
         "from S#window.time(9) select k, v, sum(v) as t output snapshot every 9 insert into O;",
@@ -34,7 +34,7 @@ CHOICES = [
     (
         "from S#window.length(1) as x join T as y on x.o select x.k as k insert into O;",
         'the return value of "java.lang.Boolean.booleanValue()" ExpressionExecutor.execute(',
-        "null as a whole",
+        "condition that is null",
     ),
     (
         "@info(name='a') from S select and(o) as n insert into O; @info(name='b') from S select k;",
@@ -74,7 +74,7 @@ SILENT = [
     ),
     (
         "@PrimaryKey('k') define table D (k string); from S update or insert into D on D.a == a;",
-        "two rows of one primary key",
+        "two rows with one primary key",
     ),
     (
         "partition with (k of S) begin from S#window.timeBatch(1 sec) select k insert into O; end;",
@@ -85,7 +85,7 @@ SILENT = [
         "@PrimaryKey('k') @Index('v') define table D (k string, v int); from S join D on D.v > 1;",
         "hash codes",
     ),
-    ("from every e1=S?, e2=S[v >= e1.v]* select e2.k as k insert into O;", "need no event"),
+    ("from every e1=S?, e2=S[v >= e1.v]* select e2.k as k insert into O;", "optional steps"),
     (
         "from S#window.length(2) select count() as n, sum(v) as s, k output snapshot every 1 sec;",
         "several aggregates",
@@ -148,7 +148,7 @@ def test_timers_of_a_join_in_a_partition_may_be_due_for_two_keys() -> None:
     join = "from S#window.time(9) as x join S#window.length(1) as y select x.k insert into O; "
     case = asked(f"partition with (k of S) begin {join}end;", played=True)
     tied = {**case, "inputs": [{**step, "ts": 1} for step in NULL * 2]}
-    assert "of the keys of a partition" in str(explain(tied, {"status": "ok"}, of_ties=True))
+    assert "several keys' timers" in str(explain(tied, {"status": "ok"}, of_ties=True))
     assert explain(tied, {"status": "ok"}) is None
     assert explain(case, {"status": "ok"}, of_ties=True) is None
 

@@ -1,34 +1,35 @@
-"""The list in docs/siddhiql.md of the apps whose output is not the engine's, and why.
+"""List in docs/siddhiql.md of apps whose output differs from the engine's, with reasons.
 
-Made from ``tests/cases/conformance/differences.txt``, which a test holds to be complete over the
-recorded apps.  What is only not done yet is not in the list.
+Source: ``tests/cases/conformance/differences.txt``; a test checks that it is complete for the
+recorded apps.  Apps that are not supported yet are not in the list.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tools.docgen.differences import bullet
 from tools.engine_answers import NOT_YET
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _FOLDER: Final = ("tests", "cases", "conformance")
-#: How many cases of one reason are named.
+#: Most cases that are named per reason.
 _NAMED_MAX: Final = 4
 
 
-def behaviour_table(root: Path) -> str:
-    """What differs by its reason, the most frequent reason first."""
+def behaviour_list(root: Path) -> str:
+    """A list of the reasons with their cases, the most frequent reason first."""
     path = root.joinpath(*_FOLDER, "differences.txt")
     by_reason: dict[str, list[str]] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         name, divider, reason = line.partition(" | ")
         if divider and not line.startswith("#") and reason != NOT_YET:
             by_reason.setdefault(reason, []).append(name)
-    lines = ["| apps | why it is otherwise here |", "| --- | --- |"]
+    lines = []
     for reason, names in sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0])):
         more = f"; and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
-        shown = "; ".join(names[:_NAMED_MAX]).replace("|", "\\|")
-        lines.append(f"| {shown}{more} | {reason} |")
+        shown = "; ".join(f"`{name}`" for name in names[:_NAMED_MAX])
+        lines.append(bullet(f"{reason[0].upper()}{reason[1:]}. Apps: {shown}{more}"))
     return "\n".join(lines)

@@ -22,15 +22,19 @@ if TYPE_CHECKING:
 
 _CODE: Final = re.compile(r"MESH-[A-Z]\d{3}")
 _NAMED: Final = "@App:name('A')\n"
-_WIDTH: Final = 120
+_WIDTH: Final = 100
 
 HEAD: Final = """\
 # Errors
 
-Each error has a code that stays the same, a message, mostly a detail and a hint, and for a mistake
-in a text the line with a caret. `mesh explain CODE` shows an entry of this list.
+Meaning, example and remedy of each error code. `mesh explain CODE` shows an entry of this list.
 
-This page is made by `make docs` from mesh/codes and the tests' cases.
+    message [code]  ──▶  position and line, for an error in a text  ──▶  detail  ──▶  hint
+
+A code never changes. An error has one message, and usually a detail and a hint. An error in a text
+also has its line with a caret. The first entry below is an example.
+
+`make docs` writes this page from `mesh/codes` and the tests' cases.
 """
 
 

@@ -1,11 +1,12 @@
-"""List of texts in docs/siddhiql.md that the reference engine judges differently, with reasons.
+"""List in docs/siddhiql.md of texts on which mesh and the reference engine differ, with reasons.
 
-It is made from the recorded cases: ``tests/cases/siddhiql/differences.txt`` names them, with the
-reasons, and a test holds that the two agree on every other one.
+Source: ``tests/cases/siddhiql/differences.txt``.  A test checks that the two agree on all other
+recorded cases.
 """
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Final
 
 from tools.validity import cases
@@ -16,32 +17,36 @@ if TYPE_CHECKING:
     from tools.validity import Case
 
 _FOLDER: Final = ("tests", "cases", "siddhiql")
-#: How many cases of one reason are named.
-_NAMED_MAX: Final = 6
+#: Most cases that are named per reason.
+_NAMED_MAX: Final = 4
 
 
 def listed(root: Path) -> dict[str, str]:
-    """The reasons of the cases that differ, by the names of the cases."""
+    """Reasons by the names of the differing cases."""
     text = root.joinpath(*_FOLDER, "differences.txt").read_text(encoding="utf-8")
     pairs = [line.rpartition(" | ") for line in text.splitlines() if not line.startswith("#")]
     return {name: reason for name, _, reason in pairs if name}
 
 
-def difference_table(root: Path) -> str:
-    """What differs by its reason, the most frequent reason first."""
+def difference_list(root: Path) -> str:
+    """A list of the reasons with their cases, the most frequent reason first."""
     known = {case.name: case for case in _recorded(root)}
     by_reason: dict[str, list[Case]] = {}
     for name, reason in listed(root).items():
         by_reason.setdefault(reason, []).append(known[name])
-    lines = [
-        f"Of {len(known):,} recorded texts {sum(map(len, by_reason.values()))} differ.",
-        "",
-        "| texts | the engine | why it is otherwise here |",
-        "| --- | --- | --- |",
-    ]
+    lines = [f"Of {len(known):,} recorded texts {sum(map(len, by_reason.values()))} differ.", ""]
     for reason, differing in sorted(by_reason.items(), key=lambda item: -len(item[1])):
-        lines.append(f"| {_named(differing)} | {_verdict(differing)} | {reason} |")
+        sentence = reason[0].upper() + reason[1:]
+        lines.append(bullet(f"{sentence}. The engine {_verdict(differing)}: {_named(differing)}"))
     return "\n".join(lines)
+
+
+def bullet(text: str, indent: str = "") -> str:
+    """A list item, wrapped to the width of a page."""
+    return textwrap.fill(
+        text, 100, initial_indent=f"{indent}- ", subsequent_indent=f"{indent}  ",
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def _recorded(root: Path) -> list[Case]:

@@ -1,7 +1,8 @@
-"""docs/siddhiql.md: the support table and the list of differences; the prose is written by hand."""
+"""Generated parts of docs/siddhiql.md: support tables and lists of differences."""
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -17,12 +18,12 @@ from mesh.functions.catalogue import (
     Origin,
     describe,
 )
-from tools.docgen.behaviour import behaviour_table
-from tools.docgen.differences import difference_table
+from tools.docgen.behaviour import behaviour_list
+from tools.docgen.differences import bullet, difference_list
 from tools.docgen.support import Support, all_supports, elements, namespaces, try_call, try_element
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from mesh.functions.catalogue import Signature
@@ -34,8 +35,10 @@ DIFFERENCES_BEGIN: Final = "<!-- differences, made by `make docs`: begin -->"
 DIFFERENCES_END: Final = "<!-- differences, made by `make docs`: end -->"
 BEHAVIOUR_BEGIN: Final = "<!-- behaviour, made by `make docs`: begin -->"
 BEHAVIOUR_END: Final = "<!-- behaviour, made by `make docs`: end -->"
+#: Width of a line of calls.
+_WIDTH: Final = 98
 
-#: Of the engine, the catalogue's tables under the headings of the document.
+#: Tables of the engine in the catalogue, by headings of the page.
 _OF_THE_ENGINE: Final = (
     ("Functions", SCALARS),
     ("Aggregators", AGGREGATORS),
@@ -50,17 +53,17 @@ _OF_EXTENSIONS: Final = (
 
 
 def language_document(root: Path) -> str:
-    """The text of docs/siddhiql.md: what is there, with its table made anew."""
+    """Text of docs/siddhiql.md: the hand-written parts, and the generated ones updated."""
     text = (root / "docs" / "siddhiql.md").read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, behind = rest.partition(END)
     text = f"{before}{BEGIN}\n\n{support_tables()}\n{END}{behind}"
     before, _, rest = text.partition(DIFFERENCES_BEGIN)
     _, _, behind = rest.partition(DIFFERENCES_END)
-    text = f"{before}{DIFFERENCES_BEGIN}\n\n{difference_table(root)}\n\n{DIFFERENCES_END}{behind}"
+    text = f"{before}{DIFFERENCES_BEGIN}\n\n{difference_list(root)}\n\n{DIFFERENCES_END}{behind}"
     before, _, rest = text.partition(BEHAVIOUR_BEGIN)
     _, _, behind = rest.partition(BEHAVIOUR_END)
-    return f"{before}{BEHAVIOUR_BEGIN}\n\n{behaviour_table(root)}\n\n{BEHAVIOUR_END}{behind}"
+    return f"{before}{BEHAVIOUR_BEGIN}\n\n{behaviour_list(root)}\n\n{BEHAVIOUR_END}{behind}"
 
 
 def support_tables() -> str:
@@ -84,44 +87,46 @@ def _element_table(name: str, rows: Iterable[Element]) -> str:
 
 
 def _call_table(name: str, signatures: Mapping[str, Signature]) -> str:
-    cells = (
-        (f"`{signature.name}`", _forms(signature), *_stages(try_call(signature)))
-        for signature in signatures.values()
-        # What the engine writes for itself has a namespace.
-        if ":" not in signature.name
-    )
-    return _table(
-        name, (name.lower().removesuffix("s"), "called", "parsed", "typed", "runs"), cells
-    )
+    # Functions that the engine writes for itself have a namespace.
+    shown = [one for one in signatures.values() if ":" not in one.name]
+    rows = ((f"`{one.name}`", *_stages(try_call(one))) for one in shown)
+    table = _table(name, (name.lower().removesuffix("s"), "parsed", "typed", "runs"), rows)
+    calls = "\n".join(form for one in shown for form in _forms(one))
+    return f"{table}\nCalls:\n\n```text\n{calls}\n```\n"
 
 
-def _forms(signature: Signature) -> str:
-    forms = (replace(signature, overloads=(overload,)) for overload in signature.overloads)
-    return ", ".join(f"`{describe(form)}`" for form in forms)
+def _forms(signature: Signature) -> Iterator[str]:
+    for overload in signature.overloads:
+        form = describe(replace(signature, overloads=(overload,)))
+        yield textwrap.fill(form, _WIDTH, subsequent_indent="    ", break_on_hyphens=False)
 
 
 def _namespace_table() -> str:
-    cells = []
+    items = []
     for what, signatures in _OF_EXTENSIONS:
         for space, found in namespaces(signatures):
             names = ", ".join(f"`{one.name.rpartition(':')[2]}`" for one in found)
-            counts = (f"{count} of {len(found)}" for count in all_supports(found))
-            cells.append((f"`{space}:` {what}" if space else what, names, *counts))
-    return _table(
-        "Of extensions, as their documentation says",
-        ("namespace", "names", "parsed", "typed", "runs"),
-        cells,
-    )
+            parsed, typed, runs = all_supports(found)
+            title = f"`{space}:` {what}" if space else what
+            counts = f"{len(found)}, of which {parsed} parsed, {typed} typed, {runs} run"
+            items += [bullet(f"**{title}**: {counts}."), bullet(names, "  ")]
+    return _list("Of extensions, as their documentation says", items)
 
 
 def _extension_table() -> str:
-    cells = []
+    items = []
     for role, kinds in EXTENSIONS.items():
         engine = [f"`{kind.name}`" for kind in kinds.values() if kind.origin is Origin.ENGINE]
         others = [f"`{kind.name}`" for kind in kinds.values() if kind.origin is not Origin.ENGINE]
         runs = [f"`{kind.name}`" for kind in kinds.values() if kind.runs]
-        cells.append((str(role), *(", ".join(names) or "none" for names in (engine, others, runs))))
-    return _table("Kinds that annotations name", ("", "the engine's", "extensions'", "runs"), cells)
+        one, two, three = (", ".join(names) or "none" for names in (engine, others, runs))
+        text = f"**{role}**: of the engine: {one}; of extensions: {two}; runs: {three}"
+        items.append(bullet(text))
+    return _list("Kinds that annotations name", items)
+
+
+def _list(name: str, items: Iterable[str]) -> str:
+    return f"### {name}\n\n" + "\n".join(items) + "\n"
 
 
 def _stages(support: Support) -> tuple[str, ...]:

@@ -126,57 +126,55 @@ _TIMED: Final = rf"{_TIMER}|{_RATE}|{_ABSENCE}|define window[^;]*\b(?:time\w*|se
 
 EXPLANATIONS: Final[Sequence[Explanation]] = (
     Explanation(
-        "a null among what is sorted: the engine fails at every event of the window from then on; "
-        "here a null is the smallest",
+        "a null among sorted values: the engine fails at every later event of the window; "
+        "here a null is the smallest value",
         lambda e: e.has(r"\bsort\(") and e.fails_on(r"comparableVariable\d|another\w+"),
     ),
     Explanation(
-        "a sequence that begins and ends with steps that need no event: the engine puts a match "
-        "out more than once, and with events that came after it was complete; ours comes out once, "
-        "as it was",
+        "a sequence that begins and ends with optional steps: the engine emits a match more "
+        "than once, also with events after its completion; here it is emitted once, as it was"
+        " complete",
         lambda e: begins_and_ends_with_nothing(e.app),
     ),
     Explanation(
-        "a condition of a join or a table that is null as a whole fails in the engine; here it is "
-        "not met, as in a filter",
+        "a join or table condition that is null fails in the engine; here it is false, as in "
+        "a filter",
         lambda e: (
             e.has(r"\bjoin\b|define table")
             and e.tells("java.lang.Boolean.booleanValue()", "ExpressionExecutor.execute(")
         ),
     ),
     Explanation(
-        "an event without a session key fails in the engine; here such events have a session of "
-        "their own",
+        "an event without a session key fails in the engine; here such events form one session",
         lambda e: e.has(r"\bsession\([^()]*,") and e.fails_on("key"),
     ),
     Explanation(
-        "a null beside the aggregates of a snapshot: the engine fails when the event leaves, and "
-        "shows it for ever; here it leaves",
+        "a null next to the aggregates of a snapshot: the engine fails when the event expires"
+        " and keeps showing it; here the event is removed",
         lambda e: e.has(r"output snapshot") and e.fails_on(r"data\[i\]"),
     ),
     Explanation(
-        "several aggregates beside other attributes of a snapshot: the engine looks at some of the "
-        "aggregates as well when an event leaves, or fails, and shows it for ever; here it leaves",
+        "several aggregates next to other attributes of a snapshot: the engine compares some "
+        "aggregates too when an event expires, or fails, and keeps showing it; here the event"
+        " is removed",
         lambda e: (
             e.has(r"output snapshot")
             and (e.tells("ArrayIndexOutOfBoundsException") or _looks_at_aggregates(e.app))
         ),
     ),
     Explanation(
-        "a snapshot by groups that are not selected: of the events that are alike in the engine "
-        "that of another group may go; here each group has its own",
+        "a snapshot by groups that are not selected: of equal events the engine may remove "
+        "that of another group; here each group has its own",
         lambda e: e.has(r"output snapshot", r"\bgroup by\b") and not _tells_groups(e.app),
     ),
     Explanation(
-        "a filter behind a batch window that does not let through the first event of a batch: the "
-        "engine's aggregates go on as if it belonged to the one before; here each batch has its "
-        "own",
+        "a filter after a batch window that rejects the first event of a batch: the engine's "
+        "aggregates continue with the previous batch; here each batch has its own",
         lambda e: e.has(rf"{_BATCH}\[", rf"\bselect\b[^;]*{AGGREGATE}"),
     ),
     Explanation(
-        "an event on which a query fails goes on to the other readers of its stream, and in a "
-        "partition the rest of its array does; in the engine nobody behind the query that failed "
-        "gets it",
+        "other readers of the stream still receive an event on which a query fails, and in a "
+        "partition the rest of its array; in the engine no later query receives it",
         lambda e: (
             (e.has(r"(?s)@info.*@info") and e.tells("SiddhiAppRuntimeException", "on class"))
             or (
@@ -185,8 +183,8 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         ),
     ),
     Explanation(
-        "what leaves a batch window fails what it is in here, also in a join that asks for current "
-        "events alone; in the engine it does not come to the join",
+        "an event that leaves a batch window can fail its call here, also in a join of "
+        "current events only; in the engine it does not reach the join",
         lambda e: (
             e.has(rf"{_BATCH}[^;]*\bjoin\b|\bjoin\b[^;]*{_BATCH}", r"\b`?(?:and|or)`?\(")
             and not e.has(r"insert (?:all|expired) |output snapshot")
@@ -207,14 +205,14 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         lambda e: e.plays_back and e.has(r"window\.cron\(| cron\("),
     ),
     Explanation(
-        "under playback the engine's triggers follow the wall clock and bear the time of the event "
-        "before; here they are due by the time of the events, and bear it",
+        "under playback the engine's triggers follow the wall clock and have the previous "
+        "event's time; here they are due by event time, and have that time",
         lambda e: e.plays_back and e.has(r"define trigger"),
     ),
     Explanation(
-        "under playback the engine counts the time of every key's output rate from the start, and "
-        "makes up for the ticks that a late key has missed; here it begins with the key's first "
-        "event, as it does live",
+        "under playback the engine counts every key's output rate from the start and repeats "
+        "missed ticks for a late key; here it starts with the key's first event, as it does "
+        "live",
         lambda e: e.plays_back and e.has(r"partition with", _RATE),
     ),
     Explanation(
@@ -222,8 +220,8 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         lambda e: e.plays_back and e.has(r"\bfrom (every )?\(?not\b"),
     ),
     Explanation(
-        "a match comes out as it was when it was complete, without what later events of its array "
-        "added",
+        "a match is emitted as it was when it was complete, without additions by later events"
+        " of its array",
         lambda e: (
             e.has_arrays
             and (
@@ -235,8 +233,8 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
     ),
     Explanation(
         # What ``minimum`` gives for a null is the largest long there is.
-        "the engine takes longs away from a sum as doubles, which is wrong beyond 2^53; ours is "
-        "exact",
+        "the engine subtracts longs from a sum as doubles, which is wrong beyond 2^53; here "
+        "it is exact",
         lambda e: (
             e.has(r"#window\.|define window")
             and (e.has_nulls or e.has(r"\bouter join\b"))
@@ -244,14 +242,14 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         ),
     ),
     Explanation(
-        "distinctCount passes over a value that leaves and never came, as where an outer join "
-        "found another row before; the engine fails",
+        "distinctCount ignores an expired value that it never counted, as after an outer join"
+        " that found another row; the engine fails",
         lambda e: e.has(r"\bdistinctCount\(") and e.fails_on("preVal"),
     ),
     Explanation(
-        "timers of two queries that are due in one millisecond fire in the order of the queries, "
-        "those of two keys of a partition in that of the keys, and those of a join's windows in "
-        "that of its sides; the engine's in that in which they were set",
+        "timers due in one millisecond fire in the order of their queries, of their keys in a"
+        " partition, and of the sides of a join; the engine's fire in the order in which they"
+        " were set",
         lambda e: (
             not e.plays_back
             and (
@@ -263,8 +261,8 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         is_of_ties=True,
     ),
     Explanation(
-        "the engine never drops a batch of lengthBatch or timeBatch from what the other side finds "
-        "where expired events are not asked for; ours holds one batch",
+        "without expired events the engine never removes a batch of lengthBatch or timeBatch "
+        "from the rows that the other side finds; here the window holds one batch",
         lambda e: (
             e.has(
                 r"#window\.(?:length|time)Batch\([^;]*\bjoin\b|\bjoin\b[^;]*(?:length|time)Batch\("
@@ -273,28 +271,29 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         ),
     ),
     Explanation(
-        "what leaves a named batch has the time of leaving; in the engine it has the time it came "
-        "with once a join has looked at it",
+        "an event that leaves a named batch has the time of leaving; in the engine it has its"
+        " arrival time after a join has read it",
         lambda e: e.has(r"define window[^;]*\b(?:batch|lengthBatch|timeBatch)\(", r"\bjoin W\b"),
     ),
     Explanation(
-        "the engine deletes nothing where the condition says more than that the primary key is "
-        "equal; ours deletes what meets it",
+        "the engine deletes nothing if the condition has more terms than equality of the "
+        "primary key; here all matching rows are deleted",
         lambda e: e.has(r"@PrimaryKey", r"\bdelete D on D\.k == k and\b"),
     ),
     Explanation(
-        "under playback the engine lets a timer fire for one of the keys of a partition that are "
-        "due in one millisecond, and for the others when time moves again; here for all of them",
+        "under playback the engine fires one of several keys' timers that are due in one "
+        "millisecond, and the others when time advances; here all of them fire",
         lambda e: e.plays_back and e.has_ties and e.has(r"partition with", rf"{_TIMER}|{_ABSENCE}"),
         is_of_ties=True,
     ),
     Explanation(
-        "the engine lets only the first key's batch of timeBatch go, ever; here each key's goes",
+        "the engine emits only the first key's batch of timeBatch; here each key's batch is "
+        "emitted",
         lambda e: e.has(r"partition with", r"\btimeBatch\("),
     ),
     Explanation(
-        "the engine keeps a row that its primary key refused in the index, and fails on a null "
-        "there; ours has the same rows by whatever way they are found",
+        "the engine keeps a row in the index that the primary key refused, and fails on a "
+        "null there; here every access path finds the same rows",
         lambda e: (
             (e.has(r"@PrimaryKey", r"@Index") and e.tells("dropping event", "primary key"))
             or (e.has(r"@PrimaryKey", r"@Index", r"\bupdate\b") and e.tells("Set.remove(Object)"))
@@ -302,37 +301,36 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
         ),
     ),
     Explanation(
-        "the engine's list of rows loses what comes after its last row was deleted",
+        "the engine's list of rows loses rows that are inserted after its last row was deleted",
         lambda e: e.has(r"define table", r"\bdelete\b") and not e.has(r"@(PrimaryKey|Index)"),
     ),
     Explanation(
-        "a named window of sessions fails in the engine at every event; here it is one",
+        "a named window of sessions fails in the engine at every event; here it works",
         lambda e: e.has(r"define window[^;]*\bsession\(") and e.fails_on("this.onAfterWindowData"),
     ),
     Explanation(
-        "the engine fails on a comparison of a key or index with another type of number; ours "
-        "compares the numbers",
+        "the engine fails to compare a key or index with another numeric type; here the "
+        "numbers are compared",
         lambda e: e.has(r"@(PrimaryKey|Index)") and e.tells("ClassCastException"),
     ),
     Explanation(
-        "the engine lists the rows that it finds by an index by hash codes that differ from start "
-        "to start, and without a primary key drops rows that are alike; ours are in the order of "
-        "the table",
+        "the engine orders rows found by an index by hash codes that differ between starts, "
+        "and without a primary key drops equal rows; here they are in the order of the table",
         lambda e: e.has(r"@Index") and (not e.has(r"@PrimaryKey") or _finds_by_index(e.app)),
     ),
     Explanation(
-        "in a table with a key or an index the engine computes null where an assignment names "
-        "the table's own attribute; ours is the row's value, as in its other tables",
+        "in a table with a key or an index the engine computes null for the table's own "
+        "attribute in an assignment; here it is the row's value, as in other tables",
         lambda e: e.has(r"@(PrimaryKey|Index)", r"\bset\b[^;]*=[^;]*\bD\."),
     ),
     Explanation(
-        "an array of events for update or insert: in the engine all of them update the rows that "
-        "are there before any is added; here each comes behind the one before",
+        "an array of events for update or insert: in the engine all of them update existing "
+        "rows before any is added; here they are processed one after the other",
         lambda e: e.has_arrays and e.has(r"\bupdate or insert into D on (?!D\.k == k;)"),
     ),
     Explanation(
-        "the engine lets an update make two rows of one primary key where one of them was null; "
-        "ours refuses the second",
+        "the engine allows an update to create two rows with one primary key if one key was "
+        "null; here the second is refused",
         lambda e: (
             e.has_nulls and e.has(r"@PrimaryKey", r"\bupdate or insert into D on (?!D\.k ==)")
         ),

@@ -130,7 +130,7 @@ def _tokens(name: str, column: Array) -> Array:
     """The text of each value of ``column``, looked at once for each value that differs."""
     if column.null_count:
         raise SchemaError(
-            f'column "{name}" is null in a row, and stands in its subject',
+            f'column "{name}" is null in a row, and is part of its subject',
             hint="Filter such rows, or use coalesce().",
         )
     encoded = column.dictionary_encode()
@@ -140,8 +140,8 @@ def _tokens(name: str, column: Array) -> Array:
     if kernels.any(wrong).as_py():
         value = texts.filter(wrong)[0].as_py()
         raise SchemaError(
-            f'column "{name}" is {value!r} in a row, which can\'t stand in a subject',
-            detail="A token holds no dots, wildcards or white space, and is not empty.",
+            f'column "{name}" is {value!r} in a row, which can\'t be part of a subject',
+            detail="A token has no dots, wildcards or white space, and is not empty.",
             hint=f"Replace them, for example with translate({name}, '. *>', '____').",
         )
     return texts.take(encoded.indices)

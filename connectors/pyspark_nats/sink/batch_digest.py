@@ -127,7 +127,8 @@ def out_of(marker: Marker, batch_id: int, producer: str) -> BatchRecord | None:
     if marker.recent and marker.recent[0].batch_id < batch_id < last:
         return nothing(batch_id)
     raise DivergedError(
-        f'batch {batch_id} of producer "{producer}" is behind its output, too far to be compared',
+        f'batch {batch_id} of producer "{producer}" is too many batches '
+        "earlier than its output to be compared",
         detail=f"The output is at batch {last}; the last {len(marker.recent)} are remembered.",
         hint=_HINT,
     )
@@ -159,7 +160,7 @@ def check_turn(marker: Marker, batch_id: int, producer: str) -> None:
     for out in marker.recent:
         if out.batch_id < batch_id and out.is_whole is False:
             raise DivergedError(
-                f'batch {out.batch_id} of producer "{producer}" is out in part, and batch '
+                f'batch {out.batch_id} of producer "{producer}" is published in part, and batch '
                 f"{batch_id} comes",
                 detail=f"{out.rows} messages of it are out; who wrote them is not through.",
                 hint=_HINT,

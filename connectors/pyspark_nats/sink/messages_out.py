@@ -182,7 +182,7 @@ def check_growing(pair: tuple[str, str], last: tuple[int, int], rows: pa.RecordB
             f'producer "{pair[1]}" gave position {at[n]} after {before[n]}',
             detail=f'The rows are for stream "{pair[0]}".',
             hint="Positions must grow from row to row, within one Spark partition a producer; one "
-            'event gives one row at the most, or a column "_index" of your own tells them apart.',
+            'event gives one row at the most, or a column "_index" of your own distinguishes them.',
         )
 
 

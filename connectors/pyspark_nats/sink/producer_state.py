@@ -119,7 +119,7 @@ def skip_published(batch: PendingBatch, batch_id: int | None) -> bool:
     rows = messages_out.trimmed(batch.rows, first, marker.position)
     if rows is None:
         raise DivergedError(
-            f'another writer of producer "{state.pair[1]}" put rows into messages differently',
+            f'another writer of producer "{state.pair[1]}" grouped rows into messages differently',
             detail=f"It is at position {marker.position}, within a message of ours.",
             hint="Run the batch again; and see that only one driver runs the query.",
         )

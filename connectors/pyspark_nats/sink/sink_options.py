@@ -99,7 +99,7 @@ def _token(text: str, name: str) -> str:
     """A name within a subject; it must be a single token."""
     if text and set(text) & set(" .*>\t\r\n"):
         raise OptionError(
-            f'option "{name}" is "{text}", which can\'t stand in a subject',
+            f'option "{name}" is "{text}", which can\'t be part of a subject',
             hint="Use letters, digits, - and _.",
         )
     return text

@@ -55,7 +55,7 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
             raise OptionError(
                 "with asynchronous progress tracking rows have to say their positions",
                 detail="After a restart Spark may cut batches differently, and by their place in a "
-                "batch rows could not be told from those that are out.",
+                "batch rows can't be matched with the published ones.",
                 hint='Keep the source\'s metadata "_stream,_sequence", give "producer" and '
                 '"position", or set "deliveryGuarantee" to "at-least-once".',
             )

@@ -129,7 +129,7 @@ def _check_status(header: bytes) -> None:
         return
     if code == 503:
         raise NoDirectGetResponderError(
-            "no responders: nobody serves the stream, or direct get is off"
+            "no responders: no server responds for the stream, or direct get is off"
         )
     raise RefusedError(f"the server refused to read: {code} {text}")
 

@@ -164,12 +164,12 @@ def _check_whole(connection: Connection, wanted: StreamRange, hole: int | None) 
     if wanted.end_created_ms not in (0, info.created_ms):
         raise DataLossError(
             f'stream "{wanted.stream}" was deleted and made again while it was read',
-            hint='Set option "failOnDataLoss" to "false" to go on with what is there.',
+            hint='Set option "failOnDataLoss" to "false" to continue with the existing messages.',
         )
     if hole is not None and info.first > hole:
         last = min(info.first - 1, wanted.end)
         raise DataLossError(
             f'stream "{wanted.stream}" does not hold sequences {hole} to {last} any more',
             detail="They expired, or were purged, while they were being read.",
-            hint='Set option "failOnDataLoss" to "false" to go on with what is there.',
+            hint='Set option "failOnDataLoss" to "false" to continue with the existing messages.',
         )

@@ -73,5 +73,5 @@ def _checked(
     raise DataLossError(
         f'stream "{lost.stream}" does not hold sequences {lost.first} to {lost.last} any more',
         detail=f"It holds {info.first} to {info.last}: {lost.why}.",
-        hint='Set option "failOnDataLoss" to "false" to go on with what is there.',
+        hint='Set option "failOnDataLoss" to "false" to continue with the existing messages.',
     )

@@ -179,7 +179,7 @@ def check_streaming(given: Mapping[str, str]) -> None:
         if name.lower() in ("endingoffsets", "endingtimestamp"):
             raise OptionError(
                 f'option "{name}" does not go with a streaming query',
-                hint="Use spark.read, or the trigger AvailableNow to end at what is there.",
+                hint="Use spark.read, or the trigger AvailableNow to end at the current end.",
             )
 
 
@@ -209,7 +209,7 @@ def _check_together(options: SourceOptions) -> None:
         if options.starting.get(stream, options.starting.get("")) == "latest" and (
             options.ending != {"": "latest"}
         ):
-            raise OptionError(f'nothing of stream "{stream}" is between "latest" and its end')
+            raise OptionError(f'no message of stream "{stream}" is between "latest" and its end')
 
 
 def _metadata(read: OptionReader) -> tuple[str, ...]:

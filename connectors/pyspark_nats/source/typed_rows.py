@@ -87,7 +87,7 @@ class Typed:
                 f'message {messages.sequence[message]} of stream "{messages.stream}" '
                 f"can't be read: {reason}",
                 detail=f"It is event {index} of the message; {len(decoded.errors)} in this batch.",
-                hint='Set option "corrupt" to "drop", or to "column" for rows that say why.',
+                hint='Set option "corrupt" to "drop", or to "column" for rows with the reason.',
             )
         good = self._good(messages, decoded)
         if not decoded.errors or self.corrupt == "drop":

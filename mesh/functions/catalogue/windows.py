@@ -74,7 +74,7 @@ def _sorted_by(arguments: tuple[Argument, ...]) -> Objection | None:
             order = arguments[index]
             if order.form is not Form.CONSTANT:
                 what = f"takes 'asc' or 'desc' as its {ordinal(index)} argument"
-                hint = "A second attribute to sort by stands behind the order of the first."
+                hint = "A second attribute to sort by follows the order of the first."
                 return Objection(Reason.FORM, what, index, hint)
             if str(order.value).lower() not in _ORDERS:
                 what = f"can't sort in the order '{order.value}'"

@@ -149,7 +149,7 @@ def _stream_function(
         raise MeshError(
             "MESH-L206",
             f'{found.signature.kind} "{found.signature.name}" can\'t stand in a pattern',
-            hint="Put it into a query before, that inserts into a stream of its own.",
+            hint="Put it into an earlier query that inserts into a separate stream.",
             position=handler.position,
         )
     return BoundStreamFunction(
@@ -162,8 +162,8 @@ def _with(source: Source, function: BoundStreamFunction, handler: StreamFunction
         if attribute.name in source.attributes:
             raise MeshError(
                 "MESH-L210",
-                f'"{function.name}" adds attribute "{attribute.name}", which is there already',
-                hint="Give the one that is there another name in a query before.",
+                f'"{function.name}" adds attribute "{attribute.name}", which exists already',
+                hint="Give the existing one another name in an earlier query.",
                 position=handler.position,
             )
     return replace(source, attributes={**source.attributes, **by_name(function.adds)})
@@ -198,7 +198,7 @@ def _refuse_second_window(written: StreamInput) -> None:
         if isinstance(handler, WindowHandler):
             raise MeshError(
                 "MESH-L213",
-                f'window "{written.stream}" can\'t have another window behind it',
+                f'window "{written.stream}" can\'t have another window after it',
                 detail="It is a named window, with a window of its own.",
                 position=handler.position,
             )
@@ -284,7 +284,7 @@ def _check_sides(written: JoinInput, sides: Sequence[BoundStream]) -> None:
         raise MeshError(
             "MESH-L221",
             f'join of {left.kind} "{left.schema.name}" with {right.kind} "{right.schema.name}"',
-            detail="Neither has events that would set it off.",
+            detail="Neither has events that would trigger it.",
             hint="Join each with a stream, or ask on demand.",
             position=written.left.stream.position,
         )
@@ -302,7 +302,7 @@ def _check_sides(written: JoinInput, sides: Sequence[BoundStream]) -> None:
             raise MeshError(
                 "MESH-L221",
                 f'side "{side.schema.name}" of the join has a filter and no window',
-                hint="Add one behind it: #window.length(1).",
+                hint="Add one after it: #window.length(1).",
                 position=tree.handlers[0].position,
             )
 

@@ -95,7 +95,7 @@ class Names:
         known = [*self.streams, *self.windows, *self.inner]
         hint = nearest(str(reference), known)
         if hint is None and reference.kind is StreamKind.FAULT:
-            hint = "A fault stream comes of @OnError(action='STREAM') on the stream's definition."
+            hint = "@OnError(action='STREAM') on the stream's definition creates a fault stream."
         elif hint is None:
             hint = "Define it, or move the query that inserts into it before this one."
         kind = "inner stream" if reference.kind is StreamKind.INNER else "stream"

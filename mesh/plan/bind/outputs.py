@@ -55,7 +55,7 @@ def bind_action(
             raise MeshError(
                 "MESH-L222",
                 "'return' in a query of an app",
-                detail="Nobody is there to take what it returns.",
+                detail="No query receives its result.",
                 hint="Write insert into a stream.",
                 position=written.position,
             )

@@ -1,0 +1,236 @@
+"""Prose rules as data: banned idioms, the files that they cover, and the text of those files.
+
+docs/contributing.md, "Prose", explains the rules to a writer.  ``test_prose.py`` applies them.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT: Final = Path(__file__).parents[2]
+
+#: Folders and files whose prose follows the rules.  Extend it when a folder has been rewritten.
+COVERED: Final = (
+    "README.md",
+    "connectors/README.md",
+    "docs",
+    "examples",
+    "mesh/cli",
+    "mesh/codes",
+    "mesh/control/journal.py",
+    "mesh/settings.py",
+    "tests/docs",
+)
+
+#: Each banned idiom with what to write instead.  Case is ignored.
+IDIOMS: Final = {
+    r"\b(?:comes? and go(?:es)?|came and went|coming and going)\b": "name both events",
+    r"\b(?:is|are|was|were|be|been|being) told\b": "receives, is notified, is configured",
+    r"\btells? (?:of|apart|us|them)\b": "reports, distinguishes",
+    r"\b(?:puts?|putting) out\b": "emits, publishes",
+    r"\b(?:go(?:es)?|going|went|gone) on\b": "continues",
+    r"\banew\b": "again, from the beginning",
+    r"\b(?:nobody|somebody|everybody|anybody|whoever)\b": "name the process or person",
+    r"\b(?:stands?|stood|standing) by for\b": "is the standby of",
+    r"(?:^|(?<=[.:;] ))(?:who|whose)\b(?![^.]*\?)": "name the subject",
+    r"\b(?:stands?|stood|lies?|lay) (?:behind|beside|before|in front)\b": "is after, is next to",
+    r"\b(?:behind|in front of) (?:the|it|them|that|this|those|each|what|its|another)\b": (
+        "after, later than, greater than"
+    ),
+    r"\bas (?:it stands|they stand)\b": "unchanged",
+    r"\b(?:is|are|was|were) out (?:already|of|there)\b": "is published",
+    r"\bfor want of\b": "because .. is missing",
+    r"\bfor ever\b": "without limit, until ..",
+    r"\bmend(?:s|ed|ing)?\b": "correct, fix",
+    r"\b(?:has|have|had) (?:it|them|her|him) (?:anew|elect)\b": "asks .. to",
+    r"\bcomes? to be\b": "is created",
+    r"\btakes? (?:its|their) leave\b": "drains, leaves",
+    r"\bturned away\b": "refused",
+    r"\bat work for\b": "running",
+    r"\bsets? (?:it|them) going\b": "starts",
+    r"\bwhat (?:comes|came|goes|leaves|stands|lies|waits)\b": "name the thing",
+}
+
+#: The first words of a docstring that leave its subject without a name.
+FIRST_WORDS: Final = ("What", "How", "Who", "Whose", "Where", "Why")
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One piece of prose of a file."""
+
+    path: str
+    line: int
+    text: str
+    is_docstring: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A banned idiom where it was found."""
+
+    path: str
+    line: int
+    found: str
+    instead: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: '{self.found}'; write: {self.instead}"
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """An idiom that stays, with its reason."""
+
+    path: str
+    #: A part of the passage, long enough to find it.
+    text: str
+    reason: str
+
+
+def covered_files() -> list[Path]:
+    """Every file that the rules cover and that has prose."""
+    found: list[Path] = []
+    for name in COVERED:
+        path = ROOT / name
+        files = [path] if path.is_file() else sorted(path.rglob("*"))
+        found += [one for one in files if one.suffix in {".md", ".py", ".siddhi", ".toml"}]
+    # These files spell the idioms.
+    spelling = {Path(__file__).resolve(), Path(__file__).resolve().with_name("test_prose.py")}
+    return [path for path in found if path not in spelling]
+
+
+def passages(path: Path) -> Iterator[Passage]:
+    """The prose of one file.
+
+    Args:
+        path: a page, an app, a TOML file or a Python source.
+
+    Returns:
+        Paragraphs of pages without their code; strings of TOML; comments and strings of Python.
+    """
+    text = path.read_text(encoding="utf-8")
+    name = path.relative_to(ROOT).as_posix()
+    match path.suffix:
+        case ".md":
+            for line, paragraph in paragraphs(text):
+                yield Passage(name, line, re.sub(r"`[^`]*`", "`..`", paragraph))
+        case ".toml":
+            for code, values in tomllib.loads(text).items():
+                line = text[: text.index(f"[{code}]")].count("\n") + 1
+                for value in values.values():
+                    yield Passage(name, line, str(value))
+        case ".py":
+            yield from _python_passages(name, text)
+        case _:
+            for number, line_text in enumerate(text.splitlines(), 1):
+                if line_text.lstrip().startswith("--"):
+                    yield Passage(name, number, line_text)
+
+
+def _python_passages(name: str, text: str) -> Iterator[Passage]:
+    docstrings = set()
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                docstrings.add(first.value)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield Passage(name, node.lineno, _joined(node.value), node in docstrings)
+    for comment in _comments(text):
+        yield Passage(name, comment[0], comment[1])
+
+
+def _comments(text: str) -> Iterator[tuple[int, str]]:
+    """Comments, those on consecutive lines as one."""
+    lines: list[str] = []
+    start = last = 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type != tokenize.COMMENT:
+            continue
+        number = token.start[0]
+        if lines and number != last + 1:
+            yield start, " ".join(lines)
+            lines = []
+        start = start if lines else number
+        lines.append(token.string.lstrip("#: "))
+        last = number
+    if lines:
+        yield start, " ".join(lines)
+
+
+def _joined(text: str) -> str:
+    return re.sub(r"\s+", " ", text.strip())
+
+
+def paragraphs(page: str) -> list[tuple[int, str]]:
+    """Paragraphs, list items, headings and table rows of a page with their first lines."""
+    found: list[tuple[int, str]] = []
+    current: list[str] = []
+    start = 0
+    for number, line in enumerate([*prose_lines(page), ""], 1):
+        begins = re.match(r"\s*(?:[-*] |\d+\. |\||#)", line) is not None
+        if current and (begins or not line.strip()):
+            found.append((start, _joined(" ".join(current))))
+            current = []
+        if line.strip():
+            start = start if current else number
+            current.append(line)
+    return found
+
+
+def prose_lines(page: str) -> list[str]:
+    """The lines of a page; those of code and of its fences are empty."""
+    found: list[str] = []
+    is_fenced = False
+    is_indented = False
+    previous = ""
+    for line in page.splitlines():
+        if line.lstrip().startswith("```"):
+            is_fenced = not is_fenced
+            found.append("")
+            continue
+        starts_code = line.startswith("    ") and not previous.strip() and "- " not in line[:6]
+        is_indented = line.startswith("    ") and (is_indented or starts_code)
+        found.append("" if is_fenced or is_indented else line)
+        previous = line
+    return found
+
+
+def findings(path: Path) -> list[Finding]:
+    """The banned idioms of one file."""
+    found: list[Finding] = []
+    for passage in passages(path):
+        for pattern, instead in IDIOMS.items():
+            found += [
+                Finding(passage.path, passage.line, match[0], instead)
+                for match in re.finditer(pattern, passage.text, re.IGNORECASE)
+                if not _is_allowed(passage)
+            ]
+        first = passage.text.partition(" ")[0]
+        if passage.is_docstring and first in FIRST_WORDS:
+            found.append(Finding(passage.path, passage.line, passage.text[:50], "a noun phrase"))
+    return found
+
+
+def _is_allowed(passage: Passage) -> bool:
+    return any(one.path == passage.path and one.text in passage.text for one in ALLOWED)
+
+
+#: Every idiom that stays.  A test fails when an entry matches nothing any more.
+ALLOWED: Final = (
+    Allowed("mesh/codes/__init__.py", "mend", "a field of 'mesh explain --output json'"),
+    Allowed("docs/operations.md", "counts of keys", "the name of a stored benchmark figure"),
+)
