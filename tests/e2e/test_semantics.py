@@ -11,11 +11,11 @@ import pytest
 from mesh.operators.executor import Executor, InputRun
 from mesh.plan.build import bind_group, plan
 from mesh.testing.cases import batch, collect
+from tests.support.events import events, publish, row_values
 from tests.support.scenes import calm, killed
 
 if TYPE_CHECKING:
     from mesh.testing.cluster import View
-    from tests.support.events import events, publish, row_values
     from tests.support.scenes import Kill
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
