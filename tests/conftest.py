@@ -114,11 +114,11 @@ def hand(tmp_path: Path, nats_server: server.NatsServer) -> Iterator[Hand]:
 @pytest.fixture
 def own_queries(monkeypatch: pytest.MonkeyPatch) -> list[OwnQuery]:
     """The instances that were given queries of their own."""
-    from mesh.spark import carried
+    from mesh.spark.shared_query import instance
     from tests.support.carrier import OwnQuery
 
     OwnQuery.made = []
-    monkeypatch.setattr(carried, "Instance", OwnQuery)
+    monkeypatch.setattr(instance, "Instance", OwnQuery)
     return OwnQuery.made
 
 

@@ -28,9 +28,9 @@ from mesh.jetstream.connection import close, connect
 from mesh.model.cluster import Assignment
 from mesh.plan.build import plan
 from mesh.settings import ChannelSettings, NatsSettings, SparkSettings
-from mesh.spark import query as spark_query
 from mesh.spark import session as spark_session
-from mesh.spark.wiring import Wiring
+from mesh.spark.dedicated_query import query as spark_query
+from mesh.spark.instance_io import Wiring
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

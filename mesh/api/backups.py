@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from starlette.routing import Route
 
-from mesh.api.answers import Json, parameter
+from mesh.api.responses import Json, parameter
 
 if TYPE_CHECKING:
     from starlette.requests import Request

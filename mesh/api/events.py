@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from starlette.routing import Route
 
-from mesh.api.answers import Json, body, number, parameter
+from mesh.api.responses import Json, body, number, parameter
 from mesh.errors import MeshError
 from mesh.model.events import SimulatedEvent
 

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import Response
 from starlette.routing import Route
 
-from mesh.api.answers import Json, parameter, values_of
 from mesh.api.metrics import CONTENT_TYPE, exposition, statistics
+from mesh.api.responses import Json, parameter, values_of
 from mesh.language.parser import parse
+from mesh.plan.app_elements import elements
 from mesh.plan.bind import bind
 from mesh.plan.build import AppPlan
-from mesh.plan.elements import elements
 from mesh.plan.explain import to_values
 from mesh.plan.picture import to_dot, to_svg
 

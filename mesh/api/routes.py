@@ -30,11 +30,11 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from mesh.api.answers import Json, body, number, parameter, values_of
+from mesh.api.auth import Guard
 from mesh.api.backups import BackupRoutes
 from mesh.api.events import EventRoutes
-from mesh.api.guard import Guard
 from mesh.api.monitoring import Monitoring
+from mesh.api.responses import Json, body, number, parameter, values_of
 from mesh.errors import MeshError
 from mesh.logs import fields
 from mesh.model.begin import parse_begin
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from mesh.api.guard import Access
+    from mesh.api.auth import Access
     from mesh.api.service import Service
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from mesh.api.guard import Access, check_settings
+from mesh.api.auth import Access, check_settings
 from mesh.api.routes import make_app
 from mesh.api.users import Users
 from mesh.errors import MeshError

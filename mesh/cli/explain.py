@@ -12,7 +12,7 @@ from mesh.cli.options import OutputOption  # noqa: TC001  # typer reads the anno
 from mesh.cli.output import Output, show_json
 
 if TYPE_CHECKING:
-    from mesh.codes import Entry
+    from mesh.error_codes import Entry
 
 #: Wider lines are hard to read.
 _WIDTH_MAX = 100
@@ -37,7 +37,7 @@ def explain(code: CodeArgument = None, output: OutputOption = Output.TEXT) -> No
 
     Example: `mesh explain MESH-L104`
     """
-    from mesh.codes import catalogue, find
+    from mesh.error_codes import catalogue, find
 
     if code is None:
         entries = catalogue().values()

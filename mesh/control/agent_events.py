@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mesh.control.duties import Start, Stop
 from mesh.control.journal import Entry
 from mesh.control.standby import Hold, Release
+from mesh.control.worker_reconcile import Start, Stop
 
 if TYPE_CHECKING:
     from mesh.control.snapshot import ClusterSnapshot

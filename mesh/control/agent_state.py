@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mesh.control import agent_events as events
-from mesh.control import duties, membership, standby
+from mesh.control import membership, standby, worker_reconcile
 from mesh.control.agent_phases import HeartbeatPhase, Membership, SessionPhase, Stopping
 from mesh.control.ended_runs import EndedRuns
 from mesh.control.heartbeat import EARLY_S, HeartbeatCycle
@@ -240,7 +240,9 @@ class AgentState:
         """Leave once the instances have been moved, or nobody would move or run them."""
         self._handover_at_s = now_s + HANDOVER_LOOK_S
         passed_s = now_s - self._leaving_since_s
-        is_done = duties.has_handed_over(view.snapshot, self.identity.id, self.settings, passed_s)
+        is_done = worker_reconcile.has_handed_over(
+            view.snapshot, self.identity.id, self.settings, passed_s
+        )
         if is_done or passed_s >= self.settings.worker.leave_s:
             self.membership = Membership.LEFT
             self._do(events.Leave(was_in_time=is_done))
@@ -299,7 +301,7 @@ class AgentState:
         self._reconcile_at_s = now_s + self.settings.worker.ttl_s
         name, incarnation = self.identity.id, self.identity.incarnation
         is_ready = self.session is SessionPhase.READY
-        wanted = duties.decide(
+        wanted = worker_reconcile.decide(
             view.snapshot,
             name,
             incarnation,
@@ -310,15 +312,15 @@ class AgentState:
         )
         for duty in list(wanted):
             match duty:
-                case duties.Stop():
+                case worker_reconcile.Stop():
                     self._stop(duty, now_s)
-                case duties.Start(assignment):
+                case worker_reconcile.Start(assignment):
                     if ended := self._ended_runs.report_of(assignment):
                         self._report_again(ended, view)
                         continue
                     self.running[assignment.instance] = assignment
                     self._do(duty)
-                case duties.Tell(status):
+                case worker_reconcile.Tell(status):
                     self._report_again(status, view)
         # After the starts: an instance takes over what was held for it.
         for one in list(
@@ -331,7 +333,7 @@ class AgentState:
                     del self.holding[instance]
             self._do(one)
 
-    def _stop(self, stop: duties.Stop, now_s: float) -> None:
+    def _stop(self, stop: worker_reconcile.Stop, now_s: float) -> None:
         assignment = stop.assignment
         self.stopping[assignment.instance] = Stopping(assignment, now_s, stop.settle)
         self.running.pop(assignment.instance, None)
@@ -342,9 +344,9 @@ class AgentState:
         for name, one in self.stopping.items():
             if one.settle and not one.has_answered:
                 self.stopping[name] = replace(one, settle=False)
-                self._do(duties.Stop(one.assignment, settle=False))
+                self._do(worker_reconcile.Stop(one.assignment, settle=False))
         for assignment in list(self.running.values()):
-            self._stop(duties.Stop(assignment, settle=False), now_s)
+            self._stop(worker_reconcile.Stop(assignment, settle=False), now_s)
 
     # --- reports
 
@@ -353,7 +355,7 @@ class AgentState:
         stopping = self.stopping.get(name)
         assignment = self.running.get(name) if stopping is None else stopping.assignment
         self._ended_runs.note(status, assignment)
-        if stopping is not None and duties.has_stopped(status, stopping.assignment.epoch):
+        if stopping is not None and worker_reconcile.has_stopped(status, stopping.assignment.epoch):
             self.stopping[name] = replace(stopping, has_answered=True)
         self._report(status, view)
 
@@ -382,11 +384,11 @@ class AgentState:
         """Take note of a report that was written, or failed: the next one says the same."""
         name = status.instance
         running, stopping = self.running.get(name), self.stopping.get(name)
-        if running is not None and duties.has_ended(status, running):
+        if running is not None and worker_reconcile.has_ended(status, running):
             del self.running[name]
             self._must_reconcile = True
         # Not before the report is in the view: another one in its place would lack its position.
-        if stopping is not None and duties.has_stopped(status, stopping.assignment.epoch):
+        if stopping is not None and worker_reconcile.has_stopped(status, stopping.assignment.epoch):
             del self.stopping[name]
             self._must_reconcile = True
         self._reporting[name] -= 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mesh.control.duties import has_ended
+from mesh.control.worker_reconcile import has_ended
 
 if TYPE_CHECKING:
     from mesh.model.cluster import Assignment, InstanceStatus

@@ -10,12 +10,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from mesh.control import standby
-from mesh.control.forms import told
+from mesh.control.group_revisions import told
 from mesh.model.cluster import InstanceState
 
 if TYPE_CHECKING:
+    from mesh.control.cluster_state import Survey
     from mesh.control.standby import StandbyView
-    from mesh.control.survey import Survey
     from mesh.model.app import GroupSpec
     from mesh.model.cluster import AppRecord
 

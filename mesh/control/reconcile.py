@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mesh.control import forms, standby
+from mesh.control import group_revisions, standby
 from mesh.control.actions import (
     Action,
     Discard,
@@ -25,16 +25,16 @@ from mesh.control.actions import (
     Shape,
     Withdraw,
 )
+from mesh.control.cluster_state import survey
 from mesh.control.membership import Presence, presence
 from mesh.control.retiring import retirements
-from mesh.control.survey import survey
 from mesh.model.cluster import Assignment, InstanceState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from mesh.control.cluster_state import Survey, Wanted
     from mesh.control.snapshot import ClusterSnapshot
-    from mesh.control.survey import Survey, Wanted
     from mesh.model.cluster import GroupForm
     from mesh.settings import Settings
 
@@ -128,7 +128,7 @@ def _changes(found: Survey, lease_revision: int) -> Iterator[Action]:
     What has to run once more in the old one comes as ``Place`` on where placement wants it.
     """
     for at, change in found.changes.items():
-        cause = forms.told(change.form.spec, change.becomes)
+        cause = group_revisions.told(change.form.spec, change.becomes)
         for assignment in change.live:
             if assignment.stop or not found.is_ours(assignment):
                 continue
@@ -148,7 +148,9 @@ def _changes(found: Survey, lease_revision: int) -> Iterator[Action]:
             epochs = [a.epoch for a in found.assignments.values() if (a.app, a.group) == at]
             epochs += [s.epoch for n, s in found.statuses.items() if n in change.stops]
             epoch = max([change.form.epoch, *epochs]) + 1
-            shape = forms.next_form(change.form, change.becomes, change.stops, epoch, cause)
+            shape = group_revisions.next_form(
+                change.form, change.becomes, change.stops, epoch, cause
+            )
             yield Shape(shape, cause)
 
 

@@ -14,8 +14,8 @@ from mesh.control.actions import Retire
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from mesh.control.cluster_state import Survey
     from mesh.control.snapshot import ClusterSnapshot
-    from mesh.control.survey import Survey
     from mesh.model.cluster import AppRecord
 
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from mesh.control.actions import Action
+    from mesh.control.cluster_state import Survey, Wanted
     from mesh.control.placement import Host
     from mesh.control.snapshot import ClusterSnapshot
-    from mesh.control.survey import Survey, Wanted
     from mesh.model.app import GroupSpec
 
 

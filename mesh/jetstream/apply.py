@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.js import JetStreamContext
 
-    from mesh.jetstream.pieces import Pieces
+    from mesh.jetstream.blob_store import Pieces
     from mesh.jetstream.watch import ClusterView
     from mesh.model.cluster import AppRecord, Assignment, GroupForm, Standby
 

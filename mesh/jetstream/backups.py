@@ -18,8 +18,8 @@ from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
 from mesh import scratch
 from mesh.control.restoring import reached
 from mesh.errors import MeshError
-from mesh.jetstream import channels, cuts, kv
-from mesh.jetstream.pieces import PieceMissingError
+from mesh.jetstream import channels, kv, stream_positions
+from mesh.jetstream.blob_store import PieceMissingError
 from mesh.model import codec, names
 from mesh.model.backup import Backup, BackupRecord, PartBackup, StreamCut
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.js.kv import KeyValue
 
-    from mesh.jetstream.pieces import Pieces
+    from mesh.jetstream.blob_store import Pieces
     from mesh.model.cluster import AppRecord
 
 _WHOLE: Final = "backup.json"
@@ -76,13 +76,13 @@ async def make(
     # After the snapshots: every event that they have consumed or emitted is before the cut.
     taken: list[StreamCut] = []
     for js_stream, _ in channels.js_streams(record.spec):
-        cut = await cuts.cut(client, js_stream, record.incarnation)
+        cut = await stream_positions.cut(client, js_stream, record.incarnation)
         if cut is not None:
             taken.append(cut)
     # Streams of others, which the app only reads.
     others = {s for part in found for s in reached(part.manifest)} - {c.js_stream for c in taken}
     for js_stream in sorted(others):
-        state = await cuts.state(client, js_stream)
+        state = await stream_positions.state(client, js_stream)
         if state is not None:
             taken.append(StreamCut(js_stream, state.created_ms, state.last, {}))
     if not is_unchanged():

@@ -14,7 +14,7 @@ from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
 
 from mesh.errors import MeshError
-from mesh.jetstream.turns import Turns
+from mesh.jetstream.server_selection import Turns
 from mesh.logs import fields
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import orjson
 from nats.js.errors import KeyNotFoundError
 
-from mesh.jetstream.pieces import PieceMissingError
+from mesh.jetstream.blob_store import PieceMissingError
 from mesh.logs import fields
 from mesh.model import names
 from mesh.model.cluster import StandbyStatus
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from nats.js.kv import KeyValue
 
     from mesh.clock import Clock
-    from mesh.jetstream.pieces import Pieces
+    from mesh.jetstream.blob_store import Pieces
     from mesh.model.cluster import Standby
 
 log = logging.getLogger(__name__)

@@ -29,8 +29,8 @@ from nats.js.errors import (
 
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
+from mesh.jetstream.blob_store import PieceMissingError
 from mesh.jetstream.mirror import file_name
-from mesh.jetstream.pieces import PieceMissingError
 from mesh.logs import fields
 from mesh.model import names
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from nats.js import JetStreamContext
     from nats.js.kv import KeyValue
 
-    from mesh.jetstream.pieces import Pieces
+    from mesh.jetstream.blob_store import Pieces
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class _Part:
 
 
 class JetStreamSnapshots:
-    """``mesh.spark.instance.SnapshotStore`` on a NATS connection that lives in an event loop.
+    """``mesh.spark.dedicated_query.instance.SnapshotStore`` on a NATS connection that lives in an event loop.
 
     The methods block and are called from threads other than the loop's.
     """

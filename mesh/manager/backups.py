@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mesh.control import restoring
+from mesh.control.cluster_state import survey
 from mesh.control.journal import Entry
-from mesh.control.survey import survey
 from mesh.errors import MeshError
-from mesh.jetstream import backups, channels, cuts, snapshots
+from mesh.jetstream import backups, channels, snapshots, stream_positions
 from mesh.language.parser import parse
 from mesh.language.syntax import find
 from mesh.manager.desired_state import refusals
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mesh.clock import Clock
     from mesh.control.restoring import StreamState
     from mesh.control.snapshot import Seen
-    from mesh.jetstream.pieces import Pieces
+    from mesh.jetstream.blob_store import Pieces
     from mesh.jetstream.watch import ClusterView
     from mesh.manager.desired_state import DesiredState
     from mesh.model.app import AppSpec
@@ -209,10 +209,10 @@ class Backups:
         """End the producers of the old incarnation; the new one's record."""
         spec = backup.record.spec
         for js_stream, _ in channels.js_streams(spec):
-            await cuts.end_producers(self._client, js_stream, before.incarnation)
+            await stream_positions.end_producers(self._client, js_stream, before.incarnation)
         if replay:
             for cut in backup.cuts:
-                await cuts.begin_producers(self._client, cut, incarnation)
+                await stream_positions.begin_producers(self._client, cut, incarnation)
         states = await self._states(backup, spec)
         record = replace(
             backup.record,
@@ -262,7 +262,7 @@ class Backups:
         others = {cut.js_stream for cut in backup.cuts} - own
         found = {}
         for js_stream in [*(stream for stream, _ in channels.js_streams(spec)), *sorted(others)]:
-            state = await cuts.state(self._client, js_stream)
+            state = await stream_positions.state(self._client, js_stream)
             if state is not None:
                 found[js_stream] = state
         return found

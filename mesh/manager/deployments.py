@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.errors import MeshError
-from mesh.jetstream import beginnings, channels
+from mesh.jetstream import channels, start_positions
 from mesh.manager.desired_state import refusals
 from mesh.manager.waiting import until_removed
 from mesh.model.begin import EARLIEST
@@ -113,7 +113,7 @@ class Deployments:
         )
         with refusals(conflict):
             await channels.ensure_channels(self._client, spec, self._settings.channels)
-            passed = await beginnings.passed(self._client, spec.given_streams, begin)
+            passed = await start_positions.passed(self._client, spec.given_streams, begin)
             at_ms = self._clock.wall_ms()
             record = AppRecord(begun(spec, passed), secrets.token_hex(4), at_ms, by)
             await self._desired.write_app(record, revision)

@@ -37,9 +37,9 @@ from mesh.control.manager_state import (
 )
 from mesh.jetstream import apply, channels, kv
 from mesh.jetstream.advisories import Advisories
+from mesh.jetstream.blob_store import Pieces, open_pieces
 from mesh.jetstream.connection import UNREACHABLE, close, connect, connector_options
 from mesh.jetstream.journal import Journal
-from mesh.jetstream.pieces import Pieces, open_pieces
 from mesh.jetstream.watch import ClusterView
 from mesh.logs import fields
 from mesh.manager.folder import AppsFolder

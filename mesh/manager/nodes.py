@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mesh.control.hosts import hosts
+from mesh.control.candidates import hosts
 from mesh.control.membership import presence
 from mesh.model.cluster import Role
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from mesh.control.cluster_state import survey
 from mesh.control.journal import Entry, story
 from mesh.control.lifecycle import AppState, AppStatus, app_status
-from mesh.control.survey import survey
 from mesh.errors import MeshError
 from mesh.jetstream import journal
+from mesh.jetstream.blob_store import open_pieces
 from mesh.jetstream.connection import connector_options
-from mesh.jetstream.pieces import open_pieces
 from mesh.manager.backups import Backups
 from mesh.manager.deployments import UNDEPLOY_S, Deployments
 from mesh.manager.desired_state import DesiredState, refusals

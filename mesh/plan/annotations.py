@@ -13,7 +13,7 @@ from mesh.language.parser import parse_expression
 from mesh.language.syntax import Literal, TimeUnit, Variable, find
 from mesh.plan.connections import check_sink, check_source, check_store
 from mesh.plan.durations import DURATIONS, duration_of
-from mesh.plan.unknown import nearest, unknown_attribute
+from mesh.plan.name_errors import nearest, unknown_attribute
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         TableDefinition,
     )
     from mesh.model.types import StreamSchema
-    from mesh.plan.problems import Problems
+    from mesh.plan.diagnostics import Problems
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}\Z")
 _ASYNC_NUMBERS: Final = ("buffer.size", "workers", "batch.size.max")

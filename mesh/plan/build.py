@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from mesh.language.syntax import Definition
     from mesh.model.types import StreamSchema
     from mesh.plan.bound import BoundApp, BoundTrigger
+    from mesh.plan.dependencies import Uses
     from mesh.plan.receivers import Connections, Receiver
-    from mesh.plan.uses import Uses
 
 
 @dataclass(frozen=True, slots=True)

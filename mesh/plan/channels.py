@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.errors import not_supported
 from mesh.model.app import Channel, Format, GroupInput, Strategy
-from mesh.plan.counts import partition_counts
 from mesh.plan.dist import PARTITIONER_PREFIX, TRIGGER_PREFIX
+from mesh.plan.partition_counts import partition_counts
 from mesh.plan.receivers import connect
 from mesh.plan.strategies import shares
 

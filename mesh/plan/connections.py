@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from mesh.errors import MeshError
 from mesh.functions.catalogue import Extension, Refusal, Role, check_options, find_extension
 from mesh.language.syntax import find
-from mesh.plan.unknown import nearest
+from mesh.plan.name_errors import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError
 from mesh.language.syntax import Annotation, find
-from mesh.plan.unknown import nearest
+from mesh.plan.name_errors import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.model.app import GroupKind, Strategy
 from mesh.plan.build import bind_group
-from mesh.plan.uses import union, uses_of
+from mesh.plan.dependencies import union, uses_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

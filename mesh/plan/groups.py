@@ -14,8 +14,8 @@ from mesh.errors import MeshError, Position, not_supported
 from mesh.language.syntax import App, Partition, Query, find
 from mesh.model import names
 from mesh.plan.bound import BoundApp, BoundPartition, BoundQuery
+from mesh.plan.dependencies import Uses, union, uses_of
 from mesh.plan.dist import Dist, read_dist
-from mesh.plan.uses import Uses, union, uses_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from mesh.errors import not_supported
 from mesh.model.app import Strategy
 from mesh.plan.dist import RECEIVER_PREFIX, receiver_parallel
-from mesh.plan.foreign import foreign_channel
+from mesh.plan.nats_source import foreign_channel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

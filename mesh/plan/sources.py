@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mesh.language.syntax import StreamKind
 from mesh.model.types import Attribute, AttributeType
 from mesh.plan.bound import OUTPUT_STEP, TABLE_STEP, Column
-from mesh.plan.unknown import unknown_attribute
+from mesh.plan.name_errors import unknown_attribute
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

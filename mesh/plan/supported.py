@@ -41,7 +41,7 @@ from mesh.plan.bound import (
     Window,
     operands,
 )
-from mesh.plan.foreign import check_source
+from mesh.plan.nats_source import check_source
 from mesh.plan.patterns import check_pattern
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ OWN_CONF: Final[dict[str, str]] = {
     # SiddhiQL tells ``a`` from ``A``.
     "spark.sql.caseSensitive": "true",
     "spark.sql.session.timeZone": "UTC",
-    # Our checkpoints are scratch for one run of one instance (mesh.spark.instance), so a hundred
+    # Our checkpoints are scratch for one run of one instance (mesh.spark.dedicated_query.instance), so a hundred
     # old batches protect nothing.
     "spark.sql.streaming.minBatchesToRetain": "4",
     # A stopped query must not wait for a planner process that waits for the server.

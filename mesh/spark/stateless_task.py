@@ -27,10 +27,10 @@ from mesh.operators.dataflow.build import make_query
 from mesh.operators.environment import Environment, using
 from mesh.operators.failures import failure_events
 from mesh.operators.query.stream import StreamQuery
-from mesh.spark import emit
-from mesh.spark.host import bound, without_skipped
-from mesh.spark.placing import channel_rows
-from mesh.spark.wiring import METADATA, POSITIONS_PER_MESSAGE, Wiring, js_stream_of
+from mesh.spark import sink_rows
+from mesh.spark.instance_io import METADATA, POSITIONS_PER_MESSAGE, Wiring, js_stream_of
+from mesh.spark.partition_task import bound, without_skipped
+from mesh.spark.partitioning import channel_rows
 
 if TYPE_CHECKING:
     from mesh.model.app import GroupInput, GroupSpec
@@ -221,7 +221,7 @@ class _CompiledRoute:
         reasons: list[Any] = batch.column("_error").to_pylist()
         errors = list(zip(range(batch.num_rows), indexes, reasons, strict=True))
         stream = self.route.input.channel.stream.name
-        return emit.error_rows(wiring, stream, messages, errors, self.error_part)
+        return sink_rows.error_rows(wiring, stream, messages, errors, self.error_part)
 
     def _events(self, wiring: Wiring, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         output = self.route.output

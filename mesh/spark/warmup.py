@@ -15,10 +15,10 @@ from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.model.cluster import Assignment, InstanceState
 from mesh.plan.build import plan
-from mesh.spark import query
-from mesh.spark.carried import CarriedInstance
-from mesh.spark.given import Given
-from mesh.spark.wiring import Wiring
+from mesh.spark.dedicated_query import query
+from mesh.spark.instance_context import Given
+from mesh.spark.instance_io import Wiring
+from mesh.spark.shared_query.instance import CarriedInstance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from mesh.model.app import AppSpec
     from mesh.model.cluster import InstanceStatus
-    from mesh.spark.carrier import Carrier
-    from mesh.spark.given import InstanceOptions
+    from mesh.spark.instance_context import InstanceOptions
+    from mesh.spark.shared_query.query import Carrier
 
 _TEXT: Final = """
 @App:name('{name}')

@@ -45,9 +45,9 @@ from mesh.control.agent_events import (
 )
 from mesh.control.agent_phases import Membership, SessionPhase
 from mesh.control.agent_state import AgentState
-from mesh.control.duties import Start, Stop
 from mesh.control.journal import Entry
 from mesh.control.standby import Hold, Release
+from mesh.control.worker_reconcile import Start, Stop
 from mesh.errors import MeshError
 from mesh.jetstream import channels, kv
 from mesh.jetstream.connection import UNREACHABLE, close, connect

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Final
 from mesh import java, logs, scratch
 from mesh.clock import SystemClock
 from mesh.jetstream import channels, server
+from mesh.jetstream.blob_store import open_pieces
 from mesh.jetstream.connection import close, connect, connector_options
 from mesh.jetstream.mirror import Mirror
-from mesh.jetstream.pieces import open_pieces
 from mesh.jetstream.snapshots import JetStreamSnapshots, ensure_buckets
 from mesh.logs import fields
 from mesh.model import codec
@@ -32,11 +32,11 @@ from mesh.model.cluster import Assignment
 from mesh.operators import precompile
 from mesh.spark import session as spark_session
 from mesh.spark import warmup
-from mesh.spark.carried import CarriedInstance
-from mesh.spark.carrier import Carrier
-from mesh.spark.given import Given, InstanceOptions
-from mesh.spark.instance import Instance
-from mesh.spark.wiring import Wiring
+from mesh.spark.dedicated_query.instance import Instance
+from mesh.spark.instance_context import Given, InstanceOptions
+from mesh.spark.instance_io import Wiring
+from mesh.spark.shared_query.instance import CarriedInstance
+from mesh.spark.shared_query.query import Carrier
 from mesh.worker.protocol import (
     CONFIG_VARIABLE,
     Held,

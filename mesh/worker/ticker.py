@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from mesh.clock import Clock
     from mesh.control.retries import Retries
-    from mesh.spark.wiring import Wiring
+    from mesh.spark.instance_io import Wiring
 
 log = logging.getLogger(__name__)
 

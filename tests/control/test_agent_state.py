@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from mesh.control import agent_events as events
 from mesh.control.agent_phases import Membership
 from mesh.control.agent_state import AgentState
-from mesh.control.duties import Start, Stop
 from mesh.control.journal import Entry
 from mesh.control.standby import Hold, Release
+from mesh.control.worker_reconcile import Start, Stop
 from tests.support import case_files
 from tests.support.cluster_lines import SETTINGS, TTL_S, node, report, snapshot, words
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mesh.control import duties, election, membership, reconcile, standby
+from mesh.control import election, membership, reconcile, standby, worker_reconcile
 from mesh.control.actions import (
     Discard,
     Dismiss,
@@ -21,13 +21,13 @@ from mesh.control.actions import (
     StandBy,
     Withdraw,
 )
+from mesh.control.cluster_state import survey
 from mesh.control.journal import Entry, story
 from mesh.control.lifecycle import app_status
 from mesh.control.membership import Presence, presence
 from mesh.control.placement import place
 from mesh.control.retries import Retries
 from mesh.control.snapshot import ClusterSnapshot, Seen
-from mesh.control.survey import survey
 from mesh.model.cluster import (
     LeaseRecord,
 )
@@ -125,16 +125,16 @@ def run_duties(line: str) -> str:
     may_start = given_words.get("start", "yes") == "yes"
     shown = []
     me = given_words.get("me", "w1-1")
-    for duty in duties.decide(
+    for duty in worker_reconcile.decide(
         snapshot(line), "w1", me, running, stopping, may_start=may_start, at_ms=0
     ):
         match duty:
-            case duties.Start(made, _):
+            case worker_reconcile.Start(made, _):
                 shown.append(f"start {made.instance} epoch {made.epoch}")
-            case duties.Stop(made, settle):
+            case worker_reconcile.Stop(made, settle):
                 how = "" if settle else " at once"
                 shown.append(f"stop {made.instance} epoch {made.epoch}{how}")
-            case duties.Tell(status):
+            case worker_reconcile.Tell(status):
                 settled = f", settled at {dict(status.position)}" if status.settled else ""
                 told = f"tell {status.instance} epoch {status.epoch} {status.state}{settled}"
                 shown.append(told)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mesh.control.hosts import hosts
+from mesh.control.candidates import hosts
+from mesh.control.cluster_state import survey
 from mesh.control.lifecycle import AppState, app_status
 from mesh.control.membership import Presence, presence
 from mesh.control.placement import Admits
-from mesh.control.survey import survey
 from tests.support.cluster_lines import MARGIN_S, SETTINGS, TTL_S, node, snapshot
 from tests.support.paths import ROOT
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from mesh.cli.checking import check
 from mesh.cli.commands import app
-from mesh.codes import PARTS, Entry, catalogue
+from mesh.error_codes import PARTS, Entry, catalogue
 from tests.support.paths import ROOT
 from tools.docgen.codes import computed_parts, raised_codes
 

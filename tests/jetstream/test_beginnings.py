@@ -9,15 +9,15 @@ import nats
 import pytest
 
 from mesh.errors import MeshError
-from mesh.jetstream.beginnings import passed
+from mesh.jetstream.start_positions import passed
 from mesh.manager.manager import running
 from mesh.model.begin import EARLIEST, Begin, BeginKind, parse_begin
 from mesh.model.cluster import Assignment
 from mesh.plan.build import plan
 from mesh.plan.edits import begun
 from mesh.settings import ManagerSettings, NatsSettings, Settings
-from mesh.spark.instance import start_offsets
-from mesh.spark.wiring import Wiring
+from mesh.spark.dedicated_query.instance import start_offsets
+from mesh.spark.instance_io import Wiring
 
 if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer

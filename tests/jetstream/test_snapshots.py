@@ -12,9 +12,9 @@ import pytest
 
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
+from mesh.jetstream.blob_store import JETSTREAM, PieceMissingError, Pieces, open_pieces
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.mirror import Mirror
-from mesh.jetstream.pieces import JETSTREAM, PieceMissingError, Pieces, open_pieces
 from mesh.jetstream.snapshots import JetStreamSnapshots, ensure_buckets, purge
 from mesh.model import names
 from mesh.model.cluster import Standby, StandbyStatus

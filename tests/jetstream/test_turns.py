@@ -7,7 +7,7 @@ from urllib.parse import urlparse
 import pytest
 from nats.aio.client import Server
 
-from mesh.jetstream.turns import HURRY_S, Turns
+from mesh.jetstream.server_selection import HURRY_S, Turns
 
 
 def servers(count: int) -> list[Server]:

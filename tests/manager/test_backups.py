@@ -13,7 +13,7 @@ from mesh.control import restoring
 from mesh.control.restoring import StreamState
 from mesh.control.snapshot import Seen
 from mesh.errors import MeshError
-from mesh.jetstream import backups, cuts
+from mesh.jetstream import backups, stream_positions
 from mesh.jetstream.channels import delete_channels
 from mesh.manager.backups import renamed
 from mesh.model import names
@@ -79,7 +79,7 @@ def test_a_restore_reads_again_what_has_come_and_puts_it_out_again(
             # What one had put out since counts for nothing; In is the client's.
             (skip,) = have.record.skips
             assert (skip.js_stream, skip.after) == (MID, 5)
-            state = await cuts.state(have.client, MID)
+            state = await stream_positions.state(have.client, MID)
             assert state is not None
             assert skip.to == state.last
 

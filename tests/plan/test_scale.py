@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mesh.control.forms import Needs, needs
+from mesh.control.group_revisions import Needs, needs
 from mesh.errors import MeshError
 from mesh.plan.build import plan
 from mesh.plan.scale import as_scaled, scaled

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mesh.model.cluster import InstanceState, InstanceStatus
-from mesh.spark import carrier_pace
-from mesh.spark.apart import Load, Term, Why
+from mesh.spark.isolation import Load, Term, Why
+from mesh.spark.shared_query import pacing
 
 RUNNING, RETRYING = InstanceState.RUNNING, InstanceState.RETRYING
 
@@ -71,10 +71,10 @@ def test_a_suspect_is_trusted_later_each_time(times: int, length_s: float) -> No
 
 
 def test_a_part_gets_what_takes_a_fair_time() -> None:
-    assert carrier_pace.fair(1000, 250.0) is None
-    assert carrier_pace.fair(1000, 1000.0) == 250
-    assert carrier_pace.fair(10_000, 600_000.0) == carrier_pace.ROWS_MIN
-    grown = [carrier_pace.ROWS_FIRST]
-    while grown[-1] < carrier_pace.ROWS_MAX:
-        grown.append(carrier_pace.more(grown[-1]))
+    assert pacing.fair(1000, 250.0) is None
+    assert pacing.fair(1000, 1000.0) == 250
+    assert pacing.fair(10_000, 600_000.0) == pacing.ROWS_MIN
+    grown = [pacing.ROWS_FIRST]
+    while grown[-1] < pacing.ROWS_MAX:
+        grown.append(pacing.more(grown[-1]))
     assert grown == [200, 400, 800, 1600, 3200, 6400, 10_000]

@@ -8,7 +8,7 @@ import pytest
 
 from mesh.clock import SystemClock
 from mesh.model.cluster import InstanceState
-from mesh.spark.carrier_work import ADMITTED, FAILED, REMOVED, WORK
+from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, WORK
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
 from pyspark_nats.protocol.subscriptions import MessageListener

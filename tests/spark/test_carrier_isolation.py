@@ -8,8 +8,8 @@ import pytest
 
 from mesh.errors import MeshError
 from mesh.model.cluster import InstanceState
-from mesh.spark import carrier_member, carrier_pace, carrier_task
-from mesh.spark.carrier_work import ADMITTED, FAILED, UNANSWERED, WORK
+from mesh.spark.shared_query import members, pacing, task
+from mesh.spark.shared_query.work import ADMITTED, FAILED, UNANSWERED, WORK
 from pyspark_nats.errors import UnavailableError
 from pyspark_nats.source import offsets
 from tests.support.carrier import HandClock, Instances, OwnQuery, begun
@@ -87,12 +87,12 @@ def test_only_who_was_at_work_is_known_as_that(hand: Hand) -> None:
     hand.publish("A", 1, 2)
     work = hand.plan.next(5)
     assert len(work) == 3
-    made = carrier_task.outcomes(hand.members, 9, work, task=1)
+    made = task.outcomes(hand.members, 9, work, task=1)
     for one in work:
         next(made)
-        assert carrier_member.at_work(hand.members) == {one.instance}
+        assert members.at_work(hand.members) == {one.instance}
     assert not list(made)
-    assert carrier_member.at_work(hand.members) == frozenset()
+    assert members.at_work(hand.members) == frozenset()
 
 
 def test_a_slow_part_gets_less_the_next_time(
@@ -100,15 +100,15 @@ def test_a_slow_part_gets_less_the_next_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     app = begun(hand, "A")
-    monkeypatch.setattr(carrier_pace, "FAIR_MS", 0.0001)
-    monkeypatch.setattr(carrier_pace, "ROWS_MIN", 2)
+    monkeypatch.setattr(pacing, "FAIR_MS", 0.0001)
+    monkeypatch.setattr(pacing, "ROWS_MIN", 2)
     hand.publish("A", 1, 2, 3)
     hand.until(WORK, "sums")
     hand.publish("A", *range(4, 11))
     hand.until(WORK, "sums")
     (at,) = app.by_group["sums"]._parts.starts()[0].values()
     assert at["mesh-A-Numbers"]["sequence"] == 5
-    monkeypatch.setattr(carrier_pace, "FAIR_MS", 1000.0)
+    monkeypatch.setattr(pacing, "FAIR_MS", 1000.0)
     while len(hand.rows("A", "Sums")) < 10:
         hand.until(WORK, "sums")
 
@@ -142,7 +142,7 @@ def test_a_task_asks_for_the_server_before_it_blames_a_stream(
     def unanswered(*_: object) -> bool:
         raise UnavailableError("no answer from NATS within 10 s: publishing")
 
-    monkeypatch.setattr(carrier_task, "_do", unanswered)
+    monkeypatch.setattr(task, "_do", unanswered)
     hand.publish("A", 1)
     assert {kind for kind, _ in hand.step()} == {FAILED}
     assert all(str(status.error).startswith(UNANSWERED) for status in app.statuses.values())
@@ -156,12 +156,12 @@ def test_a_task_whose_server_is_gone_blames_nobody(
     begun(hand, "A")
     hand.publish("A", 1)
     work = hand.plan.next(5)
-    monkeypatch.setattr(carrier_task, "_SERVER_S", 0.1)
+    monkeypatch.setattr(task, "_SERVER_S", 0.1)
 
     def unanswered(*_: object) -> bool:
         nats_server.stop()
         raise UnavailableError("no answer from NATS within 10 s: publishing")
 
-    monkeypatch.setattr(carrier_task, "_do", unanswered)
+    monkeypatch.setattr(task, "_do", unanswered)
     with pytest.raises(UnavailableError):
-        list(carrier_task.outcomes(hand.members, 9, work))
+        list(task.outcomes(hand.members, 9, work))

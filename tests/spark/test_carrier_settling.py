@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh.model.cluster import InstanceState
-from mesh.spark import carrier_member
-from mesh.spark.carrier_work import REMOVED, WORK
-from mesh.spark.wiring import POSITIONS_PER_MESSAGE
+from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
+from mesh.spark.shared_query import members
+from mesh.spark.shared_query.work import REMOVED, WORK
 from pyspark_nats.errors import StaleWriterError
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.sink import markers, publish, sink_options
@@ -70,7 +70,7 @@ def test_one_goes_on_until_nothing_is_out_behind_it(hand: Hand, group: str) -> N
     hand.pool.submit(int).result()
     # It takes one message before it is told to end.
     key = "0" if group == "sums" else "mesh-A-Numbers"
-    carrier_member.pace(app.by_group[group]._run, key).write_text("1")
+    members.pace(app.by_group[group]._run, key).write_text("1")
     hand.until(WORK, group)
     assert app.by_group[group]._parts.starts()[0][key]["mesh-A-Numbers"]["sequence"] == 1
     app.stores[group].last = 2
@@ -160,7 +160,7 @@ def test_one_that_can_not_settle_says_so(hand: Hand) -> None:
     hand.until(WORK, "large")
     app.by_group["large"].thrown_out("killed", is_suspect=False)
     hand.pool.submit(int).result()
-    carrier_member.pace(app.by_group["large"]._run, "mesh-A-Numbers").write_text("1")
+    members.pace(app.by_group["large"]._run, "mesh-A-Numbers").write_text("1")
     hand.until(WORK, "large")
     # Nothing more is there, by what the store says.
     app.stores["large"].last = 1

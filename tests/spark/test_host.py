@@ -11,9 +11,9 @@ import pytest
 
 from mesh.model.cluster import Assignment
 from mesh.plan.build import plan
-from mesh.spark import host
-from mesh.spark.state import LocalState
-from mesh.spark.wiring import Wiring
+from mesh.spark import partition_task
+from mesh.spark.instance_io import Wiring
+from mesh.spark.local_state import LocalState
 from pyspark_nats.source.rows import MARKED
 from tests.support.host_batches import Batches
 
@@ -28,7 +28,7 @@ def test_time_passes_in_batches_without_events(tmp_path: Path, is_live: bool) ->
     for now_ms, numbers in ((1000, (1,)), (1200, (2,)), (1600, ()), (1600, ()), (1800, ())):
         found.append(batches.run(now_ms, *numbers))
         if not is_live:
-            host._LIVE.clear()
+            partition_task._LIVE.clear()
     assert found == [[[1, 1]], [[2, 2]], [[1, 1]], [], [[2, 0]]]
 
 
@@ -59,7 +59,7 @@ def test_a_state_takes_only_what_it_has_not_taken_yet(tmp_path: Path, is_live: b
     for number in (1, 2, 3):
         found += after.run(1000, number)
         if not is_live:
-            host._LIVE.clear()
+            partition_task._LIVE.clear()
     assert found == [[3, 3]]
     last = local.manifest(after.position)
     assert last is not None
@@ -89,14 +89,14 @@ def test_a_stream_that_had_nothing_yet_comes_in_where_it_belongs(
     (group,) = plan(JOINED).spec.groups
     assignment = Assignment(group.instances[0], "Beats", group.name, 1, "w", "i", 1, 0)
     wiring = Wiring(group, assignment)
-    task = host.HostTask(wiring, str(tmp_path), frozenset())
+    task = partition_task.HostTask(wiring, str(tmp_path), frozenset())
     streams = {i.channel.stream.name: (s, i) for s, i in wiring.input_streams(0).items()}
     places = {streams[name][0]: {"sequence": 0, "time_ms": 0} for name in names}
     found: list[Any] = []
     begin_ms = 0
     for end_ms in ends_ms:
         rows: list[dict[str, Any]] = [
-            {"kind": host.RANGE_START, "stream": stream, **place}
+            {"kind": partition_task.RANGE_START, "stream": stream, **place}
             for stream, place in places.items()
         ]
         for name in names:
@@ -106,7 +106,7 @@ def test_a_stream_that_had_nothing_yet_comes_in_where_it_belongs(
                     places[stream]["sequence"] += 1
                     rows.append(
                         {
-                            "kind": host.MESSAGE, "stream": stream, "time_ms": broker_ms,
+                            "kind": partition_task.MESSAGE, "stream": stream, "time_ms": broker_ms,
                             "sequence": places[stream]["sequence"], "event_time_ms": own_ms,
                             "subject": one.channel.subject(), "content_type": "application/json",
                             "data": json.dumps({"n": number}).encode(),
@@ -114,7 +114,8 @@ def test_a_stream_that_had_nothing_yet_comes_in_where_it_belongs(
                     )  # fmt: skip
             places[stream]["time_ms"] = end_ms
         rows += [
-            {"kind": host.RANGE_END, "stream": stream, **place} for stream, place in places.items()
+            {"kind": partition_task.RANGE_END, "stream": stream, **place}
+            for stream, place in places.items()
         ]
         begin_ms = end_ms
         batch = pa.RecordBatch.from_pylist(rows, MARKED)
@@ -126,6 +127,6 @@ def test_a_stream_that_had_nothing_yet_comes_in_where_it_belongs(
 
 def test_what_was_put_out_before_a_restore_is_passed_over() -> None:
     messages = pa.record_batch({"sequence": pa.array(range(1, 11), pa.int64())})
-    kept = host.without_skipped(messages, "sequence", [(2, 4), (7, 9)])
+    kept = partition_task.without_skipped(messages, "sequence", [(2, 4), (7, 9)])
     assert kept.column("sequence").to_pylist() == [1, 2, 5, 6, 7, 10]
-    assert host.without_skipped(messages, "sequence", []) is messages
+    assert partition_task.without_skipped(messages, "sequence", []) is messages

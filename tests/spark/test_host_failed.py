@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mesh.spark import host
+from mesh.spark import partition_task
 from mesh.testing.conformance.script import Sent
 from mesh.testing.conformance.spark_rows import marked_rows
 from tests.support.host_batches import Batches
@@ -65,7 +65,7 @@ def test_they_go_to_the_error_stream_with_positions_of_their_own(batches: Batche
     assert found == [1, 2, 3, 4, 5]
 
     # Run again, from what was left on the disk, they are the same.
-    host._LIVE.clear()
+    partition_task._LIVE.clear()
     batches.position = start
     assert rows(batches, 2000, 6, 0) == second
     assert rows(batches, 3000, 6) == third

@@ -17,12 +17,13 @@ from mesh.model import names
 from mesh.model.cluster import Assignment
 from mesh.plan.build import plan
 from mesh.settings import SparkSettings
-from mesh.spark import carrier_member, query
 from mesh.spark import session as spark_session
-from mesh.spark.carrier_task import outcomes
-from mesh.spark.carrier_work import WORK, Work
+from mesh.spark.dedicated_query import query
+from mesh.spark.instance_io import METADATA, BatchLimits, Wiring, source_options, typed_schema
+from mesh.spark.shared_query import members as carrier_member
+from mesh.spark.shared_query.task import outcomes
+from mesh.spark.shared_query.work import WORK, Work
 from mesh.spark.stateless_task import input_tasks
-from mesh.spark.wiring import METADATA, BatchLimits, Wiring, source_options, typed_schema
 from pyspark_nats.protocol import frames
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection import _local as connections

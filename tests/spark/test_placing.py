@@ -13,7 +13,7 @@ from mesh.model.app import AppSpec, Channel, GroupKind, GroupSpec, Strategy
 from mesh.operators.base import CURRENT, WHOLE, Events
 from mesh.operators.executor import Executor, InputRun
 from mesh.plan.build import bind_group, plan
-from mesh.spark.placing import label_partitions, owned, placed
+from mesh.spark.partitioning import label_partitions, owned, placed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

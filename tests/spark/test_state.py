@@ -11,9 +11,9 @@ from mesh.errors import MeshError
 from mesh.model.cluster import Assignment
 from mesh.operators.base import State
 from mesh.plan.build import plan
-from mesh.spark.instance import start_offsets
-from mesh.spark.state import MANIFESTS_KEPT, LocalState, Manifest, Position
-from mesh.spark.wiring import Wiring
+from mesh.spark.dedicated_query.instance import start_offsets
+from mesh.spark.instance_io import Wiring
+from mesh.spark.local_state import MANIFESTS_KEPT, LocalState, Manifest, Position
 
 if TYPE_CHECKING:
     from pathlib import Path

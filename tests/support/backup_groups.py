@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from mesh.clock import SystemClock
 from mesh.jetstream.snapshots import JetStreamSnapshots
 from mesh.model.cluster import Assignment
-from mesh.spark.carried import CarriedInstance
-from mesh.spark.given import Given, InstanceOptions
-from mesh.spark.wiring import Wiring
+from mesh.spark.instance_context import Given, InstanceOptions
+from mesh.spark.instance_io import Wiring
+from mesh.spark.shared_query.instance import CarriedInstance
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from mesh.clock import SystemClock
+from mesh.jetstream.blob_store import Pieces, open_pieces
 from mesh.jetstream.channels import ensure_buckets
 from mesh.jetstream.connection import close, connect
-from mesh.jetstream.pieces import Pieces, open_pieces
 from mesh.jetstream.snapshots import JetStreamSnapshots
 from mesh.jetstream.watch import ClusterView
 from mesh.manager.service import ManagerService

@@ -14,13 +14,13 @@ from mesh.jetstream.channels import js_streams
 from mesh.model import names
 from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
 from mesh.plan.build import plan
-from mesh.spark import carrier_member
-from mesh.spark.carried import CarriedInstance
-from mesh.spark.carrier_plan import Plan
-from mesh.spark.carrier_task import outcomes
-from mesh.spark.carrier_work import ADMITTED, FAILED, REMOVED
-from mesh.spark.given import Given, InstanceOptions
-from mesh.spark.wiring import Wiring
+from mesh.spark.instance_context import Given, InstanceOptions
+from mesh.spark.instance_io import Wiring
+from mesh.spark.shared_query import members
+from mesh.spark.shared_query.instance import CarriedInstance
+from mesh.spark.shared_query.planner import Plan
+from mesh.spark.shared_query.task import outcomes
+from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mesh.clock import Clock
     from mesh.jetstream.server import NatsServer
     from mesh.model.app import AppSpec
-    from mesh.spark.carrier_member import Member
+    from mesh.spark.shared_query.members import Member
 
 APP = """@App:name('{name}')
 define stream Numbers (n int);
@@ -99,11 +99,11 @@ class Hand:
 
     def enter(self, passenger: Any, member: Member) -> None:
         self.passengers[member.file_name] = passenger, member
-        carrier_member.write(self.members, member)
+        members.write(self.members, member)
 
     def leave(self, member: Member) -> None:
         if (self.members / member.file_name).exists():
-            carrier_member.send_out(self.members, member)
+            members.send_out(self.members, member)
 
     def step(self, wait_s: float = 5.0) -> list[tuple[str, str]]:
         """Run the next batch; kind and instance of each outcome."""
@@ -113,10 +113,10 @@ class Hand:
         for made in outcomes(self.members, self.batch, self.plan.next(wait_s)):
             row = SimpleNamespace(**made.to_pylist()[0])
             told.append((row.kind, row.instance.split("-")[1]))
-            name = carrier_member.file_name(row.instance, row.generation)
+            name = members.file_name(row.instance, row.generation)
             passenger, member = self.passengers[name]
             if row.kind in (FAILED, REMOVED):
-                carrier_member.remove(self.members, member)
+                members.remove(self.members, member)
             passenger.take(row)
         self.pool.submit(int).result()
         return told

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from mesh.model.cluster import Assignment
 from mesh.plan.build import plan
-from mesh.spark import host
-from mesh.spark.state import Position
-from mesh.spark.wiring import Wiring
+from mesh.spark import partition_task
+from mesh.spark.instance_io import Wiring
+from mesh.spark.local_state import Position
 from mesh.testing.conformance.script import Sent
 from mesh.testing.conformance.spark_rows import marked_rows
 
@@ -37,7 +37,7 @@ class Batches:
             group.instances[0], "Fade", group.name, 1, "w", "i", epoch=1, lease_revision=0
         )
         self.wiring = Wiring(group, assignment)
-        self.task = host.HostTask(self.wiring, str(directory), restored)
+        self.task = partition_task.HostTask(self.wiring, str(directory), restored)
         inputs = self.wiring.input_streams(0)
         nothing = {stream: {"sequence": 0, "time_ms": 0} for stream in inputs}
         self.position = Position.of(nothing, nothing)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh.control import membership
+from mesh.control.cluster_state import Survey
 from mesh.control.manager_state import ManagerState
-from mesh.control.survey import Survey
 from mesh.testing.simulator import run
 from mesh.testing.simulator.scenario import draw, read
 from mesh.testing.simulator.store import Store
@@ -150,7 +150,7 @@ def test_placing_before_the_old_copy_has_stopped_is_noticed_and_shrunk(
 
 
 def test_a_form_that_begins_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mesh.control.survey.left_to_run", lambda form, new, stops: {})
+    monkeypatch.setattr("mesh.control.cluster_state.left_to_run", lambda form, new, stops: {})
     failure = _first_failure(range(1, 40))
     assert re.search("have not settled|begins behind", failure.violation or ""), failure.violation
 
@@ -177,7 +177,7 @@ def test_workers_given_up_too_early_are_noticed(monkeypatch: pytest.MonkeyPatch)
     def hasty(node: object, now_s: float, ttl_s: float, margin_s: float) -> membership.Presence:
         return true(node, now_s, ttl_s / 8, margin_s / 8)  # type: ignore[arg-type]  # a node
 
-    monkeypatch.setattr("mesh.control.hosts.presence", hasty)
+    monkeypatch.setattr("mesh.control.candidates.presence", hasty)
     assert _first_failure(range(1, 20)).violation
 
 

@@ -18,7 +18,7 @@ from mesh.worker.session import Session, instance_options
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mesh.spark.wiring import Wiring
+    from mesh.spark.instance_io import Wiring
 
 
 class FakeInstance:

@@ -15,7 +15,7 @@ from mesh.jetstream.connection import close, connect
 from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
 from mesh.plan.build import plan
 from mesh.settings import ChannelSettings, NatsSettings
-from mesh.spark.wiring import Wiring
+from mesh.spark.instance_io import Wiring
 from mesh.worker.ticker import Ticker
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import textwrap
 from typing import TYPE_CHECKING, Final, TypedDict
 
 from mesh.cli.checking import check
-from mesh.codes import PARTS, Entry, Example, make_catalogue
+from mesh.error_codes import PARTS, Entry, Example, make_catalogue
 from tools import validity
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ Meaning, example and remedy of each error code. `mesh explain CODE` shows an ent
 A code never changes. An error has one message, and usually a detail and a hint. An error in a text
 also has its line with a caret. The first entry below is an example.
 
-`make docs` writes this page from `mesh/codes` and the tests' cases.
+`make docs` writes this page from `mesh/error_codes` and the tests' cases.
 """
 
 

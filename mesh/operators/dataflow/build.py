@@ -37,7 +37,7 @@ from mesh.plan.bound import (
     TableCheck,
     walk,
 )
-from mesh.plan.uses import expressions
+from mesh.plan.dependencies import expressions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

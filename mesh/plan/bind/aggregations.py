@@ -17,7 +17,7 @@ from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.plan.bound import BoundWithin, Constant
 from mesh.plan.durations import DURATIONS, duration_of
 from mesh.plan.expressions import bind_expression, type_of
-from mesh.plan.unknown import nearest, unknown_source
+from mesh.plan.name_errors import nearest, unknown_source
 
 if TYPE_CHECKING:
     from mesh.language.syntax import Durations, Expression, Selector, TimeUnit, WithinRange

@@ -17,7 +17,7 @@ from mesh.plan.bind.names import Names
 from mesh.plan.bind.partitions import bind_partition
 from mesh.plan.bind.queries import bind_query
 from mesh.plan.bound import BoundApp, BoundPartition, BoundQuery
-from mesh.plan.problems import Enough, Problems
+from mesh.plan.diagnostics import Enough, Problems
 
 if TYPE_CHECKING:
     from mesh.language.syntax import App

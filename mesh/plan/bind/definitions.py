@@ -46,8 +46,8 @@ from mesh.plan.bound import (
     BoundTrigger,
     SourceKind,
 )
+from mesh.plan.diagnostics import NotKnown
 from mesh.plan.expressions import Vocabulary
-from mesh.plan.problems import NotKnown
 from mesh.plan.scopes import InputScope
 from mesh.plan.sources import Source, Sources, by_name
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from mesh.language.syntax import Annotation, AttributeDefinition, Definition
     from mesh.plan.bind.names import Names
-    from mesh.plan.problems import Problems
+    from mesh.plan.diagnostics import Problems
 
 
 @dataclass(slots=True)

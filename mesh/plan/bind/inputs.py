@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from mesh.language.syntax import Expression, Handler
     from mesh.plan.bind.names import Names
     from mesh.plan.bound import BoundExpression
-    from mesh.plan.problems import Problems
+    from mesh.plan.diagnostics import Problems
     from mesh.plan.scopes import Scope
 
 _STREAM_FUNCTIONS: Final = STREAM_FUNCTIONS | DOCUMENTED_STREAM_FUNCTIONS

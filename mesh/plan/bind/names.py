@@ -10,10 +10,10 @@ from mesh.functions.catalogue import script_function
 from mesh.language.syntax import StreamKind
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.plan.bound import SourceKind
+from mesh.plan.diagnostics import NotKnown
 from mesh.plan.expressions import FUNCTIONS, Vocabulary
-from mesh.plan.problems import NotKnown
+from mesh.plan.name_errors import nearest, shortened
 from mesh.plan.sources import Source, table_source
-from mesh.plan.unknown import nearest, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

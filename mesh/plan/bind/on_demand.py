@@ -19,12 +19,12 @@ from mesh.plan.bound import (
     Constant,
     SourceKind,
 )
+from mesh.plan.diagnostics import Enough, Problems
 from mesh.plan.durations import duration_of
 from mesh.plan.expressions import bind_expression
-from mesh.plan.problems import Enough, Problems
+from mesh.plan.name_errors import nearest, shortened
 from mesh.plan.scopes import InputScope
 from mesh.plan.sources import Source, Sources, by_name
-from mesh.plan.unknown import nearest, shortened
 
 if TYPE_CHECKING:
     from mesh.language.syntax import OnDemandQuery, StoreInput

@@ -16,11 +16,11 @@ from mesh.language.syntax import (
 )
 from mesh.plan.bind.names import shown
 from mesh.plan.bound import Assignment, Delete, Insert, SourceKind, Update
+from mesh.plan.diagnostics import NotKnown
 from mesh.plan.expressions import bind_expression
-from mesh.plan.problems import NotKnown
+from mesh.plan.name_errors import nearest, unknown_attribute
 from mesh.plan.scopes import RowScope
 from mesh.plan.sources import by_name, output_source, table_source
-from mesh.plan.unknown import nearest, unknown_attribute
 
 if TYPE_CHECKING:
     from mesh.language.syntax import QueryOutput, SetAssignment, StreamReference

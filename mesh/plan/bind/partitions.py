@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mesh.language.syntax import Partition, PartitionKey
     from mesh.plan.bind.names import Names
-    from mesh.plan.problems import Problems
+    from mesh.plan.diagnostics import Problems
 
 
 def bind_partition(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mesh.language.syntax import OutputRate, Query, QueryInput, StreamReference
     from mesh.plan.bind.names import Names
     from mesh.plan.bound import BoundJoin, BoundPattern
-    from mesh.plan.problems import Problems
+    from mesh.plan.diagnostics import Problems
     from mesh.plan.scopes import InputScope
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from mesh.errors import Position
     from mesh.language.syntax import Expression, OutputAttribute, Selector
     from mesh.plan.bound import BoundExpression, Column
+    from mesh.plan.diagnostics import Problems
     from mesh.plan.expressions import Vocabulary
-    from mesh.plan.problems import Problems
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from mesh.model.types import StreamSchema
     from mesh.plan.bind.names import Names
     from mesh.plan.bound import SourceKind
-    from mesh.plan.problems import Problems
+    from mesh.plan.diagnostics import Problems
 
 
 def bind_pattern(

@@ -36,17 +36,17 @@ from mesh.plan.build import plan
 from mesh.plan.supported import check_supported
 from mesh.settings import SparkSettings
 from mesh.spark import session as spark_session
-from mesh.spark.emit import POSITION_COLUMN, TIME_COLUMN
-from mesh.spark.query import stateless_rows
-from mesh.spark.state import LocalState, Manifest, Position
-from mesh.spark.stateless_task import routes
-from mesh.spark.wiring import (
+from mesh.spark.dedicated_query.query import stateless_rows
+from mesh.spark.instance_io import (
     POSITIONS_PER_MESSAGE,
     SINK_SCHEMA,
     Wiring,
     js_stream_of,
     typed_schema,
 )
+from mesh.spark.local_state import LocalState, Manifest, Position
+from mesh.spark.sink_rows import POSITION_COLUMN, TIME_COLUMN
+from mesh.spark.stateless_task import routes
 from mesh.testing.conformance import answers, spark_source
 from mesh.testing.conformance.cases import CaseError, Mode, case
 from mesh.testing.conformance.script import Leg, Made, Recording, Replaying, Sent, legs

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from mesh.operators.executor import CallRun, Executor
-from mesh.spark.emit import SINK_FIELDS
-from mesh.spark.host import HostRun, HostTask, bound, freeze_garbage
+from mesh.spark.partition_task import HostRun, HostTask, bound, freeze_garbage
+from mesh.spark.sink_rows import SINK_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from mesh.operators.executor import InputRun, OutputRun
-    from mesh.spark.host import Partition
+    from mesh.spark.partition_task import Partition
 
 #: In place of a JetStream stream: rows with a call of a query, and with what ended a case.
 CALLS: Final = "?calls."

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.spark.emit import ARROW_TYPE, JSON_TYPE, TIME_COLUMN
-from mesh.spark.state import Position
-from mesh.spark.wiring import METADATA
+from mesh.spark.instance_io import METADATA
+from mesh.spark.local_state import Position
+from mesh.spark.sink_rows import ARROW_TYPE, JSON_TYPE, TIME_COLUMN
 from pyspark_nats import encode
 from pyspark_nats.source.rows import MARKED, MESSAGE, RANGE_END, RANGE_START
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from mesh.control import reconcile
 from mesh.control.actions import ForgetNode
+from mesh.control.cluster_state import survey
 from mesh.control.placement import Admits
-from mesh.control.survey import survey
 from mesh.model import names
 from mesh.model.cluster import Admission, AppRecord, NodeOrder
 from mesh.settings import Settings
@@ -26,7 +26,7 @@ from mesh.testing.simulator.workers import Worker
 from mesh.testing.simulator.world import Process, World, Write
 
 if TYPE_CHECKING:
-    from mesh.control.survey import Survey
+    from mesh.control.cluster_state import Survey
     from mesh.testing.simulator.scenario import Event, Scenario
 
 #: A cluster that nothing happens to must be at rest after this, simulated seconds.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from mesh.control.forms import Needs, is_keyed, needs
+from mesh.control.group_revisions import Needs, is_keyed, needs
 from mesh.model.cluster import Assignment
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from mesh.control.agent_events import (
     WriteReport,
 )
 from mesh.control.agent_state import AgentState
-from mesh.control.duties import Start, Stop
+from mesh.control.worker_reconcile import Start, Stop
 from mesh.model import names
 from mesh.model.cluster import NodeRecord, Role
 from mesh.testing.simulator.nodes import WRITE_S, Node

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mesh.model.cluster import InstanceState
-    from mesh.spark.given import Given
+    from mesh.spark.instance_context import Given
 
 #: Batches of which the median duration is told.
 _BATCHES: Final = 100

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mesh.operators.base import State, part
-from mesh.spark.state import LocalState, Position
+from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
+from mesh.spark.local_state import LocalState, Position
 from mesh.spark.stateless_task import positioned_routes
-from mesh.spark.wiring import POSITIONS_PER_MESSAGE
 from pyspark_nats.sink import markers
 from pyspark_nats.source import halting
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mesh.model.app import Channel
-    from mesh.spark.wiring import Wiring
+    from mesh.spark.instance_io import Wiring
 
 #: ``{stream: {"sequence", "time_ms", ..}}``, as the source has it.
 Places = dict[str, dict[str, int]]

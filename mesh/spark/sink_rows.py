@@ -11,7 +11,7 @@ from mesh.functions.objects import from_binary, python_value
 from mesh.model import error_entry
 from mesh.model.app import Format
 from mesh.model.types import AttributeType
-from mesh.spark.wiring import POSITIONS_PER_MESSAGE
+from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
 from pyspark_nats import encode
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mesh.model.app import Channel
     from mesh.model.types import StreamSchema
     from mesh.operators.executor import OutputRun
-    from mesh.spark.wiring import Wiring
+    from mesh.spark.instance_io import Wiring
 
 #: Events a message of an Arrow channel holds at the most.
 ROWS_PER_MESSAGE: Final = 1000

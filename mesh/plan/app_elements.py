@@ -12,7 +12,7 @@ from mesh.language.printer import print_query
 from mesh.plan.bind import bind
 from mesh.plan.bound import Insert, SourceKind, TableCheck, walk
 from mesh.plan.build import bind_group
-from mesh.plan.uses import expressions
+from mesh.plan.dependencies import expressions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -1,6 +1,6 @@
 """An instance that a carrier query carries, as the processes of the query are told of it.
 
-A carrier is one streaming query that runs many instances (``mesh.spark.carrier``).  Each instance
+A carrier is one streaming query that runs many instances (``mesh.spark.shared_query.query``).  Each instance
 is a *member*: a file in the query's directory says what it reads and where it goes on.  Its input
 is divided into *parts* that are looked at, read and computed each by itself: the virtual partitions
 of a group with state, the inputs of one without.
@@ -19,8 +19,8 @@ from urllib.parse import quote, unquote
 from pyspark.sql.types import NullType, StructField, StructType
 
 from mesh.model import names
-from mesh.spark import carrier_pace
-from mesh.spark.wiring import BatchLimits, Wiring, source_options, typed_schema
+from mesh.spark.instance_io import BatchLimits, Wiring, source_options, typed_schema
+from mesh.spark.shared_query import pacing
 from pyspark_nats.sink.sink_options import SinkOptions, sink_options
 from pyspark_nats.source import batches, rows
 from pyspark_nats.source.source_options import SourceOptions
@@ -165,7 +165,7 @@ def _source(
     wiring: Wiring, key: str, run: Path, nats: Mapping[str, str]
 ) -> tuple[SourceOptions, batches.RowLayout]:
     """Options and row layout of the source that reads one part."""
-    limits = BatchLimits(carrier_pace.ROWS_MAX, _BYTES_MAX)
+    limits = BatchLimits(pacing.ROWS_MAX, _BYTES_MAX)
     options = parsed_options(source_options(wiring, (key,), nats, limits, wakeups(run, key)))
     if wiring.group.stateful:
         # Only the names count, of what has a schema of its own.

@@ -1,6 +1,6 @@
 """One instance that a carrier runs: restored, taken in, watched, started again.
 
-It does for its session what ``mesh.spark.instance.Instance`` does for an instance with a query of
+It does for its session what ``mesh.spark.dedicated_query.instance.Instance`` does for an instance with a query of
 its own, without a thread: the carrier tells it what happened, and what waits for NATS is done by
 the carrier's few threads.
 
@@ -23,12 +23,12 @@ import orjson
 
 from mesh.logs import fields
 from mesh.model.cluster import InstanceState
-from mesh.spark import carrier_member
-from mesh.spark.apart import Load, Term, Why
-from mesh.spark.carried_parts import Parts
-from mesh.spark.carrier_work import ADMITTED, FAILED, REMOVED, UNANSWERED
-from mesh.spark.instance import FENCED, REPORT_S, Instance, has_waited
-from mesh.spark.tally import Tally
+from mesh.spark.dedicated_query.instance import FENCED, REPORT_S, Instance, has_waited
+from mesh.spark.instance_metrics import Tally
+from mesh.spark.isolation import Load, Term, Why
+from mesh.spark.shared_query import members
+from mesh.spark.shared_query.instance_snapshots import Parts
+from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, UNANSWERED
 from pyspark_nats.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Row
 
     from mesh.model.cluster import InstanceStatus
-    from mesh.spark.carrier import Carrier
-    from mesh.spark.carrier_member import Member, Offsets
-    from mesh.spark.given import Given
+    from mesh.spark.instance_context import Given
+    from mesh.spark.shared_query.members import Member, Offsets
+    from mesh.spark.shared_query.query import Carrier
 
 log = logging.getLogger(__name__)
 
@@ -240,7 +240,7 @@ class CarriedInstance:
         self._take_seat(*self._parts.starts())
 
     def _take_seat(self, starts: dict[str, Offsets], restored: frozenset[str]) -> None:
-        member = carrier_member.member(
+        member = members.member(
             self.wiring,
             self._generation,
             self._run,

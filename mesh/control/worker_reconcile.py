@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mesh.control.survey import survey
+from mesh.control.cluster_state import survey
 from mesh.model.cluster import Assignment, InstanceState, InstanceStatus, Role
 
 if TYPE_CHECKING:

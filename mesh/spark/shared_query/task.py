@@ -17,9 +17,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute
 
-from mesh.spark import carrier_member, carrier_pace
-from mesh.spark.carrier_work import FAILED, OUTCOME, UNANSWERED, WORK, Work
-from mesh.spark.host import HostTask, without_skipped
+from mesh.spark.partition_task import HostTask, without_skipped
+from mesh.spark.shared_query import members, pacing
+from mesh.spark.shared_query.work import FAILED, OUTCOME, UNANSWERED, WORK, Work
 from mesh.spark.stateless_task import StatelessTask
 from pyspark_nats.errors import UnavailableError
 from pyspark_nats.protocol import frames
@@ -32,7 +32,7 @@ from pyspark_nats.source import batches
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mesh.spark.carrier_member import Member, Part
+    from mesh.spark.shared_query.members import Member, Part
 
 #: The stubs know each function of Arrow by a dozen overloads, and reject most honest calls.
 _compute: Any = pyarrow.compute
@@ -45,7 +45,7 @@ class CarriedTask(HostTask):
 
     def wakeup(self, partition: int) -> Path:
         """See ``HostTask.wakeup``."""
-        return carrier_member.wakeups(Path(self.directory), str(partition)) / str(partition)
+        return members.wakeups(Path(self.directory), str(partition)) / str(partition)
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ def outcomes(
         counts, failure = _Counts(), one.failure
         started_s = time.perf_counter()
         if one.kind == WORK:
-            carrier_member.begin(directory, task, one.instance)
+            members.begin(directory, task, one.instance)
             try:
                 if not _do(directory, batch, one, counts):
                     # It was taken out meanwhile.
@@ -100,7 +100,7 @@ def outcomes(
             "failure": failure,
         }
         yield pa.RecordBatch.from_pylist([row], schema=OUTCOME)
-    carrier_member.begin(directory, task, "")
+    members.begin(directory, task, "")
 
 
 def _is_server_there(directory: Path, one: Work) -> bool:
@@ -157,15 +157,15 @@ def _do(directory: Path, batch: int, one: Work, counts: _Counts) -> bool:
 def _note_pace(directory: Path, one: Work, counts: _Counts, took_ms: float) -> None:
     member = _member(directory, one.file_name)
     if member is not None:
-        path = carrier_member.pace(Path(member.directory), one.part)
+        path = members.pace(Path(member.directory), one.part)
         # It may have been taken out, with its directory.
         with suppress(FileNotFoundError):
-            carrier_pace.note(path, counts.messages, took_ms)
+            pacing.note(path, counts.messages, took_ms)
 
 
 @lru_cache(maxsize=1024)
 def _kept(directory: Path, file_name: str) -> Member:
-    found = carrier_member.read(directory, file_name)
+    found = members.read(directory, file_name)
     if found is None:
         raise FileNotFoundError(file_name)
     return found

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from mesh.clock import Clock
     from mesh.model.cluster import InstanceStatus
-    from mesh.spark.wiring import Wiring
+    from mesh.spark.instance_io import Wiring
 
 
 class SnapshotStore(Protocol):

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 import orjson
 from pyspark.sql import functions as F
 
-from mesh.spark.host import HostTask
+from mesh.spark.instance_io import SINK_SCHEMA, BatchLimits, Wiring, source_options, typed_schema
+from mesh.spark.partition_task import HostTask
 from mesh.spark.session import UNLOGGED
 from mesh.spark.stateless_task import input_tasks
-from mesh.spark.wiring import SINK_SCHEMA, BatchLimits, Wiring, source_options, typed_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -5,16 +5,17 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from mesh.spark import carrier_member, editing, settling
-from mesh.spark.instance import start_offsets
-from mesh.spark.state import LocalState, Manifest, Position
+from mesh.spark import drain, snapshot_migration
+from mesh.spark.dedicated_query.instance import start_offsets
+from mesh.spark.local_state import LocalState, Manifest, Position
+from mesh.spark.shared_query import members
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from mesh.spark.carrier_member import Offsets
-    from mesh.spark.given import Given
+    from mesh.spark.instance_context import Given
+    from mesh.spark.shared_query.members import Offsets
 
 
 class Parts:
@@ -24,7 +25,7 @@ class Parts:
         self._wiring = given.wiring
         self._store = given.store
         self._nats = given.options.nats
-        self._keys = carrier_member.keys(given.wiring)
+        self._keys = members.keys(given.wiring)
         #: Guards what follows; never held while waiting.
         self._lock = threading.Lock()
         self._run = given.directory
@@ -83,7 +84,9 @@ class Parts:
             data = self._store.restore(self._wiring.part(0), lambda name: run / name)
             reached = {}
             if data is not None:
-                manifest = editing.adopted(self._wiring, 0, LocalState(run), data, self._store)
+                manifest = snapshot_migration.adopted(
+                    self._wiring, 0, LocalState(run), data, self._store
+                )
                 reached = {0: manifest.reached}
             position = start_offsets(self._wiring, reached)
             begin = {key: {key: position[key]} for key in self._keys if key in position}
@@ -95,7 +98,9 @@ class Parts:
             local.directory.mkdir()
             data = self._store.restore(self._wiring.part(int(key)), local.piece_path)
             if data is not None:
-                manifest = editing.adopted(self._wiring, int(key), local, data, self._store)
+                manifest = snapshot_migration.adopted(
+                    self._wiring, int(key), local, data, self._store
+                )
                 local.put_restored(manifest)
                 starts[key] = manifest.reached.offsets
                 restored.add(key)
@@ -138,7 +143,7 @@ class Parts:
     def _save(self, partition: int, local: LocalState, manifest: Manifest) -> None:
         self._store.save(
             self._wiring.part(partition),
-            editing.signed(manifest, self._wiring.group).to_bytes(),
+            snapshot_migration.signed(manifest, self._wiring.group).to_bytes(),
             {name: local.piece_path(name) for name in manifest.pieces},
         )
 
@@ -166,7 +171,7 @@ class Parts:
             if self._wiring.group.stateful
             else {0: _together(whole)}
         )
-        if not settling.is_covered(self._wiring, run, places, self._nats):
+        if not drain.is_covered(self._wiring, run, places, self._nats):
             return None
         return {stream: one["sequence"] for stream, one in _together(whole).items()}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mesh.control.forms import Stop, left_to_run
-from mesh.control.hosts import hosts, ready
+from mesh.control.candidates import hosts, ready
+from mesh.control.group_revisions import Stop, left_to_run
 from mesh.control.placement import Admits, Need, Placement, Waiting, place
 from mesh.model.app import GroupKind
 from mesh.model.cluster import GroupForm, InstanceState, Role

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 import orjson
 
 from mesh.logs import fields
-from mesh.spark import carrier_member
-from mesh.spark.carrier_source import NAME, CarrierSource
-from mesh.spark.carrier_work import ADMITTED, FAILED, REMOVED, WORK
 from mesh.spark.session import UNLOGGED
+from mesh.spark.shared_query import members
+from mesh.spark.shared_query.source import NAME, CarrierSource
+from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, WORK
 from pyspark_nats.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from mesh.clock import Clock
-    from mesh.spark.carrier_member import Member
+    from mesh.spark.shared_query.members import Member
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ class Carrier:
         """Take a member in; what follows is told to ``passenger``."""
         with self._lock:
             self._passengers[member.file_name] = (passenger, member)
-            carrier_member.write(self._run, member)
+            members.write(self._run, member)
         self._nudge()
 
     def leave(self, member: Member) -> None:
@@ -161,7 +161,7 @@ class Carrier:
             if member.file_name not in self._passengers or member.file_name in self._leaving:
                 return
             self._leaving[member.file_name] = self._clock.monotonic_s()
-            carrier_member.send_out(self._run, member)
+            members.send_out(self._run, member)
         self._nudge()
 
     # --- the query
@@ -214,13 +214,13 @@ class Carrier:
         # Several tasks may tell of one member; its last word comes last.
         for row in sorted(rows, key=lambda row: _ORDER.index(row.kind)):
             with self._lock:
-                found = self._passengers.get(carrier_member.file_name(row.instance, row.generation))
+                found = self._passengers.get(members.file_name(row.instance, row.generation))
                 if found is None:
                     continue
                 passenger, member = found
                 if row.kind in _OUT:
                     # Before the next batch is planned.
-                    carrier_member.remove(self._run, member)
+                    members.remove(self._run, member)
                     del self._passengers[member.file_name]
                     self._leaving.pop(member.file_name, None)
             passenger.take(row)
@@ -245,13 +245,13 @@ class Carrier:
                     passenger.look(now_s)
         finally:
             # A query stops when its planner has answered.
-            carrier_member.end(self._run)
+            members.end(self._run)
             self._nudge()
             running.stop()
 
     def _throw_out(self, error: str, number: int, is_their_fault: bool) -> None:
         self._batch_at_s = None
-        suspects = carrier_member.at_work(self._run)
+        suspects = members.at_work(self._run)
         with self._lock:
             out = list(self._passengers.values())
             self._passengers.clear()

@@ -1,7 +1,7 @@
 """The snapshot of an earlier text of a group, made one of the text that it has now.
 
 A snapshot names the text that made it.  Where an app has got another text since, its groups that
-changed have stopped where nothing was out of what they had not read (``mesh.control.forms``), so
+changed have stopped where nothing was out of what they had not read (``mesh.control.group_revisions``), so
 that the next text continues from the last snapshot of the one before, by
 ``mesh.operators.state_migration``.
 It is done again at each start until the new text has stored a snapshot of its own.
@@ -17,12 +17,12 @@ from mesh.language.parser import parse
 from mesh.operators.executor import Executor
 from mesh.operators.state_migration import remap
 from mesh.plan.bind import bind
-from mesh.spark.state import LocalState, Manifest, Position
+from mesh.spark.local_state import LocalState, Manifest, Position
 
 if TYPE_CHECKING:
     from mesh.model.app import GroupSpec
     from mesh.operators.base import State
-    from mesh.spark.wiring import Wiring
+    from mesh.spark.instance_io import Wiring
 
 
 class Forgets(Protocol):

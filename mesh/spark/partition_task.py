@@ -29,10 +29,10 @@ from mesh.model.app import Format
 from mesh.operators.executor import Executor, InputRun, OutputRun
 from mesh.operators.failures import FAILED
 from mesh.plan.build import bind_group
-from mesh.spark import emit
-from mesh.spark.placing import channel_rows, owned
-from mesh.spark.state import LocalState, Position
-from mesh.spark.wiring import Wiring
+from mesh.spark import sink_rows
+from mesh.spark.instance_io import Wiring
+from mesh.spark.local_state import LocalState, Position
+from mesh.spark.partitioning import channel_rows, owned
 from pyspark_nats import decode
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ class HostRun:
         if decoded.errors and group_input.records_errors:
             # Each partition numbers its messages by itself, so each has a producer of its own.
             part = f"p{self._number}"
-            yield emit.error_rows(self._wiring, schema.name, messages, decoded.errors, part)
+            yield sink_rows.error_rows(self._wiring, schema.name, messages, decoded.errors, part)
         if not decoded.rows.num_rows:
             return
         sequence = messages.column("sequence").to_numpy()[decoded.message]
@@ -269,7 +269,7 @@ class HostRun:
         runs, by_events = self._advance(self._partition, inputs)
         for run in runs:
             if run.stream == FAILED:
-                yield emit.failed_rows(self._wiring, self._number, run, by_events)
+                yield sink_rows.failed_rows(self._wiring, self._number, run, by_events)
                 continue
             channels = self._wiring.outputs(run.stream)
             assert channels, "the executor puts out only streams that leave the group"

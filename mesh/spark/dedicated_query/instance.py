@@ -17,9 +17,10 @@ import orjson
 
 from mesh.logs import fields
 from mesh.model.cluster import InstanceState
-from mesh.spark import editing, query, settling
-from mesh.spark.state import LocalState, Manifest, Position
-from mesh.spark.tally import Tally
+from mesh.spark import drain, snapshot_migration
+from mesh.spark.dedicated_query import query
+from mesh.spark.instance_metrics import Tally
+from mesh.spark.local_state import LocalState, Manifest, Position
 from pyspark_nats.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from mesh.spark.given import Given
-    from mesh.spark.wiring import Wiring
+    from mesh.spark.instance_context import Given
+    from mesh.spark.instance_io import Wiring
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +150,9 @@ class Instance:
             local.directory.mkdir(parents=True)
             data = self._store.restore(self.wiring.part(partition), local.piece_path)
             if data is not None:
-                manifest = editing.adopted(self.wiring, partition, local, data, self._store)
+                manifest = snapshot_migration.adopted(
+                    self.wiring, partition, local, data, self._store
+                )
                 local.put_restored(manifest)
                 reached[partition] = manifest.reached
         return start_offsets(self.wiring, reached) or None, frozenset(reached)
@@ -157,7 +160,7 @@ class Instance:
     def _watch(self, running: StreamingQuery, run: Path, halts: Sequence[Path]) -> None:
         is_up = False
         until = self.wiring.assignment.until
-        halt = settling.Halt(halts, until) if until is not None else None
+        halt = drain.Halt(halts, until) if until is not None else None
         deadline_s = float("inf")
         seen_batch = None
         shared: Position | None = None
@@ -169,7 +172,7 @@ class Instance:
                 # What has not come up has nothing to settle.
                 if self._at_once.is_set() or not is_up or now_s >= deadline_s:
                     return
-                halt = halt or settling.Halt(halts, {})
+                halt = halt or drain.Halt(halts, {})
             # Raises what ended the query, if something did.
             look_s = LOOK_S if is_up else LOOK_STARTING_S
             if halt is not None:
@@ -214,10 +217,10 @@ class Instance:
             took_ms = progress["durationMs"].get("triggerExecution")
             self._tally.count(messages, rows - errors, errors, took_ms)
 
-    def _settle(self, halt: settling.Halt, places: settling.Places, run: Path) -> bool:
+    def _settle(self, halt: drain.Halt, places: drain.Places, run: Path) -> bool:
         """Share what was reached; False when it can't be left at that."""
         everywhere = dict.fromkeys(self.wiring.partitions, places)
-        if not settling.is_covered(self.wiring, run, everywhere, self._options.nats):
+        if not drain.is_covered(self.wiring, run, everywhere, self._options.nats):
             # One that was killed had gone on; it can't have read more than there is.
             halt.go_on(self._store.ends(places))
             return False
@@ -231,7 +234,7 @@ class Instance:
         local = (LocalState(run / str(p)) for p in self.wiring.partitions)
         return not self.wiring.group.stateful or any(one.has_run() for one in local)
 
-    def _share(self, ends: settling.Places, run: Path, shared: Position | None) -> Position | None:
+    def _share(self, ends: drain.Places, run: Path, shared: Position | None) -> Position | None:
         """Store the snapshot of the last committed batch, unless it is stored already."""
         if not ends:
             return shared
@@ -252,7 +255,7 @@ class Instance:
             try:
                 self._store.save(
                     self.wiring.part(partition),
-                    editing.signed(manifest, self.wiring.group).to_bytes(),
+                    snapshot_migration.signed(manifest, self.wiring.group).to_bytes(),
                     {name: local.piece_path(name) for name in manifest.pieces},
                 )
             except FileNotFoundError:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from mesh.spark import carrier_member, carrier_pace
-from mesh.spark.carrier_work import ADMITTED, FAILED, REMOVED, UNANSWERED, WORK, Work
+from mesh.spark.shared_query import members, pacing
+from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, UNANSWERED, WORK, Work
 from pyspark_nats.errors import ConnectorError, UnavailableError
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.subscriptions import MessageListener
@@ -24,7 +24,7 @@ from pyspark_nats.source.polling import wakeup_ms
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from mesh.spark.carrier_member import Member, Offsets, Part
+    from mesh.spark.shared_query.members import Member, Offsets, Part
     from pyspark_nats.protocol.connection_options import ConnectionOptions
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class _Place:
     #: Whether nothing is left to do until there.
     is_there: bool = False
     #: Most messages that its next batch takes.
-    rows_max: int = carrier_pace.ROWS_FIRST
+    rows_max: int = pacing.ROWS_FIRST
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ class Plan:
             )
             work += self._look(heard, armed)
             now_s = time.monotonic()
-            if work or now_s >= ends_s or carrier_member.is_ending(self.directory):
+            if work or now_s >= ends_s or members.is_ending(self.directory):
                 return work
             self._listener.wait(min(self._next_s(ends_s) - now_s, ends_s - now_s))
 
@@ -126,14 +126,14 @@ class Plan:
 
     def _changed(self) -> Iterator[Work]:
         """Take in and out what the directory says."""
-        listed, out = carrier_member.listed(self.directory)
+        listed, out = members.listed(self.directory)
         for file_name in self._places.keys() - listed:
             self._drop(file_name)
         for file_name in sorted(out):
-            instance, generation = carrier_member.split(file_name)
+            instance, generation = members.split(file_name)
             yield Work(REMOVED, instance, generation, file_name)
         for file_name in sorted(listed - self._places.keys()):
-            member = carrier_member.read(self.directory, file_name)
+            member = members.read(self.directory, file_name)
             if member is not None:
                 yield from self._in(file_name, member)
 
@@ -241,10 +241,10 @@ class Plan:
 
     def _next_of(self, place: _Place) -> Work | None:
         member, options = place.member, place.part.options
-        place.rows_max = carrier_pace.allowed(
-            place.rows_max, carrier_member.pace(Path(member.directory), place.part.key)
+        place.rows_max = pacing.allowed(
+            place.rows_max, members.pace(Path(member.directory), place.part.key)
         )
-        limits = carrier_pace.limited(options.limits, place.rows_max)
+        limits = pacing.limited(options.limits, place.rows_max)
         if place.until is None:
             ends = place.watch.latest_now(place.at, limits)
             if ends == place.at and not place.is_unknown:
@@ -261,7 +261,7 @@ class Plan:
         report = place.watch.report() or {}
         assert isinstance(partition, planning.NatsPartition)
         place.at, place.due_s, place.is_unknown = ends, None, False
-        place.rows_max = carrier_pace.more(place.rows_max)
+        place.rows_max = pacing.more(place.rows_max)
         return Work(
             WORK,
             member.name,

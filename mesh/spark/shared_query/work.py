@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from mesh.spark.carrier_member import Offsets
+    from mesh.spark.shared_query.members import Offsets
     from pyspark_nats.source.ranges import StreamRange
 
 #: What a piece of work is: a batch of a part; or word that a member is in, is out, can't be read.

@@ -10,8 +10,8 @@ import orjson
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
-from mesh.spark.carrier_plan import Plan
-from mesh.spark.carrier_work import OUTCOME_DDL, Work
+from mesh.spark.shared_query.planner import Plan
+from mesh.spark.shared_query.work import OUTCOME_DDL, Work
 from pyspark_nats.gc_freeze import freeze_imported
 from pyspark_nats.protocol.connection_options import connection_options
 from pyspark_nats.source import planner_process
@@ -93,7 +93,7 @@ class CarrierReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Do a task's work."""
         # The planner needs no operators.
-        from mesh.spark.carrier_task import outcomes
+        from mesh.spark.shared_query.task import outcomes
 
         assert isinstance(partition, CarrierPartition)
         freeze_imported()

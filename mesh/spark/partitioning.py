@@ -23,7 +23,7 @@ from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.frame import Frame
 from mesh.plan.bind import bind
 from mesh.plan.keys import partition_key
-from mesh.spark import emit
+from mesh.spark import sink_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,12 +55,12 @@ def channel_rows(
         events: gives ``rows`` as events, for a key that is computed.
     """
     if not channel.is_keyed:
-        yield from emit.event_rows(channel, producer, rows, position, _if_any(event_time_ms))
+        yield from sink_rows.event_rows(channel, producer, rows, position, _if_any(event_time_ms))
         return
     for number, chosen in placed(channel, text, rows, events):
         at: Any = pa.array(chosen)
         times = event_time_ms.take(at) if event_time_ms is not None else None
-        yield from emit.event_rows(
+        yield from sink_rows.event_rows(
             channel, producer, rows.take(at), position.take(at), _if_any(times), number
         )
 

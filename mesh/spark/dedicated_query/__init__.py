@@ -1,0 +1,1 @@
+"""A dedicated query: one instance in a streaming query of its own."""

@@ -1,0 +1,1 @@
+"""The shared query: many instances of a worker in one streaming query."""
