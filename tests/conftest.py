@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.agents import Cluster
-    from tests.support.carrier import Hand, OwnQuery
+    from tests.support.shared_query import Hand, OwnQuery
 
 # One commit has one outcome: examples are drawn alike in every run, and a slow machine fails none.
 # `--hypothesis-profile=search` looks for new ones.
@@ -100,7 +100,7 @@ def cluster(nats_server: server.NatsServer, tmp_path: Path) -> Iterator[Cluster]
 def hand(tmp_path: Path, nats_server: server.NatsServer) -> Iterator[Hand]:
     """A shared query without Spark."""
     from pyspark_nats.protocol import connection
-    from tests.support.carrier import Hand
+    from tests.support.shared_query import Hand
 
     made = Hand(tmp_path, nats_server)
     yield made
@@ -115,10 +115,10 @@ def hand(tmp_path: Path, nats_server: server.NatsServer) -> Iterator[Hand]:
 def own_queries(monkeypatch: pytest.MonkeyPatch) -> list[OwnQuery]:
     """The instances that were given queries of their own."""
     from mesh.spark.shared_query import instance
-    from tests.support.carrier import OwnQuery
+    from tests.support.shared_query import OwnQuery
 
     OwnQuery.made = []
-    monkeypatch.setattr(instance, "Instance", OwnQuery)
+    monkeypatch.setattr(instance, "DedicatedInstance", OwnQuery)
     return OwnQuery.made
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from bench.mesh.harness import View
-    from mesh.control.journal import Entry
+    from mesh.control.journal import JournalEntry
 
 MEASURED_S: Final = 60.0
 #: How often ages are looked at.
@@ -61,7 +61,7 @@ async def measure(servers: int) -> list[Figure]:
     ]  # fmt: skip
 
 
-def _alarms(entries: list[Entry]) -> Iterator[tuple[int, str]]:
+def _alarms(entries: list[JournalEntry]) -> Iterator[tuple[int, str]]:
     for entry in entries:
         told = f"{entry.by} {entry.text}: {entry.cause}"
         if any(word in told for word in _ALARMS):

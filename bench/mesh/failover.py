@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.connector.harness import Figure
 from bench.mesh import harness
-from mesh.control.membership import Presence
+from mesh.control.membership import HeartbeatStatus
 from mesh.model.cluster import Admission
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ async def _are_ready(view: View) -> bool:
         node is not None
         and node.pid == view.cluster.pid(node.id)
         and node.ready
-        and node.presence == Presence.ALIVE
+        and node.presence == HeartbeatStatus.ALIVE
         for node in found
     )
 

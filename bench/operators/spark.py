@@ -30,7 +30,7 @@ from mesh.plan.build import plan
 from mesh.settings import ChannelSettings, NatsSettings, SparkSettings
 from mesh.spark import session as spark_session
 from mesh.spark.dedicated_query import query as spark_query
-from mesh.spark.instance_io import Wiring
+from mesh.spark.instance_io import InstanceIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,7 +123,7 @@ def running(
     directory.mkdir()
     query, _ = spark_query.start(
         spark,
-        Wiring(group, assignment),
+        InstanceIO(group, assignment),
         directory,
         nats={"servers": bench.url},
         batch_rows_max=BATCH_ROWS,

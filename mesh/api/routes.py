@@ -37,7 +37,7 @@ from mesh.api.monitoring import Monitoring
 from mesh.api.responses import Json, body, number, parameter, values_of
 from mesh.errors import MeshError
 from mesh.logs import fields
-from mesh.model.begin import parse_begin
+from mesh.model.begin import parse_start_position
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -102,7 +102,7 @@ class Routes:
     async def deploy(self, request: Request) -> Response:
         """Deploy the text of the body."""
         text = await _text(request)
-        begin = parse_begin(request.query_params.get("from", "earliest"))
+        begin = parse_start_position(request.query_params.get("from", "earliest"))
         done = await self._service.deploy(text, by=request.scope.get("mesh.user", ""), begin=begin)
         status = HTTPStatus.CREATED if done.is_new else HTTPStatus.OK
         return Json(done, status, headers={"Location": f"/siddhi-apps/{done.app}"})
@@ -118,7 +118,7 @@ class Routes:
             by=request.scope.get("mesh.user", ""),
             replace=replace == "true",
             reset=request.query_params.getlist("reset"),
-            begin=parse_begin(request.query_params.get("from", "earliest")),
+            begin=parse_start_position(request.query_params.get("from", "earliest")),
         )
         status = HTTPStatus.CREATED if done.is_new else HTTPStatus.OK
         return Json(done, status, headers={"Location": f"/siddhi-apps/{done.app}"})

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh.model.app import AppSpec
-    from mesh.model.begin import Begin
+    from mesh.model.begin import StartPosition
     from mesh.model.events import SimulatedEvent
 
 
@@ -149,7 +149,7 @@ class Service(Protocol):
         """Calls on backups."""
         ...
 
-    async def deploy(self, text: str, *, by: str, begin: Begin) -> Deployed:
+    async def deploy(self, text: str, *, by: str, begin: StartPosition) -> Deployed:
         """Plan ``text`` and write it down as desired.
 
         MESH-A409 when another text of the same name is deployed, MESH-L* and MESH-P* for faults
@@ -158,7 +158,7 @@ class Service(Protocol):
         ...
 
     async def update(
-        self, text: str, *, by: str, replace: bool, reset: Sequence[str], begin: Begin
+        self, text: str, *, by: str, replace: bool, reset: Sequence[str], begin: StartPosition
     ) -> Deployed:
         """Deploy ``text`` in place of the app of its name, or as a new app.
 

@@ -68,10 +68,10 @@ def demo(
 async def _run(demo: Demo, data: Path, workers: int, keep: bool) -> None:
     from mesh import settings
     from mesh.cli import dev
-    from mesh.cli.local import Plan
+    from mesh.cli.local import LocalPlan
 
     _empty(data)
-    plan = Plan(data, workers, settings.load())
+    plan = LocalPlan(data, workers, settings.load())
     async with dev.running(plan, demo.view.say) as cluster:
         (data / _MARK).touch()
         try:

@@ -15,7 +15,7 @@ from mesh.cli.options import ConfigOption  # noqa: TC001 - typer reads the annot
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from mesh.cli.local import LocalCluster, Plan
+    from mesh.cli.local import LocalCluster, LocalPlan
 
 _PANEL = "A cluster on this machine"
 
@@ -49,15 +49,15 @@ def dev(
     Example: `mesh dev --workers 1`, and in another terminal `mesh deploy app.siddhi`
     """
     from mesh import settings
-    from mesh.cli.local import Plan
+    from mesh.cli.local import LocalPlan
 
-    plan = Plan(data, workers, settings.load(config), nats_port, api_port, log_level)
+    plan = LocalPlan(data, workers, settings.load(config), nats_port, api_port, log_level)
     # A Ctrl-C before the manager is up also ends everything in order.
     with suppress(asyncio.CancelledError):
         asyncio.run(_run(plan))
 
 
-async def _run(plan: Plan) -> None:
+async def _run(plan: LocalPlan) -> None:
     async with running(plan, typer.echo) as cluster:
         at = cluster.context
         typer.echo(f"data and logs  {cluster.plan.directory.absolute()}")
@@ -72,7 +72,7 @@ async def _run(plan: Plan) -> None:
 
 
 @asynccontextmanager
-async def running(plan: Plan, say: Callable[[str], None]) -> AsyncIterator[LocalCluster]:
+async def running(plan: LocalPlan, say: Callable[[str], None]) -> AsyncIterator[LocalCluster]:
     """A cluster with a context file for the commands; ended in order at the end."""
     from mesh.cli import context, local
 

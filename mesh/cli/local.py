@@ -42,7 +42,7 @@ _STOP_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LocalPlan:
     """Processes to start, with their directory and ports."""
 
     directory: Path
@@ -70,7 +70,7 @@ class Child:
 class LocalCluster:
     """A running cluster; ``stop`` ends it in order."""
 
-    plan: Plan
+    plan: LocalPlan
     nats: server.NatsServer
     context: Context
     children: list[Child]
@@ -122,7 +122,7 @@ class LocalCluster:
         )
 
 
-def start(plan: Plan) -> LocalCluster:
+def start(plan: LocalPlan) -> LocalCluster:
     """Start all processes; returns when they exist, which is before they are ready.
 
     Raises:
@@ -178,7 +178,7 @@ def watch_parent() -> None:
     threading.Thread(target=look, name="watch-parent", daemon=True).start()
 
 
-def _settings(plan: Plan, nats_url: str, directory: Path) -> Settings:
+def _settings(plan: LocalPlan, nats_url: str, directory: Path) -> Settings:
     given = plan.settings
     return replace(
         given,

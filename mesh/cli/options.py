@@ -107,7 +107,7 @@ def takes_cluster_and_nats(command: Callable[..., None]) -> Callable[..., None]:
 
 def _with_options(command: Callable[..., None], options: dict[str, Any]) -> Callable[..., None]:
     @functools.wraps(command)
-    def told(**given: Any) -> None:
+    def with_context(**given: Any) -> None:
         named = {name: given.pop(name) for name in options}
         file = named.pop("context")
         command(at=context.find(named, file), **given)
@@ -123,6 +123,6 @@ def _with_options(command: Callable[..., None], options: dict[str, Any]) -> Call
             Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
             for name, annotation in options.items()
         )
-    told.__signature__ = taken.replace(parameters=parameters)  # type: ignore[attr-defined]  # PEP 362
-    told.__annotations__ = {one.name: one.annotation for one in parameters}
-    return told
+    with_context.__signature__ = taken.replace(parameters=parameters)  # type: ignore[attr-defined]  # PEP 362
+    with_context.__annotations__ = {one.name: one.annotation for one in parameters}
+    return with_context

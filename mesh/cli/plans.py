@@ -84,14 +84,14 @@ def diff(
 
     Example: `mesh diff app.siddhi app-2.siddhi`
     """
-    from mesh.plan.changes import changes
+    from mesh.plan.changes import changes_between
     from mesh.plan.edits import obstacles
     from mesh.plan.explain_changes import changes_to_values, explain_changes
 
     given = given_variables(var)
     try:
         before, after = (_planned(file, given, output) for file in (old, new))
-        found = changes(before, after)
+        found = changes_between(before, after)
     except MeshError as error:
         show_error(error)
         raise typer.Exit(2) from error

@@ -24,7 +24,7 @@ class Withdraw:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class WriteGroupForm:
     """Write what a group's instances are from now on; it replaces an older form."""
 
     form: GroupForm
@@ -40,7 +40,7 @@ class Discard:
 
 
 @dataclass(frozen=True, slots=True)
-class StandBy:
+class AssignStandby:
     """Write who stands by for an instance, in the place of who did."""
 
     standby: Standby
@@ -48,7 +48,7 @@ class StandBy:
 
 
 @dataclass(frozen=True, slots=True)
-class Dismiss:
+class RemoveStandby:
     """Delete the record of who stands by for an instance."""
 
     instance: str
@@ -96,11 +96,11 @@ class Retire:
 Action = (
     Place
     | Withdraw
-    | Shape
+    | WriteGroupForm
     | Discard
     | DropForm
-    | StandBy
-    | Dismiss
+    | AssignStandby
+    | RemoveStandby
     | ForgetNode
     | RemoveApp
     | Retire

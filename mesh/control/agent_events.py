@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mesh.control.journal import Entry
+from mesh.control.journal import JournalEntry
 from mesh.control.standby import Hold, Release
 from mesh.control.worker_reconcile import Start, Stop
 
@@ -190,5 +190,5 @@ Instruction = (
     | KillSession
     | Reject
     | Leave
-    | Entry
+    | JournalEntry
 )

@@ -21,7 +21,7 @@ from mesh.control import membership, standby, worker_reconcile
 from mesh.control.agent_phases import HeartbeatPhase, Membership, SessionPhase, Stopping
 from mesh.control.ended_runs import EndedRuns
 from mesh.control.heartbeat import EARLY_S, HeartbeatCycle
-from mesh.control.journal import Entry, of_report
+from mesh.control.journal import JournalEntry, of_report
 from mesh.model.cluster import InstanceState, InstanceStatus
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class AgentState:
         elif claim is membership.Claim.TAKEN and record is not None:
             text = f"was refused the name {me.id}"
             cause = f"process {record.value.pid} is alive under it"
-            self._do(Entry(text, cause, by=f"process {me.pid}", worker=me.id))
+            self._do(JournalEntry(text, cause, by=f"process {me.pid}", worker=me.id))
             self.membership = Membership.REJECTED
             self._do(events.Reject(record.value.pid, was_member=False))
         else:
@@ -320,7 +320,7 @@ class AgentState:
                         continue
                     self.running[assignment.instance] = assignment
                     self._do(duty)
-                case worker_reconcile.Tell(status):
+                case worker_reconcile.Report(status):
                     self._report_again(status, view)
         # After the starts: an instance takes over what was held for it.
         for one in list(
@@ -396,7 +396,7 @@ class AgentState:
             del self._reporting[name]
 
     def _note(self, text: str, cause: str) -> None:
-        self._do(Entry(text, cause, worker=self.identity.id))
+        self._do(JournalEntry(text, cause, worker=self.identity.id))
 
     def _do(self, instruction: Instruction) -> None:
         self._instructions.append(instruction)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mesh.control.membership import Presence, presence
-from mesh.control.placement import Admits, Host
+from mesh.control.membership import HeartbeatStatus, heartbeat_status
+from mesh.control.placement import Admits, Candidate
 from mesh.model.cluster import Admission, Role
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mesh.settings import Settings
 
 
-def hosts(snapshot: ClusterSnapshot, settings: Settings) -> tuple[Host, ...]:
+def candidates(snapshot: ClusterSnapshot, settings: Settings) -> tuple[Candidate, ...]:
     """Every worker that is not gone, by name."""
     orders = {order.value.node: order.value for order in snapshot.orders}
     found = []
@@ -25,20 +25,22 @@ def hosts(snapshot: ClusterSnapshot, settings: Settings) -> tuple[Host, ...]:
         if node.value.role is not Role.WORKER:
             continue
         ttl_s, margin_s = settings.worker.ttl_s, settings.worker.margin_s
-        grade = presence(node, snapshot.ages_s, ttl_s, margin_s)
-        if grade is not Presence.GONE:
+        grade = heartbeat_status(node, snapshot.ages_s, ttl_s, margin_s)
+        if grade is not HeartbeatStatus.GONE:
             found.append(_host(node, grade, orders.get(node.value.id), settings.manager.hold_s))
     return tuple(sorted(found, key=lambda host: host.name))
 
 
-def ready(found: tuple[Host, ...]) -> int:
+def ready(found: tuple[Candidate, ...]) -> int:
     """How many workers could run something now, cordoned ones not counted."""
     return sum(host.admits is Admits.OPEN for host in found)
 
 
-def _host(node: Seen[NodeRecord], grade: Presence, order: NodeOrder | None, hold_s: float) -> Host:
+def _host(
+    node: Seen[NodeRecord], grade: HeartbeatStatus, order: NodeOrder | None, hold_s: float
+) -> Candidate:
     admits, why = _admits(node.value, grade, order, hold_s)
-    return Host(
+    return Candidate(
         name=node.value.id,
         admits=admits,
         capacity=node.value.capacity,
@@ -51,7 +53,7 @@ def _host(node: Seen[NodeRecord], grade: Presence, order: NodeOrder | None, hold
 
 
 def _admits(
-    record: NodeRecord, grade: Presence, order: NodeOrder | None, hold_s: float
+    record: NodeRecord, grade: HeartbeatStatus, order: NodeOrder | None, hold_s: float
 ) -> tuple[Admits, str]:
     """What a worker admits; the first row that holds counts.
 
@@ -66,7 +68,7 @@ def _admits(
         return Admits.EMPTYING, "is starting its session"
     if not record.ready and record.starting_s >= hold_s:
         return Admits.EMPTYING, f"has not started its session in {hold_s:g} s"
-    if grade is Presence.SUSPECT:
+    if grade is HeartbeatStatus.SUSPECT:
         return Admits.CLOSED, "is silent"
     if admission is Admission.CORDONED:
         return Admits.CLOSED, f"is cordoned{_by(order)}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mesh.control.candidates import hosts, ready
-from mesh.control.group_revisions import Stop, left_to_run
+from mesh.control.candidates import candidates, ready
+from mesh.control.group_revisions import StopOutcome, instances_to_catch_up
 from mesh.control.placement import Admits, Need, Placement, Waiting, place
 from mesh.model.app import GroupKind
 from mesh.model.cluster import GroupForm, InstanceState, Role
@@ -14,7 +14,7 @@ from mesh.model.cluster import GroupForm, InstanceState, Role
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mesh.control.placement import Host
+    from mesh.control.placement import Candidate
     from mesh.control.snapshot import ClusterSnapshot
     from mesh.model.app import GroupSpec
     from mesh.model.cluster import (
@@ -44,7 +44,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class GroupChange:
     """A group that is to have another form."""
 
     form: GroupForm
@@ -52,16 +52,16 @@ class Change:
     #: Its instances that are not over.
     live: tuple[Assignment, ...]
     #: When none is: how each has ended, by name,
-    stops: Mapping[str, Stop]
+    stops: Mapping[str, StopOutcome]
     #: and those that must run once more, and how far.
     left: Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class ClusterState:
     """The cluster, read once."""
 
-    hosts: tuple[Host, ...]
+    hosts: tuple[Candidate, ...]
     #: Workers that are there, by name.
     nodes: Mapping[str, NodeRecord]
     #: Apps in the order they were deployed, their instances in the order written: those of the
@@ -72,7 +72,7 @@ class Survey:
     assignments: Mapping[str, Assignment]
     statuses: Mapping[str, InstanceStatus]
     #: Groups that are to have another form, by app and group.
-    changes: Mapping[tuple[str, str], Change]
+    changes: Mapping[tuple[str, str], GroupChange]
     placement: Placement
     #: Who was told to stand by, by instance, and what they hold.
     standbys: Mapping[str, Standby]
@@ -121,15 +121,15 @@ class Survey:
         return wanted is not None and wanted.app.incarnation == assignment.app_incarnation
 
 
-def survey(snapshot: ClusterSnapshot, settings: Settings) -> Survey:
+def cluster_state_of(snapshot: ClusterSnapshot, settings: Settings) -> ClusterState:
     """Read ``snapshot``, and place what is wanted."""
-    found = hosts(snapshot, settings)
+    found = candidates(snapshot, settings)
     there = {host.name for host in found}
     are_open = {host.name for host in found if host.admits is Admits.OPEN}
     forms = _forms(snapshot)
     wanted = _wanted(snapshot, forms)
     assignments = {a.value.instance: a.value for a in snapshot.assignments}
-    known = Survey(
+    known = ClusterState(
         hosts=found,
         nodes={
             n.value.id: n.value
@@ -174,7 +174,7 @@ def survey(snapshot: ClusterSnapshot, settings: Settings) -> Survey:
     return replace(known, changes=changes, placement=placement)
 
 
-def _changes(known: Survey) -> dict[tuple[str, str], Change]:
+def _changes(known: ClusterState) -> dict[tuple[str, str], GroupChange]:
     found = {}
     for at in dict.fromkeys((w.form.app, w.form.group) for w in known.wanted.values() if w.becomes):
         group = {n: w for n, w in known.wanted.items() if (w.form.app, w.form.group) == at}
@@ -187,28 +187,28 @@ def _changes(known: Survey) -> dict[tuple[str, str], Change]:
             for a in instances.values()
             if a is not None and not (known.is_ours(a) and known.is_over(a))
         )
-        stops: dict[str, Stop] = {}
+        stops: dict[str, StopOutcome] = {}
         left: dict[str, Mapping[str, int]] = {}
         if not live:
             stops = {name: _stop(known, form, one) for name, one in instances.items()}
-            left = left_to_run(form, becomes, stops)
-        found[at] = Change(form, becomes, live, stops, left)
+            left = instances_to_catch_up(form, becomes, stops)
+        found[at] = GroupChange(form, becomes, live, stops, left)
     return found
 
 
-def _stop(known: Survey, form: GroupForm, assignment: Assignment | None) -> Stop:
+def _stop(known: ClusterState, form: GroupForm, assignment: Assignment | None) -> StopOutcome:
     """How an instance of ``form`` has ended."""
     if assignment is None or assignment.form != form.number:
-        return Stop(None, has_run=False)
+        return StopOutcome(None, has_run=False)
     status = known.statuses.get(assignment.instance)
     has_answered = status is not None and status.epoch == assignment.epoch
-    return Stop(
+    return StopOutcome(
         known.settled_at(assignment),
         has_failed=assignment.until is not None and assignment.stop and has_answered,
     )
 
 
-def _needs_place(name: str, wanted: Wanted, changes: Mapping[tuple[str, str], Change]) -> bool:
+def _needs_place(name: str, wanted: Wanted, changes: Mapping[tuple[str, str], GroupChange]) -> bool:
     """Whether an instance is to have a place: of a group that changes, what is still to run."""
     change = changes.get((wanted.form.app, wanted.form.group))
     if change is None:

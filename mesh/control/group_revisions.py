@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _DIST: Final = re.compile(r"^@dist\(.*\)\n", re.MULTILINE)
 
 
-class Needs(Enum):
+class ChangeRequirement(Enum):
     """What must hold before the next form's instances may run."""
 
     #: Everything has stopped.
@@ -50,12 +50,16 @@ def is_keyed(spec: GroupSpec) -> bool:
     return any(i.strategy is Strategy.BY_KEY for i in spec.inputs)
 
 
-def needs(old: GroupSpec, new: GroupSpec) -> Needs:
+def requirement_of(old: GroupSpec, new: GroupSpec) -> ChangeRequirement:
     """What a group that goes from ``old`` to ``new`` needs."""
     shares = old.parallel != new.parallel and bool(old.inputs or new.inputs)
     if shares and not (is_keyed(old) and is_keyed(new)):
-        return Needs.CUT
-    return Needs.STOPPED if _substance(old) == _substance(new) else Needs.SETTLED
+        return ChangeRequirement.CUT
+    return (
+        ChangeRequirement.STOPPED
+        if _substance(old) == _substance(new)
+        else ChangeRequirement.SETTLED
+    )
 
 
 def _substance(spec: GroupSpec) -> GroupSpec:
@@ -69,7 +73,7 @@ def _substance(spec: GroupSpec) -> GroupSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopOutcome:
     """How an instance of the old form has ended."""
 
     #: Where it has settled, by JetStream stream; None where it has not.
@@ -80,8 +84,8 @@ class Stop:
     has_failed: bool = False
 
 
-def left_to_run(
-    form: GroupForm, new: GroupSpec, stops: Mapping[str, Stop]
+def instances_to_catch_up(
+    form: GroupForm, new: GroupSpec, stops: Mapping[str, StopOutcome]
 ) -> dict[str, Mapping[str, int]]:
     """The instances of a form that all have stopped which must run once more, and how far.
 
@@ -93,18 +97,18 @@ def left_to_run(
     Returns:
         ``Assignment.until`` by instance; none when the next form may begin, at ``cut``.
     """
-    match needs(form.spec, new):
-        case Needs.STOPPED:
+    match requirement_of(form.spec, new):
+        case ChangeRequirement.STOPPED:
             return {}
-        case Needs.SETTLED:
+        case ChangeRequirement.SETTLED:
             # What fails with its old text can't be had to settle: the new one may be the cure.
             return {
                 name: {}
                 for name, stop in stops.items()
-                if not has_settled(form, stop) and not stop.has_failed
+                if not has_drained(form, stop) and not stop.has_failed
             }
-        case Needs.CUT:
-            place = cut(form, stops)
+        case ChangeRequirement.CUT:
+            place = furthest_positions(form, stops)
             return {
                 name: place
                 for name, stop in stops.items()
@@ -112,8 +116,8 @@ def left_to_run(
             }
 
 
-def next_form(
-    form: GroupForm, new: GroupSpec, stops: Mapping[str, Stop], epoch: int, cause: str
+def next_revision(
+    form: GroupForm, new: GroupSpec, stops: Mapping[str, StopOutcome], epoch: int, cause: str
 ) -> GroupForm:
     """What takes the place of a form of which nothing is left to run.
 
@@ -124,31 +128,31 @@ def next_form(
         epoch: above all that the group has had.
         cause: why.
     """
-    need = needs(form.spec, new)
+    need = requirement_of(form.spec, new)
     return replace(
         form,
         spec=new,
         number=form.number + 1,
-        start=cut(form, stops) if need is Needs.CUT else form.start,
+        start=furthest_positions(form, stops) if need is ChangeRequirement.CUT else form.start,
         epoch=epoch,
-        is_settled=all(has_settled(form, stop) for stop in stops.values()),
-        is_at_start=need is Needs.CUT
+        is_settled=all(has_drained(form, stop) for stop in stops.values()),
+        is_at_start=need is ChangeRequirement.CUT
         or (form.is_at_start and not any(stop.has_run for stop in stops.values())),
         cause=cause,
     )
 
 
-def has_settled(form: GroupForm, stop: Stop) -> bool:
+def has_drained(form: GroupForm, stop: StopOutcome) -> bool:
     """Whether nothing is out behind the snapshots of what an instance owns."""
     return stop.position is not None or (not stop.has_run and form.is_settled)
 
 
-def _is_known(form: GroupForm, stop: Stop) -> bool:
+def _is_known(form: GroupForm, stop: StopOutcome) -> bool:
     """Whether it is known how far an instance's share is: where it settled, or at the start."""
     return stop.position is not None or (not stop.has_run and form.is_at_start)
 
 
-def cut(form: GroupForm, stops: Mapping[str, Stop]) -> dict[str, int]:
+def furthest_positions(form: GroupForm, stops: Mapping[str, StopOutcome]) -> dict[str, int]:
     """How far the furthest of the instances is, by JetStream stream."""
     found = dict(form.start)
     for stop in stops.values():
@@ -157,12 +161,12 @@ def cut(form: GroupForm, stops: Mapping[str, Stop]) -> dict[str, int]:
     return found
 
 
-def _is_behind(form: GroupForm, stop: Stop, place: Mapping[str, int]) -> bool:
+def _is_behind(form: GroupForm, stop: StopOutcome, place: Mapping[str, int]) -> bool:
     reached = stop.position if stop.position is not None else form.start
     return any(reached.get(stream, 0) < sequence for stream, sequence in place.items())
 
 
-def told(old: GroupSpec, new: GroupSpec) -> str:
+def describe_change(old: GroupSpec, new: GroupSpec) -> str:
     """The change in a few words."""
     if old.parallel != new.parallel:
         return f"group {new.name} goes from {old.parallel} to {new.parallel} instances"

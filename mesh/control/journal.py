@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from mesh.control.actions import (
+    AssignStandby,
     Discard,
-    Dismiss,
     DropForm,
     ForgetNode,
     Place,
     RemoveApp,
+    RemoveStandby,
     Retire,
-    Shape,
-    StandBy,
     Withdraw,
+    WriteGroupForm,
 )
 from mesh.model.cluster import InstanceState
 
@@ -34,7 +34,7 @@ NAMED_MAX: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """One action or event."""
 
     #: Action in a few words that follow the actor: "placed A-g-1 on w2 in epoch 41".
@@ -55,7 +55,7 @@ class Entry:
     lease_revision: int = 0
 
 
-def of_action(action: Action, lease_revision: int) -> Entry:
+def of_action(action: Action, lease_revision: int) -> JournalEntry:
     """Entry of a leader that has performed ``action``."""
     match action:
         case Place(made, cause):
@@ -64,19 +64,21 @@ def of_action(action: Action, lease_revision: int) -> Entry:
             target = f", to go to {made.next_worker}" if made.next_worker else ""
             text = f"withdrew {made.instance} from"
             return _of_assignment(made, text, target, cause, lease_revision)
-        case Shape(form, cause):
+        case WriteGroupForm(form, cause):
             count = form.spec.parallel
             text = f"gave group {form.group} {count} instance{'s' if count > 1 else ''}"
-            return Entry(text, cause, app=form.app, lease_revision=lease_revision)
+            return JournalEntry(text, cause, app=form.app, lease_revision=lease_revision)
         case DropForm(app_name, group, cause):
             text = f"deleted group {group}"
-            return Entry(text, cause, app=app_name, lease_revision=lease_revision)
+            return JournalEntry(text, cause, app=app_name, lease_revision=lease_revision)
         case Discard(instance, cause):
             app = instance.rsplit("-", 2)[0]
             text = f"deleted the assignment of {instance}"
-            return Entry(text, cause, app=app, instance=instance, lease_revision=lease_revision)
-        case StandBy(standby, cause):
-            return Entry(
+            return JournalEntry(
+                text, cause, app=app, instance=instance, lease_revision=lease_revision
+            )
+        case AssignStandby(standby, cause):
+            return JournalEntry(
                 f"made {standby.worker} the standby of {standby.instance}",
                 cause,
                 app=standby.app,
@@ -84,31 +86,33 @@ def of_action(action: Action, lease_revision: int) -> Entry:
                 worker=standby.worker,
                 lease_revision=lease_revision,
             )
-        case Dismiss(instance, cause):
+        case RemoveStandby(instance, cause):
             app = instance.rsplit("-", 2)[0]
             text = f"removed the standby of {instance}"
-            return Entry(text, cause, app=app, instance=instance, lease_revision=lease_revision)
+            return JournalEntry(
+                text, cause, app=app, instance=instance, lease_revision=lease_revision
+            )
         case ForgetNode(role, node, cause):
             text = f"deleted the record of {role} {node}"
             worker = node if role == "worker" else ""
-            return Entry(text, cause, worker=worker, lease_revision=lease_revision)
+            return JournalEntry(text, cause, worker=worker, lease_revision=lease_revision)
         case RemoveApp(app_record, _, cause):
             name = app_record.spec.name
             text = f"removed app {name}, its channels and its state"
-            return Entry(text, cause, app=name, lease_revision=lease_revision)
+            return JournalEntry(text, cause, app=name, lease_revision=lease_revision)
         case Retire(app_record, _, cause):
             name, retired = app_record.spec.name, app_record.retired
             streams = [channel.stream.name for channel in retired.channels] if retired else []
             groups = list(retired.groups) if retired else []
             what = [f"stream {name}" for name in streams] + [f"group {name}" for name in groups]
             text = f"removed the rest of {', '.join(what)}"
-            return Entry(text, cause, app=name, lease_revision=lease_revision)
+            return JournalEntry(text, cause, app=name, lease_revision=lease_revision)
 
 
 def _of_assignment(
     made: Assignment, before: str, after: str, cause: str, lease_revision: int
-) -> Entry:
-    return Entry(
+) -> JournalEntry:
+    return JournalEntry(
         f"{before} {made.worker} in epoch {made.epoch}{after}",
         cause,
         app=made.app,
@@ -119,13 +123,13 @@ def _of_assignment(
     )
 
 
-def of_failure(action: Action, lease_revision: int, why: str) -> Entry:
+def of_failure(action: Action, lease_revision: int, why: str) -> JournalEntry:
     """Entry of a leader whose ``action`` was not performed."""
     entry = of_action(action, lease_revision)
     return replace(entry, text=f"was refused: it would have {entry.text}", cause=why)
 
 
-def of_report(status: InstanceStatus) -> Entry:
+def of_report(status: InstanceStatus) -> JournalEntry:
     """Entry of a worker: the state of an instance has changed."""
     verbs = {
         InstanceState.STARTING: "starts",
@@ -134,7 +138,7 @@ def of_report(status: InstanceStatus) -> Entry:
         InstanceState.STOPPED: "has stopped",
     }
     settled = ", with its state shared" if status.settled else ""
-    return Entry(
+    return JournalEntry(
         f"{verbs[status.state]} {status.instance} in epoch {status.epoch}{settled}",
         status.error or "",
         app=status.app,
@@ -144,7 +148,7 @@ def of_report(status: InstanceStatus) -> Entry:
     )
 
 
-def of_elections(app: str, leaders: Mapping[str, str]) -> Entry:
+def of_elections(app: str, leaders: Mapping[str, str]) -> JournalEntry:
     """Entry of a manager: NATS has elected leaders of JetStream streams.
 
     Args:
@@ -155,12 +159,12 @@ def of_elections(app: str, leaders: Mapping[str, str]) -> Entry:
     for stream, leader in sorted(leaders.items()):
         led.setdefault(leader, []).append(stream)
     shown = "; ".join(f"{leader} of {_some(streams)}" for leader, streams in sorted(led.items()))
-    return Entry(f"NATS reported new leaders: {shown}", app=app)
+    return JournalEntry(f"NATS reported new leaders: {shown}", app=app)
 
 
-def of_lost_quorum(app: str, stream: str) -> Entry:
+def of_lost_quorum(app: str, stream: str) -> JournalEntry:
     """Entry of a manager: most servers of a stream are away, so it can't be written to."""
-    return Entry(f"NATS reported that {stream} has lost its quorum", app=app)
+    return JournalEntry(f"NATS reported that {stream} has lost its quorum", app=app)
 
 
 def _some(streams: Sequence[str]) -> str:
@@ -168,7 +172,7 @@ def _some(streams: Sequence[str]) -> str:
     return f"{shown} and {len(streams) - NAMED_MAX} more" if streams[NAMED_MAX:] else shown
 
 
-def story(entries: Iterable[Entry], app: str) -> list[Entry]:
+def story(entries: Iterable[JournalEntry], app: str) -> list[JournalEntry]:
     """Story of ``app`` in order: its own entries, and the cluster's entries that concern it.
 
     Order is by the clocks of the noting processes, because entries of a process that was cut off

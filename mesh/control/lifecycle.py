@@ -10,11 +10,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from mesh.control import standby
-from mesh.control.group_revisions import told
+from mesh.control.group_revisions import describe_change
 from mesh.model.cluster import InstanceState
 
 if TYPE_CHECKING:
-    from mesh.control.cluster_state import Survey
+    from mesh.control.cluster_state import ClusterState
     from mesh.control.standby import StandbyView
     from mesh.model.app import GroupSpec
     from mesh.model.cluster import AppRecord
@@ -90,7 +90,7 @@ class AppStatus:
     cure: str | None = None
 
 
-def app_status(found: Survey, app: AppRecord) -> AppStatus:
+def app_status(found: ClusterState, app: AppRecord) -> AppStatus:
     """The state of ``app``.
 
     Args:
@@ -145,17 +145,17 @@ def _with_standby(view: InstanceView, told: StandbyView | None) -> InstanceView:
     )
 
 
-def _change(desired: GroupSpec, views: tuple[InstanceView, ...], found: Survey) -> str:
+def _change(desired: GroupSpec, views: tuple[InstanceView, ...], found: ClusterState) -> str:
     """What a group is about to become, and what it waits for; empty for one that stays."""
     old = found.forms[desired.app, desired.name].spec
     if old == desired:
         return ""
     running = [v.instance for v in views if v.group == desired.name and v.worker is not None]
     waits = f": {', '.join(running)} to stop" if running else ""
-    return f"{told(old, desired)}{waits}"
+    return f"{describe_change(old, desired)}{waits}"
 
 
-def _view(group: str, instance: str, app: AppRecord, found: Survey) -> InstanceView:
+def _view(group: str, instance: str, app: AppRecord, found: ClusterState) -> InstanceView:
     assignment = found.assignments.get(instance)
     if assignment is not None and assignment.app_incarnation != app.incarnation:
         assignment = None

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from mesh.control import election, reconcile
-from mesh.control.journal import Entry, of_action, of_failure
+from mesh.control.journal import JournalEntry, of_action, of_failure
 from mesh.model.cluster import LeaseRecord
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Wait:
 
 
 #: An ``Entry`` is for the journal.
-Instruction = WriteLease | Perform | Wait | Entry
+Instruction = WriteLease | Perform | Wait | JournalEntry
 
 
 class ManagerState:
@@ -220,7 +220,7 @@ class ManagerState:
         if leads != self.leads:
             self.leads = leads
             text = "leads" if leads else "no longer leads"
-            self._do(Entry(text, lease_revision=self._lease_revision))
+            self._do(JournalEntry(text, lease_revision=self._lease_revision))
         if leads:
             assert snapshot.lease is not None
             self._fence = snapshot.lease.revision

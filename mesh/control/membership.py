@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 BEATS_PER_TERM = 4
 
 
-class Presence(StrEnum):
+class HeartbeatStatus(StrEnum):
     """How sure it is that a node is there."""
 
     ALIVE = "alive"
@@ -28,22 +28,24 @@ class Presence(StrEnum):
     GONE = "gone"
 
 
-def presence(node: Seen[NodeRecord], now_s: float, ttl_s: float, margin_s: float) -> Presence:
+def heartbeat_status(
+    node: Seen[NodeRecord], now_s: float, ttl_s: float, margin_s: float
+) -> HeartbeatStatus:
     """Judge a node by the age of its last heartbeat, as this observer saw it."""
     age_s = now_s - node.seen_at_s
     if age_s < ttl_s:
-        return Presence.ALIVE
-    return Presence.SUSPECT if age_s < ttl_s + margin_s else Presence.GONE
+        return HeartbeatStatus.ALIVE
+    return HeartbeatStatus.SUSPECT if age_s < ttl_s + margin_s else HeartbeatStatus.GONE
 
 
-def is_taken(
+def is_id_in_use(
     node: Seen[NodeRecord] | None, incarnation: str, now_s: float, ttl_s: float, margin_s: float
 ) -> bool:
     """Whether another process with this node's id still beats."""
     return (
         node is not None
         and node.value.incarnation != incarnation
-        and presence(node, now_s, ttl_s, margin_s) is not Presence.GONE
+        and heartbeat_status(node, now_s, ttl_s, margin_s) is not HeartbeatStatus.GONE
     )
 
 
@@ -78,7 +80,7 @@ class NameClaim:
         revision = record.revision if record is not None else None
         if not self._has_looked:
             self._has_looked, self._first = True, revision
-        if not is_taken(record, self._incarnation, now_s, ttl_s, margin_s):
+        if not is_id_in_use(record, self._incarnation, now_s, ttl_s, margin_s):
             return Claim.FREE
         return Claim.UNCERTAIN if self._first in (None, revision) else Claim.TAKEN
 

@@ -28,7 +28,7 @@ class Admits(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class Candidate:
     """A worker as placement sees it; one that is gone is none."""
 
     name: str
@@ -54,7 +54,7 @@ class Need:
     labels: frozenset[str] = frozenset()
     is_receiver: bool = False
 
-    def fits(self, host: Host) -> bool:
+    def fits(self, host: Candidate) -> bool:
         """Whether ``host`` is of the right kind, full or not."""
         taken = host.takes_receivers if self.is_receiver else host.takes_queries
         return taken and self.labels <= host.labels
@@ -85,7 +85,7 @@ class Placement:
 def place(
     needs: Sequence[Need],
     current: Mapping[str, str],
-    hosts: Sequence[Host],
+    hosts: Sequence[Candidate],
     standbys: Mapping[str, str] | None = None,
     formers: Mapping[str, str] | None = None,
 ) -> Placement:
@@ -132,7 +132,7 @@ def place(
 class _Board:
     """A placement in the making."""
 
-    hosts: dict[str, Host]
+    hosts: dict[str, Candidate]
     where: dict[str, str] = field(default_factory=dict)
     moved: dict[str, str] = field(default_factory=dict)
     #: Host to the needs on it, in the order they came.
@@ -148,7 +148,7 @@ class _Board:
         self.on = {name: {} for name in self.hosts}
         self.open = [host for host in self.hosts.values() if host.admits is Admits.OPEN]
 
-    def has_room(self, host: Host) -> bool:
+    def has_room(self, host: Candidate) -> bool:
         return not host.capacity or len(self.on[host.name]) < host.capacity
 
     def put(self, need: Need, name: str) -> None:
@@ -209,7 +209,7 @@ class _Board:
             name = before
         return name
 
-    def _rank(self, need: Need, host: Host) -> tuple[int, int, int, str]:
+    def _rank(self, need: Need, host: Candidate) -> tuple[int, int, int, str]:
         """Fewest instances first, then fewest of the same group, then of the same app."""
         return (
             len(self.on[host.name]),

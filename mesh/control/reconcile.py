@@ -22,18 +22,18 @@ from mesh.control.actions import (
     ForgetNode,
     Place,
     RemoveApp,
-    Shape,
     Withdraw,
+    WriteGroupForm,
 )
-from mesh.control.cluster_state import survey
-from mesh.control.membership import Presence, presence
+from mesh.control.cluster_state import cluster_state_of
+from mesh.control.membership import HeartbeatStatus, heartbeat_status
 from mesh.control.retiring import retirements
 from mesh.model.cluster import Assignment, InstanceState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from mesh.control.cluster_state import Survey, Wanted
+    from mesh.control.cluster_state import ClusterState, Wanted
     from mesh.control.snapshot import ClusterSnapshot
     from mesh.model.cluster import GroupForm
     from mesh.settings import Settings
@@ -52,7 +52,7 @@ def decide(snapshot: ClusterSnapshot, settings: Settings) -> list[Action]:
         settings: times and limits.
     """
     assert snapshot.lease is not None, "only a leader decides"
-    found = survey(snapshot, settings)
+    found = cluster_state_of(snapshot, settings)
     actions: list[Action] = [*_unwanted(found, snapshot.lease.revision)]
     actions += _forms(found, snapshot)
     actions += _moves(found, snapshot, settings)
@@ -69,7 +69,8 @@ def decide(snapshot: ClusterSnapshot, settings: Settings) -> list[Action]:
     actions += (
         ForgetNode(node.value.role, node.value.id, "gone for long")
         for node in snapshot.nodes
-        if presence(node, snapshot.ages_s, settings.worker.ttl_s, kept_s) is Presence.GONE
+        if heartbeat_status(node, snapshot.ages_s, settings.worker.ttl_s, kept_s)
+        is HeartbeatStatus.GONE
     )
     return actions
 
@@ -92,7 +93,7 @@ def next_deadline_s(snapshot: ClusterSnapshot, settings: Settings) -> float:
     return min((end for end in ends if end > snapshot.now_s), default=snapshot.now_s + 60.0)
 
 
-def _unwanted(found: Survey, lease_revision: int) -> Iterator[Action]:
+def _unwanted(found: ClusterState, lease_revision: int) -> Iterator[Action]:
     """What nobody wants is stopped first and deleted then."""
     for name, assignment in found.assignments.items():
         if found.is_ours(assignment):
@@ -105,12 +106,12 @@ def _unwanted(found: Survey, lease_revision: int) -> Iterator[Action]:
             yield _withdraw(assignment, None, lease_revision, cause)
 
 
-def _forms(found: Survey, snapshot: ClusterSnapshot) -> Iterator[Action]:
+def _forms(found: ClusterState, snapshot: ClusterSnapshot) -> Iterator[Action]:
     """What is written down before instances of it are placed, and deleted after the last."""
     written = {(f.value.app, f.value.group): f.value for f in snapshot.forms}
     for at in dict.fromkeys((w.form.app, w.form.group) for w in found.wanted.values()):
         if written.get(at) != found.forms[at]:
-            yield Shape(found.forms[at], "deployed")
+            yield WriteGroupForm(found.forms[at], "deployed")
     apps = {app.value.spec.name: app.value for app in snapshot.apps}
     assigned = {(a.app, a.group) for a in found.assignments.values()}
     for at, form in written.items():
@@ -122,13 +123,13 @@ def _forms(found: Survey, snapshot: ClusterSnapshot) -> Iterator[Action]:
             yield DropForm(form.app, form.group, f"app {form.app} no longer wants it")
 
 
-def _changes(found: Survey, lease_revision: int) -> Iterator[Action]:
+def _changes(found: ClusterState, lease_revision: int) -> Iterator[Action]:
     """Groups that are to have another form: they stop, and get it when all has.
 
     What has to run once more in the old one comes as ``Place`` on where placement wants it.
     """
     for at, change in found.changes.items():
-        cause = group_revisions.told(change.form.spec, change.becomes)
+        cause = group_revisions.describe_change(change.form.spec, change.becomes)
         for assignment in change.live:
             if assignment.stop or not found.is_ours(assignment):
                 continue
@@ -148,13 +149,13 @@ def _changes(found: Survey, lease_revision: int) -> Iterator[Action]:
             epochs = [a.epoch for a in found.assignments.values() if (a.app, a.group) == at]
             epochs += [s.epoch for n, s in found.statuses.items() if n in change.stops]
             epoch = max([change.form.epoch, *epochs]) + 1
-            shape = group_revisions.next_form(
+            shape = group_revisions.next_revision(
                 change.form, change.becomes, change.stops, epoch, cause
             )
-            yield Shape(shape, cause)
+            yield WriteGroupForm(shape, cause)
 
 
-def _fails(found: Survey, assignment: Assignment) -> bool:
+def _fails(found: ClusterState, assignment: Assignment) -> bool:
     """Whether what runs up to a place, where it stops by itself, can't get there."""
     status = found.statuses.get(assignment.instance)
     return (
@@ -165,7 +166,7 @@ def _fails(found: Survey, assignment: Assignment) -> bool:
     )
 
 
-def _moves(found: Survey, snapshot: ClusterSnapshot, settings: Settings) -> Iterator[Action]:
+def _moves(found: ClusterState, snapshot: ClusterSnapshot, settings: Settings) -> Iterator[Action]:
     """What is to be placed is placed, what is in the wrong place is withdrawn."""
     assert snapshot.lease is not None, "only a leader decides"
     lease_revision = snapshot.lease.revision
@@ -205,7 +206,7 @@ def _moves(found: Survey, snapshot: ClusterSnapshot, settings: Settings) -> Iter
                 yield _withdraw(before, target, lease_revision, _why_moved(found, before))
 
 
-def _moving(found: Survey, snapshot: ClusterSnapshot) -> int:
+def _moving(found: ClusterState, snapshot: ClusterSnapshot) -> int:
     """How many instances are on their way, and not for too long."""
     settled = (InstanceState.RUNNING, InstanceState.RETRYING)
     count = 0
@@ -239,7 +240,7 @@ def _withdraw(before: Assignment, target: str | None, lease_revision: int, cause
 
 
 def _place(
-    found: Survey,
+    found: ClusterState,
     wanted: Wanted,
     worker: str,
     before: Assignment | None,
@@ -286,7 +287,9 @@ def _former(before: Assignment | None, worker: str) -> str:
     return before.worker if before.worker != worker else before.former
 
 
-def _why_placed(found: Survey, form: GroupForm, before: Assignment | None, worker: str) -> str:
+def _why_placed(
+    found: ClusterState, form: GroupForm, before: Assignment | None, worker: str
+) -> str:
     if before is None or not found.is_ours(before) or before.form != form.number:
         return form.cause or "deployed"
     node = found.nodes.get(before.worker)
@@ -297,11 +300,11 @@ def _why_placed(found: Survey, form: GroupForm, before: Assignment | None, worke
     return f"{before.worker} has stopped it: {before.cause}"
 
 
-def _ready(found: Survey, instance: str, worker: str) -> str:
+def _ready(found: ClusterState, instance: str, worker: str) -> str:
     return f", {worker} was its standby" if found.standing_by.get(instance) == worker else ""
 
 
-def _why_moved(found: Survey, before: Assignment) -> str:
+def _why_moved(found: ClusterState, before: Assignment) -> str:
     cause = found.placement.moved.get(before.instance)
     if cause is not None:
         return f"worker {cause}"

@@ -49,7 +49,7 @@ def choose(
     return max(found, key=lambda record: record.revision, default=None)
 
 
-def as_it_stands(record: AppRecord, written: Iterable[Seen[GroupForm]]) -> AppRecord:
+def with_start_positions_of(record: AppRecord, written: Iterable[Seen[GroupForm]]) -> AppRecord:
     """An app's record as one that begins where its groups' forms do.
 
     A group that was scaled begins behind what its earlier forms have done; a restored app knows
@@ -71,7 +71,7 @@ def as_it_stands(record: AppRecord, written: Iterable[Seen[GroupForm]]) -> AppRe
     return replace(record, spec=replace(record.spec, groups=tuple(groups)))
 
 
-def added(before: AppSpec, restored: AppSpec) -> Retired:
+def added_since_backup(before: AppSpec, restored: AppSpec) -> Retired:
     """What an app has that it had not when it was backed up.
 
     Args:
@@ -85,7 +85,7 @@ def added(before: AppSpec, restored: AppSpec) -> Retired:
     )
 
 
-def reached(manifest: str) -> dict[str, int]:
+def snapshot_positions(manifest: str) -> dict[str, int]:
     """How far a snapshot is: JetStream stream to the last sequence that it holds."""
     values = orjson.loads(manifest)
     ahead = values.get("ahead") or {}
@@ -110,7 +110,7 @@ def gaps(backup: Backup, states: Mapping[str, StreamState]) -> list[str]:
     if found:
         return found
     for part in backup.parts:
-        for stream, sequence in reached(part.manifest).items():
+        for stream, sequence in snapshot_positions(part.manifest).items():
             state = states.get(stream)
             if state is not None and state.first > sequence + 1:
                 found.append(f"{stream} has lost messages {sequence + 1} to {state.first - 1}")
@@ -134,11 +134,11 @@ def skips(backup: Backup, states: Mapping[str, StreamState]) -> tuple[Skip, ...]
     return (*backup.record.skips, *made)
 
 
-def behind(backup: Backup, states: Mapping[str, StreamState]) -> int:
+def messages_to_replay(backup: Backup, states: Mapping[str, StreamState]) -> int:
     """How many messages of the channels will be read again."""
     least: dict[str, int] = {}
     for part in backup.parts:
-        for stream, sequence in reached(part.manifest).items():
+        for stream, sequence in snapshot_positions(part.manifest).items():
             least[stream] = min(sequence, least.get(stream, sequence))
     passed = {skip.js_stream: skip.to - skip.after for skip in skips(backup, states)}
     return sum(

@@ -14,12 +14,12 @@ from mesh.control.actions import Retire
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mesh.control.cluster_state import Survey
+    from mesh.control.cluster_state import ClusterState
     from mesh.control.snapshot import ClusterSnapshot
     from mesh.model.cluster import AppRecord
 
 
-def retirements(found: Survey, snapshot: ClusterSnapshot) -> Iterator[Retire]:
+def retirements(found: ClusterState, snapshot: ClusterSnapshot) -> Iterator[Retire]:
     """What is to be removed now."""
     for app in snapshot.apps:
         retired = app.value.retired
@@ -30,7 +30,7 @@ def retirements(found: Survey, snapshot: ClusterSnapshot) -> Iterator[Retire]:
             yield Retire(app.value, app.revision, "the app has another text")
 
 
-def _is_settled(found: Survey, snapshot: ClusterSnapshot, app: AppRecord) -> bool:
+def _is_settled(found: ClusterState, snapshot: ClusterSnapshot, app: AppRecord) -> bool:
     """Whether all that is there of an app is what is desired."""
     name = app.spec.name
     desired = {group.name: group for group in app.spec.groups}

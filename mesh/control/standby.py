@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mesh.control.actions import Dismiss, StandBy
+from mesh.control.actions import AssignStandby, RemoveStandby
 from mesh.control.placement import Admits, Waiting
 from mesh.model.cluster import Standby
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from mesh.control.actions import Action
-    from mesh.control.cluster_state import Survey, Wanted
-    from mesh.control.placement import Host
+    from mesh.control.cluster_state import ClusterState, Wanted
+    from mesh.control.placement import Candidate
     from mesh.control.snapshot import ClusterSnapshot
     from mesh.model.app import GroupSpec
 
 
-def choose(found: Survey) -> tuple[dict[str, str], dict[str, Waiting]]:
+def choose(found: ClusterState) -> tuple[dict[str, str], dict[str, Waiting]]:
     """Choose a worker for each instance that wants a standby.
 
     Args:
@@ -47,7 +47,7 @@ def choose(found: Survey) -> tuple[dict[str, str], dict[str, Waiting]]:
     for name, item in wanted.items():
         before = found.standbys.get(name)
         host = board.hosts.get(before.worker) if before is not None else None
-        if host is None or host.admits is Admits.EMPTYING or not board.suits(host, item):
+        if host is None or host.admits is Admits.EMPTYING or not board.can_host(host, item):
             continue
         # Until it has taken over what is on its way to it, it needs what it holds.
         if host.name != board.active(name):
@@ -60,7 +60,7 @@ def choose(found: Survey) -> tuple[dict[str, str], dict[str, Waiting]]:
         suitable = [
             host
             for host in found.hosts
-            if host.admits is Admits.OPEN and host.name not in busy and board.suits(host, item)
+            if host.admits is Admits.OPEN and host.name not in busy and board.can_host(host, item)
         ]
         if suitable:
             chosen[name] = board.take(min(suitable, key=lambda h: board.rank(h, item)))
@@ -72,7 +72,7 @@ def choose(found: Survey) -> tuple[dict[str, str], dict[str, Waiting]]:
     return chosen, missing
 
 
-def decide(found: Survey, lease_revision: int) -> Iterator[Action]:
+def decide(found: ClusterState, lease_revision: int) -> Iterator[Action]:
     """What the leader writes about standbys.
 
     Args:
@@ -95,11 +95,11 @@ def decide(found: Survey, lease_revision: int) -> Iterator[Action]:
             cause=_why(found, before, worker),
         )
         if before is None or _substance(before) != _substance(made):
-            yield StandBy(made, made.cause)
+            yield AssignStandby(made, made.cause)
     for name in found.standbys:
         if name not in chosen:
             is_wanted = name in found.wanted and found.wanted[name].form.spec.standby
-            yield Dismiss(
+            yield RemoveStandby(
                 name, "no worker can be the standby" if is_wanted else "no standby is wanted"
             )
 
@@ -175,7 +175,7 @@ class StandbyView:
     reason: str | None = None
 
 
-def views(found: Survey) -> dict[str, StandbyView]:
+def views(found: ClusterState) -> dict[str, StandbyView]:
     """The standby of each instance that wants one and has a place."""
     chosen, missing = choose(found)
     told = {name: StandbyView(None, reason=why.reason) for name, why in missing.items()}
@@ -193,14 +193,14 @@ def views(found: Survey) -> dict[str, StandbyView]:
 class _Board:
     """Seats, as standbys are given them."""
 
-    def __init__(self, found: Survey) -> None:
+    def __init__(self, found: ClusterState) -> None:
         self.hosts = {host.name: host for host in found.hosts}
         self._found = found
         self._where = found.placement.where
         self._machines = {name: node.machine for name, node in found.nodes.items()}
         self._taken = Counter(self._where.values())
 
-    def suits(self, host: Host, item: Wanted) -> bool:
+    def can_host(self, host: Candidate, item: Wanted) -> bool:
         # What is about to take it over has that seat already.
         has_room = not host.capacity or self._taken[host.name] < host.capacity
         has_room = has_room or self._where[item.need.instance] == host.name
@@ -213,18 +213,18 @@ class _Board:
             return ""
         return assignment.worker
 
-    def take(self, host: Host) -> str:
+    def take(self, host: Candidate) -> str:
         self._taken[host.name] += 1
         return host.name
 
-    def rank(self, host: Host, item: Wanted) -> tuple[bool, int, str]:
+    def rank(self, host: Candidate, item: Wanted) -> tuple[bool, int, str]:
         """Another machine first, then the fewest seats taken."""
         machine = self._machines[host.name]
         active = self._machines.get(self._where[item.need.instance], "")
         return bool(machine) and machine == active, self._taken[host.name], host.name
 
 
-def _why(found: Survey, before: Standby | None, worker: str) -> str:
+def _why(found: ClusterState, before: Standby | None, worker: str) -> str:
     if before is None or before.app_incarnation != found.wanted[before.instance].app.incarnation:
         return "deployed"
     node = found.nodes.get(before.worker)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mesh.control.cluster_state import survey
+from mesh.control.cluster_state import cluster_state_of
 from mesh.model.cluster import Assignment, InstanceState, InstanceStatus, Role
 
 if TYPE_CHECKING:
@@ -34,13 +34,13 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class Report:
     """Report what the session can't: that something which it doesn't run has stopped."""
 
     status: InstanceStatus
 
 
-Duty = Start | Stop | Tell
+Duty = Start | Stop | Report
 
 
 def decide(
@@ -80,8 +80,12 @@ def decide(
     for name, told in mine.items():
         known = running.get(name)
         if told.stop:
-            if known is None and name not in stopping and not _has_told(statuses.get(name), told):
-                yield Tell(_stopped(told, statuses.get(name), at_ms))
+            if (
+                known is None
+                and name not in stopping
+                and not _has_reported(statuses.get(name), told)
+            ):
+                yield Report(_stopped(told, statuses.get(name), at_ms))
         elif (
             may_start
             # One run at a time, or nobody could tell which of them a report of STOPPED is about.
@@ -98,10 +102,10 @@ def decide(
     for name, status in statuses.items():
         is_left = status.worker == me and status.state is not InstanceState.STOPPED
         if is_left and name not in mine and name not in running and name not in stopping:
-            yield Tell(replace(status, state=InstanceState.STOPPED, at_ms=at_ms))
+            yield Report(replace(status, state=InstanceState.STOPPED, at_ms=at_ms))
 
 
-def _has_told(status: InstanceStatus | None, told: Assignment) -> bool:
+def _has_reported(status: InstanceStatus | None, told: Assignment) -> bool:
     return (
         status is not None
         and status.epoch >= told.epoch
@@ -171,10 +175,10 @@ def has_handed_over(
     if record is None or not record.value.leaving:
         # The cluster does not know that it is leaving, and may never do.
         return passed_s >= settings.worker.ttl_s
-    return not will_be_taken(snapshot, me, settings)
+    return not handover_pending(snapshot, me, settings)
 
 
-def will_be_taken(snapshot: ClusterSnapshot, me: str, settings: Settings) -> bool:
+def handover_pending(snapshot: ClusterSnapshot, me: str, settings: Settings) -> bool:
     """Whether something that worker ``me`` has is about to be moved elsewhere.
 
     Args:
@@ -187,7 +191,7 @@ def will_be_taken(snapshot: ClusterSnapshot, me: str, settings: Settings) -> boo
         return False
     if snapshot.now_s >= lease.seen_at_s + settings.manager.lease_ttl_s:
         return False
-    found = survey(snapshot, settings)
+    found = cluster_state_of(snapshot, settings)
     return any(
         not found.is_over(assignment)
         and (assignment.stop or found.placement.where.get(name) not in (None, me))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Words = npt.NDArray[np.uint64]
 
 
-def mixed(words: Words) -> Words:
+def splitmix64(words: Words) -> Words:
     """A permutation of 64 bit words in which each bit depends on all: SplitMix64's finaliser."""
     with np.errstate(over="ignore"):
         words = words + np.uint64(0x9E3779B97F4A7C15)
@@ -34,7 +34,7 @@ def uuids(rows: Rows, site: str) -> Vector:
     seed = np.frombuffer(hashlib.blake2b(site.encode(), digest_size=16).digest(), dtype=np.uint64)
     numbers: Any = rows.numbers.view(np.uint64)
     with np.errstate(over="ignore"):
-        high, low = mixed(numbers ^ seed[0]), mixed(numbers + seed[1])
+        high, low = splitmix64(numbers ^ seed[0]), splitmix64(numbers + seed[1])
     pairs = zip(high.tolist(), low.tolist(), strict=True)
     texts = [str(uuid.UUID(int=(a << 64) | b, version=4)) for a, b in pairs]
     return Vector(AttributeType.STRING, pa.array(texts, pa.string()))

@@ -110,14 +110,14 @@ def compare(operator: str, left: Vector, right: Vector) -> Vector:
     if left.type is AttributeType.BOOL or right.type is AttributeType.BOOL:
         a, b = left.values, right.values
     else:
-        type = meeting_type(operator, left.type, right.type)
+        type = common_numeric_type(operator, left.type, right.type)
         a, b = cast(left, type).values, cast(right, type).values
     result = _COMPARE[operator](a, b)
     nulls = either_null(left, right)
     return Vector(AttributeType.BOOL, result if nulls is None else result & ~nulls)
 
 
-def meeting_type(operator: str, left: AttributeType, right: AttributeType) -> AttributeType:
+def common_numeric_type(operator: str, left: AttributeType, right: AttributeType) -> AttributeType:
     """The numeric type that two operands of a comparison are converted to."""
     if operator == "==" and {left, right} == {AttributeType.LONG, AttributeType.FLOAT}:
         # Java would make floats of both; the engine compares these as doubles.

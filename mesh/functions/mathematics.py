@@ -13,7 +13,7 @@ import numpy as np
 
 from mesh.functions import kernels
 from mesh.functions.conversion import parse_real
-from mesh.functions.identifiers import mixed
+from mesh.functions.identifiers import splitmix64
 from mesh.functions.rows import Function, Rows, each_row
 from mesh.functions.vectors import Vector, either_null
 from mesh.model.types import AttributeType
@@ -149,10 +149,10 @@ def _parse_real(text: str) -> float:
 
 
 def _random(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
-    words: Any = mixed(rows.numbers.view(np.uint64))
+    words: Any = splitmix64(rows.numbers.view(np.uint64))
     if arguments:
         seeds = kernels.cast(arguments[0], AttributeType.LONG).values.view(np.uint64)
-        words = mixed(words ^ seeds)
+        words = splitmix64(words ^ seeds)
     return Vector(type, (words >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from mesh.control.actions import (
     Action,
+    AssignStandby,
     Discard,
-    Dismiss,
     DropForm,
     ForgetNode,
     Place,
     RemoveApp,
+    RemoveStandby,
     Retire,
-    Shape,
-    StandBy,
     Withdraw,
+    WriteGroupForm,
 )
 from mesh.jetstream import channels, kv, snapshots
 from mesh.logs import fields
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.js import JetStreamContext
 
-    from mesh.jetstream.blob_store import Pieces
+    from mesh.jetstream.blob_store import BlobStore
     from mesh.jetstream.watch import ClusterView
     from mesh.model.cluster import AppRecord, Assignment, GroupForm, Standby
 
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 async def apply(
-    action: Action, client: Client, view: ClusterView, lease_revision: int, pieces: Pieces
+    action: Action, client: Client, view: ClusterView, lease_revision: int, pieces: BlobStore
 ) -> None:
     """Perform one action.
 
@@ -58,7 +58,7 @@ async def apply(
             await writer.write(names.assignment_key(assignment.instance), assignment)
             what = fields(instance=assignment.instance, worker=assignment.worker, cause=cause)
             log.info("instance withdrawn", extra=what)
-        case Shape(form, cause):
+        case WriteGroupForm(form, cause):
             await writer.write(names.form_key(form.app, form.group), form)
             what = fields(app=form.app, group=form.group, number=form.number, cause=cause)
             log.info("group revision written", extra=what)
@@ -68,11 +68,11 @@ async def apply(
         case Discard(instance, cause):
             await writer.write(names.assignment_key(instance), None)
             log.info("assignment deleted", extra=fields(instance=instance, cause=cause))
-        case StandBy(standby, cause):
+        case AssignStandby(standby, cause):
             await writer.write(names.standby_key(standby.instance), standby)
             what = fields(instance=standby.instance, worker=standby.worker, cause=cause)
             log.info("standby chosen", extra=what)
-        case Dismiss(instance, cause):
+        case RemoveStandby(instance, cause):
             await writer.write(names.standby_key(instance), None)
             await _delete_status(js, view, names.standby_key(instance))
             log.info("standby removed", extra=fields(instance=instance, cause=cause))
@@ -109,7 +109,7 @@ async def _delete_status(js: JetStreamContext, view: ClusterView, key: str) -> N
 
 
 async def _remove(
-    app: AppRecord, revision: int, js: JetStreamContext, pieces: Pieces, view: ClusterView
+    app: AppRecord, revision: int, js: JetStreamContext, pieces: BlobStore, view: ClusterView
 ) -> None:
     """Delete channels, snapshots and reports of an app, and last its record."""
     await channels.delete_channels(js, app.spec)
@@ -126,7 +126,7 @@ async def _remove(
 
 
 async def _retire(
-    app: AppRecord, revision: int, js: JetStreamContext, pieces: Pieces, view: ClusterView
+    app: AppRecord, revision: int, js: JetStreamContext, pieces: BlobStore, view: ClusterView
 ) -> None:
     """Remove what earlier texts had.
 

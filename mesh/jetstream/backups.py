@@ -16,10 +16,10 @@ from nats.js import api
 from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
 
 from mesh import scratch
-from mesh.control.restoring import reached
+from mesh.control.restoring import snapshot_positions
 from mesh.errors import MeshError
 from mesh.jetstream import channels, kv, stream_positions
-from mesh.jetstream.blob_store import PieceMissingError
+from mesh.jetstream.blob_store import BlobMissingError
 from mesh.model import codec, names
 from mesh.model.backup import Backup, BackupRecord, PartBackup, StreamCut
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.js.kv import KeyValue
 
-    from mesh.jetstream.blob_store import Pieces
+    from mesh.jetstream.blob_store import BlobStore
     from mesh.model.cluster import AppRecord
 
 _WHOLE: Final = "backup.json"
@@ -49,7 +49,7 @@ async def ensure_bucket(client: Client, replicas: int) -> KeyValue:
 
 async def make(
     client: Client,
-    pieces: Pieces,
+    pieces: BlobStore,
     record: AppRecord,
     at_ms: int,
     by: str,
@@ -80,7 +80,9 @@ async def make(
         if cut is not None:
             taken.append(cut)
     # Streams of others, which the app only reads.
-    others = {s for part in found for s in reached(part.manifest)} - {c.js_stream for c in taken}
+    others = {s for part in found for s in snapshot_positions(part.manifest)} - {
+        c.js_stream for c in taken
+    }
     for js_stream in sorted(others):
         state = await stream_positions.state(client, js_stream)
         if state is not None:
@@ -101,7 +103,7 @@ async def make(
     return known
 
 
-async def known(client: Client, app: str) -> list[BackupRecord]:
+async def list_backups(client: Client, app: str) -> list[BackupRecord]:
     """Descriptions of an app's backups, oldest first."""
     bucket = await client.jetstream().key_value(names.BACKUPS_BUCKET)
     subject = kv.subject(names.BACKUPS_BUCKET, names.backup_key(app, ">"))
@@ -118,20 +120,20 @@ async def known(client: Client, app: str) -> list[BackupRecord]:
     return found
 
 
-async def read(pieces: Pieces, of: BackupRecord) -> Backup:
+async def read(pieces: BlobStore, of: BackupRecord) -> Backup:
     """The whole of a backup but for its pieces; MESH-S121 when it is not there."""
     with scratch.directory("backup") as directory:
         path = directory / _WHOLE
         name = f"{_prefix(of.app, of.revision)}{_WHOLE}"
         try:
             await pieces.fetch({name: path})
-        except PieceMissingError as error:
+        except BlobMissingError as error:
             raise _incomplete(of, name) from error
         return codec.decode(Backup, await asyncio.to_thread(path.read_bytes))
 
 
-async def put_back(
-    client: Client, pieces: Pieces, backup: Backup, incarnation: str, manifests: Sequence[str]
+async def restore_snapshots(
+    client: Client, pieces: BlobStore, backup: Backup, incarnation: str, manifests: Sequence[str]
 ) -> None:
     """Store the snapshots of a backup as those of a new incarnation of an app.
 
@@ -150,7 +152,7 @@ async def put_back(
                 path = directory / str(at)
                 try:
                     await pieces.fetch({name: path})
-                except PieceMissingError as error:
+                except BlobMissingError as error:
                     raise _incomplete(None, name) from error
                 stored[piece] = f"{incarnation}/{part.group}/{part.part}/0/{piece}"
                 await pieces.put(stored[piece], await asyncio.to_thread(path.read_bytes))
@@ -159,7 +161,7 @@ async def put_back(
             await bucket.put(f"{incarnation}.{part.group}.{part.part}", value)
 
 
-async def delete(client: Client, pieces: Pieces, of: BackupRecord) -> None:
+async def delete(client: Client, pieces: BlobStore, of: BackupRecord) -> None:
     """Drop a backup."""
     key = names.backup_key(of.app, of.revision)
     await kv.put(client.jetstream(), names.BACKUPS_BUCKET, key, None)
@@ -177,7 +179,7 @@ async def _parts(client: Client, incarnation: str) -> list[tuple[str, str]]:
 
 
 async def _copy_part(
-    client: Client, pieces: Pieces, record: AppRecord, group: str, part: str, prefix: str,
+    client: Client, pieces: BlobStore, record: AppRecord, group: str, part: str, prefix: str,
     directory: Path,
 ) -> tuple[PartBackup, int]:  # fmt: skip
     """Copy the newest snapshot of a part; its pieces' size as well."""
@@ -195,7 +197,7 @@ async def _copy_part(
                 copies[piece] = f"{prefix}{at}"
                 await pieces.put(copies[piece], data)
                 size += len(data)
-        except PieceMissingError:
+        except BlobMissingError:
             # A newer snapshot has replaced this one.
             continue
         manifest = orjson.dumps(values["manifest"]).decode()

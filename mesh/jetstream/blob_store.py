@@ -31,11 +31,11 @@ JETSTREAM: Final = "jetstream"
 _FETCHES: Final = 16
 
 
-class PieceMissingError(Exception):
+class BlobMissingError(Exception):
     """There is no piece of this name: a newer snapshot has replaced it, or it never was."""
 
 
-class Pieces(Protocol):
+class BlobStore(Protocol):
     """A store of pieces.  Calls are for one event loop."""
 
     async def put(self, name: str, data: bytes) -> None:
@@ -55,7 +55,7 @@ class Pieces(Protocol):
         ...
 
 
-def open_pieces(js: JetStreamContext, store: str, reading: Mapping[str, str]) -> Pieces:
+def open_blob_store(js: JetStreamContext, store: str, reading: Mapping[str, str]) -> BlobStore:
     """The store that the setting ``state.store`` names; MESH-S120 for a path that can't be used.
 
     Args:
@@ -63,10 +63,10 @@ def open_pieces(js: JetStreamContext, store: str, reading: Mapping[str, str]) ->
         store: the setting's value.
         reading: options of the connections that pieces are read from JetStream over.
     """
-    return JetStreamPieces(js, reading) if store == JETSTREAM else DirectoryPieces(store)
+    return JetStreamBlobStore(js, reading) if store == JETSTREAM else DirectoryBlobStore(store)
 
 
-class JetStreamPieces:
+class JetStreamBlobStore:
     """Pieces in the object store ``mesh_state``."""
 
     def __init__(self, js: JetStreamContext, reading: Mapping[str, str]) -> None:
@@ -93,7 +93,7 @@ class JetStreamPieces:
             try:
                 objects.copy(connection, names.STATE_BUCKET, wanted)
             except objects.ObjectMissingError as error:
-                raise PieceMissingError(str(error)) from error
+                raise BlobMissingError(str(error)) from error
             except UnavailableError as error:
                 raise TimeoutError(str(error)) from error
 
@@ -116,7 +116,7 @@ class JetStreamPieces:
                 await self.delete(entry.name)
 
 
-class DirectoryPieces:
+class DirectoryBlobStore:
     """Pieces as files below a directory that every worker and every manager reaches."""
 
     def __init__(self, where: str) -> None:
@@ -146,7 +146,7 @@ class DirectoryPieces:
                 try:
                     await self._call(self._fetch, name, path)
                 except FileNotFoundError as error:
-                    raise PieceMissingError(name) from error
+                    raise BlobMissingError(name) from error
 
         tasks = [fetch(name, path) for name, path in wanted.items()]
         # All have ended then, so a cleanup after a failure removes all of them.

@@ -14,7 +14,7 @@ from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
 
 from mesh.errors import MeshError
-from mesh.jetstream.server_selection import Turns
+from mesh.jetstream.server_selection import ServerSelection
 from mesh.logs import fields
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ async def connect(settings: NatsSettings, name: str) -> Client:
         client.options["connect_timeout"] = seconds
 
     timeout_s = settings.connect_timeout_s
-    turns = Turns(left, wait, timeout_s=timeout_s, pause_s=RECONNECT_S)
+    turns = ServerSelection(left, wait, timeout_s=timeout_s, pause_s=RECONNECT_S)
     options: dict[str, Any] = {
         "servers": [server.strip() for server in settings.url.split(",")],
         "name": name,

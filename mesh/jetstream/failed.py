@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _NO_SUCH_MESSAGE: Final = 10057
 
 
-async def count(js: JetStreamContext, app: str) -> int:
+async def count_entries(js: JetStreamContext, app: str) -> int:
     """How many entries there are."""
     subject = names.error_subject(app)
     try:
@@ -31,7 +31,7 @@ async def count(js: JetStreamContext, app: str) -> int:
     return (info.state.subjects or {}).get(subject, 0)
 
 
-async def last(
+async def last_entries(
     js: JetStreamContext, app: str, limit: int, before: int | None = None
 ) -> list[dict[str, Any]]:
     """The last ``limit`` entries with an id below ``before``, oldest first."""
@@ -63,7 +63,7 @@ async def first_ids(js: JetStreamContext, app: str, limit: int) -> list[int]:
     return found
 
 
-async def one(js: JetStreamContext, app: str, id_: int) -> dict[str, Any]:
+async def entry_of(js: JetStreamContext, app: str, id_: int) -> dict[str, Any]:
     """An entry; MESH-A404 when it is not there, any more or at all."""
     try:
         message = await js.get_msg(names.error_js_stream(app), id_)
@@ -93,7 +93,7 @@ async def replay(
         MeshError: MESH-A404 when there is no such entry; MESH-A422 when it holds no text that could
             be sent again, and ``data`` is None.
     """
-    entry = await one(js, app, id_)
+    entry = await entry_of(js, app, id_)
     payload = error_entry.event_of(entry) if data is None else data
     if payload is None:
         raise MeshError(
@@ -124,7 +124,7 @@ async def discard(js: JetStreamContext, app: str, id_: int) -> bool:
 async def discard_older(js: JetStreamContext, app: str, before_ms: int) -> int:
     """Take away the entries recorded before a time, milliseconds since 1970; how many."""
     stream = names.error_js_stream(app)
-    had = await count(js, app)
+    had = await count_entries(js, app)
     try:
         state = (await js.stream_info(stream)).state
     except NotFoundError:
@@ -142,7 +142,7 @@ async def discard_older(js: JetStreamContext, app: str, before_ms: int) -> int:
         # The server takes sequence 1 for no bound at all, and would purge everything.
         return 0
     await js.purge_stream(stream, subject=names.error_subject(app), seq=low)
-    return had - await count(js, app)
+    return had - await count_entries(js, app)
 
 
 async def _first_from(js: JetStreamContext, app: str, sequence: int) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from nats.js import api
 from nats.js.errors import NotFoundError
 
-from mesh.control.journal import Entry
+from mesh.control.journal import JournalEntry
 from mesh.jetstream.connection import UNREACHABLE, listen
 from mesh.logs import fields
 from mesh.model import codec, names
@@ -74,13 +74,13 @@ class Journal:
         self._clock = clock
         self._id = secrets.token_hex(6)
         self._count = 0
-        self._waiting: deque[tuple[str, Entry]] = deque(maxlen=WAITING_MAX)
+        self._waiting: deque[tuple[str, JournalEntry]] = deque(maxlen=WAITING_MAX)
         self._noted = asyncio.Event()
         self._all_stored = asyncio.Event()
         self._all_stored.set()
         self._task: asyncio.Task[None] | None = None
 
-    def note(self, entry: Entry) -> None:
+    def note(self, entry: JournalEntry) -> None:
         """Queue an entry, with the present time if it has none; does not wait."""
         self._count += 1
         whole = replace(entry, by=entry.by or self._by, at_ms=entry.at_ms or self._clock.wall_ms())
@@ -109,10 +109,10 @@ class Journal:
         now_s = self._clock.monotonic_s()
         if not is_connected:
             self._lost_s = now_s
-            self.note(Entry("lost its connection to NATS", worker=self._worker))
+            self.note(JournalEntry("lost its connection to NATS", worker=self._worker))
         elif self._lost_s is not None:
             away = f"after {now_s - self._lost_s:.1f} s"
-            self.note(Entry("is connected to NATS again", away, worker=self._worker))
+            self.note(JournalEntry("is connected to NATS again", away, worker=self._worker))
 
     async def _store(self) -> None:
         while True:
@@ -136,9 +136,9 @@ class Journal:
             await self._noted.wait()
 
 
-async def read(js: JetStreamContext, app: str) -> list[Entry]:
+async def read(js: JetStreamContext, app: str) -> list[JournalEntry]:
     """The entries of ``app`` and of the cluster, in the order they were stored."""
-    found: list[tuple[int, Entry]] = []
+    found: list[tuple[int, JournalEntry]] = []
     for subject in (names.journal_subject(app), names.journal_subject("")):
         subscription = await js.subscribe(
             subject, stream=names.JOURNAL_STREAM, ordered_consumer=True
@@ -151,7 +151,7 @@ async def read(js: JetStreamContext, app: str) -> list[Entry]:
             while left > 0:
                 message = await subscription.next_msg(timeout=5)
                 stored = message.metadata.sequence.stream
-                found.append((stored, codec.decode(Entry, message.data)))
+                found.append((stored, codec.decode(JournalEntry, message.data)))
                 left = message.metadata.num_pending
         finally:
             with contextlib.suppress(*UNREACHABLE):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import orjson
 from nats.js.errors import KeyNotFoundError
 
-from mesh.jetstream.blob_store import PieceMissingError
+from mesh.jetstream.blob_store import BlobMissingError
 from mesh.logs import fields
 from mesh.model import names
 from mesh.model.cluster import StandbyStatus
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from nats.js.kv import KeyValue
 
     from mesh.clock import Clock
-    from mesh.jetstream.blob_store import Pieces
+    from mesh.jetstream.blob_store import BlobStore
     from mesh.model.cluster import Standby
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Mirror:
     def __init__(
         self,
         js: JetStreamContext,
-        pieces: Pieces,
+        pieces: BlobStore,
         standby: Standby,
         parts: Sequence[str],
         directory: Path,
@@ -139,7 +139,7 @@ class Mirror:
         missing = {n: p.with_suffix(".tmp") for n, p in wanted.items() if not p.exists()}
         try:
             await self._pieces.fetch(missing)
-        except PieceMissingError:
+        except BlobMissingError:
             # A newer snapshot has replaced it meanwhile; the next look finds that one.
             return
         for name, temporary in missing.items():

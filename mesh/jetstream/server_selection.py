@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 HURRY_S: Final = 1.0
 
 
-class Turns:
+class ServerSelection:
     """Order of servers: the others in any order, then the one that was lost."""
 
     def __init__(

@@ -29,7 +29,7 @@ from nats.js.errors import (
 
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
-from mesh.jetstream.blob_store import PieceMissingError
+from mesh.jetstream.blob_store import BlobMissingError
 from mesh.jetstream.mirror import file_name
 from mesh.logs import fields
 from mesh.model import names
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from nats.js import JetStreamContext
     from nats.js.kv import KeyValue
 
-    from mesh.jetstream.blob_store import Pieces
+    from mesh.jetstream.blob_store import BlobStore
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class JetStreamSnapshots:
         self,
         js: JetStreamContext,
         loop: asyncio.AbstractEventLoop,
-        pieces: Pieces,
+        pieces: BlobStore,
         *,
         incarnation: str,
         group: str,
@@ -185,7 +185,7 @@ class JetStreamSnapshots:
             wanted = await asyncio.to_thread(_take, self._near, wanted)
         try:
             await self._pieces.fetch(wanted)
-        except PieceMissingError as missing:
+        except BlobMissingError as missing:
             raise _incomplete(self._key, str(missing)) from missing
         return len(wanted)
 
@@ -251,7 +251,7 @@ async def ensure_buckets(js: JetStreamContext, replicas: int) -> None:
         await js.create_object_store(names.STATE_BUCKET, api.ObjectStoreConfig(replicas=replicas))
 
 
-async def purge(js: JetStreamContext, pieces: Pieces, incarnation: str, group: str = "") -> None:
+async def purge(js: JetStreamContext, pieces: BlobStore, incarnation: str, group: str = "") -> None:
     """Drop all snapshots of one incarnation of an app, or of one of its groups."""
     key, start = f"{incarnation}.", f"{incarnation}/"
     if group:

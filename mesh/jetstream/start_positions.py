@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING
 import orjson
 from nats.js.errors import NotFoundError
 
-from mesh.model.begin import BeginKind
+from mesh.model.begin import StartPositionKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from nats.aio.client import Client
 
-    from mesh.model.begin import Begin
+    from mesh.model.begin import StartPosition
 
 _TIMEOUT_S = 5.0
 
 
-async def passed(client: Client, streams: Iterable[str], begin: Begin) -> dict[str, int]:
+async def skipped_positions(
+    client: Client, streams: Iterable[str], begin: StartPosition
+) -> dict[str, int]:
     """The last sequence to skip of each JetStream stream; none for a stream that is read whole.
 
     A position before the first stored message means that message; one after the end, the end.
@@ -32,13 +34,13 @@ async def passed(client: Client, streams: Iterable[str], begin: Begin) -> dict[s
         except NotFoundError:
             continue
         match begin.kind:
-            case BeginKind.EARLIEST:
+            case StartPositionKind.EARLIEST:
                 continue
-            case BeginKind.LATEST:
+            case StartPositionKind.LATEST:
                 place = state.last_seq
-            case BeginKind.SEQUENCE:
+            case StartPositionKind.SEQUENCE:
                 place = begin.sequence - 1
-            case BeginKind.TIME:
+            case StartPositionKind.TIME:
                 place = await _before(client, stream, begin.time_ms, state.last_seq)
         found[stream] = min(max(place, state.first_seq - 1), state.last_seq)
     return {stream: place for stream, place in found.items() if place > 0}

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mesh.control import restoring
-from mesh.control.cluster_state import survey
-from mesh.control.journal import Entry
+from mesh.control.cluster_state import cluster_state_of
+from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError
 from mesh.jetstream import backups, channels, snapshots, stream_positions
 from mesh.language.parser import parse
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mesh.clock import Clock
     from mesh.control.restoring import StreamState
     from mesh.control.snapshot import Seen
-    from mesh.jetstream.blob_store import Pieces
+    from mesh.jetstream.blob_store import BlobStore
     from mesh.jetstream.watch import ClusterView
     from mesh.manager.desired_state import DesiredState
     from mesh.model.app import AppSpec
@@ -51,10 +51,10 @@ class Backups:
         client: Client,
         view: ClusterView,
         desired: DesiredState,
-        pieces: Pieces,
+        pieces: BlobStore,
         settings: Settings,
         clock: Clock,
-        note: Callable[[Entry], None],
+        note: Callable[[JournalEntry], None],
     ) -> None:
         self._client = client
         self._view = view
@@ -72,7 +72,7 @@ class Backups:
             now = self._view.snapshot().app(app)
             return now is not None and now.revision == known.revision
 
-        record = restoring.as_it_stands(known.value, self._view.snapshot().forms)
+        record = restoring.with_start_positions_of(known.value, self._view.snapshot().forms)
         conflict = MeshError("MESH-A409", f'app "{app}" is being backed up by another user')
         with refusals(conflict):
             await backups.ensure_bucket(self._client, self._settings.channels.replicas)
@@ -80,16 +80,18 @@ class Backups:
                 self._client, self._pieces, record, self._clock.wall_ms(), by, is_unchanged
             )
             kept = self._settings.state.backups_kept
-            for old in (await backups.known(self._client, app))[: -kept or None] if kept else ():
+            for old in (
+                (await backups.list_backups(self._client, app))[: -kept or None] if kept else ()
+            ):
                 await backups.delete(self._client, self._pieces, old)
-        self._note(Entry(f"backed app {app} up as {made.revision}", by=_user(by), app=app))
+        self._note(JournalEntry(f"backed app {app} up as {made.revision}", by=_user(by), app=app))
         return made
 
     async def known(self, app: str) -> Sequence[BackupRecord]:
         """The backups of ``app``, oldest first, also after it was undeployed."""
         with refusals():
             await backups.ensure_bucket(self._client, self._settings.channels.replicas)
-            found = await backups.known(self._client, app)
+            found = await backups.list_backups(self._client, app)
         if not found and self._desired.record(app) is None:
             raise _not_deployed(app)
         return found
@@ -144,7 +146,9 @@ class Backups:
             else:
                 done = await self._in_place(backup, replay, by)
         text = f"restored app {done.app} from revision {done.revision}"
-        self._note(Entry(text, "" if replay else "nothing is replayed", _user(by), app=done.app))
+        self._note(
+            JournalEntry(text, "" if replay else "nothing is replayed", _user(by), app=done.app)
+        )
         return done
 
     async def _into_other(self, backup: Backup, other: str, by: str) -> Restored:
@@ -201,7 +205,7 @@ class Backups:
             part.manifest if replay else restoring.manifest_at(part.manifest, lasts)
             for part in backup.parts
         ]
-        await backups.put_back(self._client, self._pieces, backup, incarnation, manifests)
+        await backups.restore_snapshots(self._client, self._pieces, backup, incarnation, manifests)
 
     async def _commit(
         self, backup: Backup, before: AppRecord, incarnation: str, replay: bool, by: str
@@ -223,9 +227,11 @@ class Backups:
             held="",
             skips=restoring.skips(backup, states) if replay else (),
             # Channels and groups that a later edit has added.
-            retired=still_retired(before.retired, restoring.added(before.spec, spec), spec),
+            retired=still_retired(
+                before.retired, restoring.added_since_backup(before.spec, spec), spec
+            ),
         )
-        behind = restoring.behind(backup, states) if replay else 0
+        behind = restoring.messages_to_replay(backup, states) if replay else 0
         return record, Restored(spec.name, backup.revision, replay, behind, len(backup.parts))
 
     async def _anew(self, backup: Backup, spec: AppSpec, by: str) -> Restored:
@@ -241,7 +247,7 @@ class Backups:
         }
         incarnation = secrets.token_hex(4)
         manifests = [restoring.manifest_at(part.manifest, lasts, texts) for part in backup.parts]
-        await backups.put_back(self._client, self._pieces, backup, incarnation, manifests)
+        await backups.restore_snapshots(self._client, self._pieces, backup, incarnation, manifests)
         record = replace(
             backup.record,
             spec=spec,
@@ -282,7 +288,7 @@ class Backups:
         """The app, when none of its groups is just changing; MESH-A404, MESH-A409."""
 
         def is_settled() -> bool:
-            found = survey(self._view.snapshot(), self._settings)
+            found = cluster_state_of(self._view.snapshot(), self._settings)
             return all(name != app for name, _ in found.changes)
 
         if not await until(self._view, self._clock, STOP_S, is_settled):

@@ -16,8 +16,8 @@ from mesh.manager.waiting import until_removed
 from mesh.model.begin import EARLIEST
 from mesh.model.cluster import AppRecord
 from mesh.plan.build import plan
-from mesh.plan.changes import changes
-from mesh.plan.edits import begun, edited, still_retired
+from mesh.plan.changes import changes_between
+from mesh.plan.edits import edit_app, still_retired, with_start_positions
 from mesh.plan.explain_changes import changes_to_values, explain_changes
 from mesh.plan.scale import as_scaled
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.watch import ClusterView
     from mesh.manager.desired_state import DesiredState
     from mesh.model.app import AppSpec
-    from mesh.model.begin import Begin
+    from mesh.model.begin import StartPosition
     from mesh.settings import Settings
 
 #: How long a deploy waits for the removal of an app of the same name.
@@ -80,7 +80,7 @@ class Deployments:
         self._clock = clock
         self._note = note
 
-    async def deploy(self, text: str, *, by: str = "", begin: Begin = EARLIEST) -> Deployed:
+    async def deploy(self, text: str, *, by: str = "", begin: StartPosition = EARLIEST) -> Deployed:
         """Plan ``text``, make its channels and write it as desired state.
 
         Raises:
@@ -89,14 +89,14 @@ class Deployments:
         """
         return await self._deploy(self._plan(text), by, begin)
 
-    async def _deploy(self, spec: AppSpec, by: str, begin: Begin) -> Deployed:
+    async def _deploy(self, spec: AppSpec, by: str, begin: StartPosition) -> Deployed:
         known = self._desired.find(spec.name)
         if known is not None and known.value.deleting:
             await self._desired.wait_gone(spec.name, UNDEPLOY_S)
             known = None
         if known is not None:
             spec, before = as_scaled(spec, known.value.scaled), known.value.spec
-            if before.fingerprint == spec.fingerprint or changes(before, spec).is_same:
+            if before.fingerprint == spec.fingerprint or changes_between(before, spec).is_same:
                 return Deployed(spec.name, is_new=False)
             raise MeshError(
                 "MESH-A409",
@@ -113,9 +113,11 @@ class Deployments:
         )
         with refusals(conflict):
             await channels.ensure_channels(self._client, spec, self._settings.channels)
-            passed = await start_positions.passed(self._client, spec.given_streams, begin)
+            passed = await start_positions.skipped_positions(
+                self._client, spec.given_streams, begin
+            )
             at_ms = self._clock.wall_ms()
-            record = AppRecord(begun(spec, passed), secrets.token_hex(4), at_ms, by)
+            record = AppRecord(with_start_positions(spec, passed), secrets.token_hex(4), at_ms, by)
             await self._desired.write_app(record, revision)
         instances = sum(group.parallel for group in spec.groups)
         reads = "" if begin == EARLIEST else f", to read from {begin}"
@@ -131,7 +133,7 @@ class Deployments:
         by: str = "",
         replace: bool = False,
         reset: Collection[str] = (),
-        begin: Begin = EARLIEST,
+        begin: StartPosition = EARLIEST,
     ) -> Deployed:
         """Deploy ``text`` in place of the app of its name, or as a new app.
 
@@ -155,7 +157,7 @@ class Deployments:
         spec = self._plan(text)
         known = self._desired.find(spec.name)
         if known is not None and not known.value.deleting:
-            same = changes(known.value.spec, as_scaled(spec, known.value.scaled)).is_same
+            same = changes_between(known.value.spec, as_scaled(spec, known.value.scaled)).is_same
             if same and not reset:
                 return Deployed(spec.name, is_new=False)
             if not replace:
@@ -189,7 +191,7 @@ class Deployments:
                 hint="Deploy it again when it runs.",
             )
         spec = as_scaled(spec, before.scaled)
-        made = edited(before.spec, spec, before.edits + 1, reset)
+        made = edit_app(before.spec, spec, before.edits + 1, reset)
         conflict = MeshError(
             "MESH-A409",
             f'app "{name}" was changed by another user just now',

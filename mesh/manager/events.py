@@ -9,7 +9,7 @@ import orjson
 from nats.errors import Error as NatsError
 from nats.js.errors import NoStreamResponseError
 
-from mesh.control.journal import Entry
+from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError
 from mesh.jetstream import failed
 from mesh.manager.desired_state import unreachable
@@ -30,7 +30,7 @@ AT_ONCE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Handled:
+class ReplayResult:
     """Result of a replay or a discard."""
 
     app: str
@@ -47,7 +47,7 @@ class Events:
         self,
         js: JetStreamContext,
         app: Callable[[str], AppSpec],
-        note: Callable[[Entry], None],
+        note: Callable[[JournalEntry], None],
         now_ms: Callable[[], int],
     ) -> None:
         self._js = js
@@ -59,21 +59,21 @@ class Events:
     async def failed_count(self, app: str) -> int:
         """Number of failed events of an app."""
         self._app(app)
-        return await _asked(failed.count(self._js, app))
+        return await _asked(failed.count_entries(self._js, app))
 
     async def failed(self, app: str, limit: int, before: int | None = None) -> list[dict[str, Any]]:
         """The last ``limit`` failed events with an id below ``before``, oldest first."""
         self._app(app)
-        return await _asked(failed.last(self._js, app, limit, before))
+        return await _asked(failed.last_entries(self._js, app, limit, before))
 
     async def failed_one(self, app: str, id_: int) -> dict[str, Any]:
         """A failed event; MESH-A404."""
         self._app(app)
-        return await _asked(failed.one(self._js, app, id_))
+        return await _asked(failed.entry_of(self._js, app, id_))
 
     async def replay(
         self, app: str, ids: Sequence[int] | None, data: bytes | None = None, *, by: str = ""
-    ) -> Handled:
+    ) -> ReplayResult:
         """Publish failed events to their streams again, and delete their entries.
 
         Args:
@@ -94,9 +94,9 @@ class Events:
                 done.append(id_)
         finally:
             self._tell("replayed", app, done, by)
-        return Handled(app, tuple(done), await self.failed_count(app))
+        return ReplayResult(app, tuple(done), await self.failed_count(app))
 
-    async def discard(self, app: str, ids: Sequence[int] | None, *, by: str = "") -> Handled:
+    async def discard(self, app: str, ids: Sequence[int] | None, *, by: str = "") -> ReplayResult:
         """Delete failed events: ``ids``, or the oldest ``AT_ONCE``."""
         self._app(app)
         done = [
@@ -105,7 +105,7 @@ class Events:
             if await _asked(failed.discard(self._js, app, id_))
         ]
         self._tell("discarded", app, done, by)
-        return Handled(app, tuple(done), await self.failed_count(app))
+        return ReplayResult(app, tuple(done), await self.failed_count(app))
 
     async def discard_older(self, app: str, age_s: float, *, by: str = "") -> int:
         """Delete events that failed longer than ``age_s`` ago; returns how many."""
@@ -113,7 +113,7 @@ class Events:
         before_ms = self._now_ms() - round(age_s * 1000)
         count = await _asked(failed.discard_older(self._js, app, before_ms))
         if count:
-            self._note(Entry(f"discarded {count} failed events", "too old", by=by, app=app))
+            self._note(JournalEntry(f"discarded {count} failed events", "too old", by=by, app=app))
         return count
 
     async def send(self, app: str, events: Sequence[SimulatedEvent]) -> int:
@@ -148,7 +148,7 @@ class Events:
         if ids:
             shown = ", ".join(map(str, ids[:5])) + (", .." if len(ids) > 5 else "")
             text = f"{what} {len(ids)} failed events ({shown})"
-            self._note(Entry(text, by=by and f"user {by}", app=app))
+            self._note(JournalEntry(text, by=by and f"user {by}", app=app))
 
 
 def _payload(spec: AppSpec, event: SimulatedEvent) -> bytes:

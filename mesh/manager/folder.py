@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from watchfiles import awatch
 
-from mesh.control.journal import Entry
+from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError, all_errors
 from mesh.language.parser import parse_app
 from mesh.language.substitution import substitute, variables_for
@@ -41,7 +41,7 @@ LOOK_MS: Final = 2000
 SETTLE_MS: Final = 200
 
 
-class Apps(Protocol):
+class FolderTarget(Protocol):
     """Calls of a manager that a folder needs."""
 
     def record(self, app: str) -> AppRecord | None:
@@ -58,7 +58,7 @@ class Apps(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class FolderContents:
     """Contents of the folder at one moment."""
 
     #: App, which is the file's name without its suffix, to the file's text.
@@ -95,7 +95,7 @@ class Leave:
 
 
 def decide(
-    look: Look,
+    look: FolderContents,
     done: Mapping[str, str],
     deployed: Callable[[str], AppRecord | None],
     by: str,
@@ -131,7 +131,7 @@ def decide(
     return steps
 
 
-def look_into(folder: Path) -> Look:
+def read_folder(folder: Path) -> FolderContents:
     """Read the apps in ``folder``; OSError when there is no such folder."""
     texts, unreadable = {}, {}
     for path in sorted(folder.iterdir()):
@@ -143,14 +143,14 @@ def look_into(folder: Path) -> Look:
             continue
         except (OSError, UnicodeDecodeError) as error:
             unreadable[path.stem] = str(error)
-    return Look(texts, unreadable)
+    return FolderContents(texts, unreadable)
 
 
 class AppsFolder:
     """Keeps apps as they are in a folder."""
 
     def __init__(
-        self, folder: Path, apps: Apps, note: Callable[[Entry], None], manager: str
+        self, folder: Path, apps: FolderTarget, note: Callable[[JournalEntry], None], manager: str
     ) -> None:
         self._folder = folder
         self._apps = apps
@@ -168,7 +168,7 @@ class AppsFolder:
     async def follow(self) -> None:
         """Poll once and act on the contents."""
         try:
-            look = look_into(self._folder)
+            look = read_folder(self._folder)
         except OSError as error:
             # A missing folder is not an empty one: its apps stay deployed.
             self._tell("", f"folder of apps can't be read: {error}")
@@ -201,7 +201,7 @@ class AppsFolder:
                     break
                 yield
 
-    async def _carry_out(self, step: Deploy | Undeploy | Leave, look: Look) -> bool:
+    async def _carry_out(self, step: Deploy | Undeploy | Leave, look: FolderContents) -> bool:
         """Whether the step is over, well or not; if not, it is tried again at the next look."""
         try:
             match step:
@@ -232,7 +232,7 @@ class AppsFolder:
         self._told.pop(app, None)
         log.info("deployed from its file", extra=fields(app=app))
 
-    def _remember(self, app: str, look: Look) -> None:
+    def _remember(self, app: str, look: FolderContents) -> None:
         digest = look.digest(app)
         if digest is None:
             self._done.pop(app, None)
@@ -246,4 +246,4 @@ class AppsFolder:
         self._told[app] = text
         log.error("file of an app", extra=fields(app=app, folder=self._folder, error=text))
         if app:
-            self._note(Entry(f"did not follow the file of {app}", text, by=self.by, app=app))
+            self._note(JournalEntry(f"did not follow the file of {app}", text, by=self.by, app=app))

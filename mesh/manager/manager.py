@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from mesh import machine
 from mesh.clock import SystemClock
 from mesh.control import membership
-from mesh.control.journal import Entry
+from mesh.control.journal import JournalEntry
 from mesh.control.manager_state import (
     ActionFailed,
     ActionPerformed,
@@ -37,7 +37,7 @@ from mesh.control.manager_state import (
 )
 from mesh.jetstream import apply, channels, kv
 from mesh.jetstream.advisories import Advisories
-from mesh.jetstream.blob_store import Pieces, open_pieces
+from mesh.jetstream.blob_store import BlobStore, open_blob_store
 from mesh.jetstream.connection import UNREACHABLE, close, connect, connector_options
 from mesh.jetstream.journal import Journal
 from mesh.jetstream.watch import ClusterView
@@ -72,7 +72,7 @@ class Manager:
     view: ClusterView
     clock: Clock
     journal: Journal
-    pieces: Pieces
+    pieces: BlobStore
     #: ``host:port`` of the API, once it listens.
     address: str = ""
     incarnation: str = field(default_factory=lambda: secrets.token_hex(4))
@@ -123,7 +123,7 @@ class Manager:
                 )
             for instruction in instructions:
                 match instruction:
-                    case Entry():
+                    case JournalEntry():
                         self.journal.note(instruction)
                     case WriteLease():
                         event = await self._write_lease(instruction)
@@ -147,7 +147,7 @@ class Manager:
                     None,
                     revision=lease.revision,
                 )
-                self.journal.note(Entry("gave the lease up", "it ends"))
+                self.journal.note(JournalEntry("gave the lease up", "it ends"))
             await kv.put(js, names.CONTROL_BUCKET, names.node_key(Role.MANAGER, self.id), None)
 
     async def _write_lease(self, asked: WriteLease) -> Event:
@@ -190,7 +190,7 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
     journal = Journal(client, f"manager {name}", clock)
     journal.start()
     reading = connector_options(settings.nats)
-    pieces = open_pieces(client.jetstream(), settings.state.store, reading)
+    pieces = open_blob_store(client.jetstream(), settings.state.store, reading)
     manager = Manager(name, settings, client, view, clock, journal, pieces)
     service = ManagerService(client, view, settings, clock, name=name, notes=journal)
     advisories = Advisories(client, view, journal, lambda: manager.leads)

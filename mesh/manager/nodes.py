@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mesh.control.candidates import hosts
-from mesh.control.membership import presence
+from mesh.control.candidates import candidates
+from mesh.control.membership import heartbeat_status
 from mesh.model.cluster import Role
 
 if TYPE_CHECKING:
@@ -48,12 +48,12 @@ def node_views(snapshot: ClusterSnapshot, settings: Settings) -> list[NodeView]:
     worker = settings.worker
     holder = snapshot.lease.value.holder if snapshot.lease and snapshot.lease.value else None
     seen = sorted(snapshot.nodes, key=lambda n: (n.value.role, n.value.id))
-    workers = {host.name: host for host in hosts(snapshot, settings)}
+    workers = {host.name: host for host in candidates(snapshot, settings)}
     return [
         NodeView(
             id=node.value.id,
             role=node.value.role.value,
-            presence=presence(node, snapshot.ages_s, worker.ttl_s, worker.margin_s).value,
+            presence=heartbeat_status(node, snapshot.ages_s, worker.ttl_s, worker.margin_s).value,
             leads=node.value.role is Role.MANAGER and node.value.id == holder,
             ready=node.value.ready,
             address=node.value.address,

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from mesh.control.cluster_state import survey
-from mesh.control.journal import Entry, story
+from mesh.control.cluster_state import cluster_state_of
+from mesh.control.journal import JournalEntry, story
 from mesh.control.lifecycle import AppState, AppStatus, app_status
 from mesh.errors import MeshError
 from mesh.jetstream import journal
-from mesh.jetstream.blob_store import open_pieces
+from mesh.jetstream.blob_store import open_blob_store
 from mesh.jetstream.connection import connector_options
 from mesh.manager.backups import Backups
 from mesh.manager.deployments import UNDEPLOY_S, Deployments
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.watch import ClusterView
     from mesh.manager.deployments import Deployed
     from mesh.model.app import AppSpec
-    from mesh.model.begin import Begin
+    from mesh.model.begin import StartPosition
     from mesh.settings import Settings
 
 #: How long the write of an order or a width is retried while others write the same key.
@@ -79,10 +79,10 @@ class ManagerService:
         self._desired = DesiredState(self._js, view, clock)
         self._deployments = Deployments(client, view, self._desired, settings, clock, self._note)
         self.events = Events(self._js, self._desired.spec, self._take, clock.wall_ms)
-        pieces = open_pieces(self._js, settings.state.store, connector_options(settings.nats))
+        pieces = open_blob_store(self._js, settings.state.store, connector_options(settings.nats))
         self.backups = Backups(client, view, self._desired, pieces, settings, clock, self._take)
 
-    async def deploy(self, text: str, *, by: str = "", begin: Begin = EARLIEST) -> Deployed:
+    async def deploy(self, text: str, *, by: str = "", begin: StartPosition = EARLIEST) -> Deployed:
         """See ``Deployments.deploy``."""
         return await self._deployments.deploy(text, by=by, begin=begin)
 
@@ -93,7 +93,7 @@ class ManagerService:
         by: str = "",
         replace: bool = False,
         reset: Collection[str] = (),
-        begin: Begin = EARLIEST,
+        begin: StartPosition = EARLIEST,
     ) -> Deployed:
         """See ``Deployments.update``."""
         return await self._deployments.update(
@@ -143,7 +143,7 @@ class ManagerService:
     async def apps(self) -> list[AppStatus]:
         """All apps with their states, by name."""
         snapshot = self._view.snapshot()
-        found = survey(snapshot, self._settings)
+        found = cluster_state_of(snapshot, self._settings)
         records = sorted((a.value for a in snapshot.apps), key=lambda record: record.spec.name)
         return [app_status(found, record) for record in records]
 
@@ -191,7 +191,7 @@ class ManagerService:
             self._note(f"made worker {node} {wanted.value}", at_ms, by, worker=node)
         return self._worker(node)
 
-    async def story(self, app: str) -> list[Entry]:
+    async def story(self, app: str) -> list[JournalEntry]:
         """The journal of ``app``, in order, also after it was undeployed; MESH-A404."""
         with refusals():
             entries = story(await journal.read(self._js, app), app)
@@ -211,9 +211,9 @@ class ManagerService:
     ) -> None:
         """Note a write of ``at_ms``: its consequences may be noted before it."""
         by = by and f"user {by}"
-        self._take(Entry(text, cause, by=by, at_ms=at_ms, app=app, worker=worker))
+        self._take(JournalEntry(text, cause, by=by, at_ms=at_ms, app=app, worker=worker))
 
-    def _take(self, entry: Entry) -> None:
+    def _take(self, entry: JournalEntry) -> None:
         if self._notes is not None:
             self._notes.note(entry)
 
@@ -231,4 +231,4 @@ class ManagerService:
 
     def _status(self, app: str) -> AppStatus:
         record = self._desired.get(app).value
-        return app_status(survey(self._view.snapshot(), self._settings), record)
+        return app_status(cluster_state_of(self._view.snapshot(), self._settings), record)

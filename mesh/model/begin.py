@@ -10,7 +10,7 @@ from enum import StrEnum
 from mesh.errors import MeshError
 
 
-class BeginKind(StrEnum):
+class StartPositionKind(StrEnum):
     """Kinds of start positions."""
 
     EARLIEST = "earliest"
@@ -20,10 +20,10 @@ class BeginKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class StartPosition:
     """A start position, the same for each stream that comes from outside."""
 
-    kind: BeginKind
+    kind: StartPositionKind
     #: The first sequence to read, from 1 up.
     sequence: int = 0
     #: The time of the first message to read, by the broker's clock; milliseconds since 1970.
@@ -31,27 +31,27 @@ class Begin:
 
     def __str__(self) -> str:
         match self.kind:
-            case BeginKind.SEQUENCE:
+            case StartPositionKind.SEQUENCE:
                 return f"sequence {self.sequence}"
-            case BeginKind.TIME:
+            case StartPositionKind.TIME:
                 return datetime.fromtimestamp(self.time_ms / 1000, UTC).isoformat()
             case _:
                 return self.kind.value
 
 
-EARLIEST = Begin(BeginKind.EARLIEST)
+EARLIEST = StartPosition(StartPositionKind.EARLIEST)
 
 
-def parse_begin(text: str) -> Begin:
+def parse_start_position(text: str) -> StartPosition:
     """``earliest``, ``latest``, a sequence, or a time in ISO 8601 with its zone.
 
     Raises:
         MeshError: MESH-A400 for anything else.
     """
-    if text in (BeginKind.EARLIEST, BeginKind.LATEST):
-        return Begin(BeginKind(text))
+    if text in (StartPositionKind.EARLIEST, StartPositionKind.LATEST):
+        return StartPosition(StartPositionKind(text))
     if re.fullmatch(r"[0-9]{1,18}", text) and int(text) > 0:
-        return Begin(BeginKind.SEQUENCE, sequence=int(text))
+        return StartPosition(StartPositionKind.SEQUENCE, sequence=int(text))
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -63,4 +63,4 @@ def parse_begin(text: str) -> Begin:
             detail="It is earliest, latest, the first sequence to read, or a time with its zone.",
             hint="A time is written like 2026-11-21T20:00:00Z.",
         )
-    return Begin(BeginKind.TIME, time_ms=round(moment.timestamp() * 1000))
+    return StartPosition(StartPositionKind.TIME, time_ms=round(moment.timestamp() * 1000))

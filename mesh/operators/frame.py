@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mesh.functions.identifiers import mixed
+from mesh.functions.identifiers import splitmix64
 from mesh.functions.vectors import Vector, from_arrow
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def mixed_hash(columns: Sequence[Any]) -> Indices:
     with np.errstate(over="ignore"):
         for column in columns:
             changes[1:] |= column[1:] != column[:-1]
-            result = mixed(result + column.astype(np.uint64))
+            result = splitmix64(result + column.astype(np.uint64))
         rows = np.arange(length)
         rows -= np.maximum.accumulate(np.where(changes, rows, 0))
-        return mixed(result + rows.astype(np.uint64)).view(np.int64)
+        return splitmix64(result + rows.astype(np.uint64)).view(np.int64)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         TableDefinition,
     )
     from mesh.model.types import StreamSchema
-    from mesh.plan.diagnostics import Problems
+    from mesh.plan.diagnostics import Diagnostics
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}\Z")
 _ASYNC_NUMBERS: Final = ("buffer.size", "workers", "batch.size.max")
@@ -47,7 +47,7 @@ def named(annotation: Annotation, name: str) -> bool:
     return annotation.name.lower() == name
 
 
-def check_app(annotations: Iterable[Annotation], problems: Problems) -> None:
+def check_app(annotations: Iterable[Annotation], problems: Diagnostics) -> None:
     """Those of the app itself; MESH-L223 for what the engine refuses."""
     names = 0
     for annotation in annotations:
@@ -109,7 +109,7 @@ def has_fault_stream(annotations: Iterable[Annotation]) -> bool:
 # Tables
 
 
-def check_table(definition: TableDefinition, schema: StreamSchema, problems: Problems) -> None:
+def check_table(definition: TableDefinition, schema: StreamSchema, problems: Diagnostics) -> None:
     """Those of a table; MESH-L202, L223 or L224 for what the engine refuses."""
     keys = [a for a in definition.annotations if named(a, "primarykey")]
     refuse_second(definition.annotations, ("PrimaryKey", "Store"), problems)
@@ -223,7 +223,7 @@ def _is_on(annotation: Annotation) -> bool:
 
 
 def refuse_second(
-    annotations: Iterable[Annotation], names: Iterable[str], problems: Problems
+    annotations: Iterable[Annotation], names: Iterable[str], problems: Diagnostics
 ) -> None:
     """Note each annotation that stands there twice; ``names`` are those that may not."""
     for name in names:

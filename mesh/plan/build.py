@@ -26,9 +26,15 @@ from mesh.language.syntax import (
 )
 from mesh.model.app import AppSpec, GroupKind, GroupSpec
 from mesh.plan.bind import bind
-from mesh.plan.channels import PARTITIONS, Partitioner, Wiring, trigger_group, wire
+from mesh.plan.channels import (
+    PARTITIONS,
+    ChannelLayout,
+    Partitioner,
+    layout_channels,
+    trigger_group,
+)
 from mesh.plan.deployable import check_deployable
-from mesh.plan.groups import Element, Group, app_name, cut
+from mesh.plan.groups import Element, Group, app_name, split_app
 from mesh.plan.supported import check_supported
 
 if TYPE_CHECKING:
@@ -86,8 +92,8 @@ def _draft(app: str | App, partitions: int) -> tuple[AppPlan, tuple[Group, ...]]
             hint="Add one: from S select * insert into T;",
             position=Position(1, 1),
         )
-    groups = cut(tree, bound)
-    wiring = wire(bound, groups, partitions, {d.name for d in tree.streams})
+    groups = split_app(tree, bound)
+    wiring = layout_channels(bound, groups, partitions, {d.name for d in tree.streams})
     receivers = wiring.connections.receivers
     specs = [_receiver_spec(r, bound, tree, wiring) for r in receivers]
     specs += [_partitioner_spec(p, bound, tree, wiring) for p in wiring.partitioners]
@@ -119,7 +125,7 @@ def bind_group(spec: GroupSpec) -> BoundApp:
     return bind(parse(spec.text))
 
 
-def _group_spec(group: Group, bound: BoundApp, tree: App, wiring: Wiring) -> GroupSpec:
+def _group_spec(group: Group, bound: BoundApp, tree: App, wiring: ChannelLayout) -> GroupSpec:
     uses = group.uses
     # A fault stream comes of the definition of its stream.
     touched = frozenset(name.removeprefix("!") for name in (*uses.reads, *uses.writes))
@@ -142,7 +148,7 @@ def _group_spec(group: Group, bound: BoundApp, tree: App, wiring: Wiring) -> Gro
 
 
 def _partitioner_spec(
-    partitioner: Partitioner, bound: BoundApp, tree: App, wiring: Wiring
+    partitioner: Partitioner, bound: BoundApp, tree: App, wiring: ChannelLayout
 ) -> GroupSpec:
     stream = partitioner.source.stream
     computed = _computing(stream.name, partitioner.target.computed)
@@ -182,7 +188,9 @@ def _called(tree: App, keys: Iterable[str]) -> list[Definition]:
     ]
 
 
-def _receiver_spec(receiver: Receiver, bound: BoundApp, tree: App, wiring: Wiring) -> GroupSpec:
+def _receiver_spec(
+    receiver: Receiver, bound: BoundApp, tree: App, wiring: ChannelLayout
+) -> GroupSpec:
     outputs = wiring.outputs[receiver.name]
     keys = [key for c in outputs for key in _computing(receiver.stream, c.computed)]
     scripts = _called(tree, [c.computed for c in outputs])
@@ -201,7 +209,9 @@ def _receiver_spec(receiver: Receiver, bound: BoundApp, tree: App, wiring: Wirin
     )
 
 
-def _trigger_spec(trigger: BoundTrigger, bound: BoundApp, tree: App, wiring: Wiring) -> GroupSpec:
+def _trigger_spec(
+    trigger: BoundTrigger, bound: BoundApp, tree: App, wiring: ChannelLayout
+) -> GroupSpec:
     name = trigger_group(trigger)
     definitions = [
         d

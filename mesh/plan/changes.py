@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mesh.model.app import AppSpec, Channel, GroupSpec
 
 
-class Fate(StrEnum):
+class GroupFate(StrEnum):
     """What becomes of a group."""
 
     #: It goes on, untouched.
@@ -61,7 +61,7 @@ class GroupChange:
     """A group and what becomes of it."""
 
     group: str
-    fate: Fate
+    fate: GroupFate
     #: Fragments; empty when it goes on, starts or stops.
     reasons: tuple[str, ...] = ()
     #: Of what keeps state, before or from now on; empty when it goes on.
@@ -93,19 +93,19 @@ class Changes:
     @property
     def is_same(self) -> bool:
         """Whether everything goes on; the texts may differ in comments and form."""
-        return not self.channels and all(g.fate is Fate.SAME for g in self.groups)
+        return not self.channels and all(g.fate is GroupFate.SAME for g in self.groups)
 
     @property
     def to_reset(self) -> tuple[str, ...]:
         """The groups in which a state is lost that somebody may want."""
         return tuple(g.group for g in self.groups if g.lost)
 
-    def fate(self, group: str) -> Fate:
+    def fate(self, group: str) -> GroupFate:
         """What becomes of a group of either plan."""
         return next(g.fate for g in self.groups if g.group == group)
 
 
-def changes(old: AppSpec, new: AppSpec, *, reset: Collection[str] = ()) -> Changes:
+def changes_between(old: AppSpec, new: AppSpec, *, reset: Collection[str] = ()) -> Changes:
     """What becomes of ``old`` when ``new`` is deployed in its place.
 
     Args:
@@ -126,7 +126,7 @@ def changes(old: AppSpec, new: AppSpec, *, reset: Collection[str] = ()) -> Chang
     new = _with_recorders_of(old, new)
     groups = [_group(old.group(group.name), group, group.name in reset) for group in new.groups]
     groups += [
-        GroupChange(group.name, Fate.STOPPED, states=tuple(dropped_states(group)))
+        GroupChange(group.name, GroupFate.STOPPED, states=tuple(dropped_states(group)))
         for group in old.groups
         if new.group(group.name) is None
     ]
@@ -144,16 +144,16 @@ def changes(old: AppSpec, new: AppSpec, *, reset: Collection[str] = ()) -> Chang
     return Changes(new.name, tuple(groups), tuple(_channels(old, new)))
 
 
-def merged(old: AppSpec, new: AppSpec, *, reset: Collection[str] = ()) -> AppSpec:
+def merge_specs(old: AppSpec, new: AppSpec, *, reset: Collection[str] = ()) -> AppSpec:
     """``new``, with the groups that go on as they stand in ``old``.
 
     Their queries keep the names under which their states are saved.
     """
-    found = changes(old, new, reset=reset)
+    found = changes_between(old, new, reset=reset)
     groups = []
     for group in _with_recorders_of(old, new).groups:
         was = old.group(group.name)
-        if was is None or found.fate(group.name) is Fate.RESTARTED:
+        if was is None or found.fate(group.name) is GroupFate.RESTARTED:
             groups.append(group)
         else:
             groups.append(_with_places_of(group, was))
@@ -188,7 +188,7 @@ def _with_recorders_of(old: AppSpec, new: AppSpec) -> AppSpec:
 
 def _group(old: GroupSpec | None, new: GroupSpec, is_reset: bool) -> GroupChange:
     if old is None:
-        return GroupChange(new.name, Fate.STARTED, states=tuple(first_states(new)))
+        return GroupChange(new.name, GroupFate.STARTED, states=tuple(first_states(new)))
     reasons = reasons_to_restart(old, new, bind_group(old), bind_group(new))
     states = tuple(state_changes(old, new))
     if is_reset:
@@ -202,10 +202,10 @@ def _group(old: GroupSpec | None, new: GroupSpec, is_reset: bool) -> GroupChange
     if old.standby != new.standby:
         others.append(f"{new.standby or 'no'} worker stands by for each instance")
     if reasons:
-        return GroupChange(new.name, Fate.RESTARTED, (*others, *reasons), states)
+        return GroupChange(new.name, GroupFate.RESTARTED, (*others, *reasons), states)
     if not others:
-        return GroupChange(new.name, Fate.SAME)
-    fate = Fate.SCALED if old.parallel != new.parallel else Fate.MOVED
+        return GroupChange(new.name, GroupFate.SAME)
+    fate = GroupFate.SCALED if old.parallel != new.parallel else GroupFate.MOVED
     return GroupChange(new.name, fate, tuple(others), states)
 
 

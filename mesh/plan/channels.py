@@ -19,7 +19,7 @@ from mesh.model.app import Channel, Format, GroupInput, Strategy
 from mesh.plan.dist import PARTITIONER_PREFIX, TRIGGER_PREFIX
 from mesh.plan.partition_counts import partition_counts
 from mesh.plan.receivers import connect
-from mesh.plan.strategies import shares
+from mesh.plan.strategies import input_partitioning
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mesh.plan.groups import Group
     from mesh.plan.keys import Key
     from mesh.plan.receivers import Connections, Receiver
-    from mesh.plan.strategies import Share
+    from mesh.plan.strategies import InputPartitioning
 
 #: Virtual partitions of a keyed channel.
 PARTITIONS: Final = 8
@@ -49,7 +49,7 @@ class Partitioner:
 
 
 @dataclass(frozen=True, slots=True)
-class Wiring:
+class ChannelLayout:
     """The channels of an app and who holds their ends."""
 
     channels: tuple[Channel, ...]
@@ -70,7 +70,7 @@ class _Ends:
     writers: tuple[Group, ...]
     receiver: Receiver | None
     #: How groups that don't write it read it, with their names.
-    outside: tuple[tuple[str, Share], ...]
+    outside: tuple[tuple[str, InputPartitioning], ...]
 
     #: Whether clients may publish to it: it is no inner matter of the app.
     is_open: bool
@@ -98,12 +98,12 @@ class _Ends:
         return not self.is_filled_by_key or self.is_open
 
 
-def wire(
+def layout_channels(
     bound: BoundApp,
     groups: Sequence[Group],
     partitions: int = PARTITIONS,
     defined: Collection[str] = (),
-) -> Wiring:
+) -> ChannelLayout:
     """The channels between ``groups`` and to the world, in the order of the app's streams.
 
     Args:
@@ -118,7 +118,7 @@ def wire(
             MESH-P213 and P222 where instances and partitions don't fit; what ``shares`` refuses.
     """
     assert partitions >= 1
-    shared = {group.name: shares(group) for group in groups}
+    shared = {group.name: input_partitioning(group) for group in groups}
     counts = partition_counts(groups, shared, partitions)
     connections = connect(bound, groups, shared)
     streams = _ends(bound, groups, shared, connections, defined)
@@ -129,7 +129,7 @@ def wire(
     parallel = {g.name: g.parallel for g in groups}
     parallel |= {r.name: r.parallel for r in connections.receivers}
     reads = _reads(streams, made, groups, connections)
-    return Wiring(
+    return ChannelLayout(
         channels=tuple(_in_order(streams, made.plain, made.keyed)),
         partitioners=tuple(made.partitioners),
         triggers=triggers,
@@ -220,7 +220,7 @@ def trigger_group(trigger: BoundTrigger) -> str:
 def _ends(
     bound: BoundApp,
     groups: Sequence[Group],
-    shared: Mapping[str, Sequence[Share]],
+    shared: Mapping[str, Sequence[InputPartitioning]],
     connections: Connections,
     defined: Collection[str],
 ) -> list[_Ends]:
@@ -262,7 +262,8 @@ def _keyed_channel(app: str, schema: StreamSchema, key: Key, partitions: int) ->
 
 
 def _as_read(
-    reads: dict[str, list[tuple[Channel, Strategy]]], shared: Mapping[str, Sequence[Share]]
+    reads: dict[str, list[tuple[Channel, Strategy]]],
+    shared: Mapping[str, Sequence[InputPartitioning]],
 ) -> dict[str, list[tuple[Channel, Strategy]]]:
     """Inputs in the order in which the queries of each group mention them."""
     order = {name: [share.stream for share in own] for name, own in shared.items()}

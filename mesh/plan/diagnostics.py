@@ -16,15 +16,15 @@ Value = TypeVar("Value")
 Arguments = ParamSpec("Arguments")
 
 
-class NotKnown(Exception):
+class DependsOnError(Exception):
     """Something rests on what is wrong itself, and has been told; nothing more is to be said."""
 
 
-class Enough(Exception):
+class TooManyErrors(Exception):
     """So many errors have been found that nobody reads more of them."""
 
 
-class Problems:
+class Diagnostics:
     """The errors found so far."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Problems:
         """What ``make`` gives for the arguments; None if it fails, which is noted."""
         try:
             return make(*args, **kwargs)
-        except NotKnown:
+        except DependsOnError:
             self.failures += 1
         except MeshError as error:
             self.add(error)
@@ -53,7 +53,7 @@ class Problems:
         self.failures += 1
         self._errors.extend(all_errors(error))
         if len(self._errors) >= ERRORS_MAX:
-            raise Enough
+            raise TooManyErrors
 
     def raise_any(self) -> None:
         """Raise what was found, in the order of the text.

@@ -95,7 +95,7 @@ def _of(
 ) -> Iterator[str]:
     """Things that changed, came or went, by name; those without one by what ``other_name`` says."""
 
-    def told(thing: Thing) -> str:
+    def label(thing: Thing) -> str:
         if not name(thing) and other_name is not None:
             return f'{kind} into "{other_name(thing)}"'
         return f'{kind} over "{name(thing)}"' if kind == "partition" else f'{kind} "{name(thing)}"'
@@ -106,13 +106,13 @@ def _of(
             gone.remove(thing)
         else:
             come.append(thing)
-    names = {told(thing) for thing in gone}
+    names = {label(thing) for thing in gone}
     for thing in come:
-        yield f"{told(thing)} changed" if told(thing) in names else f"{told(thing)} is new"
-    changed = {told(thing) for thing in come}
+        yield f"{label(thing)} changed" if label(thing) in names else f"{label(thing)} is new"
+    changed = {label(thing) for thing in come}
     for thing in gone:
-        if told(thing) not in changed:
-            yield f"{told(thing)} is gone"
+        if label(thing) not in changed:
+            yield f"{label(thing)} is gone"
 
 
 def _alike(before: Iterable[object], after: Iterable[object]) -> bool:

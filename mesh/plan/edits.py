@@ -18,7 +18,7 @@ from mesh.errors import MeshError
 from mesh.model.app import GroupKind, Strategy
 from mesh.model.cluster import Retired
 from mesh.plan.build import bind_group
-from mesh.plan.changes import Changes, ChannelFate, Fate, changes, merged
+from mesh.plan.changes import Changes, ChannelFate, GroupFate, changes_between, merge_specs
 from mesh.plan.states import StateFate, division_changed, without_numbers
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Edit:
         return replace(self.spec, groups=tuple(groups))
 
 
-def begun(spec: AppSpec, passed: Mapping[str, int]) -> AppSpec:
+def with_start_positions(spec: AppSpec, passed: Mapping[str, int]) -> AppSpec:
     """``spec`` as an app that begins behind ``passed``, last sequences of JetStream streams."""
 
     def starts(group: GroupSpec) -> dict[str, int]:
@@ -65,7 +65,7 @@ def begun(spec: AppSpec, passed: Mapping[str, int]) -> AppSpec:
     return replace(spec, groups=tuple(replace(g, starts=starts(g)) for g in spec.groups))
 
 
-def edited(old: AppSpec, new: AppSpec, number: int, reset: Collection[str] = ()) -> Edit:
+def edit_app(old: AppSpec, new: AppSpec, number: int, reset: Collection[str] = ()) -> Edit:
     """What becomes of ``old`` when ``new`` takes its place while it runs.
 
     Args:
@@ -78,7 +78,7 @@ def edited(old: AppSpec, new: AppSpec, number: int, reset: Collection[str] = ())
         MeshError: MESH-C120 for a state that would be lost; MESH-C121 for events that would be;
             MESH-C122 when ``reset`` names what is no group.
     """
-    found = changes(old, new, reset=reset)
+    found = changes_between(old, new, reset=reset)
     groups = {group.name for group in new.groups}
     unknown = [name for name in reset if name not in groups]
     if unknown:
@@ -104,12 +104,12 @@ def edited(old: AppSpec, new: AppSpec, number: int, reset: Collection[str] = ())
             detail=f"{'; '.join(_told(group) for group in lost)}.",
             hint=f"With {names} such a group begins with none, from where it is in its streams.",
         )
-    spec = merged(old, new, reset=reset)
+    spec = merge_specs(old, new, reset=reset)
     after = tuple(_after(old.group(g.name), g, number, g.name in reset, found) for g in spec.groups)
     spec = replace(spec, groups=after)
     retired = Retired(
         tuple(c.channel for c in found.channels if c.fate is ChannelFate.REMOVED),
-        tuple(g.group for g in found.groups if g.fate is Fate.STOPPED),
+        tuple(g.group for g in found.groups if g.fate is GroupFate.STOPPED),
     )
     joins = {g.name: tuple(_joined(old, g)) for g in spec.groups}
     return Edit(spec, found, retired, {name: streams for name, streams in joins.items() if streams})
@@ -141,7 +141,7 @@ def _after(
     """
     if old is None:
         return replace(new, edit=number)
-    if found.fate(new.name) is not Fate.RESTARTED:
+    if found.fate(new.name) is not GroupFate.RESTARTED:
         return new
     counts_on = old.stateful and new.stateful
     return replace(
@@ -182,7 +182,11 @@ def obstacles(old: AppSpec, new: AppSpec, found: Changes) -> Iterator[str]:
             yield f"group {group.name}: {reason}"
     for one in found.groups:
         gone = old.group(one.group)
-        if one.fate is Fate.STOPPED and gone is not None and gone.kind is GroupKind.PARTITIONER:
+        if (
+            one.fate is GroupFate.STOPPED
+            and gone is not None
+            and gone.kind is GroupKind.PARTITIONER
+        ):
             names = {(c.stream.name, c.key_name) for c in gone.outputs}
             if any((c.stream.name, c.key_name) in names for c in new.channels):
                 yield f"group {one.group} may stop before it has copied all events"

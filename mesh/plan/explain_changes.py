@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.plan.changes import ChannelFate, Fate
+from mesh.plan.changes import ChannelFate, GroupFate
 from mesh.plan.states import StateFate
 
 if TYPE_CHECKING:
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from mesh.plan.states import StateChange
 
 _FATES: Final = {
-    Fate.SAME: "goes on",
-    Fate.MOVED: "may move",
-    Fate.SCALED: "is scaled",
-    Fate.RESTARTED: "restarts",
-    Fate.STARTED: "starts",
-    Fate.STOPPED: "stops",
+    GroupFate.SAME: "goes on",
+    GroupFate.MOVED: "may move",
+    GroupFate.SCALED: "is scaled",
+    GroupFate.RESTARTED: "restarts",
+    GroupFate.STARTED: "starts",
+    GroupFate.STOPPED: "stops",
 }
 _STATES: Final = {
     StateFate.KEPT: "is kept",
@@ -43,7 +43,7 @@ def explain_changes(found: Changes, obstacles: Sequence[str] = ()) -> str:
     """
     if found.is_same:
         return f"app {found.app}: nothing restarts"
-    counts = [(fate, sum(g.fate is fate for g in found.groups)) for fate in Fate]
+    counts = [(fate, sum(g.fate is fate for g in found.groups)) for fate in GroupFate]
     told = ", ".join(f"{count} {_verb(fate, count)}" for fate, count in counts if count)
     of = "1 group" if len(found.groups) == 1 else f"{len(found.groups)} groups"
     lines = [f"app {found.app}: of {of} {told}"]
@@ -60,8 +60,8 @@ def explain_changes(found: Changes, obstacles: Sequence[str] = ()) -> str:
     return "\n".join(lines)
 
 
-def _verb(fate: Fate, count: int) -> str:
-    several = {Fate.SAME: "go on", Fate.MOVED: "may move", Fate.SCALED: "are scaled"}
+def _verb(fate: GroupFate, count: int) -> str:
+    several = {GroupFate.SAME: "go on", GroupFate.MOVED: "may move", GroupFate.SCALED: "are scaled"}
     return _FATES[fate] if count == 1 else several.get(fate, _FATES[fate].removesuffix("s"))
 
 

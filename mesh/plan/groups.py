@@ -113,7 +113,7 @@ class Group:
         )
 
 
-def cut(app: App, bound: BoundApp) -> tuple[Group, ...]:
+def split_app(app: App, bound: BoundApp) -> tuple[Group, ...]:
     """The groups of ``app``, in the order of their first elements.
 
     Raises:

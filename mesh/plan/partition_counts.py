@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.plan.groups import Group
-    from mesh.plan.strategies import Share
+    from mesh.plan.strategies import InputPartitioning
 
 #: A stream, and what it is divided by.
 _Channel = tuple[str, "frozenset[str] | str"]
 
 
 def partition_counts(
-    groups: Sequence[Group], shared: Mapping[str, Sequence[Share]], default: int
+    groups: Sequence[Group], shared: Mapping[str, Sequence[InputPartitioning]], default: int
 ) -> dict[str, int]:
     """By name of each group that reads by key: the partitions of the channels that it reads so.
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mesh.model.app import Channel
     from mesh.plan.bound import BoundApp
     from mesh.plan.groups import Group
-    from mesh.plan.strategies import Share
+    from mesh.plan.strategies import InputPartitioning
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Connections:
 
 
 def connect(
-    bound: BoundApp, groups: Sequence[Group], shared: Mapping[str, Sequence[Share]]
+    bound: BoundApp, groups: Sequence[Group], shared: Mapping[str, Sequence[InputPartitioning]]
 ) -> Connections:
     """Say where the sources and sinks of ``bound`` run.
 
@@ -109,7 +109,7 @@ def _reader_for(
     sink: Annotation,
     stream: str,
     readers: Sequence[Group],
-    shared: Mapping[str, Sequence[Share]],
+    shared: Mapping[str, Sequence[InputPartitioning]],
 ) -> str:
     """The reader that sees each event of a stream from outside once."""
     for group in sorted(readers, key=lambda group: group.is_shared):

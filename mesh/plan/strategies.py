@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class InputPartitioning:
     """How a group reads one stream; ``key`` only by key."""
 
     stream: str
@@ -41,7 +41,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _ReadRequirement:
     """How one element wants to read a stream; without a key round robin, or all of it."""
 
     stream: str
@@ -55,7 +55,7 @@ class _Wish:
     spread: Key | None = None
 
 
-def shares(group: Group) -> tuple[Share, ...]:
+def input_partitioning(group: Group) -> tuple[InputPartitioning, ...]:
     """How ``group`` reads each of its streams, internal ones too, in order of first mention.
 
     Raises:
@@ -64,7 +64,7 @@ def shares(group: Group) -> tuple[Share, ...]:
             can't be divided yet.
     """
     if not group.is_shared:
-        return tuple(Share(stream, Strategy.ALL) for stream in group.reads)
+        return tuple(InputPartitioning(stream, Strategy.ALL) for stream in group.reads)
     wishes = [wish for element in group.elements for wish in _wishes(group, element)]
     keys: dict[str, Key] = {}
     for wish in sorted(wishes, key=lambda wish: wish.takes_part):
@@ -99,7 +99,7 @@ def shares(group: Group) -> tuple[Share, ...]:
     return tuple(_share(stream, keys, whole) for stream in group.reads)
 
 
-def _both(first: Key, wish: _Wish, wishes: Sequence[_Wish]) -> Key | None:
+def _both(first: Key, wish: _ReadRequirement, wishes: Sequence[_ReadRequirement]) -> Key | None:
     """The key that serves what was wished before and ``wish``; None if none does."""
     assert wish.key is not None
     if first.identity == wish.key.identity:
@@ -111,13 +111,13 @@ def _both(first: Key, wish: _Wish, wishes: Sequence[_Wish]) -> Key | None:
     return Key(common) if common and (may_shrink or common == first.attributes) else None
 
 
-def _share(stream: str, keys: dict[str, Key], whole: set[str]) -> Share:
+def _share(stream: str, keys: dict[str, Key], whole: set[str]) -> InputPartitioning:
     if stream in keys:
-        return Share(stream, Strategy.BY_KEY, keys[stream])
-    return Share(stream, Strategy.ALL if stream in whole else Strategy.ROUND_ROBIN)
+        return InputPartitioning(stream, Strategy.BY_KEY, keys[stream])
+    return InputPartitioning(stream, Strategy.ALL if stream in whole else Strategy.ROUND_ROBIN)
 
 
-def _wishes(group: Group, element: Element) -> list[_Wish]:
+def _wishes(group: Group, element: Element) -> list[_ReadRequirement]:
     tree, bound = element.tree, element.bound
     if isinstance(tree, Partition) and isinstance(bound, BoundPartition):
         keys = {
@@ -125,7 +125,7 @@ def _wishes(group: Group, element: Element) -> list[_Wish]:
             for written, key in zip(tree.keys, bound.keys, strict=True)
         }
         return [
-            _Wish(stream, keys.get(stream), stream not in keys, tree.position)
+            _ReadRequirement(stream, keys.get(stream), stream not in keys, tree.position)
             for stream in element.uses.reads
         ]
     assert isinstance(tree, Query), "a tree and what it is bound to are of one kind"
@@ -134,7 +134,10 @@ def _wishes(group: Group, element: Element) -> list[_Wish]:
     at = tree.input.position
     source = bound.input
     spread = spread_key(source.schema) if key is None and isinstance(source, BoundStream) else None
-    return [_Wish(s, key, False, at, takes_part=True, spread=spread) for s in element.uses.reads]
+    return [
+        _ReadRequirement(s, key, False, at, takes_part=True, spread=spread)
+        for s in element.uses.reads
+    ]
 
 
 def _group_key(group: Group, tree: Query, query: BoundQuery) -> Key | None:
@@ -200,7 +203,7 @@ def _group_key(group: Group, tree: Query, query: BoundQuery) -> Key | None:
     return Key(tuple(dict.fromkeys(column.name for column in query.group_by)))
 
 
-def _refuse_mixtures(group: Group, wishes: list[_Wish], keys: dict[str, Key]) -> None:
+def _refuse_mixtures(group: Group, wishes: list[_ReadRequirement], keys: dict[str, Key]) -> None:
     """With keyed streams, none of them may come from inside, and the others come as a whole."""
     whole = {wish.stream for wish in wishes if wish.wants_all}
     for wish in wishes:

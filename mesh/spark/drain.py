@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mesh.model.app import Channel
-    from mesh.spark.instance_io import Wiring
+    from mesh.spark.instance_io import InstanceIO
 
 #: ``{stream: {"sequence", "time_ms", ..}}``, as the source has it.
 Places = dict[str, dict[str, int]]
 
 
-class Halt:
+class Drain:
     """The sources of one query, on their way to one place."""
 
     def __init__(self, paths: Sequence[Path], until: Mapping[str, int]) -> None:
@@ -39,9 +39,9 @@ class Halt:
             until: the last sequence to take, by stream; nothing more of the others.
         """
         self._paths = tuple(paths)
-        self.go_on(until)
+        self.advance(until)
 
-    def go_on(self, until: Mapping[str, int]) -> None:
+    def advance(self, until: Mapping[str, int]) -> None:
         """Have them go on up to another place."""
         self._until = dict(until)
         for path in self._paths:
@@ -64,13 +64,13 @@ class Halt:
         )
         if behind:
             # Two queries of a group read one stream, each by itself.
-            self.go_on({stream: place["sequence"] for stream, place in reached.items()})
+            self.advance({stream: place["sequence"] for stream, place in reached.items()})
             return None
         return reached
 
 
-def is_covered(
-    wiring: Wiring, directory: Path, places: Mapping[int, Places], nats: Mapping[str, str]
+def has_no_output_beyond(
+    io: InstanceIO, directory: Path, places: Mapping[int, Places], nats: Mapping[str, str]
 ) -> bool:
     """Whether nothing is out of events behind the places where an instance has halted.
 
@@ -86,13 +86,13 @@ def is_covered(
     Raises:
         ConnectorError: a newer instance was here, or NATS did not answer.
     """
-    last = last_positions(wiring, directory, places)
-    out = markers.fenced(nats, list(last), wiring.assignment.epoch)
+    last = last_positions(io, directory, places)
+    out = markers.fenced(nats, list(last), io.assignment.epoch)
     return all(out[pair].position <= position for pair, position in last.items())
 
 
 def last_positions(
-    wiring: Wiring, directory: Path, places: Mapping[int, Places]
+    io: InstanceIO, directory: Path, places: Mapping[int, Places]
 ) -> dict[tuple[str, str], int]:
     """The highest position that each producer of an instance may have put out, at ``places``.
 
@@ -102,22 +102,22 @@ def last_positions(
         By JetStream stream and producer; of the channels, not of the error stream.
     """
     found: dict[tuple[str, str], int] = {}
-    if not wiring.group.stateful:
-        for one in positioned_routes(wiring):
+    if not io.group.stateful:
+        for one in positioned_routes(io):
             place = places[0][one.route.input.channel.js_stream()]
             last = (place["sequence"] + 1) * POSITIONS_PER_MESSAGE - 1
             for stream in _js_streams(one.route.output):
-                found[stream, one.producer(wiring)] = last
+                found[stream, one.producer(io)] = last
         return found
-    for partition in wiring.partitions:
+    for partition in io.partitions:
         local = LocalState(directory / str(partition))
-        position = Position.of(places[partition], wiring.input_streams(partition))
+        position = Position.of(places[partition], io.input_streams(partition))
         manifest = local.manifest(position) or local.restored(position)
         scalars: Any = manifest.scalars if manifest is not None else {}
         own: Any = part(State({}, scalars), "own").scalars
-        for channel in wiring.group.outputs:
+        for channel in io.group.outputs:
             for stream in _js_streams(channel):
-                found[stream, wiring.producer(str(partition))] = own.get("outputs", 0)
+                found[stream, io.producer(str(partition))] = own.get("outputs", 0)
     return found
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from mesh.clock import Clock
     from mesh.model.cluster import InstanceStatus
-    from mesh.spark.instance_io import Wiring
+    from mesh.spark.instance_io import InstanceIO
 
 
 class SnapshotStore(Protocol):
@@ -64,10 +64,10 @@ class InstanceOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class InstanceContext:
     """What one instance needs of its surroundings."""
 
-    wiring: Wiring
+    io: InstanceIO
     options: InstanceOptions
     #: For its state and scratch; its own.
     directory: Path

@@ -54,7 +54,7 @@ SINK_SCHEMA: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wiring:
+class InstanceIO:
     """An instance with its group: names its partitions, producers and JetStream streams."""
 
     group: GroupSpec
@@ -133,7 +133,7 @@ class BatchLimits:
 
 
 def source_options(
-    wiring: Wiring,
+    io: InstanceIO,
     parts: Sequence[str],
     nats: Mapping[str, str],
     limits: BatchLimits,
@@ -155,8 +155,8 @@ def source_options(
         "eventTimeHeader": names.EVENT_TIME_HEADER,
         "maxBytesPerTrigger": str(limits.bytes_max),
     }
-    if wiring.group.stateful:
-        streams = [list(wiring.input_streams(int(part))) for part in parts]
+    if io.group.stateful:
+        streams = [list(io.input_streams(int(part))) for part in parts]
         # The source's limit holds for all of its streams together.
         rows_max = limits.rows_max * sum(len(read) for read in streams)
         return {
@@ -167,7 +167,7 @@ def source_options(
             "wakeupPath": str(wakeup),
         }
     (js_stream,) = parts
-    group_input = wiring.input_streams(0)[js_stream]
+    group_input = io.input_streams(0)[js_stream]
     options = {
         **common,
         "stream": js_stream,
@@ -177,11 +177,11 @@ def source_options(
         "missing": "error",
         "metadata": ",".join(METADATA),
     }
-    if group_input.strategy is Strategy.ROUND_ROBIN and wiring.group.parallel > 1:
+    if group_input.strategy is Strategy.ROUND_ROBIN and io.group.parallel > 1:
         options |= {
             "blockSize": str(ROUND_ROBIN_BLOCK),
-            "blockIndex": str(wiring.assignment.index - 1),
-            "blockCount": str(wiring.group.parallel),
+            "blockIndex": str(io.assignment.index - 1),
+            "blockCount": str(io.group.parallel),
         }
     return options
 

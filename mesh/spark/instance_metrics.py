@@ -12,20 +12,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mesh.model.cluster import InstanceState
-    from mesh.spark.instance_context import Given
+    from mesh.spark.instance_context import InstanceContext
 
 #: Batches of which the median duration is told.
 _BATCHES: Final = 100
 
 
-class Tally:
+class InstanceMetrics:
     """Counts of one instance, and its voice; for one thread at a time."""
 
-    def __init__(self, given: Given) -> None:
-        self._assignment = given.wiring.assignment
-        self._worker = given.options.worker
-        self._clock = given.clock
-        self._report = given.report
+    def __init__(self, context: InstanceContext) -> None:
+        self._assignment = context.io.assignment
+        self._worker = context.options.worker
+        self._clock = context.clock
+        self._report = context.report
         self._batch_ms: list[float] = []
         self.restarts = 0
         self.messages_in = 0
@@ -92,7 +92,7 @@ class Tally:
             retry_at_ms=None if rest_s is None else at_ms + round(rest_s * 1000),
         )
 
-    def say(
+    def report(
         self,
         state: InstanceState,
         error: str | None,

@@ -27,7 +27,7 @@ _ANSWERED_S: Final = 60.0
 _TRUSTED_S: Final = 600.0
 
 
-class Why(Enum):
+class IsolationReason(Enum):
     """What an instance is set apart for."""
 
     BUSY = "it keeps the shared query busy"
@@ -36,7 +36,7 @@ class Why(Enum):
 
 
 @dataclass(slots=True)
-class Load:
+class TaskLoad:
     """How busy an instance keeps a carrier."""
 
     #: Monotonic, seconds.
@@ -45,7 +45,7 @@ class Load:
     #: How often in a row that was much.
     times: int = 0
 
-    def is_much(self, now_s: float) -> bool:
+    def is_saturated(self, now_s: float) -> bool:
         """Whether it has been for a while; to be asked now and then."""
         passed_s = now_s - self.since_s
         if passed_s < _BUSY_S:
@@ -56,10 +56,10 @@ class Load:
 
 
 @dataclass(slots=True)
-class Term:
+class IsolationPeriod:
     """How long an instance stays apart."""
 
-    why: Why
+    why: IsolationReason
     #: How often it has been, for the same reason.
     times: int = 1
     #: Since when it has been as it is to be, and what it was like then.
@@ -73,8 +73,8 @@ class Term:
             status: what its query reports now.
             now_s: monotonic.
         """
-        seen = (status.restarts, status.messages_in if self.why is Why.BUSY else 0)
-        is_waiting = self.why is Why.BUSY and status.behind > 0
+        seen = (status.restarts, status.messages_in if self.why is IsolationReason.BUSY else 0)
+        is_waiting = self.why is IsolationReason.BUSY and status.behind > 0
         if status.state is not InstanceState.RUNNING or is_waiting:
             self._since_s = None
             return False
@@ -85,9 +85,9 @@ class Term:
     @property
     def _length_s(self) -> float:
         match self.why:
-            case Why.BUSY:
+            case IsolationReason.BUSY:
                 return _QUIET_S
-            case Why.UNANSWERED:
+            case IsolationReason.UNANSWERED:
                 return _ANSWERED_S
-            case Why.SUSPECT:
+            case IsolationReason.SUSPECT:
                 return _TRUSTED_S * 2.0 ** (self.times - 1)

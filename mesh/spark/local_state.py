@@ -74,7 +74,7 @@ class Manifest:
     resets: int = 0
 
     @property
-    def reached(self) -> Position:
+    def position_of(self) -> Position:
         """How far the state really is."""
         return Position(
             tuple((s, max(n, self.ahead.get(s, 0)), t) for s, n, t in self.position.streams)
@@ -165,7 +165,7 @@ class LocalState:
             manifest = Manifest.from_bytes(self._restored_path.read_bytes())
         except FileNotFoundError:
             return None
-        reached = {stream: sequence for stream, sequence, _ in manifest.reached.streams}
+        reached = {stream: sequence for stream, sequence, _ in manifest.position_of.streams}
         if any(sequence > reached.get(stream, -1) for stream, sequence, _ in start.streams):
             return None
         return replace(manifest, position=start, ahead=reached)

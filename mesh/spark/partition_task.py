@@ -30,9 +30,9 @@ from mesh.operators.executor import Executor, InputRun, OutputRun
 from mesh.operators.failures import FAILED
 from mesh.plan.build import bind_group
 from mesh.spark import sink_rows
-from mesh.spark.instance_io import Wiring
+from mesh.spark.instance_io import InstanceIO
 from mesh.spark.local_state import LocalState, Position
-from mesh.spark.partitioning import channel_rows, owned
+from mesh.spark.partitioning import channel_rows, restrict_to_partition
 from pyspark_nats import decode
 
 if TYPE_CHECKING:
@@ -111,10 +111,10 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
-class HostTask:
+class PartitionTask:
     """What ``mapInArrow`` calls; travels to Spark's Python workers."""
 
-    wiring: Wiring
+    io: InstanceIO
     #: Directory of the instance's states, one below it for each partition.
     directory: str
     #: Partitions that were restored: their state must be found.  The others start from nothing.
@@ -123,7 +123,7 @@ class HostTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run one partition's part of a micro-batch."""
         freeze_garbage()
-        run = HostRun(self)
+        run = PartitionRun(self)
         for batch in batches:
             yield from run.take(batch)
         yield from run.finish()
@@ -133,12 +133,12 @@ class HostTask:
         return Path(self.directory) / "wakeup" / str(partition)
 
 
-class HostRun:
+class PartitionRun:
     """One task: from the range starts to the range ends."""
 
-    def __init__(self, task: HostTask) -> None:
+    def __init__(self, task: PartitionTask) -> None:
         self._task = task
-        self._wiring = task.wiring
+        self._io = task.io
         self._starts: dict[str, dict[str, int]] = {}
         self._ends: dict[str, dict[str, int]] = {}
         self._partition: Partition | None = None
@@ -174,11 +174,9 @@ class HostRun:
 
     def _load(self) -> Partition:
         self._number = next(
-            p
-            for p in self._wiring.partitions
-            if set(self._wiring.input_streams(p)) == set(self._starts)
+            p for p in self._io.partitions if set(self._io.input_streams(p)) == set(self._starts)
         )
-        self._inputs = self._wiring.input_streams(self._number)
+        self._inputs = self._io.input_streams(self._number)
         position = Position.of(self._starts, self._starts)
         live = _LIVE.pop(self._key, None)
         if live is not None and live[0] == position:
@@ -199,7 +197,7 @@ class HostRun:
         elif self._number in self._task.restored or not local.is_empty():
             raise MeshError(
                 "MESH-S100",
-                f"state of instance {self._wiring.assignment.instance} at this position is missing",
+                f"state of instance {self._io.assignment.instance} at this position is missing",
                 detail=f"Partition {self._number}, {position.offsets}.",
                 hint="The instance restarts from its last shared snapshot by itself.",
             )
@@ -207,9 +205,11 @@ class HostRun:
         return partition
 
     def _executor(self) -> Executor:
-        outputs = dict.fromkeys(c.stream.name for c in self._wiring.group.outputs)
-        salt = self._wiring.producer(str(self._number))
-        app = owned(bound(self._wiring.group), self._number, self._wiring.partition_count)
+        outputs = dict.fromkeys(c.stream.name for c in self._io.group.outputs)
+        salt = self._io.producer(str(self._number))
+        app = restrict_to_partition(
+            bound_group(self._io.group), self._number, self._io.partition_count
+        )
         return Executor(app, [*outputs, FAILED], salt=salt)
 
     def _process(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -226,7 +226,7 @@ class HostRun:
             taken = self._partition.ahead.get(js_stream)
             if taken is not None:
                 part = part.filter(kernels.greater(part.column("sequence"), taken))
-            part = without_skipped(part, "sequence", self._wiring.skips(js_stream))
+            part = without_skipped(part, "sequence", self._io.skips(js_stream))
             part = part.filter(self._of_channel(part.column("subject"), group_input.channel))
             if part.num_rows:
                 yield from self._process_stream(part, group_input)
@@ -248,7 +248,7 @@ class HostRun:
         if decoded.errors and group_input.records_errors:
             # Each partition numbers its messages by itself, so each has a producer of its own.
             part = f"p{self._number}"
-            yield sink_rows.error_rows(self._wiring, schema.name, messages, decoded.errors, part)
+            yield sink_rows.error_rows(self._io, schema.name, messages, decoded.errors, part)
         if not decoded.rows.num_rows:
             return
         sequence = messages.column("sequence").to_numpy()[decoded.message]
@@ -269,15 +269,15 @@ class HostRun:
         runs, by_events = self._advance(self._partition, inputs)
         for run in runs:
             if run.stream == FAILED:
-                yield sink_rows.failed_rows(self._wiring, self._number, run, by_events)
+                yield sink_rows.failed_rows(self._io, self._number, run, by_events)
                 continue
-            channels = self._wiring.outputs(run.stream)
+            channels = self._io.outputs(run.stream)
             assert channels, "the executor puts out only streams that leave the group"
             for channel in channels:
                 yield from channel_rows(
                     channel,
-                    self._wiring.group.text,
-                    self._wiring.producer(str(self._number)),
+                    self._io.group.text,
+                    self._io.producer(str(self._number)),
                     run.rows,
                     pa.array(run.position),
                     pa.array(run.time_ms) if by_events else None,
@@ -315,11 +315,11 @@ class HostRun:
         else:
             wakeup.unlink(missing_ok=True)
         _LIVE[self._key] = (position, partition)
-        forget_gone()
+        drop_ended_states()
 
     @property
     def _key(self) -> tuple[str, str, int]:
-        return (self._task.directory, self._wiring.assignment.instance, self._number)
+        return (self._task.directory, self._io.assignment.instance, self._number)
 
     @property
     def _local(self) -> LocalState:
@@ -345,7 +345,7 @@ def _subject_pattern(subject: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def bound(group: GroupSpec) -> BoundApp:
+def bound_group(group: GroupSpec) -> BoundApp:
     """The queries of a group; a process that gets its state from another one needs them again."""
     return bind_group(group)
 
@@ -357,7 +357,7 @@ _LIVE_MANY = 64
 _frozen = False
 
 
-def forget_gone() -> None:
+def drop_ended_states() -> None:
     """Drop the states of instances that have ended: a process that serves many lives long."""
     if len(_LIVE) <= _LIVE_MANY or len(_LIVE) % _LIVE_MANY:
         return

@@ -57,7 +57,7 @@ def channel_rows(
     if not channel.is_keyed:
         yield from sink_rows.event_rows(channel, producer, rows, position, _if_any(event_time_ms))
         return
-    for number, chosen in placed(channel, text, rows, events):
+    for number, chosen in split_by_partition(channel, text, rows, events):
         at: Any = pa.array(chosen)
         times = event_time_ms.take(at) if event_time_ms is not None else None
         yield from sink_rows.event_rows(
@@ -69,7 +69,7 @@ def _if_any(times: Any | None) -> Any | None:
     return None if times is None or times.null_count == len(times) else times
 
 
-def placed(
+def split_by_partition(
     channel: Channel, text: str, rows: pa.RecordBatch, events: Callable[[], Events] | None = None
 ) -> Iterator[tuple[int, Longs]]:
     """The partitions that ``rows`` go to, each with the rows that do, in their order.
@@ -99,7 +99,7 @@ def placed(
     yield from _by_number(row, place)
 
 
-def owned(app: BoundApp, partition: int, count: int) -> BoundApp:
+def restrict_to_partition(app: BoundApp, partition: int, count: int) -> BoundApp:
     """``app`` as one of ``count`` partitions runs it: of ranges, those whose labels are its own."""
     if count == 1 or not any(key.ranges for p in app.partitions for key in p.keys):
         return app

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mesh.model.app import Channel
     from mesh.model.types import StreamSchema
     from mesh.operators.executor import OutputRun
-    from mesh.spark.instance_io import Wiring
+    from mesh.spark.instance_io import InstanceIO
 
 #: Events a message of an Arrow channel holds at the most.
 ROWS_PER_MESSAGE: Final = 1000
@@ -144,7 +144,7 @@ def _sink_rows(
 
 
 def error_rows(
-    wiring: Wiring,
+    io: InstanceIO,
     stream: str,
     messages: pa.RecordBatch,
     errors: Sequence[tuple[int, int, str]],
@@ -169,16 +169,16 @@ def error_rows(
             index,
             messages.column("time_ms")[row].as_py(),
             messages.column("event_time_ms")[row].as_py(),
-            wiring.group.name,
+            io.group.name,
             reason,
             messages.column("data")[row].as_py(),
         )
         for row, index, reason in errors
     ]
-    return _recorded(wiring, f"errors-{stream}-{part}", data, pa.array(positions, pa.int64()))
+    return _recorded(io, f"errors-{stream}-{part}", data, pa.array(positions, pa.int64()))
 
 
-def failed_rows(wiring: Wiring, partition: int, run: OutputRun, by_events: bool) -> pa.RecordBatch:
+def failed_rows(io: InstanceIO, partition: int, run: OutputRun, by_events: bool) -> pa.RecordBatch:
     """Rows for the sink that record events on which queries of a stateful group failed.
 
     Args:
@@ -194,17 +194,17 @@ def failed_rows(wiring: Wiring, partition: int, run: OutputRun, by_events: bool)
             one["query"],
             time_ms,
             time_ms if by_events else None,
-            wiring.group.name,
+            io.group.name,
             one["reason"],
             one["event"],
         )
         for one, time_ms in zip(told, run.time_ms.tolist(), strict=True)
     ]
-    return _recorded(wiring, f"failed-p{partition}", data, pa.array(run.position, pa.int64()))
+    return _recorded(io, f"failed-p{partition}", data, pa.array(run.position, pa.int64()))
 
 
-def _recorded(wiring: Wiring, part: str, data: list[bytes], position: Any) -> pa.RecordBatch:
-    js_stream, subject = wiring.errors
+def _recorded(io: InstanceIO, part: str, data: list[bytes], position: Any) -> pa.RecordBatch:
+    js_stream, subject = io.errors
     n = len(data)
     return pa.RecordBatch.from_arrays(
         [
@@ -213,7 +213,7 @@ def _recorded(wiring: Wiring, part: str, data: list[bytes], position: Any) -> pa
             pa.array(data, pa.binary()),
             pa.repeat(pa.scalar(JSON_TYPE), n),
             pa.nulls(n, pa.int64()),
-            pa.repeat(pa.scalar(wiring.producer(part)), n),
+            pa.repeat(pa.scalar(io.producer(part)), n),
             position,
             position,
         ],

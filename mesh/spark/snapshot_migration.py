@@ -22,10 +22,10 @@ from mesh.spark.local_state import LocalState, Manifest, Position
 if TYPE_CHECKING:
     from mesh.model.app import GroupSpec
     from mesh.operators.base import State
-    from mesh.spark.instance_io import Wiring
+    from mesh.spark.instance_io import InstanceIO
 
 
-class Forgets(Protocol):
+class PieceRemover(Protocol):
     """What of a store of snapshots is needed here."""
 
     def forget(self, part: str) -> None:
@@ -33,13 +33,13 @@ class Forgets(Protocol):
         ...
 
 
-def signed(manifest: Manifest, group: GroupSpec) -> Manifest:
+def sign_manifest(manifest: Manifest, group: GroupSpec) -> Manifest:
     """``manifest`` as one of ``group``, to be stored."""
     return replace(manifest, text=group.text, resets=group.resets)
 
 
-def adopted(
-    wiring: Wiring, partition: int, local: LocalState, data: bytes, store: Forgets
+def adopt_manifest(
+    io: InstanceIO, partition: int, local: LocalState, data: bytes, store: PieceRemover
 ) -> Manifest:
     """The manifest of a snapshot from which the group goes on, whichever text made it.
 
@@ -50,22 +50,22 @@ def adopted(
         data: the manifest as it was stored.
         store: where it was.
     """
-    manifest, group = Manifest.from_bytes(data), wiring.group
+    manifest, group = Manifest.from_bytes(data), io.group
     if manifest.text in ("", group.text) and manifest.resets == group.resets:
         return manifest
-    store.forget(wiring.part(partition))
-    reached = manifest.reached.offsets
-    streams = wiring.input_streams(partition)
+    store.forget(io.part(partition))
+    reached = manifest.position_of.offsets
+    streams = io.input_streams(partition)
     begun = {s: {"sequence": group.starts.get(s, 0), "time_ms": 0} for s in streams}
     position = Position.of(begun | reached, streams)
     if not group.stateful:
-        return signed(Manifest(position, {}, {}, ()), group)
+        return sign_manifest(Manifest(position, {}, {}, ()), group)
     state = _state(local, manifest, group)
     names = {one.channel.stream.name for one in streams.values()}
     clocks = {name: clock for name, clock in manifest.clocks.items() if name in names}
     pieces = tuple(state.pieces)
     _replace(local, state)
-    return signed(Manifest(position, clocks, dict(state.scalars), pieces), group)
+    return sign_manifest(Manifest(position, clocks, dict(state.scalars), pieces), group)
 
 
 def _state(local: LocalState, manifest: Manifest, group: GroupSpec) -> State:

@@ -28,8 +28,8 @@ from mesh.operators.environment import Environment, using
 from mesh.operators.failures import failure_events
 from mesh.operators.query.stream import StreamQuery
 from mesh.spark import sink_rows
-from mesh.spark.instance_io import METADATA, POSITIONS_PER_MESSAGE, Wiring, js_stream_of
-from mesh.spark.partition_task import bound, without_skipped
+from mesh.spark.instance_io import METADATA, POSITIONS_PER_MESSAGE, InstanceIO, js_stream_of
+from mesh.spark.partition_task import bound_group, without_skipped
 from mesh.spark.partitioning import channel_rows
 
 if TYPE_CHECKING:
@@ -53,19 +53,19 @@ class Route:
     output: Channel
 
 
-def routes(wiring: Wiring) -> tuple[Route, ...]:
+def routes(io: InstanceIO) -> tuple[Route, ...]:
     """Every path from an input of the group to one of its outputs, in the order of its queries."""
-    group = wiring.group
+    group = io.group
     if group.kind in (GroupKind.PARTITIONER, GroupKind.RECEIVER):
         return tuple(Route(i, (), output) for i in group.inputs for output in group.outputs)
-    app = bound(group)
+    app = bound_group(group)
     found: list[Route] = []
 
     def follow(group_input: GroupInput, stream: str, path: tuple[BoundQuery, ...]) -> None:
         for query in app.queries:
             if query.input_streams != (stream,) or query in path:
                 continue
-            outputs = wiring.outputs(query.target.name)
+            outputs = io.outputs(query.target.name)
             found.extend(Route(group_input, (*path, query), output) for output in outputs)
             follow(group_input, query.target.name, (*path, query))
 
@@ -86,25 +86,25 @@ class PositionedRoute:
     #: Names of the queries whose failures it records.
     records_failures: frozenset[str]
 
-    def producer(self, wiring: Wiring) -> str:
+    def producer(self, io: InstanceIO) -> str:
         """The name of its markers."""
-        return wiring.producer(self.salt(wiring))
+        return io.producer(self.salt(io))
 
-    def salt(self, wiring: Wiring) -> str:
+    def salt(self, io: InstanceIO) -> str:
         """Suffix that differs between the group's routes, and between instances for one route."""
-        return f"{wiring.assignment.index}of{wiring.group.parallel}-{self.number}"
+        return f"{io.assignment.index}of{io.group.parallel}-{self.number}"
 
-    def error_part(self, wiring: Wiring) -> str:
+    def error_part(self, io: InstanceIO) -> str:
         """Suffix of the producer of its error entries."""
-        index = wiring.assignment.index
+        index = io.assignment.index
         return str(index) if self.records_unreadable else f"{index}-{self.number}"
 
 
-def positioned_routes(wiring: Wiring) -> Iterator[PositionedRoute]:
+def positioned_routes(io: InstanceIO) -> Iterator[PositionedRoute]:
     """The group's routes; each unreadable event and each failure is recorded by one of them."""
     read: set[str] = set()
     recorded: set[tuple[str, str]] = set()
-    for number, route in enumerate(routes(wiring), 1):
+    for number, route in enumerate(routes(io), 1):
         name = route.input.channel.stream.name
         records_unreadable = route.input.records_errors and name not in read
         read.add(name)
@@ -117,7 +117,7 @@ def positioned_routes(wiring: Wiring) -> Iterator[PositionedRoute]:
 class StatelessTask:
     """Function that ``mapInArrow`` applies to the rows of one input; it pickles."""
 
-    wiring: Wiring
+    io: InstanceIO
     #: The input's JetStream stream.
     js_stream: str
 
@@ -130,7 +130,7 @@ class StatelessTask:
         Returns:
             Rows for the sink; those of one producer are ordered by position.
         """
-        skips = self.wiring.skips(self.js_stream)
+        skips = self.io.skips(self.js_stream)
         for batch in batches:
             rows = without_skipped(batch, "_sequence", skips)
             if not rows.num_rows:
@@ -138,14 +138,14 @@ class StatelessTask:
             is_unreadable = kernels.is_valid(rows.column("_error"))
             unreadable = rows.filter(is_unreadable).select(METADATA)
             events = rows.filter(kernels.invert(is_unreadable)) if unreadable.num_rows else rows
-            for one in _compiled_routes(self.wiring, self.js_stream):
-                yield from one.run(self.wiring, events, unreadable)
+            for one in _compiled_routes(self.io, self.js_stream):
+                yield from one.run(self.io, events, unreadable)
 
 
-def input_tasks(wiring: Wiring) -> dict[str, StatelessTask]:
+def input_tasks(io: InstanceIO) -> dict[str, StatelessTask]:
     """The task of each input that a route begins at, by JetStream stream."""
-    read = dict.fromkeys(js_stream_of(one.input, 0) for one in routes(wiring))
-    return {js_stream: StatelessTask(wiring, js_stream) for js_stream in read}
+    read = dict.fromkeys(js_stream_of(one.input, 0) for one in routes(io))
+    return {js_stream: StatelessTask(io, js_stream) for js_stream in read}
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ class _CompiledRoute:
     error_part: str
 
     def run(
-        self, wiring: Wiring, batch: pa.RecordBatch, unreadable: pa.RecordBatch
+        self, io: InstanceIO, batch: pa.RecordBatch, unreadable: pa.RecordBatch
     ) -> Iterator[pa.RecordBatch]:
         """Rows for the sink, of events and of ``METADATA`` of those that can't be read."""
         failed = [unreadable] if self.records_unreadable and unreadable.num_rows else []
@@ -203,11 +203,11 @@ class _CompiledRoute:
             batch, more = query.run(batch)
             failed += more
         if failed:
-            yield self._errors(wiring, failed)
+            yield self._errors(io, failed)
         if batch.num_rows:
-            yield from self._events(wiring, batch)
+            yield from self._events(io, batch)
 
-    def _errors(self, wiring: Wiring, failed: list[pa.RecordBatch]) -> pa.RecordBatch:
+    def _errors(self, io: InstanceIO, failed: list[pa.RecordBatch]) -> pa.RecordBatch:
         """Error entries, by position: one producer records the failures of all queries."""
         rows = concat(failed)
         order = np.lexsort((_longs(rows.column("_index")), _longs(rows.column("_sequence"))))
@@ -221,9 +221,9 @@ class _CompiledRoute:
         reasons: list[Any] = batch.column("_error").to_pylist()
         errors = list(zip(range(batch.num_rows), indexes, reasons, strict=True))
         stream = self.route.input.channel.stream.name
-        return sink_rows.error_rows(wiring, stream, messages, errors, self.error_part)
+        return sink_rows.error_rows(io, stream, messages, errors, self.error_part)
 
-    def _events(self, wiring: Wiring, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _events(self, io: InstanceIO, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         output = self.route.output
         rows = batch.select(list(output.stream.names)).cast(output.stream.arrow)
         position = kernels.add(
@@ -235,27 +235,25 @@ class _CompiledRoute:
         def events() -> Events:
             return as_events(batch, output.stream.arrow)
 
-        yield from channel_rows(
-            output, wiring.group.text, self.producer, rows, position, times, events
-        )
+        yield from channel_rows(output, io.group.text, self.producer, rows, position, times, events)
 
 
 @lru_cache(maxsize=_COMPILED_MAX)
-def _compiled_routes(wiring: Wiring, js_stream: str) -> tuple[_CompiledRoute, ...]:
+def _compiled_routes(io: InstanceIO, js_stream: str) -> tuple[_CompiledRoute, ...]:
     return tuple(
         _CompiledRoute(
             one.route,
             one.records_unreadable,
             tuple(
                 _compiled_query(
-                    wiring.group, query.name, one.salt(wiring), query.name in one.records_failures
+                    io.group, query.name, one.salt(io), query.name in one.records_failures
                 )
                 for query in one.route.queries
             ),
-            one.producer(wiring),
-            one.error_part(wiring),
+            one.producer(io),
+            one.error_part(io),
         )
-        for one in positioned_routes(wiring)
+        for one in positioned_routes(io)
         if js_stream_of(one.route.input, 0) == js_stream
     )
 
@@ -264,7 +262,7 @@ def _compiled_query(
     group: GroupSpec, name: str, salt: str, records_failures: bool
 ) -> _CompiledQuery:
     """The operators of a query; ``salt`` keeps what is random apart between routes."""
-    app = bound(group)
+    app = bound_group(group)
     query = next(one for one in app.queries if one.name == name)
     environment = Environment(compile_scripts(app.scripts), salt=f"{app.name}/{salt}")
     with using(environment):

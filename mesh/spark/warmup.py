@@ -16,9 +16,9 @@ from mesh.errors import MeshError
 from mesh.model.cluster import Assignment, InstanceState
 from mesh.plan.build import plan
 from mesh.spark.dedicated_query import query
-from mesh.spark.instance_context import Given
-from mesh.spark.instance_io import Wiring
-from mesh.spark.shared_query.instance import CarriedInstance
+from mesh.spark.instance_context import InstanceContext
+from mesh.spark.instance_io import InstanceIO
+from mesh.spark.shared_query.instance import SharedInstance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mesh.model.app import AppSpec
     from mesh.model.cluster import InstanceStatus
     from mesh.spark.instance_context import InstanceOptions
-    from mesh.spark.shared_query.query import Carrier
+    from mesh.spark.shared_query.query import SharedQuery
 
 _TEXT: Final = """
 @App:name('{name}')
@@ -54,13 +54,13 @@ def app(name: str) -> AppSpec:
 def warm(session: SparkSession, spec: AppSpec, nats: Mapping[str, str], directory: Path) -> None:
     """Run the app until its event has passed through."""
     running = []
-    for wiring in _wirings(spec, epoch=1):
-        scratch = directory / wiring.group.name
+    for io in _wirings(spec, epoch=1):
+        scratch = directory / io.group.name
         scratch.mkdir(parents=True)
         running.append(
             query.start(
                 session,
-                wiring,
+                io,
                 scratch,
                 nats=nats,
                 batch_rows_max=1000,
@@ -75,8 +75,8 @@ def warm(session: SparkSession, spec: AppSpec, nats: Mapping[str, str], director
         one.stop()
 
 
-def warm_carrier(
-    carrier: Carrier, spec: AppSpec, options: InstanceOptions, directory: Path
+def warm_shared_query(
+    shared_query: SharedQuery, spec: AppSpec, options: InstanceOptions, directory: Path
 ) -> None:
     """Have the carrier carry the app until its event has passed through.
 
@@ -90,18 +90,18 @@ def warm_carrier(
             passed.release()
 
     running = [
-        CarriedInstance(
-            carrier,
-            Given(
-                wiring,
+        SharedInstance(
+            shared_query,
+            InstanceContext(
+                io,
                 options,
-                directory / "carried" / wiring.group.name,
+                directory / "carried" / io.group.name,
                 _NoSnapshots(),
                 report,
                 SystemClock(),
             ),
         )
-        for wiring in _wirings(spec, epoch=2)
+        for io in _wirings(spec, epoch=2)
     ]
     for one in running:
         one.start()
@@ -133,10 +133,10 @@ class _NoSnapshots:
         return dict.fromkeys(streams, 0)
 
 
-def _wirings(spec: AppSpec, epoch: int) -> Iterator[Wiring]:
+def _wirings(spec: AppSpec, epoch: int) -> Iterator[InstanceIO]:
     for group in spec.groups:
         name = group.instances[0]
-        yield Wiring(
+        yield InstanceIO(
             group,
             Assignment(name, spec.name, group.name, 1, "warmup", "", epoch=epoch, lease_revision=0),
         )

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from mesh.control.placement import Host, Need
+    from mesh.control.placement import Candidate, Need
 
 Guest = TypeVar("Guest")
 Seat = TypeVar("Seat")
 
 
-def most_placeable(needs: Iterable[Need], hosts: Iterable[Host]) -> int:
+def most_placeable(needs: Iterable[Need], hosts: Iterable[Candidate]) -> int:
     """How many of ``needs`` fit on ``hosts`` at most; a capacity of 0 is none.
 
     On purpose not how placement goes about it.

@@ -45,7 +45,7 @@ from mesh.control.agent_events import (
 )
 from mesh.control.agent_phases import Membership, SessionPhase
 from mesh.control.agent_state import AgentState
-from mesh.control.journal import Entry
+from mesh.control.journal import JournalEntry
 from mesh.control.standby import Hold, Release
 from mesh.control.worker_reconcile import Start, Stop
 from mesh.errors import MeshError
@@ -59,12 +59,12 @@ from mesh.model.cluster import InstanceStatus, NodeRecord, Role, StandbyStatus
 from mesh.signals import end, signalled
 from mesh.worker.child import SessionProcess
 from mesh.worker.protocol import (
-    Held,
     HoldState,
     Ready,
     ReleaseState,
     Report,
     SessionConfig,
+    StandbyReport,
     StartInstance,
     StopInstance,
 )
@@ -229,7 +229,7 @@ class Agent:
                 if not was_in_time:
                     text = "ends with instances that were not taken over"
                     log.warning(text, extra=fields(worker=self.id))
-            case Entry():
+            case JournalEntry():
                 self.journal.note(instruction)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
@@ -258,7 +258,7 @@ class Agent:
                     self._events.put_nowait(SessionReady(started_in_s))
                 case Report(status):
                     self._events.put_nowait(InstanceReported(status))
-                case Held(holds):
+                case StandbyReport(holds):
                     self._begin(self._write_held(holds))
         self._events.put_nowait(SessionEnded())
 

@@ -18,10 +18,10 @@ from mesh.jetstream.server import die_with_parent
 from mesh.model import codec
 from mesh.worker.protocol import (
     CONFIG_VARIABLE,
-    Held,
     Ready,
     Report,
     SessionConfig,
+    StandbyReport,
     from_line,
     to_line,
 )
@@ -80,7 +80,7 @@ class SessionProcess:
         assert stdout is not None
         while line := await stdout.readline():
             reply = from_line(line)
-            if isinstance(reply, Ready | Report | Held):
+            if isinstance(reply, Ready | Report | StandbyReport):
                 yield reply
 
     def memory_bytes(self) -> int:

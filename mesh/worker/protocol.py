@@ -81,18 +81,18 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class StandbyReport:
     """What is held of an instance's state has changed."""
 
     status: StandbyStatus
 
 
 Command = StartInstance | StopInstance | HoldState | ReleaseState
-Reply = Ready | Report | Held
+Reply = Ready | Report | StandbyReport
 
 _KINDS: dict[str, type[Command | Reply]] = {
     kind.__name__: kind
-    for kind in (StartInstance, StopInstance, HoldState, ReleaseState, Ready, Report, Held)
+    for kind in (StartInstance, StopInstance, HoldState, ReleaseState, Ready, Report, StandbyReport)
 }
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from mesh import java, logs, scratch
 from mesh.clock import SystemClock
 from mesh.jetstream import channels, server
-from mesh.jetstream.blob_store import open_pieces
+from mesh.jetstream.blob_store import open_blob_store
 from mesh.jetstream.connection import close, connect, connector_options
 from mesh.jetstream.mirror import Mirror
 from mesh.jetstream.snapshots import JetStreamSnapshots, ensure_buckets
@@ -32,20 +32,20 @@ from mesh.model.cluster import Assignment
 from mesh.operators import precompile
 from mesh.spark import session as spark_session
 from mesh.spark import warmup
-from mesh.spark.dedicated_query.instance import Instance
-from mesh.spark.instance_context import Given, InstanceOptions
-from mesh.spark.instance_io import Wiring
-from mesh.spark.shared_query.instance import CarriedInstance
-from mesh.spark.shared_query.query import Carrier
+from mesh.spark.dedicated_query.instance import DedicatedInstance
+from mesh.spark.instance_context import InstanceContext, InstanceOptions
+from mesh.spark.instance_io import InstanceIO
+from mesh.spark.shared_query.instance import SharedInstance
+from mesh.spark.shared_query.query import SharedQuery
 from mesh.worker.protocol import (
     CONFIG_VARIABLE,
-    Held,
     HoldState,
     Ready,
     ReleaseState,
     Reply,
     Report,
     SessionConfig,
+    StandbyReport,
     StartInstance,
     StopInstance,
     from_line,
@@ -78,7 +78,7 @@ class Session:
         client: Client,
         replies: Replies,
         options: InstanceOptions,
-        carrier: Carrier | None,
+        shared_query: SharedQuery | None,
     ) -> None:
         self._directory = directory / "instances"
         self._spark = spark
@@ -86,9 +86,9 @@ class Session:
         self._js = client.jetstream()
         self._loop = asyncio.get_running_loop()
         self._replies = replies
-        self._instances: dict[str, Instance | CarriedInstance | Ticker] = {}
+        self._instances: dict[str, DedicatedInstance | SharedInstance | Ticker] = {}
         self._options = options
-        self._carrier = carrier
+        self._shared_query = shared_query
         #: What ends right now, with the instance that it is.
         self._ending: dict[asyncio.Task[None], str] = {}
         #: What it stands by for, by instance.
@@ -97,7 +97,7 @@ class Session:
         #: What was held for those that run here now; its pieces move away as they are used.
         self._near: dict[str, Path | None] = {}
         settings = config.settings
-        self._pieces = open_pieces(self._js, settings.state.store, options.nats)
+        self._pieces = open_blob_store(self._js, settings.state.store, options.nats)
         self._mirror_period_s = settings.worker.snapshot_interval_s / 4
 
     async def handle(self, line: bytes) -> None:
@@ -110,7 +110,7 @@ class Session:
                 if ending:
                     await asyncio.wait(ending)
                 if assignment.instance not in self._instances:
-                    await self._start(Wiring(group, assignment))
+                    await self._start(InstanceIO(group, assignment))
             case HoldState(standby, group):
                 await self._release(standby.instance)
                 self._hold(standby, group)
@@ -133,25 +133,25 @@ class Session:
         self._instances.clear()
         for name in list(self._mirrors):
             await self._release(name)
-        if self._carrier is not None:
-            await asyncio.to_thread(self._carrier.stop)
+        if self._shared_query is not None:
+            await asyncio.to_thread(self._shared_query.stop)
 
-    async def _start(self, wiring: Wiring) -> None:
-        assignment = wiring.assignment
+    async def _start(self, io: InstanceIO) -> None:
+        assignment = io.assignment
         # What is held for it is its own from here on, whatever the leader says of it meanwhile.
         mirror = self._mirrors.pop(assignment.instance, None)
         if mirror is not None:
             await mirror.stop()
         near = mirror.directory if mirror is not None else None
         self._near[assignment.instance] = near
-        instance = self._ticker(wiring) if _is_trigger(wiring) else self._instance(wiring, near)
+        instance = self._ticker(io) if _is_trigger(io) else self._instance(io, near)
         self._instances[assignment.instance] = instance
         instance.start()
 
-    def _ticker(self, wiring: Wiring) -> Ticker:
+    def _ticker(self, io: InstanceIO) -> Ticker:
         return Ticker(
             self._client,
-            wiring,
+            io,
             lambda status: self._replies.send(Report(status)),
             SystemClock(),
             worker=self._options.worker,
@@ -163,15 +163,15 @@ class Session:
             standby.instance, standby.app, standby.group, standby.index, standby.app_incarnation,
             standby.worker, 0, standby.lease_revision,
         )  # fmt: skip
-        wiring = Wiring(group, as_if)
+        io = InstanceIO(group, as_if)
         self._holds += 1
         mirror = Mirror(
             self._js,
             self._pieces,
             standby,
-            [wiring.part(partition) for partition in wiring.partitions],
+            [io.part(partition) for partition in io.partitions],
             self._directory.with_name("standby") / f"{standby.instance}-{self._holds}",
-            lambda status: self._replies.send(Held(status)),
+            lambda status: self._replies.send(StandbyReport(status)),
             SystemClock(),
             period_s=self._mirror_period_s,
         )
@@ -183,22 +183,22 @@ class Session:
         if mirror is not None:
             await mirror.drop()
 
-    def _instance(self, wiring: Wiring, near: Path | None) -> Instance | CarriedInstance:
-        assignment = wiring.assignment
+    def _instance(self, io: InstanceIO, near: Path | None) -> DedicatedInstance | SharedInstance:
+        assignment = io.assignment
         directory = self._directory / assignment.instance
         store = self._snapshots(assignment, near)
 
         def report(status: InstanceStatus) -> None:
             self._replies.send(Report(status))
 
-        given = Given(wiring, self._options, directory, store, report, SystemClock())
-        if self._carrier is not None:
-            return CarriedInstance(self._carrier, given)
-        return Instance(self._spark, given)
+        context = InstanceContext(io, self._options, directory, store, report, SystemClock())
+        if self._shared_query is not None:
+            return SharedInstance(self._shared_query, context)
+        return DedicatedInstance(self._spark, context)
 
     async def _stop(self, name: str, epoch: int, *, settle: bool = False) -> None:
         running = self._instances.get(name)
-        if running is None or running.wiring.assignment.epoch > epoch:
+        if running is None or running.io.assignment.epoch > epoch:
             return
         running.stop(settle=settle)
         await asyncio.to_thread(running.join)
@@ -220,8 +220,8 @@ class Session:
         )
 
 
-def _is_trigger(wiring: Wiring) -> bool:
-    return wiring.group.kind is GroupKind.TRIGGER
+def _is_trigger(io: InstanceIO) -> bool:
+    return io.group.kind is GroupKind.TRIGGER
 
 
 class Replies:
@@ -252,20 +252,20 @@ def instance_options(config: SessionConfig) -> InstanceOptions:
     )
 
 
-def start_carrier(
+def start_shared_query(
     spark: SparkSession, client: Client, options: InstanceOptions, directory: Path
-) -> Carrier:
+) -> SharedQuery:
     """Start the query that instances share; to be called in the event loop."""
     loop = asyncio.get_running_loop()
     # Nobody else knows it, and any account may use subjects of its own.
-    subject = f"_INBOX.carrier.{secrets.token_hex(8)}"
+    subject = f"_INBOX.shared_query.{secrets.token_hex(8)}"
 
     def nudge() -> None:
         asyncio.run_coroutine_threadsafe(client.publish(subject), loop)
 
-    carrier = Carrier(
+    shared_query = SharedQuery(
         spark,
-        directory / "carrier",
+        directory / "shared-query",
         SystemClock(),
         nats=options.nats,
         nudge_subject=subject,
@@ -273,8 +273,8 @@ def start_carrier(
         tasks=spark.sparkContext.defaultParallelism,
         retry_s=options.retry_s,
     )
-    carrier.start()
-    return carrier
+    shared_query.start()
+    return shared_query
 
 
 async def compile_loops(clock: Clock) -> None:
@@ -303,7 +303,7 @@ async def warm_up(
     client: Client,
     config: SessionConfig,
     options: InstanceOptions,
-    carrier: Carrier | None,
+    shared_query: SharedQuery | None,
     directory: Path,
 ) -> None:
     """Run an app through the session, and leave nothing of it behind."""
@@ -314,8 +314,8 @@ async def warm_up(
         await js.publish(app.channels[0].subject(), warmup.EVENT)
         scratch = directory / "warmup"
         await asyncio.to_thread(warmup.warm, spark, app, options.nats, scratch)
-        if carrier is not None:
-            await asyncio.to_thread(warmup.warm_carrier, carrier, app, options, scratch)
+        if shared_query is not None:
+            await asyncio.to_thread(warmup.warm_shared_query, shared_query, app, options, scratch)
     finally:
         await channels.delete_channels(js, app)
 
@@ -347,9 +347,9 @@ async def run(config: SessionConfig, replies: Replies) -> None:
     options = instance_options(config)
     # Tasks on other machines would not find what the shared query keeps in files.
     shares = settings.spark.shared_query and settings.spark.master.startswith("local")
-    carrier = start_carrier(spark, client, options, directory) if shares else None
-    await warm_up(spark, client, config, options, carrier, directory)
-    session = Session(config, directory, spark, client, replies, options, carrier)
+    shared_query = start_shared_query(spark, client, options, directory) if shares else None
+    await warm_up(spark, client, config, options, shared_query, directory)
+    session = Session(config, directory, spark, client, replies, options, shared_query)
     replies.send(Ready(spark.version, round(clock.monotonic_s() - started_s, 1)))
 
     reader = asyncio.StreamReader(limit=1 << 24)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from mesh.clock import Clock
     from mesh.control.retries import Retries
-    from mesh.spark.instance_io import Wiring
+    from mesh.spark.instance_io import InstanceIO
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class Ticker:
     def __init__(
         self,
         client: Client,
-        wiring: Wiring,
+        io: InstanceIO,
         report: Callable[[InstanceStatus], None],
         clock: Clock,
         *,
@@ -82,9 +82,9 @@ class Ticker:
         retries: Retries,
         refresh_s: float = _REFRESH_S,
     ) -> None:
-        self.wiring = wiring
-        (self._trigger,) = bind_group(wiring.group).triggers
-        (self._channel,) = wiring.group.outputs
+        self.io = io
+        (self._trigger,) = bind_group(io.group).triggers
+        (self._channel,) = io.group.outputs
         self._schedule = Schedule(self._trigger)
         self._client = client
         self._report = report
@@ -93,7 +93,7 @@ class Ticker:
         self._retries = retries
         self._refresh_s = refresh_s
         prefix = names.marker_subject(self._channel.js_stream())
-        self._marker_subject = f"{prefix}.{wiring.producer('0')}"
+        self._marker_subject = f"{prefix}.{io.producer('0')}"
         self._stopping = asyncio.Event()
         self._ended = threading.Event()
         self._task: asyncio.Task[None] | None = None
@@ -101,12 +101,12 @@ class Ticker:
         self._ticks = 0
 
     def __repr__(self) -> str:
-        assignment = self.wiring.assignment
+        assignment = self.io.assignment
         return f"Ticker({assignment.instance}, epoch={assignment.epoch})"
 
     def start(self) -> None:
         """Begin; returns at once.  To be called in the event loop, as ``stop``."""
-        self._task = asyncio.create_task(self._run(), name=self.wiring.assignment.instance)
+        self._task = asyncio.create_task(self._run(), name=self.io.assignment.instance)
 
     def stop(self, *, settle: bool = False) -> None:
         """Ask it to end; a ``STOPPED`` report follows, also where it has ended by itself.
@@ -122,7 +122,7 @@ class Ticker:
         self._ended.wait()
 
     async def _run(self) -> None:
-        name = self.wiring.assignment.instance
+        name = self.io.assignment.instance
         error: str | None = None
         try:
             while not self._stopping.is_set():
@@ -189,13 +189,13 @@ class Ticker:
             return _Marker(self._clock.wall_ms())
         values: Any = orjson.loads(stored.data or b"{}")
         found = _Marker(values["start_ms"], values["position"], values["epoch"], stored.seq or 0)
-        if found.epoch > self.wiring.assignment.epoch:
+        if found.epoch > self.io.assignment.epoch:
             raise _TakenOverError
         return found
 
     async def _write(self, due: Sequence[int], before: _Marker) -> _Marker:
         """Publish events that are due, and the marker that says so, both or neither."""
-        epoch = self.wiring.assignment.epoch
+        epoch = self.io.assignment.epoch
         after = replace(before, position=due[-1] if due else before.position, epoch=epoch)
         batch = secrets.token_hex(8)
         for number, due_ms in enumerate(due, 1):
@@ -230,7 +230,7 @@ class Ticker:
     def _say(
         self, state: InstanceState, error: str | None = None, rest_s: float | None = None
     ) -> None:
-        assignment = self.wiring.assignment
+        assignment = self.io.assignment
         at_ms = self._clock.wall_ms()
         self._report(
             InstanceStatus(

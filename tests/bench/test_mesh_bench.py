@@ -14,7 +14,7 @@ import pytest
 from bench.connector.harness import Figure
 from bench.mesh import busy, deciding, failover, harness, scaling, written
 from bench.mesh.__main__ import main
-from mesh.control.journal import Entry
+from mesh.control.journal import JournalEntry
 from mesh.model.partition import partitions
 from mesh.plan.build import plan
 from pyspark_nats.protocol.connection import Connection
@@ -77,12 +77,14 @@ def test_a_measurement_that_there_is_not_is_told(capsys: pytest.CaptureFixture[s
 
 def test_alarms_are_told_from_what_else_the_journal_holds() -> None:
     entries = [
-        Entry("leads", by="manager m1", at_ms=1),
-        Entry("is ready", "its session started in 3 s", by="worker w1", at_ms=2),
-        Entry("stops A-g-1", "no heartbeat was accepted for 1.5 s", by="worker w1", at_ms=3),
-        Entry("placed A-g-1 on w2 in epoch 7", "worker w1 is gone", by="manager m1", at_ms=4),
-        Entry("no longer leads", by="manager m1", at_ms=5),
-        Entry("lost its connection to NATS", by="worker w2", at_ms=6),
+        JournalEntry("leads", by="manager m1", at_ms=1),
+        JournalEntry("is ready", "its session started in 3 s", by="worker w1", at_ms=2),
+        JournalEntry("stops A-g-1", "no heartbeat was accepted for 1.5 s", by="worker w1", at_ms=3),
+        JournalEntry(
+            "placed A-g-1 on w2 in epoch 7", "worker w1 is gone", by="manager m1", at_ms=4
+        ),
+        JournalEntry("no longer leads", by="manager m1", at_ms=5),
+        JournalEntry("lost its connection to NATS", by="worker w2", at_ms=6),
     ]
     assert [at_ms for at_ms, _ in busy._alarms(entries)] == [3, 4, 5, 6]
 

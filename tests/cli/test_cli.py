@@ -241,7 +241,7 @@ def test_two_clusters_do_not_share_a_directory(tmp_path: Path) -> None:
     held = local._lock(tmp_path)
     assert local.in_use(tmp_path)
     with pytest.raises(MeshError, match="in use"):
-        local.start(local.Plan(tmp_path, 1, Settings()))
+        local.start(local.LocalPlan(tmp_path, 1, Settings()))
     held.close()
     assert not local.in_use(tmp_path)
 

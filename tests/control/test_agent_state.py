@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mesh.control import agent_events as events
 from mesh.control.agent_phases import Membership
 from mesh.control.agent_state import AgentState
-from mesh.control.journal import Entry
+from mesh.control.journal import JournalEntry
 from mesh.control.standby import Hold, Release
 from mesh.control.worker_reconcile import Start, Stop
 from tests.support import case_files
@@ -206,7 +206,7 @@ class Player:
                 text = f"end: process {pid} {'took' if was_member else 'has'} the name"
             case events.Leave(was_in_time):
                 text = "leave" if was_in_time else "leave, not taken over"
-            case Entry():
+            case JournalEntry():
                 return
         self.said.append(f"{self.now_s:g} {text}")
 
@@ -235,7 +235,7 @@ def test_the_journal_says_why_something_stops() -> None:
         player.play(line)
     player.now_s = TTL_S
     done = player.state.handle(events.TimeReached(), player.view())
-    assert Entry("stops A-g-1", "no heartbeat was taken for 2 s", worker="w1") in done
+    assert JournalEntry("stops A-g-1", "no heartbeat was taken for 2 s", worker="w1") in done
 
 
 #: Lines of a script, in any order and at any time.

@@ -10,21 +10,21 @@ from hypothesis import strategies as st
 
 from mesh.control import election, membership, reconcile, standby, worker_reconcile
 from mesh.control.actions import (
+    AssignStandby,
     Discard,
-    Dismiss,
     DropForm,
     ForgetNode,
     Place,
     RemoveApp,
+    RemoveStandby,
     Retire,
-    Shape,
-    StandBy,
     Withdraw,
+    WriteGroupForm,
 )
-from mesh.control.cluster_state import survey
-from mesh.control.journal import Entry, story
+from mesh.control.cluster_state import cluster_state_of
+from mesh.control.journal import JournalEntry, story
 from mesh.control.lifecycle import app_status
-from mesh.control.membership import Presence, presence
+from mesh.control.membership import HeartbeatStatus, heartbeat_status
 from mesh.control.placement import place
 from mesh.control.retries import Retries
 from mesh.control.snapshot import ClusterSnapshot, Seen
@@ -92,7 +92,7 @@ def run_reconcile(line: str) -> str:
                 where = f"{made.instance} from {made.worker}{target} epoch {made.epoch}"
                 where += f" up to {dict(made.until)}" if made.until is not None else ""
                 shown.append(f"withdraw {where}: {cause}")
-            case Shape(made_form, cause):
+            case WriteGroupForm(made_form, cause):
                 begins = f" behind {dict(made_form.start)}" if made_form.start else ""
                 which = f"{made_form.app}-{made_form.group}*{made_form.spec.parallel}{begins}"
                 shown.append(f"shape {which} as {made_form.number} from {made_form.epoch}: {cause}")
@@ -100,9 +100,9 @@ def run_reconcile(line: str) -> str:
                 shown.append(f"drop form {name}-{dropped}: {cause}")
             case Discard(instance, cause):
                 shown.append(f"discard {instance}: {cause}")
-            case StandBy(told, cause):
+            case AssignStandby(told, cause):
                 shown.append(f"standby {told.worker} for {told.instance}: {cause}")
-            case Dismiss(instance, cause):
+            case RemoveStandby(instance, cause):
                 shown.append(f"dismiss {instance}: {cause}")
             case ForgetNode(role, name, cause):
                 shown.append(f"forget {role} {name}: {cause}")
@@ -134,7 +134,7 @@ def run_duties(line: str) -> str:
             case worker_reconcile.Stop(made, settle):
                 how = "" if settle else " at once"
                 shown.append(f"stop {made.instance} epoch {made.epoch}{how}")
-            case worker_reconcile.Tell(status):
+            case worker_reconcile.Report(status):
                 settled = f", settled at {dict(status.position)}" if status.settled else ""
                 told = f"tell {status.instance} epoch {status.epoch} {status.state}{settled}"
                 shown.append(told)
@@ -150,7 +150,7 @@ def run_duties(line: str) -> str:
 
 def run_status(line: str) -> str:
     view = snapshot(line)
-    status = app_status(survey(view, SETTINGS), view.apps[0].value)
+    status = app_status(cluster_state_of(view, SETTINGS), view.apps[0].value)
     first = f"{status.state}: {status.reason}" if status.reason else status.state.value
     first += f".  {status.cure}" if status.cure else ""
     instances = [
@@ -256,7 +256,7 @@ def test_epochs_grow_and_nothing_is_placed_twice(
         assignments=placed,
     )
     before = {a.value.instance: a.value for a in placed}
-    grades = {w.value.id: presence(w, 10.0, TTL_S, MARGIN_S) for w in workers}
+    grades = {w.value.id: heartbeat_status(w, 10.0, TTL_S, MARGIN_S) for w in workers}
     made = [a for a in reconcile.decide(view, SETTINGS) if isinstance(a, Place | Withdraw)]
     assert len({a.assignment.instance for a in made}) == len(made)
     for action in made:
@@ -265,9 +265,9 @@ def test_epochs_grow_and_nothing_is_placed_twice(
         assert one.lease_revision == revision
         assert known is None or one.epoch > known.epoch
         if isinstance(action, Place):
-            assert grades[one.worker] is Presence.ALIVE
+            assert grades[one.worker] is HeartbeatStatus.ALIVE
             # Nobody has said that it stopped, so only who is gone has lost it.
-            assert known is None or grades[known.worker] is Presence.GONE
+            assert known is None or grades[known.worker] is HeartbeatStatus.GONE
 
 
 def test_the_next_deadline_is_when_a_silent_worker_is_gone() -> None:
@@ -285,7 +285,7 @@ def test_a_name_is_taken_while_another_process_beats(
     age_s: float, incarnation: str, taken: bool
 ) -> None:
     held = node("w1", 10.0 - age_s)
-    assert membership.is_taken(held, incarnation, 10.0, TTL_S, MARGIN_S) == taken
+    assert membership.is_id_in_use(held, incarnation, 10.0, TTL_S, MARGIN_S) == taken
 
 
 def test_an_undeployed_app_does_not_wait_for_a_worker_that_is_gone() -> None:
@@ -295,14 +295,14 @@ def test_an_undeployed_app_does_not_wait_for_a_worker_that_is_gone() -> None:
 
 def test_a_story_has_what_the_cluster_did_beside_the_app() -> None:
     told = [
-        Entry("leads", by="manager m1", at_ms=1),
-        Entry("deployed app A", by="user ada", at_ms=2, app="A"),
-        Entry("deployed app B", by="user ada", at_ms=3, app="B"),
-        Entry("is ready", by="worker w9", at_ms=4, worker="w9"),
-        Entry("placed A-g-1 on w1", by="manager m1", at_ms=5, app="A", worker="w1"),
-        Entry("leads", by="manager m2", at_ms=8),
+        JournalEntry("leads", by="manager m1", at_ms=1),
+        JournalEntry("deployed app A", by="user ada", at_ms=2, app="A"),
+        JournalEntry("deployed app B", by="user ada", at_ms=3, app="B"),
+        JournalEntry("is ready", by="worker w9", at_ms=4, worker="w9"),
+        JournalEntry("placed A-g-1 on w1", by="manager m1", at_ms=5, app="A", worker="w1"),
+        JournalEntry("leads", by="manager m2", at_ms=8),
         # Noted while it was cut off, and stored late.
-        Entry("stops A-g-1", by="worker w1", at_ms=7, worker="w1"),
+        JournalEntry("stops A-g-1", by="worker w1", at_ms=7, worker="w1"),
     ]
     found = [f"{entry.at_ms} {entry.text}" for entry in story(told, "A")]
     assert found == ["2 deployed app A", "5 placed A-g-1 on w1", "7 stops A-g-1", "8 leads"]

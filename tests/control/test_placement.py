@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mesh.control.placement import Admits, Host, Need, Placement, place
+from mesh.control.placement import Admits, Candidate, Need, Placement, place
 from mesh.model import names
 from mesh.testing.seating import most_placeable
 from tests.support.cluster_lines import need
@@ -22,7 +22,7 @@ LABELS = ("gpu", "big")
 class Case:
     needs: tuple[Need, ...]
     current: dict[str, str]
-    hosts: list[Host]
+    hosts: list[Candidate]
 
     def place(self) -> Placement:
         return place(self.needs, self.current, self.hosts)
@@ -38,7 +38,7 @@ def plain(draw: st.DrawFn) -> Case:
     needs = NEEDS[: draw(st.integers(0, len(NEEDS)))]
     current = {n.instance: draw(st.sampled_from(WORKERS)) for n in needs if draw(st.booleans())}
     found = [
-        Host(name, draw(st.sampled_from((Admits.OPEN, Admits.OPEN, Admits.CLOSED))))
+        Candidate(name, draw(st.sampled_from((Admits.OPEN, Admits.OPEN, Admits.CLOSED))))
         for name in sorted(draw(st.sets(st.sampled_from(WORKERS))))
     ]
     return Case(needs, current, found)
@@ -53,7 +53,7 @@ def choosy(draw: st.DrawFn) -> Case:
     )
     current = {n.instance: draw(st.sampled_from(WORKERS)) for n in needs if draw(st.booleans())}
     found = [
-        Host(
+        Candidate(
             name,
             draw(st.sampled_from((Admits.OPEN, Admits.OPEN, Admits.CLOSED, Admits.EMPTYING))),
             capacity=draw(st.integers(0, 3)),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mesh.control.candidates import hosts
-from mesh.control.cluster_state import survey
+from mesh.control.candidates import candidates
+from mesh.control.cluster_state import cluster_state_of
 from mesh.control.lifecycle import AppState, app_status
-from mesh.control.membership import Presence, presence
+from mesh.control.membership import HeartbeatStatus, heartbeat_status
 from mesh.control.placement import Admits
 from tests.support.cluster_lines import MARGIN_S, SETTINGS, TTL_S, node, snapshot
 from tests.support.paths import ROOT
@@ -82,11 +82,11 @@ def table(heading: str) -> dict[str, str]:
     [
         ("An app's state", APP_STATES, AppState),
         ("What a worker admits", ADMISSIONS, Admits),
-        ("Membership", PRESENCES, Presence),
+        ("Membership", PRESENCES, HeartbeatStatus),
     ],
 )
 def test_a_table_has_the_rows_that_are_tried_here_and_every_value_of_the_code(
-    heading: str, rows: dict[str, object], values: type[AppState | Admits | Presence]
+    heading: str, rows: dict[str, object], values: type[AppState | Admits | HeartbeatStatus]
 ) -> None:
     written = table(heading)
     assert list(written) == list(rows)
@@ -96,18 +96,18 @@ def test_a_table_has_the_rows_that_are_tried_here_and_every_value_of_the_code(
 @pytest.mark.parametrize("row", APP_STATES)
 def test_an_apps_state_is_that_of_the_first_row_that_holds(row: str) -> None:
     view = snapshot(APP_STATES[row])
-    found = app_status(survey(view, SETTINGS), view.apps[0].value)
+    found = app_status(cluster_state_of(view, SETTINGS), view.apps[0].value)
     assert found.state.value == table("An app's state")[row]
 
 
 @pytest.mark.parametrize("row", ADMISSIONS)
 def test_a_worker_admits_what_the_first_row_says_that_holds(row: str) -> None:
-    (host,) = hosts(snapshot(ADMISSIONS[row]), SETTINGS)
+    (host,) = candidates(snapshot(ADMISSIONS[row]), SETTINGS)
     assert host.admits.value == table("What a worker admits")[row]
 
 
 @pytest.mark.parametrize("row", PRESENCES)
 def test_a_node_is_there_for_as_long_as_the_table_says(row: str) -> None:
     for age_s in PRESENCES[row]:
-        found = presence(node("w1", 0.0), age_s, TTL_S, MARGIN_S)
+        found = heartbeat_status(node("w1", 0.0), age_s, TTL_S, MARGIN_S)
         assert found.value == table("Membership")[row]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mesh.control.restoring import reached
+from mesh.control.restoring import snapshot_positions
 from mesh.jetstream import backups
 from tests.support.scenes import calm
 
@@ -65,7 +65,9 @@ async def restored(view: View) -> None:
     async def is_whole() -> bool:
         made = await calls.make("Back")
         backup = await backups.read(calls._pieces, made)
-        read = [place for part in backup.parts for place in reached(part.manifest).items()]
+        read = [
+            place for part in backup.parts for place in snapshot_positions(part.manifest).items()
+        ]
         ends = {s: (await view.js.stream_info(s)).state.last_seq for s, _ in read}
         return made.snapshots == 3 and all(n == ends[stream] for stream, n in read)
 

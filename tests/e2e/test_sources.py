@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh.errors import MeshError
-from mesh.model.begin import parse_begin
+from mesh.model.begin import parse_start_position
 from tests.support.events import rows
 from tests.support.scenes import killed
 
@@ -71,7 +71,7 @@ async def test_streams_of_others_are_read_once_and_left_as_they_are(view: View, 
     await view.until("Foreign is gone", lambda: view.view.snapshot().app("Foreign") is None)
     later = """@App:name('Later') @source(type='nats', stream='PRICES')
     define stream Prices (p double); from Prices select p * 2 as d insert into Doubled;"""
-    await view.service.update(later, begin=parse_begin("2"))
+    await view.service.update(later, begin=parse_start_position("2"))
     assert [r["d"] for r in await rows(view, "Later", "Doubled", 2)] == [4.0, 8.0]
     await view.service.undeploy("Later")
     await view.until("Later is gone", lambda: view.view.snapshot().app("Later") is None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from nats.errors import TimeoutError as NatsTimeoutError
 from nats.js.errors import ServiceUnavailableError
 
-from mesh.control.journal import Entry, of_elections, of_lost_quorum
+from mesh.control.journal import JournalEntry, of_elections, of_lost_quorum
 from mesh.manager.manager import running
 from mesh.model import codec, names
 from mesh.settings import ChannelSettings, ManagerSettings, NatsSettings, Settings
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 APP = "@App:name('A') define stream S (a int); from S[a > 1] select a insert into T;"
 
 
-async def first_entry(client: Client, app: str, text: str) -> Entry:
+async def first_entry(client: Client, app: str, text: str) -> JournalEntry:
     """The first entry about ``app`` that begins with ``text``; waits for it."""
     subject = names.journal_subject(app)
     entries = await client.jetstream().subscribe(subject, ordered_consumer=True)
     while True:
-        entry = codec.decode(Entry, (await entries.next_msg(timeout=60)).data)
+        entry = codec.decode(JournalEntry, (await entries.next_msg(timeout=60)).data)
         if entry.text.startswith(text):
             await entries.unsubscribe()
             return entry

@@ -9,15 +9,15 @@ import nats
 import pytest
 
 from mesh.errors import MeshError
-from mesh.jetstream.start_positions import passed
+from mesh.jetstream.start_positions import skipped_positions
 from mesh.manager.manager import running
-from mesh.model.begin import EARLIEST, Begin, BeginKind, parse_begin
+from mesh.model.begin import EARLIEST, StartPosition, StartPositionKind, parse_start_position
 from mesh.model.cluster import Assignment
 from mesh.plan.build import plan
-from mesh.plan.edits import begun
+from mesh.plan.edits import with_start_positions
 from mesh.settings import ManagerSettings, NatsSettings, Settings
 from mesh.spark.dedicated_query.instance import start_offsets
-from mesh.spark.instance_io import Wiring
+from mesh.spark.instance_io import InstanceIO
 
 if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
@@ -36,13 +36,15 @@ def test_what_comes_from_outside_is_what_no_group_fills() -> None:
 
 
 def test_only_those_who_read_a_stream_begin_in_it() -> None:
-    spec = begun(plan(APP).spec, {"FEED": 7, "mesh-A-R": 3})
+    spec = with_start_positions(plan(APP).spec, {"FEED": 7, "mesh-A-R": 3})
     begins = {group.name: dict(group.starts) for group in spec.groups if group.starts}
     assert begins == {"one": {"FEED": 7}, "partition-R-k": {"mesh-A-R": 3}}
     group = spec.group("one")
     assert group is not None
     assignment = Assignment("A-one-1", "A", "one", 1, "i", "w", 1, 1)
-    assert start_offsets(Wiring(group, assignment), {}) == {"FEED": {"sequence": 7, "time_ms": 0}}
+    assert start_offsets(InstanceIO(group, assignment), {}) == {
+        "FEED": {"sequence": 7, "time_ms": 0}
+    }
 
 
 def test_a_beginning_is_a_sequence_of_each_stream(nats_server: NatsServer) -> None:
@@ -56,17 +58,17 @@ def test_a_beginning_is_a_sequence_of_each_stream(nats_server: NatsServer) -> No
         await js.purge_stream("FULL", seq=3)
         streams = ("FULL", "EMPTY", "MISSING")
 
-        async def at(begin: Begin) -> dict[str, int]:
-            return await passed(client, streams, begin)
+        async def at(begin: StartPosition) -> dict[str, int]:
+            return await skipped_positions(client, streams, begin)
 
         assert await at(EARLIEST) == {}
-        assert await at(Begin(BeginKind.LATEST)) == {"FULL": 10}
-        assert await at(parse_begin("5")) == {"FULL": 4}
+        assert await at(StartPosition(StartPositionKind.LATEST)) == {"FULL": 10}
+        assert await at(parse_start_position("5")) == {"FULL": 4}
         # What is there no more, and what isn't there yet.
-        assert await at(parse_begin("1")) == {"FULL": 2}
-        assert await at(parse_begin("99")) == {"FULL": 10}
-        assert await at(parse_begin("2001-01-01T00:00:00Z")) == {"FULL": 2}
-        assert await at(parse_begin("2100-01-01T00:00:00Z")) == {"FULL": 10}
+        assert await at(parse_start_position("1")) == {"FULL": 2}
+        assert await at(parse_start_position("99")) == {"FULL": 10}
+        assert await at(parse_start_position("2001-01-01T00:00:00Z")) == {"FULL": 2}
+        assert await at(parse_start_position("2100-01-01T00:00:00Z")) == {"FULL": 10}
         await client.close()
 
     asyncio.run(run())
@@ -80,13 +82,13 @@ def test_a_running_app_goes_on_from_where_it_is(nats_server: NatsServer) -> None
             nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1")
         )
         async with running(settings) as (manager, service):
-            await service.update(text, begin=Begin(BeginKind.LATEST))
+            await service.update(text, begin=StartPosition(StartPositionKind.LATEST))
             await manager.journal.stored()
             told = [entry.text for entry in await service.story("B")]
             assert "deployed app B, 1 instances, to read from latest" in told
             changed = text.replace("a insert", "a + 1 as a insert")
             with pytest.raises(MeshError) as refused:
-                await service.update(changed, begin=parse_begin("4"))
+                await service.update(changed, begin=parse_start_position("4"))
             assert refused.value.code == "MESH-A409"
 
     asyncio.run(run())

@@ -12,7 +12,7 @@ import pytest
 
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
-from mesh.jetstream.blob_store import JETSTREAM, PieceMissingError, Pieces, open_pieces
+from mesh.jetstream.blob_store import JETSTREAM, BlobMissingError, BlobStore, open_blob_store
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.mirror import Mirror
 from mesh.jetstream.snapshots import JetStreamSnapshots, ensure_buckets, purge
@@ -35,7 +35,7 @@ class Store:
     """A connection, and a store of pieces."""
 
     js: JetStreamContext
-    pieces: Pieces
+    pieces: BlobStore
 
     def snapshots(self, epoch: int, near: Path | None = None) -> JetStreamSnapshots:
         loop = asyncio.get_running_loop()
@@ -58,7 +58,7 @@ async def store_of(nats: NatsServer, store: str) -> AsyncIterator[Store]:
     js = client.jetstream()
     await ensure_buckets(js, 1)
     try:
-        yield Store(js, open_pieces(js, store, {"servers": nats.url}))
+        yield Store(js, open_blob_store(js, store, {"servers": nats.url}))
     finally:
         await close(client)
 
@@ -164,7 +164,7 @@ def test_purging_leaves_nothing_of_an_incarnation(
             await purge(have.js, have.pieces, "i1")
             assert await restore(have.snapshots(2), tmp_path / "c") is None
             for stored in held:
-                with pytest.raises(PieceMissingError):
+                with pytest.raises(BlobMissingError):
                     await have.pieces.fetch({stored: tmp_path / "x"})
             # Once more does no harm.
             await purge(have.js, have.pieces, "i1")
@@ -235,8 +235,8 @@ def test_a_store_that_can_not_be_used_is_named(nats_server: NatsServer, tmp_path
     async def scene() -> None:
         async with store_of(nats_server, JETSTREAM) as have:
             with pytest.raises(MeshError, match="S120"):
-                open_pieces(have.js, "nosuch://place/x", {})
-            bad = open_pieces(have.js, str(tmp_path / "file"), {})
+                open_blob_store(have.js, "nosuch://place/x", {})
+            bad = open_blob_store(have.js, str(tmp_path / "file"), {})
             with pytest.raises(MeshError, match="S120"):
                 await bad.put("a/b", b"x")
 

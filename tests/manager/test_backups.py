@@ -206,7 +206,7 @@ def test_a_group_that_was_scaled_begins_where_its_form_does() -> None:
     form = GroupForm("Pair", "one", "i", record.spec.groups[0], 1, start={IN: 9})
     other = replace(form, app_incarnation="earlier", start={IN: 99})
     seen = [Seen(one, 1, 0.0) for one in (form, other)]
-    (group,) = restoring.as_it_stands(record, seen).spec.groups
+    (group,) = restoring.with_start_positions_of(record, seen).spec.groups
     assert group.starts == {IN: 9, MID: 2}
 
 
@@ -260,7 +260,7 @@ def test_only_what_the_app_itself_put_between_its_groups_is_passed_over() -> Non
     states = {IN: StreamState(7, 1, 9), MID: StreamState(7, 1, 8), OUT: StreamState(7, 1, 9)}
     assert restoring.skips(backup(*CUTS), states) == (Skip(MID, 0, 1), Skip(MID, 5, 8))
     # 4 to 9 of In, 3 to 5 of Mid.
-    assert restoring.behind(backup(*CUTS), states) == 6 + 6 - 3
+    assert restoring.messages_to_replay(backup(*CUTS), states) == 6 + 6 - 3
 
 
 def test_a_text_is_planned_under_another_name() -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
-    from tests.support.carrier import Hand
+    from tests.support.shared_query import Hand
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh.errors import MeshError
-from mesh.manager.folder import AppsFolder, Deploy, Leave, Look, Undeploy, decide, look_into
+from mesh.manager.folder import (
+    AppsFolder,
+    Deploy,
+    FolderContents,
+    Leave,
+    Undeploy,
+    decide,
+    read_folder,
+)
 from mesh.manager.manager import running
 from mesh.model.cluster import AppRecord
 from mesh.plan.build import plan
@@ -18,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from mesh.control.journal import Entry
+    from mesh.control.journal import JournalEntry
     from mesh.jetstream.server import NatsServer
     from mesh.manager.manager import Manager
 
@@ -35,8 +43,10 @@ def record(app: str, by: str, *, deleting: bool = False) -> AppRecord:
     return AppRecord(plan(text(app)).spec, "i1", 0, by, deleting)
 
 
-def look(*apps: str, unreadable: tuple[str, ...] = ()) -> Look:
-    return Look({app: text(app) for app in apps}, dict.fromkeys(unreadable, "no permission"))
+def look(*apps: str, unreadable: tuple[str, ...] = ()) -> FolderContents:
+    return FolderContents(
+        {app: text(app) for app in apps}, dict.fromkeys(unreadable, "no permission")
+    )
 
 
 def digest(app: str) -> str:
@@ -76,7 +86,7 @@ def digest(app: str) -> str:
     ],
 )  # fmt: skip
 def test_what_is_done_about_a_folder(
-    found: Look, done: dict[str, str], deployed: list[AppRecord], steps: list[object]
+    found: FolderContents, done: dict[str, str], deployed: list[AppRecord], steps: list[object]
 ) -> None:
     known = {one.spec.name: one for one in deployed}
     assert decide(found, done, known.get, OURS) == steps
@@ -87,7 +97,7 @@ def test_only_files_of_apps_are_looked_at(tmp_path: Path) -> None:
     (tmp_path / ".B.siddhi").write_text(text("B"))
     (tmp_path / "C.siddhi~").write_text(text("C"))
     (tmp_path / "D.siddhi").write_bytes(b"\xff")
-    found = look_into(tmp_path)
+    found = read_folder(tmp_path)
     assert found.texts == {"A": text("A")}
     assert list(found.unreadable) == ["D"]
 
@@ -174,7 +184,7 @@ def test_what_nats_did_not_answer_is_tried_again(tmp_path: Path) -> None:
         (tmp_path / "A.siddhi").write_text(text("A"))
         apps = FakeApps()
         apps.is_away = True
-        noted: list[Entry] = []
+        noted: list[JournalEntry] = []
         folder = AppsFolder(tmp_path, apps, noted.append, "m1")
         await folder.follow()
         await folder.follow()

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from mesh.cli.commands import app
 from mesh.errors import MeshError
 from mesh.plan.build import plan
-from mesh.plan.changes import Fate, changes, merged
+from mesh.plan.changes import GroupFate, changes_between, merge_specs
 from mesh.plan.edits import obstacles
 from mesh.plan.explain_changes import changes_to_values, explain_changes
 from tests.support import case_files, paths
@@ -33,15 +33,15 @@ def changed(text: str) -> str:
     old, new = text.removeprefix("app\n").split("\n=>\n")
     try:
         before, after = (plan(one if whole else f"@App:name('A') {one}").spec for one in (old, new))
-        found = changes(before, after)
+        found = changes_between(before, after)
     except MeshError as error:
         return error.render()
-    assert changes(before, before).is_same
+    assert changes_between(before, before).is_same
     assert json.loads(json.dumps(changes_to_values(found)))["same"] == found.is_same
-    together = merged(before, after)
-    assert changes(together, after).is_same
+    together = merge_specs(before, after)
+    assert changes_between(together, after).is_same
     for group in together.groups:
-        assert found.fate(group.name) is not Fate.SAME or group == before.group(group.name)
+        assert found.fate(group.name) is not GroupFate.SAME or group == before.group(group.name)
     return explain_changes(found, tuple(obstacles(before, after, found)))
 
 
@@ -53,8 +53,8 @@ def test_case_files(path: Path, rewrite: bool) -> None:
 def test_a_group_that_goes_on_keeps_the_names_of_its_queries() -> None:
     old, new = plan(OLD).spec, plan(NEW).spec
     assert "query-3" in new.groups[-1].text
-    assert "query-2" in merged(old, new).groups[-1].text
-    assert changes(old, new).fate("h") is Fate.SAME
+    assert "query-2" in merge_specs(old, new).groups[-1].text
+    assert changes_between(old, new).fate("h") is GroupFate.SAME
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def files(tmp_path: Path) -> tuple[str, str]:
 def test_files_are_compared(files: tuple[str, str]) -> None:
     told = CliRunner().invoke(app, ["diff", *files])
     assert told.exit_code == 1
-    assert told.stdout == explain_changes(changes(plan(OLD).spec, plan(NEW).spec)) + "\n"
+    assert told.stdout == explain_changes(changes_between(plan(OLD).spec, plan(NEW).spec)) + "\n"
     same = CliRunner().invoke(app, ["diff", files[0], files[0]])
     assert (same.exit_code, same.stdout) == (0, "app A: nothing restarts\n")
 

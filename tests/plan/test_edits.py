@@ -9,8 +9,8 @@ import pytest
 from mesh.errors import MeshError
 from mesh.model.cluster import Retired
 from mesh.plan.build import plan
-from mesh.plan.changes import Fate
-from mesh.plan.edits import Edit, edited, still_retired
+from mesh.plan.changes import GroupFate
+from mesh.plan.edits import Edit, edit_app, still_retired
 
 if TYPE_CHECKING:
     from mesh.model.app import AppSpec
@@ -25,7 +25,7 @@ def spec(text: str) -> AppSpec:
 
 
 def edit(old: str, new: str, *reset: str) -> Edit:
-    return edited(spec(old), spec(new), 1, reset)
+    return edit_app(spec(old), spec(new), 1, reset)
 
 
 def refused(old: str, new: str, *reset: str) -> MeshError:
@@ -48,8 +48,8 @@ def test_a_state_is_given_up_by_name_only() -> None:
 
 def test_a_group_may_be_reset_that_does_not_change() -> None:
     made = edit(ONE + TWO, ONE + TWO, "g")
-    assert made.found.fate("g") is Fate.RESTARTED
-    assert made.found.fate("h") is Fate.SAME
+    assert made.found.fate("g") is GroupFate.RESTARTED
+    assert made.found.fate("h") is GroupFate.SAME
     (group, other) = made.spec.groups
     assert (group.resets, group.text) == (1, spec(ONE + TWO).groups[0].text)
     assert other == spec(ONE + TWO).groups[1]
@@ -73,7 +73,7 @@ def test_a_group_begins_behind_what_a_stream_holds_that_is_there() -> None:
     assert [dict(g.starts) for g in begun.groups] == [{}, {"mesh-A-S": 7}, {}]
     # It stays so when the group changes once more.
     changed = spec(ONE + new.replace("select a insert into M", "select a + 1 as a insert into M"))
-    assert dict(edited(begun, changed, 2).spec.groups[1].starts) == {"mesh-A-S": 7}
+    assert dict(edit_app(begun, changed, 2).spec.groups[1].starts) == {"mesh-A-S": 7}
 
 
 def test_events_on_their_way_are_not_given_up() -> None:
@@ -102,8 +102,8 @@ def test_what_comes_back_is_not_removed() -> None:
     made = edit(ONE + TWO, ONE)
     assert made.retired.groups == ("h",)
     assert [c.stream.name for c in made.retired.channels] == ["U"]
-    again = edited(made.spec, spec(ONE + TWO), 2)
+    again = edit_app(made.spec, spec(ONE + TWO), 2)
     assert still_retired(made.retired, again.retired, again.spec) is None
-    less = edited(made.spec, spec(ONE), 2)
+    less = edit_app(made.spec, spec(ONE), 2)
     assert still_retired(made.retired, less.retired, less.spec) == made.retired
     assert still_retired(None, Retired(), made.spec) is None

@@ -18,7 +18,7 @@ from mesh.model.app import AppSpec, Channel, GroupKind, GroupSpec, Strategy
 from mesh.operators.base import CURRENT, WHOLE, Events
 from mesh.operators.executor import Executor, InputRun
 from mesh.plan.build import bind_group, plan
-from mesh.spark.partitioning import owned, placed
+from mesh.spark.partitioning import restrict_to_partition, split_by_partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -152,7 +152,7 @@ class Mesh:
     def _run(self, group: GroupSpec, place: int, stream: str, rows: pa.RecordBatch) -> None:
         key = group.name, place
         if key not in self._executors:
-            app = owned(bind_group(group), place, partitions_of(group))
+            app = restrict_to_partition(bind_group(group), place, partitions_of(group))
             outputs = dict.fromkeys(c.stream.name for c in group.outputs)
             self._executors[key] = Executor(app, list(outputs))
         now = next(self._clock)
@@ -169,7 +169,9 @@ class Mesh:
             if not channel.is_keyed:
                 self._waiting.append((channel, 0, rows))
                 continue
-            for number, chosen in placed(channel, group.text, rows, lambda: as_events(rows)):
+            for number, chosen in split_by_partition(
+                channel, group.text, rows, lambda: as_events(rows)
+            ):
                 self._waiting.append((channel, number, rows.take(chosen)))
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mesh.control.group_revisions import Needs, needs
+from mesh.control.group_revisions import ChangeRequirement, requirement_of
 from mesh.errors import MeshError
 from mesh.plan.build import plan
 from mesh.plan.scale import as_scaled, scaled
@@ -40,7 +40,7 @@ def test_a_scaled_plan_is_that_of_the_text_with_the_other_number(
     ]
     # Their texts differ by the annotation alone, which has no say where instances are scaled.
     assert all(
-        needs(one, other) is not Needs.SETTLED
+        requirement_of(one, other) is not ChangeRequirement.SETTLED
         for one, other in zip(made.groups, expected.groups, strict=True)
     )
     assert made.channels == expected.channels

@@ -19,10 +19,10 @@ from mesh.plan.build import plan
 from mesh.settings import SparkSettings
 from mesh.spark import session as spark_session
 from mesh.spark.dedicated_query import query
-from mesh.spark.instance_io import METADATA, BatchLimits, Wiring, source_options, typed_schema
+from mesh.spark.instance_io import METADATA, BatchLimits, InstanceIO, source_options, typed_schema
 from mesh.spark.shared_query import members as carrier_member
 from mesh.spark.shared_query.task import outcomes
-from mesh.spark.shared_query.work import WORK, Work
+from mesh.spark.shared_query.work import WORK, WorkItem
 from mesh.spark.stateless_task import input_tasks
 from pyspark_nats.protocol import frames
 from pyspark_nats.protocol.connection import Connection
@@ -96,10 +96,10 @@ def payloads() -> list[bytes]:
     return [*whole, HEAD + b'1e10,"b":true}', many, b"{nonsense", b"\xff\xfe", b"[]"]
 
 
-def wirings(spec: AppSpec) -> dict[str, Wiring]:
+def wirings(spec: AppSpec) -> dict[str, InstanceIO]:
     """By group, of those without state."""
     return {
-        group.name: Wiring(
+        group.name: InstanceIO(
             group, Assignment(group.instances[0], spec.name, group.name, 1, "a1", "w", 1, 1)
         )
         for group in spec.groups
@@ -107,12 +107,12 @@ def wirings(spec: AppSpec) -> dict[str, Wiring]:
     }
 
 
-def typed_rows(wiring: Wiring, js_stream: str, directory: Path) -> pa.RecordBatch:
+def typed_rows(io: InstanceIO, js_stream: str, directory: Path) -> pa.RecordBatch:
     """Rows as the source of the shared query decodes them; those of the other one are the same."""
-    member = carrier_member.member(wiring, 1, directory, nats=NATS, starts={}, restored=frozenset())
+    member = carrier_member.member(io, 1, directory, nats=NATS, starts={}, restored=frozenset())
     (part,) = (one for one in member.parts if one.key == js_stream)
-    options = source_options(wiring, (js_stream,), NATS, BatchLimits(1000, query.BATCH_BYTES))
-    schema = typed_schema(wiring.input_streams(0)[js_stream].channel.stream)
+    options = source_options(io, (js_stream,), NATS, BatchLimits(1000, query.BATCH_BYTES))
+    schema = typed_schema(io.input_streams(0)[js_stream].channel.stream)
     assert batches.row_layout(parsed_options(options), schema) == part.form
     messages: Any = _Messages(js_stream, payloads())
     return part.form.to_batch(messages)
@@ -143,9 +143,9 @@ def by_producer(made: Iterator[pa.RecordBatch]) -> dict[str, list[dict[str, Any]
 
 
 def test_rows_for_the_sink_are_the_same_however_batches_are_cut(tmp_path: Path) -> None:
-    wiring = wirings(plan(APP).spec)["one"]
-    ((js_stream, task),) = input_tasks(wiring).items()
-    rows = typed_rows(wiring, js_stream, tmp_path)
+    io = wirings(plan(APP).spec)["one"]
+    ((js_stream, task),) = input_tasks(io).items()
+    rows = typed_rows(io, js_stream, tmp_path)
     assert {"_error", *METADATA} <= set(rows.schema.names)
     whole = by_producer(task([rows]))
     pieces = by_producer(task([rows.slice(n, 1) for n in range(rows.num_rows)]))
@@ -156,9 +156,9 @@ def test_rows_for_the_sink_are_the_same_however_batches_are_cut(tmp_path: Path) 
 
 
 def test_numbers_and_errors_are_spelled_as_documented(tmp_path: Path) -> None:
-    wiring = wirings(plan(APP).spec)["one"]
-    ((js_stream, task),) = input_tasks(wiring).items()
-    rows = typed_rows(wiring, js_stream, tmp_path)
+    io = wirings(plan(APP).spec)["one"]
+    ((js_stream, task),) = input_tasks(io).items()
+    rows = typed_rows(io, js_stream, tmp_path)
     made = [row for told in by_producer(task([rows])).values() for row in told]
     every = [row["data"] for row in made if row["stream"] == "mesh-Modes-Every"]
     spelled = [data.partition(b'"d":')[2].partition(b",")[0] for data in every[: len(NUMBERS)]]
@@ -168,7 +168,7 @@ def test_numbers_and_errors_are_spelled_as_documented(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert HEAD + b'1e+10,"b":true}' in every
     assert b'{"k":null,"i":null,"l":null,"f":null,"d":null,"b":null}' in every
-    entries = [json.loads(row["data"]) for row in made if row["stream"] == wiring.errors[0]]
+    entries = [json.loads(row["data"]) for row in made if row["stream"] == io.errors[0]]
     reasons = {entry["reason"]: entry for entry in entries}
     assert any("ZeroDivisionError" in reason for reason in reasons)
     assert any("is no whole number" in reason for reason in reasons)
@@ -179,9 +179,9 @@ def test_numbers_and_errors_are_spelled_as_documented(tmp_path: Path) -> None:
 
 
 def test_a_batch_of_which_nothing_is_left_gives_nothing(tmp_path: Path) -> None:
-    wiring = wirings(plan(APP).spec)["one"]
-    ((js_stream, task),) = input_tasks(wiring).items()
-    rows = typed_rows(wiring, js_stream, tmp_path)
+    io = wirings(plan(APP).spec)["one"]
+    ((js_stream, task),) = input_tasks(io).items()
+    rows = typed_rows(io, js_stream, tmp_path)
     assert list(task([rows.slice(0, 0)])) == []
 
 
@@ -239,18 +239,18 @@ class Broker:
             found.append((message["subject"], headers, base64.b64decode(message.get("data", ""))))
         return found
 
-    def run_shared(self, wiring: Wiring, directory: Path) -> None:
+    def run_shared(self, io: InstanceIO, directory: Path) -> None:
         """Run an instance's input as a task of the shared query does."""
         directory.mkdir()
         member = carrier_member.member(
-            wiring, 1, directory / "run", nats=self.nats, starts={}, restored=frozenset()
+            io, 1, directory / "run", nats=self.nats, starts={}, restored=frozenset()
         )
         (directory / "run").mkdir()
         members = directory / "members"
         members.mkdir()
-        carrier_member.write(members, member)
+        carrier_member.admit(members, member)
         work = [
-            Work(
+            WorkItem(
                 WORK, member.name, 1, member.file_name, part.key,
                 (StreamRange(part.key, 0, self.last(part.key), 0, 0, subjects=(subject,)),),
             )
@@ -281,8 +281,8 @@ def test_a_dedicated_query_publishes_what_the_shared_one_does(
     assert {"one", "sets", "unmade"} < of_group.keys()
     broker.publish("mesh.Modes.S", payloads())
     shared: dict[str, list[tuple[str, dict[str, str], bytes]]] = {}
-    for name, wiring in of_group.items():
-        broker.run_shared(wiring, tmp_path / name)
+    for name, io in of_group.items():
+        broker.run_shared(io, tmp_path / name)
     inputs = {"mesh-Modes-S"}
     outputs = [stream for stream in broker.streams if stream not in inputs]
     for stream in outputs:
@@ -299,11 +299,11 @@ def test_a_dedicated_query_publishes_what_the_shared_one_does(
     session = spark_session.start(SparkSettings(master="local[1]"), "modes", tmp_path / "spark")
     try:
         running = []
-        for name, wiring in of_group.items():
+        for name, io in of_group.items():
             directory = tmp_path / f"{name}-dedicated"
             directory.mkdir()
             started, _ = query.start(
-                session, wiring, directory, nats=broker.nats, batch_rows_max=1000, offsets=None,
+                session, io, directory, nats=broker.nats, batch_rows_max=1000, offsets=None,
                 restored=frozenset(),
             )  # fmt: skip
             running.append(started)
@@ -319,9 +319,9 @@ def test_a_dedicated_query_publishes_what_the_shared_one_does(
 
 
 def test_objects_leave_and_enter_a_group_as_they_are(tmp_path: Path) -> None:
-    wiring = wirings(plan(APP).spec)["sets"]
-    ((js_stream, task),) = input_tasks(wiring).items()
-    made = list(task([typed_rows(wiring, js_stream, tmp_path)]))
+    io = wirings(plan(APP).spec)["sets"]
+    ((js_stream, task),) = input_tasks(io).items()
+    made = list(task([typed_rows(io, js_stream, tmp_path)]))
     (events,) = [b for b in made if b.column("stream")[0].as_py() == "mesh-Modes-Made"]
     with pa.ipc.open_stream(events.column("data")[0].as_py()) as stored:
         rows = stored.read_all().combine_chunks()

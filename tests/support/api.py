@@ -19,7 +19,7 @@ from mesh.settings import ManagerSettings
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from mesh.model.begin import Begin
+    from mesh.model.begin import StartPosition
     from mesh.model.events import SimulatedEvent
 
 TEXT = "@App:name('Shop') define stream Orders (item string, count int);"
@@ -120,7 +120,7 @@ class FakeService:
     begins: list[str] = field(default_factory=list)
     backups: FakeBackups = field(default_factory=FakeBackups)
 
-    async def deploy(self, text: str, *, by: str, begin: Begin) -> Done:
+    async def deploy(self, text: str, *, by: str, begin: StartPosition) -> Done:
         self.begins.append(str(begin))
         if text.startswith("!"):
             raise MeshError("MESH-L100", "no app", hint="Write one.", position=Position(1, 1, 1))
@@ -132,7 +132,7 @@ class FakeService:
         return Done("Shop", known is None)
 
     async def update(
-        self, text: str, *, by: str, replace: bool, reset: Sequence[str] = (), begin: Begin
+        self, text: str, *, by: str, replace: bool, reset: Sequence[str] = (), begin: StartPosition
     ) -> Done:
         self.begins.append(str(begin))
         is_new = "Shop" not in self.texts

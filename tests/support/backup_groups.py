@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from mesh.clock import SystemClock
 from mesh.jetstream.snapshots import JetStreamSnapshots
 from mesh.model.cluster import Assignment
-from mesh.spark.instance_context import Given, InstanceOptions
-from mesh.spark.instance_io import Wiring
-from mesh.spark.shared_query.instance import CarriedInstance
+from mesh.spark.instance_context import InstanceContext, InstanceOptions
+from mesh.spark.instance_io import InstanceIO
+from mesh.spark.shared_query.instance import SharedInstance
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from tests.support.backups import Mesh
-    from tests.support.carrier import Hand
+    from tests.support.shared_query import Hand
 
 
 #: The last group keeps no state.
@@ -42,10 +42,10 @@ class Groups:
         record = have.record
         loop = asyncio.get_running_loop()
         self.instances = {
-            group.name: CarriedInstance(
+            group.name: SharedInstance(
                 by,  # type: ignore[arg-type]
-                Given(
-                    Wiring(
+                InstanceContext(
+                    InstanceIO(
                         group,
                         Assignment(
                             group.instances[0], "Pair", group.name, 1, record.incarnation, "w",
@@ -96,7 +96,7 @@ class Groups:
 
     async def share(self, *groups: str) -> None:
         for group in groups:
-            self.instances[group].look(SystemClock().monotonic_s())
+            self.instances[group].tick(SystemClock().monotonic_s())
         await asyncio.to_thread(self.hand.pool.submit(int).result)
 
     async def stop(self) -> None:

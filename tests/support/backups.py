@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from mesh.clock import SystemClock
-from mesh.jetstream.blob_store import Pieces, open_pieces
+from mesh.jetstream.blob_store import BlobStore, open_blob_store
 from mesh.jetstream.channels import ensure_buckets
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.snapshots import JetStreamSnapshots
@@ -52,7 +52,7 @@ class Mesh:
     client: Client
     view: ClusterView
     service: ManagerService
-    pieces: Pieces
+    pieces: BlobStore
     directory: Path
 
     @property
@@ -121,7 +121,7 @@ async def mesh(nats: NatsServer, directory: Path, store: str) -> AsyncIterator[M
     await view.start()
     service = ManagerService(client, view, settings, SystemClock())
     try:
-        pieces = open_pieces(js, store, {"servers": nats.url})
+        pieces = open_blob_store(js, store, {"servers": nats.url})
         yield Mesh(client, view, service, pieces, directory)
     finally:
         await view.stop()

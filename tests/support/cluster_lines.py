@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mesh.control.placement import Admits, Host, Need
+from mesh.control.placement import Admits, Candidate, Need
 from mesh.control.snapshot import ClusterSnapshot, Seen
 from mesh.model.app import AppSpec, Channel, GroupInput, GroupKind, GroupSpec, Strategy
 from mesh.model.cluster import (
@@ -225,10 +225,10 @@ def snapshot(line: str) -> ClusterSnapshot:
     )
 
 
-def hosts(text: str) -> list[Host]:
+def hosts(text: str) -> list[Candidate]:
     """``w1:cap2:+gpu:closed,w2`` as hosts."""
     return [
-        Host(
+        Candidate(
             name,
             next((Admits(o) for o in options if o in ("closed", "emptying")), Admits.OPEN),
             next((int(o[3:]) for o in options if o.startswith("cap")), 0),

@@ -11,7 +11,7 @@ import pyarrow as pa
 from mesh.model.cluster import Assignment
 from mesh.plan.build import plan
 from mesh.spark import partition_task
-from mesh.spark.instance_io import Wiring
+from mesh.spark.instance_io import InstanceIO
 from mesh.spark.local_state import Position
 from mesh.testing.conformance.script import Sent
 from mesh.testing.conformance.spark_rows import marked_rows
@@ -36,9 +36,9 @@ class Batches:
         assignment = Assignment(
             group.instances[0], "Fade", group.name, 1, "w", "i", epoch=1, lease_revision=0
         )
-        self.wiring = Wiring(group, assignment)
-        self.task = partition_task.HostTask(self.wiring, str(directory), restored)
-        inputs = self.wiring.input_streams(0)
+        self.io = InstanceIO(group, assignment)
+        self.task = partition_task.PartitionTask(self.io, str(directory), restored)
+        inputs = self.io.input_streams(0)
         nothing = {stream: {"sequence": 0, "time_ms": 0} for stream in inputs}
         self.position = Position.of(nothing, nothing)
 
@@ -49,7 +49,7 @@ class Batches:
         if numbers:
             rows = pa.record_batch({"n": pa.array(numbers, pa.int32())})
         sent = Sent(now_ms, "Sparks", times, rows) if numbers else Sent(now_ms)
-        inputs = self.wiring.input_streams(0)
+        inputs = self.io.input_streams(0)
         batch, self.position = marked_rows(inputs, self.position, 0, sent)
         out = [made for made in self.task([batch]) if made.num_rows]
         events: list[Any] = [data for made in out for data in made["data"].to_pylist()]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh.control import membership
-from mesh.control.cluster_state import Survey
+from mesh.control.cluster_state import ClusterState
 from mesh.control.manager_state import ManagerState
 from mesh.testing.simulator import run
 from mesh.testing.simulator.scenario import draw, read
@@ -140,7 +140,7 @@ def _first_failure(seeds: range) -> run.Outcome:
 def test_placing_before_the_old_copy_has_stopped_is_noticed_and_shrunk(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Survey, "is_over", lambda self, assignment: assignment.stop)
+    monkeypatch.setattr(ClusterState, "is_over", lambda self, assignment: assignment.stop)
     failure = _first_failure(range(1, 20))
     assert "while" in (failure.violation or "")
     shortest = run.shrink(failure, tries=40)
@@ -172,9 +172,11 @@ def test_a_leader_that_is_not_fenced_is_noticed(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_workers_given_up_too_early_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    true = membership.presence
+    true = membership.heartbeat_status
 
-    def hasty(node: object, now_s: float, ttl_s: float, margin_s: float) -> membership.Presence:
+    def hasty(
+        node: object, now_s: float, ttl_s: float, margin_s: float
+    ) -> membership.HeartbeatStatus:
         return true(node, now_s, ttl_s / 8, margin_s / 8)  # type: ignore[arg-type]  # a node
 
     monkeypatch.setattr("mesh.control.candidates.presence", hasty)

@@ -18,14 +18,14 @@ from mesh.worker.session import Session, instance_options
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mesh.spark.instance_io import Wiring
+    from mesh.spark.instance_io import InstanceIO
 
 
 class FakeInstance:
     """An instance that has said that it has stopped, and takes its time to end."""
 
-    def __init__(self, wiring: Wiring) -> None:
-        self.wiring = wiring
+    def __init__(self, io: InstanceIO) -> None:
+        self.io = io
         self.is_awaited = threading.Event()
         self.may_end = threading.Event()
 
@@ -53,8 +53,8 @@ def test_what_is_asked_for_again_before_it_has_ended_is_started_then(
 ) -> None:
     made: list[FakeInstance] = []
 
-    def make(_: Session, wiring: Wiring, __: Path | None) -> FakeInstance:
-        made.append(FakeInstance(wiring))
+    def make(_: Session, io: InstanceIO, __: Path | None) -> FakeInstance:
+        made.append(FakeInstance(io))
         return made[-1]
 
     monkeypatch.setattr(Session, "_instance", make)

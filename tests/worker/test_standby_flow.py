@@ -12,11 +12,11 @@ import pytest
 from mesh.model.cluster import Assignment, Standby
 from mesh.settings import NatsSettings, Settings
 from mesh.worker.protocol import (
-    Held,
     HoldState,
     ReleaseState,
     Reply,
     SessionConfig,
+    StandbyReport,
     StartInstance,
     StopInstance,
     to_line,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from mesh.jetstream.server import NatsServer
     from tests.support.backups import Mesh
-    from tests.support.carrier import Hand
+    from tests.support.shared_query import Hand
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 
@@ -45,7 +45,7 @@ class Said:
         self.changed = asyncio.Event()
 
     def send(self, reply: Reply) -> None:
-        if isinstance(reply, Held):
+        if isinstance(reply, StandbyReport):
             self.held = reply.status.snapshots
             self.changed.set()
 

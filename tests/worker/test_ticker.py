@@ -15,7 +15,7 @@ from mesh.jetstream.connection import close, connect
 from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
 from mesh.plan.build import plan
 from mesh.settings import ChannelSettings, NatsSettings
-from mesh.spark.instance_io import Wiring
+from mesh.spark.instance_io import InstanceIO
 from mesh.worker.ticker import Ticker
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Stage:
         )
         return Ticker(
             self.client,
-            Wiring(group, assignment),
+            InstanceIO(group, assignment),
             self._report,
             self.clock,
             worker="w1",
@@ -182,7 +182,7 @@ def test_start_fires_once_and_cron_by_the_calendar(nats_server: server.NatsServe
             tickers = [stage.ticker(name, epoch, refresh_s=0.0) for name in ("Once", "Clock")]
             for ticker in tickers:
                 ticker.start()
-                await stage.state(InstanceState.RUNNING, epoch, ticker.wiring.assignment.instance)
+                await stage.state(InstanceState.RUNNING, epoch, ticker.io.assignment.instance)
             stage.clock.now_ms += 3_000
             await stage.times("Clock", 2 * epoch)
             for ticker in tickers:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mesh.functions.kernels import meeting_type
+from mesh.functions.kernels import common_numeric_type
 from mesh.language.syntax import BinaryOperator, UnaryOperator
 from mesh.model.types import AttributeType
 from mesh.operators.patterns import program as op
@@ -318,7 +318,7 @@ def common_type(comparison: BinaryExpression) -> AttributeType | None:
         return None
     left, right = (kind for kind in kinds if kind is not None)
     is_not = comparison.operator is BinaryOperator.NOT_EQUAL
-    return meeting_type(BinaryOperator.EQUAL if is_not else comparison.operator, left, right)
+    return common_numeric_type(BinaryOperator.EQUAL if is_not else comparison.operator, left, right)
 
 
 def type_of(expression: BoundExpression) -> AttributeType | None:

@@ -95,7 +95,7 @@ def _bare(expression: Expression, vocabulary: Vocabulary) -> Expression:
     return replace(expression, arguments=arguments)
 
 
-def found_schema(name: str, outputs: StreamSchema) -> StreamSchema:
+def result_schema(name: str, outputs: StreamSchema) -> StreamSchema:
     """What a query finds in an aggregation: the time, and its outputs."""
     others = tuple(a for a in outputs.attributes if a.name != TIMESTAMP.name)
     return StreamSchema(name, (TIMESTAMP, *others))

@@ -17,7 +17,7 @@ from mesh.plan.bind.names import Names
 from mesh.plan.bind.partitions import bind_partition
 from mesh.plan.bind.queries import bind_query
 from mesh.plan.bound import BoundApp, BoundPartition, BoundQuery
-from mesh.plan.diagnostics import Enough, Problems
+from mesh.plan.diagnostics import Diagnostics, TooManyErrors
 
 if TYPE_CHECKING:
     from mesh.language.syntax import App
@@ -30,16 +30,16 @@ def bind(app: App) -> BoundApp:
         MeshError: MESH-L2xx for what is not defined or doesn't fit; ``MeshErrors`` for several.
             An app without a name is bound; its name is empty then.
     """
-    problems, names = Problems(), Names()
+    problems, names = Diagnostics(), Names()
     bound = None
-    with contextlib.suppress(Enough):
+    with contextlib.suppress(TooManyErrors):
         bound = _bind(app, names, problems)
     problems.raise_any()
     assert bound is not None, "what could not be bound has been told"
     return bound
 
 
-def _bind(app: App, names: Names, problems: Problems) -> BoundApp:
+def _bind(app: App, names: Names, problems: Diagnostics) -> BoundApp:
     """What of ``app`` is right; ``problems`` takes the rest."""
     check_app(app.annotations, problems)
     defined = bind_definitions(app.definitions, names, problems)
@@ -83,7 +83,7 @@ def _bind(app: App, names: Names, problems: Problems) -> BoundApp:
 class QueryNames:
     """The names of an app's queries, each given once."""
 
-    def __init__(self, problems: Problems) -> None:
+    def __init__(self, problems: Diagnostics) -> None:
         self._problems = problems
         self._count = 0
         self._taken: set[str] = set()

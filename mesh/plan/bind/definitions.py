@@ -31,12 +31,12 @@ from mesh.plan.bind.aggregations import (
     AGGREGATION_FUNCTIONS,
     check_time,
     durations,
-    found_schema,
     refuse_prefix,
+    result_schema,
     without_prefixes,
 )
 from mesh.plan.bind.inputs import bind_stream, bind_window
-from mesh.plan.bind.names import Known, timestamps
+from mesh.plan.bind.names import NamedDefinition, timestamps
 from mesh.plan.bind.selection import bind_selection
 from mesh.plan.bound import (
     BoundAggregation,
@@ -46,7 +46,7 @@ from mesh.plan.bound import (
     BoundTrigger,
     SourceKind,
 )
-from mesh.plan.diagnostics import NotKnown
+from mesh.plan.diagnostics import DependsOnError
 from mesh.plan.expressions import Vocabulary
 from mesh.plan.scopes import InputScope
 from mesh.plan.sources import Source, Sources, by_name
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from mesh.language.syntax import Annotation, AttributeDefinition, Definition
     from mesh.plan.bind.names import Names
-    from mesh.plan.diagnostics import Problems
+    from mesh.plan.diagnostics import Diagnostics
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class Defined:
 
 
 def bind_definitions(
-    definitions: Iterable[Definition], names: Names, problems: Problems
+    definitions: Iterable[Definition], names: Names, problems: Diagnostics
 ) -> Defined:
     """Note the names of ``definitions``, and look up those that stand in them."""
     written = tuple(definitions)
@@ -89,7 +89,7 @@ def bind_definitions(
 
 
 def _is_fresh(
-    definition: Definition, first: dict[tuple[type, str], Definition], problems: Problems
+    definition: Definition, first: dict[tuple[type, str], Definition], problems: Diagnostics
 ) -> bool:
     """Whether it is the first of its kind and name; one that differs from the first is noted."""
     before = first.setdefault((type(definition), definition.name), definition)
@@ -129,27 +129,27 @@ def _kind(definition: Definition) -> str:
             assert_never(definition)
 
 
-def _declare(definition: Definition, names: Names, problems: Problems) -> None:
+def _declare(definition: Definition, names: Names, problems: Diagnostics) -> None:
     """Note the name that ``definition`` gives; aggregations follow when streams are known."""
     name, at = definition.name, definition.position
     match definition:
         case StreamDefinition():
             schema = _schema(name, definition.attributes, "stream", problems)
-            names.streams[name] = Known(SourceKind.STREAM, schema, at)
+            names.streams[name] = NamedDefinition(SourceKind.STREAM, schema, at)
             if has_fault_stream(definition.annotations):
                 fault = problems.attempt(_fault, schema, at) if schema is not None else None
-                names.streams[f"!{name}"] = Known(SourceKind.FAULT, fault, at)
+                names.streams[f"!{name}"] = NamedDefinition(SourceKind.FAULT, fault, at)
         case TableDefinition():
             schema = _schema(name, definition.attributes, "table", problems)
-            names.tables[name] = Known(SourceKind.TABLE, schema, at)
+            names.tables[name] = NamedDefinition(SourceKind.TABLE, schema, at)
         case WindowDefinition():
             schema = _schema(name, definition.attributes, "window", problems)
-            names.windows[name] = Known(SourceKind.WINDOW, schema, at)
+            names.windows[name] = NamedDefinition(SourceKind.WINDOW, schema, at)
         case TriggerDefinition():
             if name not in names.streams:
-                names.streams[name] = Known(SourceKind.TRIGGER, timestamps(name), at)
+                names.streams[name] = NamedDefinition(SourceKind.TRIGGER, timestamps(name), at)
         case AggregationDefinition():
-            names.aggregations[name] = Known(SourceKind.AGGREGATION, None, at)
+            names.aggregations[name] = NamedDefinition(SourceKind.AGGREGATION, None, at)
         case FunctionDefinition():
             pass
         case _:
@@ -157,7 +157,7 @@ def _declare(definition: Definition, names: Names, problems: Problems) -> None:
 
 
 def _schema(
-    name: str, attributes: Iterable[AttributeDefinition], kind: str, problems: Problems
+    name: str, attributes: Iterable[AttributeDefinition], kind: str, problems: Diagnostics
 ) -> StreamSchema | None:
     found: dict[str, Attribute] = {}
     is_right = True
@@ -187,7 +187,7 @@ def _fault(schema: StreamSchema, position: Position) -> StreamSchema:
     return StreamSchema(f"!{schema.name}", (*schema.attributes, error))
 
 
-def _refuse_clashes(definitions: list[Definition], names: Names, problems: Problems) -> None:
+def _refuse_clashes(definitions: list[Definition], names: Names, problems: Diagnostics) -> None:
     """Refuse one name for things of two kinds, unless the engine takes them for one."""
     first: dict[str, list[Definition]] = {}
     for definition in definitions:
@@ -224,7 +224,9 @@ def _attributes(
     return tuple((a.name, a.type) for a in definition.attributes)
 
 
-def _complete(definition: Definition, defined: Defined, names: Names, problems: Problems) -> None:
+def _complete(
+    definition: Definition, defined: Defined, names: Names, problems: Diagnostics
+) -> None:
     """Look up what stands in ``definition``, and keep it as bound."""
     match definition:
         case StreamDefinition():
@@ -256,15 +258,15 @@ def _complete(definition: Definition, defined: Defined, names: Names, problems: 
 
 
 def _each(
-    annotations: Iterable[Annotation], problems: Problems, check: Callable[[Annotation], None]
+    annotations: Iterable[Annotation], problems: Diagnostics, check: Callable[[Annotation], None]
 ) -> None:
     for annotation in annotations:
         problems.attempt(check, annotation)
 
 
-def _known(known: Known) -> StreamSchema:
+def _known(known: NamedDefinition) -> StreamSchema:
     if known.schema is None:
-        raise NotKnown
+        raise DependsOnError
     return known.schema
 
 
@@ -317,7 +319,7 @@ def _complete_script(definition: FunctionDefinition, defined: Defined) -> None:
 
 
 def _complete_aggregation(
-    definition: AggregationDefinition, defined: Defined, names: Names, problems: Problems
+    definition: AggregationDefinition, defined: Defined, names: Names, problems: Diagnostics
 ) -> None:
     failures = problems.failures
     _each(definition.annotations, problems, lambda a: check_aggregation(a, definition))
@@ -352,8 +354,10 @@ def _complete_aggregation(
     )
     if selection is None or failed(problems, failures):
         return
-    schema = found_schema(definition.name, selection.schema(definition.name))
-    names.aggregations[definition.name] = Known(SourceKind.AGGREGATION, schema, definition.position)
+    schema = result_schema(definition.name, selection.schema(definition.name))
+    names.aggregations[definition.name] = NamedDefinition(
+        SourceKind.AGGREGATION, schema, definition.position
+    )
     defined.aggregations.append(
         BoundAggregation(
             schema,
@@ -368,7 +372,7 @@ def _complete_aggregation(
     )
 
 
-def failed(problems: Problems, before: int) -> bool:
+def failed(problems: Diagnostics, before: int) -> bool:
     """Whether something has gone wrong since there were ``before`` failures."""
     return problems.failures != before
 

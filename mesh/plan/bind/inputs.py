@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from mesh.language.syntax import Expression, Handler
     from mesh.plan.bind.names import Names
     from mesh.plan.bound import BoundExpression
-    from mesh.plan.diagnostics import Problems
+    from mesh.plan.diagnostics import Diagnostics
     from mesh.plan.scopes import Scope
 
 _STREAM_FUNCTIONS: Final = STREAM_FUNCTIONS | DOCUMENTED_STREAM_FUNCTIONS
@@ -62,7 +62,7 @@ _SPAN: Final = (Attribute("_START", AttributeType.LONG), Attribute("_END", Attri
 
 
 @dataclass(frozen=True, slots=True)
-class Handled:
+class HandledSource:
     """A source behind its handlers, and those."""
 
     source: Source
@@ -70,7 +70,7 @@ class Handled:
 
 
 def bind_stream(
-    written: StreamInput, names: Names, problems: Problems
+    written: StreamInput, names: Names, problems: Diagnostics
 ) -> tuple[BoundStream, InputScope] | None:
     """A query's only input, and the scope of its select clause; None if it can't be told."""
     bound = problems.attempt(names.readable, written.stream, EVENTS)
@@ -93,9 +93,9 @@ def bind_handlers(
     written: Sequence[Handler],
     source: Source,
     names: Names,
-    problems: Problems,
+    problems: Diagnostics,
     around: Sources | None = None,
-) -> Handled:
+) -> HandledSource:
     """The handlers of ``source``, in order.
 
     Args:
@@ -126,7 +126,7 @@ def bind_handlers(
                     around.put(source.step, source)
         if made is not None:
             handlers.append(made)
-    return Handled(source, tuple(handlers))
+    return HandledSource(source, tuple(handlers))
 
 
 def bind_window(handler: WindowHandler, scope: Scope, names: Names) -> Window:
@@ -208,7 +208,7 @@ def _refuse_second_window(written: StreamInput) -> None:
 
 
 def bind_join(
-    written: JoinInput, names: Names, problems: Problems
+    written: JoinInput, names: Names, problems: Diagnostics
 ) -> tuple[BoundJoin, InputScope] | None:
     """A join, and the scope of its select clause; None if it can't be told."""
     left = problems.attempt(_side, written.left, 0, names, problems)
@@ -247,7 +247,7 @@ def bind_join(
 
 
 def _side(
-    written: StreamInput, step: int, names: Names, problems: Problems
+    written: StreamInput, step: int, names: Names, problems: Diagnostics
 ) -> tuple[BoundStream, Source]:
     kind, schema = names.readable(written.stream, JOINED)
     # Filters know the stream's own name, not the alias.

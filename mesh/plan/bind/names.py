@@ -10,7 +10,7 @@ from mesh.functions.catalogue import script_function
 from mesh.language.syntax import StreamKind
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.plan.bound import SourceKind
-from mesh.plan.diagnostics import NotKnown
+from mesh.plan.diagnostics import DependsOnError
 from mesh.plan.expressions import FUNCTIONS, Vocabulary
 from mesh.plan.name_errors import nearest, shortened
 from mesh.plan.sources import Source, table_source
@@ -28,7 +28,7 @@ JOINED: Final = EVENTS | {SourceKind.TABLE, SourceKind.AGGREGATION}
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class NamedDefinition:
     """A name with what it stands for; without a schema something is wrong with it, and told."""
 
     kind: SourceKind
@@ -41,12 +41,12 @@ class Names:
 
     def __init__(self) -> None:
         #: Streams, triggers and fault streams (``!S``); so in the order in which they are known.
-        self.streams: dict[str, Known] = {}
-        self.windows: dict[str, Known] = {}
-        self.tables: dict[str, Known] = {}
-        self.aggregations: dict[str, Known] = {}
+        self.streams: dict[str, NamedDefinition] = {}
+        self.windows: dict[str, NamedDefinition] = {}
+        self.tables: dict[str, NamedDefinition] = {}
+        self.aggregations: dict[str, NamedDefinition] = {}
         #: Those of the partition at hand, ``#S``.
-        self.inner: dict[str, Known] = {}
+        self.inner: dict[str, NamedDefinition] = {}
         self.vocabulary = Vocabulary(self._table, FUNCTIONS)
 
     def add_scripts(self, defined: Iterable[tuple[str, AttributeType]]) -> None:
@@ -54,7 +54,7 @@ class Names:
         scripts = {name: script_function(name, kind) for name, kind in defined}
         self.vocabulary = Vocabulary(self._table, {**FUNCTIONS, **scripts}, frozenset(scripts))
 
-    def find(self, name: str) -> Known | None:
+    def find(self, name: str) -> NamedDefinition | None:
         """What ``name``, with its mark, stands for."""
         for kept in (self.streams, self.windows, self.tables, self.aggregations, self.inner):
             if name in kept:
@@ -88,7 +88,7 @@ class Names:
                 position=reference.position,
             )
         if found.schema is None:
-            raise NotKnown
+            raise DependsOnError
         return found.kind, found.schema
 
     def _not_defined(self, reference: StreamReference) -> MeshError:
@@ -123,14 +123,14 @@ class Names:
                 position=position,
             )
         if found.schema is None:
-            raise NotKnown
+            raise DependsOnError
         return found.schema
 
     def _table(self, expression: InTable) -> Source:
         schema = self.table(expression.table, expression.table_position)
         return table_source(schema.name, schema.attributes)
 
-    def target(self, reference: StreamReference) -> Known | None:
+    def target(self, reference: StreamReference) -> NamedDefinition | None:
         """What is inserted into by ``reference``, if it is there already."""
         if reference.kind is StreamKind.INNER:
             return self.inner.get(str(reference))
@@ -145,9 +145,11 @@ class Names:
         if self.target(reference) is not None:
             return
         if reference.kind is StreamKind.INNER:
-            self.inner[str(reference)] = Known(SourceKind.INNER, schema, reference.position)
+            self.inner[str(reference)] = NamedDefinition(
+                SourceKind.INNER, schema, reference.position
+            )
         else:
-            known = Known(SourceKind.STREAM, schema, reference.position)
+            known = NamedDefinition(SourceKind.STREAM, schema, reference.position)
             self.streams[reference.name] = known
 
 

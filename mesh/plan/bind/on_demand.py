@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from mesh.errors import MeshError, Position
 from mesh.language.syntax import InsertInto, ReturnEvents
 from mesh.plan.bind.aggregations import bind_per, bind_within
-from mesh.plan.bind.names import Known, Names
+from mesh.plan.bind.names import NamedDefinition, Names
 from mesh.plan.bind.outputs import bind_action
 from mesh.plan.bind.selection import Selection, bind_selection
 from mesh.plan.bound import (
@@ -19,7 +19,7 @@ from mesh.plan.bound import (
     Constant,
     SourceKind,
 )
-from mesh.plan.diagnostics import Enough, Problems
+from mesh.plan.diagnostics import Diagnostics, TooManyErrors
 from mesh.plan.durations import duration_of
 from mesh.plan.expressions import bind_expression
 from mesh.plan.name_errors import nearest, shortened
@@ -50,9 +50,9 @@ def bind_on_demand(query: OnDemandQuery, app: BoundApp) -> BoundOnDemandQuery:
     Raises:
         MeshError: MESH-L2xx for what is not defined or doesn't fit; ``MeshErrors`` for several.
     """
-    problems, names = Problems(), _names(app)
+    problems, names = Diagnostics(), _names(app)
     bound = None
-    with contextlib.suppress(Enough):
+    with contextlib.suppress(TooManyErrors):
         bound = _bind(query, app, names, problems)
     problems.raise_any()
     assert bound is not None, "what could not be bound has been told"
@@ -62,21 +62,23 @@ def bind_on_demand(query: OnDemandQuery, app: BoundApp) -> BoundOnDemandQuery:
 def _names(app: BoundApp) -> Names:
     names = Names()
     for stream in app.streams:
-        names.streams[stream.name] = Known(SourceKind.STREAM, stream, _NO_PLACE)
+        names.streams[stream.name] = NamedDefinition(SourceKind.STREAM, stream, _NO_PLACE)
     for table in app.tables:
-        names.tables[table.schema.name] = Known(SourceKind.TABLE, table.schema, table.position)
+        names.tables[table.schema.name] = NamedDefinition(
+            SourceKind.TABLE, table.schema, table.position
+        )
     for window in app.windows:
         schema = window.schema
-        names.windows[schema.name] = Known(SourceKind.WINDOW, schema, window.position)
+        names.windows[schema.name] = NamedDefinition(SourceKind.WINDOW, schema, window.position)
     for one in app.aggregations:
-        known = Known(SourceKind.AGGREGATION, one.schema, one.position)
+        known = NamedDefinition(SourceKind.AGGREGATION, one.schema, one.position)
         names.aggregations[one.schema.name] = known
     names.add_scripts((script.name, script.type) for script in app.scripts)
     return names
 
 
 def _bind(
-    query: OnDemandQuery, app: BoundApp, names: Names, problems: Problems
+    query: OnDemandQuery, app: BoundApp, names: Names, problems: Diagnostics
 ) -> BoundOnDemandQuery | None:
     source = Source("", {})
     asked: tuple[SourceKind, StreamSchema] | None = None
@@ -156,7 +158,7 @@ def _store(
     app: BoundApp,
     scope: InputScope,
     names: Names,
-    problems: Problems,
+    problems: Diagnostics,
 ) -> BoundStore:
     kind, schema = asked
     on = within = per = None

@@ -16,7 +16,7 @@ from mesh.language.syntax import (
 )
 from mesh.plan.bind.names import shown
 from mesh.plan.bound import Assignment, Delete, Insert, SourceKind, Update
-from mesh.plan.diagnostics import NotKnown
+from mesh.plan.diagnostics import DependsOnError
 from mesh.plan.expressions import bind_expression
 from mesh.plan.name_errors import nearest, unknown_attribute
 from mesh.plan.scopes import RowScope
@@ -67,7 +67,7 @@ def _insert(reference: StreamReference, produced: StreamSchema, names: Names) ->
     known = names.target(reference)
     at = reference.position
     if known is not None and known.schema is None:
-        raise NotKnown
+        raise DependsOnError
     kind = known.kind if known is not None else SourceKind.STREAM
     if reference.kind is not StreamKind.PLAIN:
         kind = SourceKind.INNER if reference.kind is StreamKind.INNER else SourceKind.FAULT

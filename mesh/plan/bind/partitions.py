@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from mesh.language.syntax import Partition, PartitionKey
     from mesh.plan.bind.names import Names
-    from mesh.plan.diagnostics import Problems
+    from mesh.plan.diagnostics import Diagnostics
 
 
 def bind_partition(
-    written: Partition, query_names: Sequence[str], names: Names, problems: Problems
+    written: Partition, query_names: Sequence[str], names: Names, problems: Diagnostics
 ) -> BoundPartition | None:
     """A partition; None if something in it is wrong, which is noted."""
     failures = problems.failures
@@ -53,7 +53,7 @@ def bind_partition(
     )
 
 
-def _key(key: PartitionKey, names: Names, problems: Problems) -> BoundKey | None:
+def _key(key: PartitionKey, names: Names, problems: Diagnostics) -> BoundKey | None:
     _, schema = names.readable(key.stream, EVENTS)
     scope = InputScope(Sources([Source(schema.name, by_name(schema.attributes))]), names.is_known)
     match key:

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from mesh.language.syntax import OutputRate, Query, QueryInput, StreamReference
     from mesh.plan.bind.names import Names
     from mesh.plan.bound import BoundJoin, BoundPattern
-    from mesh.plan.diagnostics import Problems
+    from mesh.plan.diagnostics import Diagnostics
     from mesh.plan.scopes import InputScope
 
 
-def bind_query(query: Query, name: str, names: Names, problems: Problems) -> BoundQuery | None:
+def bind_query(query: Query, name: str, names: Names, problems: Diagnostics) -> BoundQuery | None:
     """A query with every name looked up; None if something in it is wrong, which is noted.
 
     The stream that it makes is known from here on; of a query that is wrong it is known that it is
@@ -41,7 +41,7 @@ def bind_query(query: Query, name: str, names: Names, problems: Problems) -> Bou
     return bound if is_right else None
 
 
-def _bind(query: Query, name: str, names: Names, problems: Problems) -> BoundQuery | None:
+def _bind(query: Query, name: str, names: Names, problems: Diagnostics) -> BoundQuery | None:
     found = _input(query.input, names, problems)
     if found is None:
         return None
@@ -87,7 +87,7 @@ def _output_name(stream: StreamReference) -> str:
 
 
 def _input(
-    written: QueryInput, names: Names, problems: Problems
+    written: QueryInput, names: Names, problems: Diagnostics
 ) -> tuple[BoundStream | BoundJoin | BoundPattern, InputScope] | None:
     match written:
         case StreamInput():

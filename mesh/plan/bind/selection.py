@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mesh.errors import Position
     from mesh.language.syntax import Expression, OutputAttribute, Selector
     from mesh.plan.bound import BoundExpression, Column
-    from mesh.plan.diagnostics import Problems
+    from mesh.plan.diagnostics import Diagnostics
     from mesh.plan.expressions import Vocabulary
 
 
@@ -43,7 +43,7 @@ def bind_selection(
     selector: Selector,
     scope: InputScope,
     vocabulary: Vocabulary,
-    problems: Problems,
+    problems: Diagnostics,
     *,
     output: str,
     reads_input: bool,
@@ -96,7 +96,7 @@ def _outputs(
     written: tuple[OutputAttribute, ...],
     scope: InputScope,
     vocabulary: Vocabulary,
-    problems: Problems,
+    problems: Diagnostics,
 ) -> tuple[BoundOutput, ...] | None:
     outputs: list[BoundOutput] = []
     seen: set[str] = set()

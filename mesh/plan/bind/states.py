@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from mesh.model.types import StreamSchema
     from mesh.plan.bind.names import Names
     from mesh.plan.bound import SourceKind
-    from mesh.plan.diagnostics import Problems
+    from mesh.plan.diagnostics import Diagnostics
 
 
 def bind_pattern(
-    written: StateInput, names: Names, problems: Problems
+    written: StateInput, names: Names, problems: Diagnostics
 ) -> tuple[BoundPattern, InputScope] | None:
     """A pattern or sequence, and the scope of its select clause; None if it can't be told."""
     found = list(_events(written.element))
@@ -112,7 +112,7 @@ def _step(
     own: Source,
     events: Sources,
     names: Names,
-    problems: Problems,
+    problems: Diagnostics,
 ) -> BoundStep:
     """One event; what its stream functions add is put into ``events``."""
     kind, schema = read

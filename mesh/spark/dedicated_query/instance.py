@@ -19,7 +19,7 @@ from mesh.logs import fields
 from mesh.model.cluster import InstanceState
 from mesh.spark import drain, snapshot_migration
 from mesh.spark.dedicated_query import query
-from mesh.spark.instance_metrics import Tally
+from mesh.spark.instance_metrics import InstanceMetrics
 from mesh.spark.local_state import LocalState, Manifest, Position
 from pyspark_nats.errors import UnavailableError
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from mesh.spark.instance_context import Given
-    from mesh.spark.instance_io import Wiring
+    from mesh.spark.instance_context import InstanceContext
+    from mesh.spark.instance_io import InstanceIO
 
 log = logging.getLogger(__name__)
 
@@ -46,18 +46,18 @@ REPORT_S = 1.0
 FENCED = "PYSPARK-NATS-FENCED"
 
 
-class Instance:
+class DedicatedInstance:
     """A thread that keeps one instance running until it is told to stop."""
 
-    def __init__(self, session: SparkSession, given: Given) -> None:
-        self.wiring = given.wiring
+    def __init__(self, session: SparkSession, context: InstanceContext) -> None:
+        self.io = context.io
         self._session = session
-        self._options = given.options
-        self._directory = given.directory
-        self._store = given.store
-        self._clock = given.clock
-        self._tally = Tally(given)
-        self._retries = given.options.retries()
+        self._options = context.options
+        self._directory = context.directory
+        self._store = context.store
+        self._clock = context.clock
+        self._tally = InstanceMetrics(context)
+        self._retries = context.options.retries()
         self._stopping = threading.Event()
         #: Set when it is to stop without settling.
         self._at_once = threading.Event()
@@ -65,11 +65,11 @@ class Instance:
         self._settled: Mapping[str, int] | None = None
         self._error: str | None = None
         self._thread = threading.Thread(
-            target=self._run, name=given.wiring.assignment.instance, daemon=True
+            target=self._run, name=context.io.assignment.instance, daemon=True
         )
 
     def __repr__(self) -> str:
-        assignment = self.wiring.assignment
+        assignment = self.io.assignment
         return f"Instance({assignment.instance}, epoch={assignment.epoch})"
 
     def start(self) -> None:
@@ -86,18 +86,18 @@ class Instance:
             self._at_once.set()
         self._stopping.set()
         if not self._thread.is_alive():
-            self._say(InstanceState.STOPPED, self._error)
+            self._report(InstanceState.STOPPED, self._error)
 
     def join(self) -> None:
         """Wait until it has ended."""
         self._thread.join()
 
     def _run(self) -> None:
-        name = self.wiring.assignment.instance
-        epoch = self.wiring.assignment.epoch
+        name = self.io.assignment.instance
+        epoch = self.io.assignment.epoch
         error: str | None = None
         while not self._stopping.is_set() and self._settled is None:
-            self._say(InstanceState.STARTING, error)
+            self._report(InstanceState.STARTING, error)
             run = self._directory / f"{epoch}-{self._tally.restarts}"
             try:
                 self._run_once(run)
@@ -116,21 +116,21 @@ class Instance:
                 log.debug("all of it", exc_info=failure)
                 self._tally.restarts += 1
                 self._retries = self._retries.failed(
-                    self._clock.monotonic_s(), has_waited=has_waited(failure)
+                    self._clock.monotonic_s(), has_waited=is_nats_timeout(failure)
                 )
                 rest_s = self._retries.rest_s
-                self._tally.say(InstanceState.RETRYING, error, None, rest_s)
+                self._tally.report(InstanceState.RETRYING, error, None, rest_s)
                 self._stopping.wait(rest_s)
             finally:
                 shutil.rmtree(run, ignore_errors=True)
         self._error = error
-        self._say(InstanceState.STOPPED, error)
+        self._report(InstanceState.STOPPED, error)
 
     def _run_once(self, run: Path) -> None:
         offsets, restored = self._restore(run)
         running, halts = query.start(
             self._session,
-            self.wiring,
+            self.io,
             run,
             nats=self._options.nats,
             batch_rows_max=self._options.batch_rows_max,
@@ -145,22 +145,22 @@ class Instance:
     def _restore(self, run: Path) -> tuple[dict[str, dict[str, int]] | None, frozenset[int]]:
         """Positions to read from, and the partitions whose state is in ``run`` now."""
         reached: dict[int, Position] = {}
-        for partition in self.wiring.partitions:
+        for partition in self.io.partitions:
             local = LocalState(run / str(partition))
             local.directory.mkdir(parents=True)
-            data = self._store.restore(self.wiring.part(partition), local.piece_path)
+            data = self._store.restore(self.io.part(partition), local.piece_path)
             if data is not None:
-                manifest = snapshot_migration.adopted(
-                    self.wiring, partition, local, data, self._store
+                manifest = snapshot_migration.adopt_manifest(
+                    self.io, partition, local, data, self._store
                 )
                 local.put_restored(manifest)
-                reached[partition] = manifest.reached
-        return start_offsets(self.wiring, reached) or None, frozenset(reached)
+                reached[partition] = manifest.position_of
+        return start_offsets(self.io, reached) or None, frozenset(reached)
 
     def _watch(self, running: StreamingQuery, run: Path, halts: Sequence[Path]) -> None:
         is_up = False
-        until = self.wiring.assignment.until
-        halt = drain.Halt(halts, until) if until is not None else None
+        until = self.io.assignment.until
+        halt = drain.Drain(halts, until) if until is not None else None
         deadline_s = float("inf")
         seen_batch = None
         shared: Position | None = None
@@ -172,7 +172,7 @@ class Instance:
                 # What has not come up has nothing to settle.
                 if self._at_once.is_set() or not is_up or now_s >= deadline_s:
                     return
-                halt = halt or drain.Halt(halts, {})
+                halt = halt or drain.Drain(halts, {})
             # Raises what ended the query, if something did.
             look_s = LOOK_S if is_up else LOOK_STARTING_S
             if halt is not None:
@@ -192,21 +192,21 @@ class Instance:
             if not is_up:
                 is_up = True
                 self._retries = self._retries.running(now_s)
-                self._say(InstanceState.RUNNING)
+                self._report(InstanceState.RUNNING)
                 reported_at_s = now_s
             if now_s - shared_at_s >= self._options.snapshot_interval_s:
                 shared = self._share(_end_offsets(progress), run, shared)
                 shared_at_s = now_s
             if now_s - reported_at_s >= REPORT_S:
                 self._tally.behind = self._store.behind(_consumed(progress))
-                self._say(InstanceState.RUNNING)
+                self._report(InstanceState.RUNNING)
                 reported_at_s = now_s
 
     def _count(self, progress: Any) -> None:
         if progress["numInputRows"]:
             # The source's rows with range markers hold two for each stream besides the messages.
-            edges = 2 * sum(len(self.wiring.input_streams(p)) for p in self.wiring.partitions)
-            overhead = edges if self.wiring.group.stateful else 0
+            edges = 2 * sum(len(self.io.input_streams(p)) for p in self.io.partitions)
+            overhead = edges if self.io.group.stateful else 0
             observed = progress["observedMetrics"].get(query.ROWS_OUT)
             rows, errors = (
                 (int(observed[query.ROWS_OUT]), int(observed[query.ERRORS]))
@@ -217,12 +217,12 @@ class Instance:
             took_ms = progress["durationMs"].get("triggerExecution")
             self._tally.count(messages, rows - errors, errors, took_ms)
 
-    def _settle(self, halt: drain.Halt, places: drain.Places, run: Path) -> bool:
+    def _settle(self, halt: drain.Drain, places: drain.Places, run: Path) -> bool:
         """Share what was reached; False when it can't be left at that."""
-        everywhere = dict.fromkeys(self.wiring.partitions, places)
-        if not drain.is_covered(self.wiring, run, everywhere, self._options.nats):
+        everywhere = dict.fromkeys(self.io.partitions, places)
+        if not drain.has_no_output_beyond(self.io, run, everywhere, self._options.nats):
             # One that was killed had gone on; it can't have read more than there is.
-            halt.go_on(self._store.ends(places))
+            halt.advance(self._store.ends(places))
             return False
         if self._has_run(run) and self._share(places, run, None) is None:
             return False
@@ -231,8 +231,8 @@ class Instance:
 
     def _has_run(self, run: Path) -> bool:
         """Whether there is a state that was not restored as it is; a position alone is shared."""
-        local = (LocalState(run / str(p)) for p in self.wiring.partitions)
-        return not self.wiring.group.stateful or any(one.has_run() for one in local)
+        local = (LocalState(run / str(p)) for p in self.io.partitions)
+        return not self.io.group.stateful or any(one.has_run() for one in local)
 
     def _share(self, ends: drain.Places, run: Path, shared: Position | None) -> Position | None:
         """Store the snapshot of the last committed batch, unless it is stored already."""
@@ -241,9 +241,9 @@ class Instance:
         whole = Position.of(ends, ends)
         if whole == shared:
             return shared
-        for partition in self.wiring.partitions:
-            position = Position.of(ends, self.wiring.input_streams(partition))
-            if self.wiring.group.stateful:
+        for partition in self.io.partitions:
+            position = Position.of(ends, self.io.input_streams(partition))
+            if self.io.group.stateful:
                 local = LocalState(run / str(partition))
                 manifest = local.manifest(position)
                 if manifest is None:
@@ -254,19 +254,19 @@ class Instance:
                 local = LocalState(run / str(partition))
             try:
                 self._store.save(
-                    self.wiring.part(partition),
-                    snapshot_migration.signed(manifest, self.wiring.group).to_bytes(),
+                    self.io.part(partition),
+                    snapshot_migration.sign_manifest(manifest, self.io.group).to_bytes(),
                     {name: local.piece_path(name) for name in manifest.pieces},
                 )
             except FileNotFoundError:
                 return shared
         return whole
 
-    def _say(self, state: InstanceState, error: str | None = None) -> None:
-        self._tally.say(state, error, self._settled)
+    def _report(self, state: InstanceState, error: str | None = None) -> None:
+        self._tally.report(state, error, self._settled)
 
 
-def start_offsets(wiring: Wiring, reached: Mapping[int, Position]) -> dict[str, dict[str, int]]:
+def start_offsets(io: InstanceIO, reached: Mapping[int, Position]) -> dict[str, dict[str, int]]:
     """Where an instance begins to read, by JetStream stream; one that isn't named at its beginning.
 
     Of a stream that several of its partitions read, where the one is that is least far: each takes
@@ -280,18 +280,18 @@ def start_offsets(wiring: Wiring, reached: Mapping[int, Position]) -> dict[str, 
     """
     offsets: dict[str, dict[str, int]] = {}
     unread: set[str] = set()
-    for partition in wiring.partitions:
+    for partition in io.partitions:
         if partition not in reached:
-            unread |= wiring.input_streams(partition).keys()
+            unread |= io.input_streams(partition).keys()
             continue
         for stream, offset in reached[partition].offsets.items():
             if stream not in offsets or offset["sequence"] < offsets[stream]["sequence"]:
                 offsets[stream] = offset
-    streams = {s for partition in wiring.partitions for s in wiring.input_streams(partition)}
-    begun = {s: n for s, n in wiring.group.starts.items() if s in streams}
+    streams = {s for partition in io.partitions for s in io.input_streams(partition)}
+    begun = {s: n for s, n in io.group.starts.items() if s in streams}
     found = {stream: offset for stream, offset in offsets.items() if stream not in unread}
     found = {s: {"sequence": n, "time_ms": 0} for s, n in begun.items()} | found
-    for stream, sequence in wiring.assignment.start.items():
+    for stream, sequence in io.assignment.start.items():
         if stream not in streams:
             continue
         if stream not in found or found[stream]["sequence"] < sequence:
@@ -315,7 +315,7 @@ def _consumed(progress: Any) -> dict[str, int]:
     return {stream: offset["sequence"] for stream, offset in _end_offsets(progress).items()}
 
 
-def has_waited(failure: Exception) -> bool:
+def is_nats_timeout(failure: Exception) -> bool:
     """Whether something has failed for want of an answer of NATS."""
     return isinstance(failure, TimeoutError) or UnavailableError.code in str(failure)
 

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Final
 import orjson
 from pyspark.sql import functions as F
 
-from mesh.spark.instance_io import SINK_SCHEMA, BatchLimits, Wiring, source_options, typed_schema
-from mesh.spark.partition_task import HostTask
+from mesh.spark.instance_io import (
+    SINK_SCHEMA,
+    BatchLimits,
+    InstanceIO,
+    source_options,
+    typed_schema,
+)
+from mesh.spark.partition_task import PartitionTask
 from mesh.spark.session import UNLOGGED
 from mesh.spark.stateless_task import input_tasks
 
@@ -31,7 +37,7 @@ ERRORS = "errors"
 
 def start(
     session: SparkSession,
-    wiring: Wiring,
+    io: InstanceIO,
     directory: Path,
     *,
     nats: Mapping[str, str],
@@ -59,31 +65,31 @@ def start(
         "startingOffsets": orjson.dumps(offsets).decode() if offsets else "earliest",
     }
     limits = BatchLimits(batch_rows_max, BATCH_BYTES)
-    if wiring.group.stateful:
-        rows = _stateful(session, wiring, directory, common, limits, restored, halts)
+    if io.group.stateful:
+        rows = _stateful(session, io, directory, common, limits, restored, halts)
     else:
-        rows = _stateless(session, wiring, common, limits, halts)
-    instance = wiring.assignment.instance
+        rows = _stateless(session, io, common, limits, halts)
+    instance = io.assignment.instance
     # A sink written in Python is looked up in the calling thread's active session, and a thread of
     # ours has none: "nats" would not be found.
     jvm = session._jvm
     assert jvm is not None, "the session has ended"
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
     session.sparkContext.setLocalProperty("spark.scheduler.pool", instance)
-    is_error = F.col("stream") == F.lit(wiring.errors[0])
+    is_error = F.col("stream") == F.lit(io.errors[0])
     counted = rows.observe(
         ROWS_OUT, F.count(F.lit(1)).alias(ROWS_OUT), F.count_if(is_error).alias(ERRORS)
     )
     running = (
         counted.writeStream.format("nats")
         .options(**nats, **UNLOGGED)
-        .option("epoch", str(wiring.assignment.epoch))
+        .option("epoch", str(io.assignment.epoch))
         .option("checkpointLocation", str(directory / "checkpoint"))
-        .queryName(f"{instance}-{wiring.assignment.epoch}")
+        .queryName(f"{instance}-{io.assignment.epoch}")
         .outputMode("append")
         .start()
     )
-    return running, tuple(halts.given)
+    return running, tuple(halts.context)
 
 
 class _HaltPaths:
@@ -92,16 +98,16 @@ class _HaltPaths:
     def __init__(self, directory: Path) -> None:
         self._directory = directory / "halt"
         self._directory.mkdir(parents=True)
-        self.given: list[Path] = []
+        self.context: list[Path] = []
 
     def next(self) -> str:
-        self.given.append(self._directory / str(len(self.given)))
-        return str(self.given[-1])
+        self.context.append(self._directory / str(len(self.context)))
+        return str(self.context[-1])
 
 
 def _stateful(
     session: SparkSession,
-    wiring: Wiring,
+    io: InstanceIO,
     directory: Path,
     common: Mapping[str, str],
     limits: BatchLimits,
@@ -110,33 +116,32 @@ def _stateful(
 ) -> DataFrame:
     wakeup = directory / "wakeup"
     wakeup.mkdir()
-    parts = [str(partition) for partition in wiring.partitions]
-    options = source_options(wiring, parts, common, limits, wakeup)
+    parts = [str(partition) for partition in io.partitions]
+    options = source_options(io, parts, common, limits, wakeup)
     source = session.readStream.format("nats").options(**options, haltPath=halts.next()).load()
-    return source.mapInArrow(HostTask(wiring, str(directory), restored), SINK_SCHEMA)
+    return source.mapInArrow(PartitionTask(io, str(directory), restored), SINK_SCHEMA)
 
 
 def _stateless(
     session: SparkSession,
-    wiring: Wiring,
+    io: InstanceIO,
     common: Mapping[str, str],
     limits: BatchLimits,
     halts: _HaltPaths,
 ) -> DataFrame:
-    inputs = wiring.input_streams(0)
+    inputs = io.input_streams(0)
 
     def read(js_stream: str) -> DataFrame:
-        options = source_options(wiring, (js_stream,), common, limits)
+        options = source_options(io, (js_stream,), common, limits)
         reader = session.readStream.format("nats").options(**options, haltPath=halts.next())
         return reader.schema(typed_schema(inputs[js_stream].channel.stream)).load()
 
-    return stateless_rows(wiring, read)
+    return stateless_rows(io, read)
 
 
-def stateless_rows(wiring: Wiring, read: Callable[[str], DataFrame]) -> DataFrame:
+def stateless_rows(io: InstanceIO, read: Callable[[str], DataFrame]) -> DataFrame:
     """A group without state as rows for the sink; ``read`` gives the typed rows of an input."""
     frames = [
-        read(js_stream).mapInArrow(task, SINK_SCHEMA)
-        for js_stream, task in input_tasks(wiring).items()
+        read(js_stream).mapInArrow(task, SINK_SCHEMA) for js_stream, task in input_tasks(io).items()
     ]
     return reduce(lambda a, b: a.unionAll(b), frames)

@@ -23,11 +23,11 @@ import orjson
 
 from mesh.logs import fields
 from mesh.model.cluster import InstanceState
-from mesh.spark.dedicated_query.instance import FENCED, REPORT_S, Instance, has_waited
-from mesh.spark.instance_metrics import Tally
-from mesh.spark.isolation import Load, Term, Why
+from mesh.spark.dedicated_query.instance import FENCED, REPORT_S, DedicatedInstance, is_nats_timeout
+from mesh.spark.instance_metrics import InstanceMetrics
+from mesh.spark.isolation import IsolationPeriod, IsolationReason, TaskLoad
 from mesh.spark.shared_query import members
-from mesh.spark.shared_query.instance_snapshots import Parts
+from mesh.spark.shared_query.instance_snapshots import InstanceSnapshots
 from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, UNANSWERED
 from pyspark_nats.errors import UnavailableError
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Row
 
     from mesh.model.cluster import InstanceStatus
-    from mesh.spark.instance_context import Given
+    from mesh.spark.instance_context import InstanceContext
     from mesh.spark.shared_query.members import Member, Offsets
-    from mesh.spark.shared_query.query import Carrier
+    from mesh.spark.shared_query.query import SharedQuery
 
 log = logging.getLogger(__name__)
 
@@ -50,28 +50,28 @@ _REPORT_IDLE_S: Final = 15.0
 _UNANSWERED_S: Final = 120.0
 
 
-class CarriedInstance:
+class SharedInstance:
     """An instance in a carrier, from ``start`` to its end: ``stop``, or where it was to settle."""
 
-    def __init__(self, carrier: Carrier, given: Given) -> None:
-        self.wiring = given.wiring
-        self._carrier = carrier
-        self._given = given
-        self._clock = given.clock
-        self._parts = Parts(given)
+    def __init__(self, shared_query: SharedQuery, context: InstanceContext) -> None:
+        self.io = context.io
+        self._shared_query = shared_query
+        self._given = context
+        self._clock = context.clock
+        self._parts = InstanceSnapshots(context)
         #: Guards what follows; never held while waiting.
         self._lock = threading.Lock()
-        self._tally = Tally(given)
-        self._retries = given.options.retries()
+        self._tally = InstanceMetrics(context)
+        self._retries = context.options.retries()
         self._stopping = False
         #: Until when it may settle once it is to stop, monotonic, seconds.
         self._settles_until_s = float("inf")
         #: Where it is to halt and to settle, by JetStream stream; None where it goes on and on.
-        self._until: Mapping[str, int] | None = given.wiring.assignment.until
+        self._until: Mapping[str, int] | None = context.io.assignment.until
         #: Where it has settled.
         self._settled: Mapping[str, int] | None = None
         self._member: Member | None = None
-        self._run = given.directory
+        self._run = context.directory
         self._generation = 0
         self._state = InstanceState.STARTING
         self._error: str | None = None
@@ -81,25 +81,25 @@ class CarriedInstance:
         self._is_changed = False
         self._said_at_s = self._shared_at_s = 0.0
         self._is_sharing = False
-        self._load = Load(given.clock.monotonic_s())
+        self._load = TaskLoad(context.clock.monotonic_s())
         #: When a stream last left it without an answer, and how often it was a suspect.
         self._unanswered_at_s = -float("inf")
         self._suspected = 0
         #: Why it is to have a query of its own, and for how long; None to be carried.
-        self._term: Term | None = None
-        self._apart: Instance | None = None
+        self._term: IsolationPeriod | None = None
+        self._apart: DedicatedInstance | None = None
         self._ended = threading.Event()
 
     def __repr__(self) -> str:
-        assignment = self.wiring.assignment
+        assignment = self.io.assignment
         return f"CarriedInstance({assignment.instance}, epoch={assignment.epoch})"
 
     # --- what the session calls
 
     def start(self) -> None:
         """Begin; returns at once."""
-        self._say(InstanceState.STARTING)
-        self._carrier.board(self)
+        self._report(InstanceState.STARTING)
+        self._shared_query.register(self)
         self._restart()
 
     def stop(self, *, settle: bool = False) -> None:
@@ -115,15 +115,15 @@ class CarriedInstance:
             member, is_resting, apart = self._member, self._retry_at_s is not None, self._apart
             self._retry_at_s = None
         if self._ended.is_set():
-            self._say(InstanceState.STOPPED)
+            self._report(InstanceState.STOPPED)
         elif apart is not None:
             apart.stop(settle=settle)
         elif member is not None:
             # One that is on its way to where it settles goes on, while there is time.
             if not settle or member.until is None:
-                self._carrier.leave(member)
+                self._shared_query.release(member)
         elif is_resting:
-            self._soon(self._end)
+            self._schedule(self._end)
 
     def join(self) -> None:
         """Wait until it has ended."""
@@ -131,7 +131,7 @@ class CarriedInstance:
 
     # --- what the carrier calls
 
-    def take(self, row: Row) -> None:
+    def on_outcome(self, row: Row) -> None:
         """See ``Passenger.take``."""
         with self._lock:
             if row.generation != self._generation:
@@ -143,29 +143,29 @@ class CarriedInstance:
                 return
             if row.kind == ADMITTED:
                 if self._parts.admitted(row.part, ends):
-                    self._soon(lambda: self._say(InstanceState.RUNNING))
+                    self._schedule(lambda: self._report(InstanceState.RUNNING))
                 return
             self._member = None
         if row.kind == REMOVED:
-            self._soon(self._left)
+            self._schedule(self._left)
         else:
             reason = str(row.failure)
             waited = reason.startswith(UNANSWERED) or UnavailableError.code in reason
-            self._soon(lambda: self._failed(reason, has_waited=waited))
+            self._schedule(lambda: self._failed(reason, has_waited=waited))
 
-    def thrown_out(self, error: str, *, is_suspect: bool) -> None:
+    def on_query_failed(self, error: str, *, is_suspect: bool) -> None:
         """See ``Passenger.thrown_out``."""
         with self._lock:
             self._member = None
             if is_suspect:
                 self._suspected += 1
-                self._term = Term(Why.SUSPECT, self._suspected)
+                self._term = IsolationPeriod(IsolationReason.SUSPECT, self._suspected)
         if is_suspect:
-            self._soon(lambda: self._failed(_first_line(error)))
+            self._schedule(lambda: self._failed(_first_line(error)))
         else:
             self._restart()
 
-    def look(self, now_s: float) -> None:
+    def tick(self, now_s: float) -> None:
         """See ``Passenger.look``."""
         with self._lock:
             again = self._retry_at_s is not None and now_s >= self._retry_at_s
@@ -173,8 +173,8 @@ class CarriedInstance:
                 self._retry_at_s = None
             is_in = self._member is not None and self._state is InstanceState.RUNNING
             leaving = None
-            if is_in and self._load.is_much(now_s) and not self._stopping:
-                leaving, self._term = self._member, Term(Why.BUSY)
+            if is_in and self._load.is_saturated(now_s) and not self._stopping:
+                leaving, self._term = self._member, IsolationPeriod(IsolationReason.BUSY)
             if is_in and self._stopping and now_s >= self._settles_until_s:
                 leaving = self._member
             since_s = now_s - self._said_at_s
@@ -191,15 +191,15 @@ class CarriedInstance:
         if again:
             self._restart()
         if leaving is not None:
-            self._carrier.leave(leaving)
+            self._shared_query.release(leaving)
         if tells:
-            self._say(InstanceState.RUNNING)
+            self._report(InstanceState.RUNNING)
         if shares:
-            self._soon(self._share_now, self._carrier.pool)
+            self._schedule(self._share_now, self._shared_query.pool)
 
     # --- in the carrier's threads
 
-    def _soon(self, job: Callable[[], object], pool: Executor | None = None) -> None:
+    def _schedule(self, job: Callable[[], object], pool: Executor | None = None) -> None:
         """Have a thread do a job; whatever goes wrong with it is reported and tried again."""
 
         def guarded() -> None:
@@ -207,12 +207,12 @@ class CarriedInstance:
                 job()
             except Exception as failure:
                 log.debug("all of it", exc_info=failure)
-                self._failed(_reason(failure), has_waited=has_waited(failure))
+                self._failed(_error_message(failure), has_waited=is_nats_timeout(failure))
 
-        (pool or self._carrier.errands).submit(guarded)
+        (pool or self._shared_query.errands).submit(guarded)
 
     def _restart(self) -> None:
-        self._soon(self._enter, self._carrier.pool)
+        self._schedule(self._enter, self._shared_query.pool)
 
     def _enter(self) -> None:
         """Restore the last snapshot, and have the carrier take it in."""
@@ -220,28 +220,28 @@ class CarriedInstance:
             self._end()
             return
         if self._term is not None:
-            self._set_apart(self._term)
+            self._isolate(self._term)
             return
         with self._lock:
-            self._generation = next(self._carrier.generations)
+            self._generation = next(self._shared_query.generations)
             old = self._run
-            name = f"{self.wiring.assignment.epoch}-{self._generation}"
+            name = f"{self.io.assignment.epoch}-{self._generation}"
             self._run = run = self._given.directory / name
         if old != self._given.directory:
             shutil.rmtree(old, ignore_errors=True)
         self._parts.begin(run)
-        self._take_seat(*self._parts.restore())
+        self._admit(*self._parts.restore())
 
-    def _go_on(self, until: Mapping[str, int]) -> None:
+    def _continue(self, until: Mapping[str, int]) -> None:
         """Have the carrier take it in once more where it is, up to a place."""
         with self._lock:
-            self._generation = next(self._carrier.generations)
+            self._generation = next(self._shared_query.generations)
             self._until = until
-        self._take_seat(*self._parts.starts())
+        self._admit(*self._parts.starts())
 
-    def _take_seat(self, starts: dict[str, Offsets], restored: frozenset[str]) -> None:
+    def _admit(self, starts: dict[str, Offsets], restored: frozenset[str]) -> None:
         member = members.member(
-            self.wiring,
+            self.io,
             self._generation,
             self._run,
             nats=self._given.options.nats,
@@ -251,10 +251,10 @@ class CarriedInstance:
         )
         with self._lock:
             # What has not been up has nothing to settle.
-            is_over = self._stopping and (self._until is None or not self._may_settle())
+            is_over = self._stopping and (self._until is None or not self._may_drain())
             if not is_over:
                 self._member = member
-                self._carrier.enter(self, member)
+                self._shared_query.admit(self, member)
         if is_over:
             self._end()
 
@@ -263,43 +263,44 @@ class CarriedInstance:
         is_shared = self._try_share()
         with self._lock:
             is_over = self._stopping
-            settles = (is_over or self._until is not None) and self._may_settle()
+            settles = (is_over or self._until is not None) and self._may_drain()
         if settles and self._term is None:
-            self._settle(is_shared)
+            self._drain(is_shared)
         elif is_over:
             self._end()
         else:
             self._restart()
 
-    def _settle(self, is_shared: bool) -> None:
+    def _drain(self, is_shared: bool) -> None:
         if not is_shared:
             self._failed("its state could not be stored")
             return
-        settled = self._parts.settled()
+        settled = self._parts.drained()
         if settled is not None:
             with self._lock:
                 self._settled = settled
             self._end()
             return
-        until = self._parts.further()
+        until = self._parts.required_until()
         if until is None:
             self._failed(
                 "output exists beyond the last committed input position; "
                 "restore a backup or reset the group"
             )
             return
-        self._go_on(until)
+        self._continue(until)
 
-    def _set_apart(self, term: Term) -> None:
+    def _isolate(self, term: IsolationPeriod) -> None:
         """Run it in a query of its own; it goes on from the last snapshot."""
-        name = self.wiring.assignment.instance
+        name = self.io.assignment.instance
         log.info(
             "instance moves to a dedicated query", extra=fields(instance=name, why=term.why.value)
         )
-        self._generation = next(self._carrier.generations)
+        self._generation = next(self._shared_query.generations)
         directory = self._given.directory / f"apart-{self._generation}"
-        apart = Instance(
-            self._carrier.session, replace(self._given, directory=directory, report=self._relay)
+        apart = DedicatedInstance(
+            self._shared_query.session,
+            replace(self._given, directory=directory, report=self._relay),
         )
         with self._lock:
             self._apart = apart
@@ -311,7 +312,7 @@ class CarriedInstance:
     def _relay(self, status: InstanceStatus) -> None:
         """Hand on what the query of its own reports; have it end when it may be carried again."""
         if status.state is InstanceState.STOPPED:
-            self._apart_ended(status)
+            self._isolation_ended(status)
             return
         with self._lock:
             told = self._tally.with_counts(status)
@@ -328,7 +329,7 @@ class CarriedInstance:
             # With its state shared, so that little is done again.
             apart.stop(settle=True)
 
-    def _apart_ended(self, status: InstanceStatus) -> None:
+    def _isolation_ended(self, status: InstanceStatus) -> None:
         with self._lock:
             self._apart = None
             self._tally.add(status)
@@ -340,9 +341,9 @@ class CarriedInstance:
         if returns:
             self._restart()
         else:
-            self._soon(self._end)
+            self._schedule(self._end)
 
-    def _may_settle(self) -> bool:
+    def _may_drain(self) -> bool:
         """Whether there is time to; called with the lock held."""
         return self._clock.monotonic_s() < self._settles_until_s
 
@@ -351,7 +352,7 @@ class CarriedInstance:
             return self._stopping
 
     def _failed(self, reason: str, *, has_waited: bool = False) -> None:
-        name, epoch = self.wiring.assignment.instance, self.wiring.assignment.epoch
+        name, epoch = self.io.assignment.instance, self.io.assignment.epoch
         if _is_taken_over(reason):
             self._was_taken_over(reason)
             self._end()
@@ -363,7 +364,7 @@ class CarriedInstance:
             now_s = self._clock.monotonic_s()
             if reason.startswith(UNANSWERED):
                 if now_s - self._unanswered_at_s < _UNANSWERED_S:
-                    self._term = Term(Why.UNANSWERED)
+                    self._term = IsolationPeriod(IsolationReason.UNANSWERED)
                 self._unanswered_at_s = now_s
             is_over = self._stopping
             self._retries = self._retries.failed(now_s, has_waited=has_waited)
@@ -373,30 +374,30 @@ class CarriedInstance:
         if is_over:
             self._end()
         else:
-            self._say(InstanceState.RETRYING, rest_s)
+            self._report(InstanceState.RETRYING, rest_s)
 
     def _was_taken_over(self, reason: str) -> None:
         """It has no more to do here; where it is still carried it leaves."""
-        name, epoch = self.wiring.assignment.instance, self.wiring.assignment.epoch
+        name, epoch = self.io.assignment.instance, self.io.assignment.epoch
         with self._lock:
             is_known, self._stopping = self._stopping, True
             self._settles_until_s = 0.0
             self._error = reason[:500]
             member = self._member
         if member is not None:
-            self._carrier.leave(member)
+            self._shared_query.release(member)
         if not is_known:
             log.warning(
                 "instance was replaced by a newer epoch", extra=fields(instance=name, epoch=epoch)
             )
 
     def _end(self) -> None:
-        self._carrier.alight(self)
+        self._shared_query.unregister(self)
         with self._lock:
             run = self._run
         if run != self._given.directory:
             shutil.rmtree(run, ignore_errors=True)
-        self._say(InstanceState.STOPPED)
+        self._report(InstanceState.STOPPED)
         self._ended.set()
 
     def _share_now(self) -> None:
@@ -411,11 +412,11 @@ class CarriedInstance:
             return self._parts.share()
         # A snapshot that isn't stored costs a longer replay, or is stored the next time.
         except Exception as failure:
-            reason = _reason(failure)
+            reason = _error_message(failure)
             if _is_taken_over(reason):
                 self._was_taken_over(reason)
                 return False
-            extra = fields(instance=self.wiring.assignment.instance, error=reason)
+            extra = fields(instance=self.io.assignment.instance, error=reason)
             log.warning("snapshot was not stored", extra=extra)
             return False
 
@@ -428,7 +429,7 @@ class CarriedInstance:
         self._load.ms += row.took_ms
         self._is_changed = True
 
-    def _say(self, state: InstanceState, rest_s: float | None = None) -> None:
+    def _report(self, state: InstanceState, rest_s: float | None = None) -> None:
         with self._lock:
             self._state = state
             if state is InstanceState.RUNNING:
@@ -444,7 +445,7 @@ def _is_taken_over(reason: str) -> bool:
     return FENCED in reason or "StaleWriterError" in reason or "MESH-S110" in reason
 
 
-def _reason(failure: Exception) -> str:
+def _error_message(failure: Exception) -> str:
     return str(failure) or type(failure).__name__
 
 

@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from mesh.spark.instance_context import Given
+    from mesh.spark.instance_context import InstanceContext
     from mesh.spark.shared_query.members import Offsets
 
 
-class Parts:
+class InstanceSnapshots:
     """The parts of one instance; may be asked and told from any thread."""
 
-    def __init__(self, given: Given) -> None:
-        self._wiring = given.wiring
-        self._store = given.store
-        self._nats = given.options.nats
-        self._keys = members.keys(given.wiring)
+    def __init__(self, context: InstanceContext) -> None:
+        self._io = context.io
+        self._store = context.store
+        self._nats = context.options.nats
+        self._keys = members.partition_keys(context.io)
         #: Guards what follows; never held while waiting.
         self._lock = threading.Lock()
-        self._run = given.directory
+        self._run = context.directory
         #: Where each part is, once it is in.
         self._at: dict[str, Offsets] = {}
         self._shared: dict[str, Offsets] = {}
@@ -71,7 +71,7 @@ class Parts:
         """Where parts go on in the same run, and those that have a state there."""
         with self._lock:
             starts, run = dict(self._at), self._run
-        if not self._wiring.group.stateful:
+        if not self._io.group.stateful:
             return starts, frozenset(starts)
         return starts, frozenset(k for k in starts if not LocalState(run / k).is_empty())
 
@@ -80,29 +80,29 @@ class Parts:
     def restore(self) -> tuple[dict[str, Offsets], frozenset[str]]:
         """Where parts begin, and those whose state is in the run's directory now."""
         run = self._run
-        if not self._wiring.group.stateful:
-            data = self._store.restore(self._wiring.part(0), lambda name: run / name)
+        if not self._io.group.stateful:
+            data = self._store.restore(self._io.part(0), lambda name: run / name)
             reached = {}
             if data is not None:
-                manifest = snapshot_migration.adopted(
-                    self._wiring, 0, LocalState(run), data, self._store
+                manifest = snapshot_migration.adopt_manifest(
+                    self._io, 0, LocalState(run), data, self._store
                 )
-                reached = {0: manifest.reached}
-            position = start_offsets(self._wiring, reached)
+                reached = {0: manifest.position_of}
+            position = start_offsets(self._io, reached)
             begin = {key: {key: position[key]} for key in self._keys if key in position}
             return begin, frozenset(begin)
         starts, restored = {}, set()
-        begun = start_offsets(self._wiring, {})
+        begun = start_offsets(self._io, {})
         for key, streams in self._keys.items():
             local = LocalState(run / key)
             local.directory.mkdir()
-            data = self._store.restore(self._wiring.part(int(key)), local.piece_path)
+            data = self._store.restore(self._io.part(int(key)), local.piece_path)
             if data is not None:
-                manifest = snapshot_migration.adopted(
-                    self._wiring, int(key), local, data, self._store
+                manifest = snapshot_migration.adopt_manifest(
+                    self._io, int(key), local, data, self._store
                 )
                 local.put_restored(manifest)
-                starts[key] = manifest.reached.offsets
+                starts[key] = manifest.position_of.offsets
                 restored.add(key)
             elif any(stream in begun for stream in streams):
                 nowhere = {"sequence": 0, "time_ms": 0}
@@ -123,9 +123,9 @@ class Parts:
             moved = {k: at for k, at in self._at.items() if at != self._shared.get(k)}
             whole = dict(self._at) if self._is_whole else None
             run = self._run
-        if not self._wiring.group.stateful:
+        if not self._io.group.stateful:
             if moved and whole is not None:
-                offsets = _together(whole)
+                offsets = _shared_streams(whole)
                 self._save(0, LocalState(run), Manifest(Position.of(offsets, offsets), {}, {}, ()))
                 self._note(whole)
             return
@@ -142,8 +142,8 @@ class Parts:
 
     def _save(self, partition: int, local: LocalState, manifest: Manifest) -> None:
         self._store.save(
-            self._wiring.part(partition),
-            snapshot_migration.signed(manifest, self._wiring.group).to_bytes(),
+            self._io.part(partition),
+            snapshot_migration.sign_manifest(manifest, self._io.group).to_bytes(),
             {name: local.piece_path(name) for name in manifest.pieces},
         )
 
@@ -153,7 +153,7 @@ class Parts:
 
     # --- settling
 
-    def settled(self) -> Mapping[str, int] | None:
+    def drained(self) -> Mapping[str, int] | None:
         """Where the instance has settled, by JetStream stream, if nothing is out behind there.
 
         It does no work; what it has reached is stored.
@@ -168,14 +168,14 @@ class Parts:
             return None
         places = (
             {int(key): at for key, at in whole.items()}
-            if self._wiring.group.stateful
-            else {0: _together(whole)}
+            if self._io.group.stateful
+            else {0: _shared_streams(whole)}
         )
-        if not drain.is_covered(self._wiring, run, places, self._nats):
+        if not drain.has_no_output_beyond(self._io, run, places, self._nats):
             return None
-        return {stream: one["sequence"] for stream, one in _together(whole).items()}
+        return {stream: one["sequence"] for stream, one in _shared_streams(whole).items()}
 
-    def further(self) -> dict[str, int] | None:
+    def required_until(self) -> dict[str, int] | None:
         """How far they must go on to be able to settle, by JetStream stream.
 
         None where there is nothing more to read.
@@ -185,19 +185,19 @@ class Parts:
         if not _is_even(whole):
             return {}
         # One that was killed had gone on; it can't have read more than there is.
-        together = _together(whole)
+        together = _shared_streams(whole)
         ends = self._store.ends(together)
         is_more = any(ends.get(s, 0) > one["sequence"] for s, one in together.items())
         return ends if is_more else None
 
 
-def _together(whole: Mapping[str, Offsets]) -> Offsets:
+def _shared_streams(whole: Mapping[str, Offsets]) -> Offsets:
     return {stream: one for at in whole.values() for stream, one in at.items()}
 
 
 def _is_even(whole: Mapping[str, Offsets]) -> bool:
     """Whether partitions are in the same place of a stream that all of them read."""
-    together = _together(whole)
+    together = _shared_streams(whole)
     return all(
         one["sequence"] == together[stream]["sequence"]
         for at in whole.values()

@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 from pyspark.sql.types import NullType, StructField, StructType
 
 from mesh.model import names
-from mesh.spark.instance_io import BatchLimits, Wiring, source_options, typed_schema
+from mesh.spark.instance_io import BatchLimits, InstanceIO, source_options, typed_schema
 from mesh.spark.shared_query import pacing
 from pyspark_nats.sink.sink_options import SinkOptions, sink_options
 from pyspark_nats.source import batches, rows
@@ -42,7 +42,7 @@ Offsets = dict[str, dict[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class InputPartition:
     """A part of a member's input."""
 
     #: The virtual partition's number, or the input's JetStream stream.
@@ -65,12 +65,12 @@ class Part:
 class Member:
     """An instance in a carrier."""
 
-    wiring: Wiring
+    io: InstanceIO
     #: Of this run of it, for states.
     directory: str
     #: Grows each time the instance is taken in, so that word of an earlier time counts for nothing.
     generation: int
-    parts: tuple[Part, ...]
+    parts: tuple[InputPartition, ...]
     sink: SinkOptions
     #: It leaves by itself at these sequences, by JetStream stream, and goes no further in others;
     #: None for one that stays until it is told to leave.
@@ -79,7 +79,7 @@ class Member:
     @property
     def name(self) -> str:
         """The instance's."""
-        return self.wiring.assignment.instance
+        return self.io.assignment.instance
 
     @property
     def file_name(self) -> str:
@@ -88,7 +88,7 @@ class Member:
 
 
 def member(
-    wiring: Wiring,
+    io: InstanceIO,
     generation: int,
     run: Path,
     *,
@@ -110,68 +110,68 @@ def member(
     """
     patient = {"timeoutS": _PATIENCE_S, **nats}
     parts = tuple(
-        Part(
+        InputPartition(
             key,
             number,
-            *_source(wiring, key, run, patient),
-            _subjects(wiring, key),
+            *_source(io, key, run, patient),
+            _subjects(io, key),
             starts.get(key),
-            _is_foreign(wiring, key),
+            _is_foreign(io, key),
             key in restored,
         )
-        for number, key in enumerate(keys(wiring))
+        for number, key in enumerate(partition_keys(io))
     )
-    sink = sink_options({**patient, "epoch": str(wiring.assignment.epoch)})
-    return Member(wiring, str(run), generation, parts, sink, until)
+    sink = sink_options({**patient, "epoch": str(io.assignment.epoch)})
+    return Member(io, str(run), generation, parts, sink, until)
 
 
-def keys(wiring: Wiring) -> dict[str, tuple[str, ...]]:
+def partition_keys(io: InstanceIO) -> dict[str, tuple[str, ...]]:
     """The parts of an instance, each with the JetStream streams that it reads."""
-    if wiring.group.stateful:
-        return {str(p): tuple(wiring.input_streams(p)) for p in wiring.partitions}
-    return {stream: (stream,) for stream in wiring.input_streams(0)}
+    if io.group.stateful:
+        return {str(p): tuple(io.input_streams(p)) for p in io.partitions}
+    return {stream: (stream,) for stream in io.input_streams(0)}
 
 
-def wakeups(run: Path, key: str) -> Path:
+def wakeup_directory(run: Path, key: str) -> Path:
     """The directory of the file that says when a part is due next."""
     return run / f"wakeup-{key}"
 
 
-def pace(run: Path, key: str) -> Path:
+def pace_file(run: Path, key: str) -> Path:
     """The file that says how many messages a slow part may take at once."""
     return run / f"pace-{key}"
 
 
-def _subjects(wiring: Wiring, key: str) -> dict[str, tuple[str, ...]]:
+def _subjects(io: InstanceIO, key: str) -> dict[str, tuple[str, ...]]:
     """Events, and the markers that end atomic batches of them: only then are they stored."""
-    partition = int(key) if wiring.group.stateful else 0
+    partition = int(key) if io.group.stateful else 0
     return {
         stream: (
             group_input.channel.subject(partition if group_input.channel.is_keyed else 0),
             f"{names.marker_subject(stream)}.>",
         )
-        for stream, group_input in wiring.input_streams(partition).items()
-        if wiring.group.stateful or stream == key
+        for stream, group_input in io.input_streams(partition).items()
+        if io.group.stateful or stream == key
     }
 
 
-def _is_foreign(wiring: Wiring, key: str) -> bool:
-    partition = int(key) if wiring.group.stateful else 0
-    inputs = wiring.input_streams(partition)
-    return any(inputs[stream].channel.foreign for stream in keys(wiring)[key])
+def _is_foreign(io: InstanceIO, key: str) -> bool:
+    partition = int(key) if io.group.stateful else 0
+    inputs = io.input_streams(partition)
+    return any(inputs[stream].channel.foreign for stream in partition_keys(io)[key])
 
 
 def _source(
-    wiring: Wiring, key: str, run: Path, nats: Mapping[str, str]
+    io: InstanceIO, key: str, run: Path, nats: Mapping[str, str]
 ) -> tuple[SourceOptions, batches.RowLayout]:
     """Options and row layout of the source that reads one part."""
     limits = BatchLimits(pacing.ROWS_MAX, _BYTES_MAX)
-    options = parsed_options(source_options(wiring, (key,), nats, limits, wakeups(run, key)))
-    if wiring.group.stateful:
+    options = parsed_options(source_options(io, (key,), nats, limits, wakeup_directory(run, key)))
+    if io.group.stateful:
         # Only the names count, of what has a schema of its own.
         fields = [StructField(name, NullType()) for name in rows.MARKED.names]
         return options, batches.row_layout(options, StructType(fields))
-    schema = typed_schema(wiring.input_streams(0)[key].channel.stream)
+    schema = typed_schema(io.input_streams(0)[key].channel.stream)
     return options, batches.row_layout(options, schema)
 
 
@@ -186,7 +186,7 @@ def split(name: str) -> tuple[str, int]:
     return unquote(instance), int(generation)
 
 
-def write(directory: Path, one: Member) -> None:
+def admit(directory: Path, one: Member) -> None:
     """Take a member in: its planner finds it by its file."""
     path = directory / one.file_name
     temporary = directory / f".{one.file_name}"
@@ -194,7 +194,7 @@ def write(directory: Path, one: Member) -> None:
     temporary.replace(path)
 
 
-def send_out(directory: Path, one: Member) -> None:
+def request_removal(directory: Path, one: Member) -> None:
     """Tell the planner to take a member out, whether or not it has seen it yet."""
     (directory / one.file_name).replace(directory / f"{one.file_name}{_OUT}")
 
@@ -215,7 +215,7 @@ def begin(directory: Path, task: int, instance: str) -> None:
     (directory / f"{_AT_WORK}{task}").write_text(instance)
 
 
-def at_work(directory: Path) -> frozenset[str]:
+def working(directory: Path) -> frozenset[str]:
     """The instances that tasks were working for."""
     return frozenset(p.read_text() for p in directory.glob(f"{_AT_WORK}*")) - {""}
 

@@ -22,12 +22,12 @@ ROWS_MIN: Final = 20
 FAIR_MS: Final = 250.0
 
 
-def more(rows_max: int) -> int:
+def increased(rows_max: int) -> int:
     """What a part may have after a batch."""
     return min(2 * rows_max, ROWS_MAX)
 
 
-def fair(messages: int, took_ms: float) -> int | None:
+def next_batch_limit(messages: int, took_ms: float) -> int | None:
     """The messages that a part may have when so many took so long; None where that was fine."""
     if took_ms <= FAIR_MS:
         return None
@@ -36,7 +36,7 @@ def fair(messages: int, took_ms: float) -> int | None:
 
 def note(path: Path, messages: int, took_ms: float) -> None:
     """Leave the planner a note, or take it away."""
-    rows_max = fair(messages, took_ms)
+    rows_max = next_batch_limit(messages, took_ms)
     if rows_max is None:
         path.unlink(missing_ok=True)
         return

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from mesh.spark.shared_query import members, pacing
-from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, UNANSWERED, WORK, Work
+from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, UNANSWERED, WORK, WorkItem
 from pyspark_nats.errors import ConnectorError, UnavailableError
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.subscriptions import MessageListener
@@ -24,7 +24,7 @@ from pyspark_nats.source.polling import wakeup_ms
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from mesh.spark.shared_query.members import Member, Offsets, Part
+    from mesh.spark.shared_query.members import InputPartition, Member, Offsets
     from pyspark_nats.protocol.connection_options import ConnectionOptions
 
 T = TypeVar("T")
@@ -43,11 +43,11 @@ class _NoServerError(UnavailableError):
 
 
 @dataclass(eq=False, slots=True)
-class _Place:
+class _Offset:
     """A part, and where it is."""
 
     member: Member
-    part: Part
+    part: InputPartition
     watch: offsets.Watch
     at: Offsets
     #: Whether it has a state that nobody has looked into: a timer may be due in it.
@@ -63,7 +63,7 @@ class _Place:
 
 
 @dataclass(slots=True)
-class _Doubt:
+class _Uncertain:
     """A stream that something was heard of, and that has nothing new yet."""
 
     #: When to look again, monotonic, seconds.
@@ -73,16 +73,16 @@ class _Doubt:
 
 
 @dataclass
-class Plan:
+class BatchPlanner:
     """Members, where they are, and what to do next; lives in the planner's process."""
 
     directory: Path
     connection: ConnectionOptions
     #: Subject on which the session says that members have changed.
     nudge: str
-    _places: dict[str, list[_Place]] = field(default_factory=dict)
-    _readers: dict[str, list[_Place]] = field(default_factory=lambda: defaultdict(list))
-    _doubts: dict[str, _Doubt] = field(default_factory=dict)
+    _places: dict[str, list[_Offset]] = field(default_factory=dict)
+    _readers: dict[str, list[_Offset]] = field(default_factory=lambda: defaultdict(list))
+    _doubts: dict[str, _Uncertain] = field(default_factory=dict)
     #: Streams to look at once more without having heard of them: their parts have just worked.
     _again: set[str] = field(default_factory=set)
 
@@ -91,7 +91,7 @@ class Plan:
         self._asks = Connection(replace(self.connection, timeout_s=_PATIENCE_S))
         self._listener = MessageListener(Connection(self.connection))
 
-    def next(self, wait_s: float) -> list[Work]:
+    def next(self, wait_s: float) -> list[WorkItem]:
         """The work of the next batch, as soon as there is some; none after ``wait_s``.
 
         Raises:
@@ -124,14 +124,14 @@ class Plan:
 
     # --- members
 
-    def _changed(self) -> Iterator[Work]:
+    def _changed(self) -> Iterator[WorkItem]:
         """Take in and out what the directory says."""
         listed, out = members.listed(self.directory)
         for file_name in self._places.keys() - listed:
             self._drop(file_name)
         for file_name in sorted(out):
             instance, generation = members.split(file_name)
-            yield Work(REMOVED, instance, generation, file_name)
+            yield WorkItem(REMOVED, instance, generation, file_name)
         for file_name in sorted(listed - self._places.keys()):
             member = members.read(self.directory, file_name)
             if member is not None:
@@ -147,14 +147,16 @@ class Plan:
                     self._doubts.pop(stream, None)
                     self._listener.forget(stream)
 
-    def _in(self, file_name: str, member: Member) -> Iterator[Work]:
+    def _in(self, file_name: str, member: Member) -> Iterator[WorkItem]:
         try:
-            places = self._ask(lambda: [self._place(member, part) for part in member.parts])
+            places = self._query_streams(
+                lambda: [self._place(member, part) for part in member.parts]
+            )
         except _NoServerError:
             raise
         # What is wrong with one is its own, whatever it is.
         except Exception as error:
-            yield _word(FAILED, member, _said(error))
+            yield _word(FAILED, member, _error_text(error))
             return
         if member.until is not None:
             until = _even(member.until, places)
@@ -167,13 +169,13 @@ class Plan:
             self._again.update(place.at)
             yield _word(ADMITTED, member, part=place.part.key, ends=place.at)
 
-    def _place(self, member: Member, part: Part) -> _Place:
+    def _place(self, member: Member, part: InputPartition) -> _Offset:
         watch = offsets.Watch(part.options, self._asks)
         # Also those that have a start need the streams to be there.
         at = {**watch.initial(), **(part.start or {})}
-        return _Place(member, part, watch, at, part.is_restored)
+        return _Offset(member, part, watch, at, part.is_restored)
 
-    def _ask(self, step: Callable[[], T]) -> T:
+    def _query_streams(self, step: Callable[[], T]) -> T:
         """Do a step that asks for one member's streams.
 
         Raises:
@@ -192,7 +194,7 @@ class Plan:
 
     # --- streams
 
-    def _look(self, heard: set[str], armed: set[str]) -> Iterator[Work]:
+    def _look(self, heard: set[str], armed: set[str]) -> Iterator[WorkItem]:
         """The work that there is now.
 
         Args:
@@ -223,26 +225,26 @@ class Plan:
         doubt = self._doubts.pop(stream, None)
         count = doubt.count if doubt is not None else 0
         if count < len(_DOUBT_S):
-            self._doubts[stream] = _Doubt(now_s + _DOUBT_S[count], count + 1)
+            self._doubts[stream] = _Uncertain(now_s + _DOUBT_S[count], count + 1)
 
-    def _all(self) -> Iterator[_Place]:
+    def _all(self) -> Iterator[_Offset]:
         for places in self._places.values():
             yield from places
 
-    def _work(self, place: _Place) -> Work | None:
+    def _work(self, place: _Offset) -> WorkItem | None:
         try:
-            return self._ask(lambda: self._next_of(place))
+            return self._query_streams(lambda: self._next_of(place))
         except _NoServerError:
             raise
         except Exception as error:
             # Nothing more of it until the session has taken it out, and in again.
             place.due_s = None
-            return _word(FAILED, place.member, _said(error))
+            return _word(FAILED, place.member, _error_text(error))
 
-    def _next_of(self, place: _Place) -> Work | None:
+    def _next_of(self, place: _Offset) -> WorkItem | None:
         member, options = place.member, place.part.options
         place.rows_max = pacing.allowed(
-            place.rows_max, members.pace(Path(member.directory), place.part.key)
+            place.rows_max, members.pace_file(Path(member.directory), place.part.key)
         )
         limits = pacing.limited(options.limits, place.rows_max)
         if place.until is None:
@@ -261,8 +263,8 @@ class Plan:
         report = place.watch.report() or {}
         assert isinstance(partition, planning.NatsPartition)
         place.at, place.due_s, place.is_unknown = ends, None, False
-        place.rows_max = pacing.more(place.rows_max)
-        return Work(
+        place.rows_max = pacing.increased(place.rows_max)
+        return WorkItem(
             WORK,
             member.name,
             member.generation,
@@ -273,7 +275,7 @@ class Plan:
             sum(stream["messages_behind"] for stream in report.values()),
         )
 
-    def _due_s(self, place: _Place) -> float | None:
+    def _due_s(self, place: _Offset) -> float | None:
         """When to look at a part although nothing is heard."""
         due_ms = wakeup_ms(place.part.options.wakeup_path)
         now_s = time.monotonic()
@@ -292,7 +294,7 @@ class Plan:
         return min(times, default=ends_s)
 
 
-def _even(until: Mapping[str, int], places: Iterable[_Place]) -> dict[str, int]:
+def _even(until: Mapping[str, int], places: Iterable[_Offset]) -> dict[str, int]:
     """``until``, or further: partitions that all read one stream halt in the same place of it."""
     found = dict(until)
     for place in places:
@@ -301,7 +303,7 @@ def _even(until: Mapping[str, int], places: Iterable[_Place]) -> dict[str, int]:
     return found
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, UnavailableError):
         return f"{UNANSWERED}: {error}"
     return str(error) if isinstance(error, ConnectorError) else f"{type(error).__name__}: {error}"
@@ -314,8 +316,8 @@ def _word(
     *,
     part: str = "",
     ends: Offsets | None = None,
-) -> Work:
-    return Work(
+) -> WorkItem:
+    return WorkItem(
         kind,
         member.name,
         member.generation,

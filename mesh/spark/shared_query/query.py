@@ -26,7 +26,7 @@ import orjson
 from mesh.logs import fields
 from mesh.spark.session import UNLOGGED
 from mesh.spark.shared_query import members
-from mesh.spark.shared_query.source import NAME, CarrierSource
+from mesh.spark.shared_query.source import NAME, SharedQuerySource
 from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, WORK
 from pyspark_nats.errors import UnavailableError
 
@@ -54,18 +54,18 @@ _HANGS_S: Final = 45.0
 _THREADS: Final = 8
 
 
-class Passenger(Protocol):
+class QueryListener(Protocol):
     """What a carrier tells an instance."""
 
-    def take(self, row: Row) -> None:
+    def on_outcome(self, row: Row) -> None:
         """A piece of its work is done, or failed; called in order, must not wait."""
         ...
 
-    def thrown_out(self, error: str, *, is_suspect: bool) -> None:
+    def on_query_failed(self, error: str, *, is_suspect: bool) -> None:
         """The query ended with this error; ``is_suspect``: while work of this one was under way."""
         ...
 
-    def look(self, now_s: float) -> None:
+    def tick(self, now_s: float) -> None:
         """Do what is due by now (monotonic, seconds); must not wait."""
         ...
 
@@ -74,7 +74,7 @@ class _NotLeavingError(Exception):
     """A member has not left in time."""
 
 
-class Carrier:
+class SharedQuery:
     """The query, kept running, and its members."""
 
     def __init__(
@@ -104,8 +104,8 @@ class Carrier:
         #: Numbers that nobody has had: a member that enters again is another one.
         self.generations = itertools.count(1)
         #: For snapshots: a store that is slow must not keep others from ending, nor from telling.
-        self.pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="carrier-snapshots")
-        self.errands = ThreadPoolExecutor(_THREADS, thread_name_prefix="carrier")
+        self.pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="shared-query-snapshots")
+        self.errands = ThreadPoolExecutor(_THREADS, thread_name_prefix="shared-query")
         self.session = session
         self._directory = directory
         self._clock = clock
@@ -115,19 +115,19 @@ class Carrier:
         self._tasks = tasks
         self._retry_s = retry_s
         self._lock = threading.Lock()
-        self._passengers: dict[str, tuple[Passenger, Member]] = {}
+        self._listeners: dict[str, tuple[QueryListener, Member]] = {}
         #: Members that were told to leave: since when, by file name.
         self._leaving: dict[str, float] = {}
-        self._everybody: set[Passenger] = set()
+        self._all_listeners: set[QueryListener] = set()
         self._run = directory
         #: Since when a batch is under way, monotonic, seconds; None while there is none.
         self._batch_at_s: float | None = None
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="carrier", daemon=True)
+        self._thread = threading.Thread(target=self._supervise, name="shared-query", daemon=True)
 
     def start(self) -> None:
         """Begin; returns at once."""
-        self.session.dataSource.register(CarrierSource)
+        self.session.dataSource.register(SharedQuerySource)
         self._begin_run(0)
         self._thread.start()
 
@@ -138,35 +138,35 @@ class Carrier:
         self.pool.shutdown()
         self.errands.shutdown()
 
-    def board(self, passenger: Passenger) -> None:
+    def register(self, listener: QueryListener) -> None:
         """Have ``passenger`` looked at from now on, whether or not it is a member."""
         with self._lock:
-            self._everybody.add(passenger)
+            self._all_listeners.add(listener)
 
-    def alight(self, passenger: Passenger) -> None:
+    def unregister(self, listener: QueryListener) -> None:
         """The end of ``board``."""
         with self._lock:
-            self._everybody.discard(passenger)
+            self._all_listeners.discard(listener)
 
-    def enter(self, passenger: Passenger, member: Member) -> None:
+    def admit(self, listener: QueryListener, member: Member) -> None:
         """Take a member in; what follows is told to ``passenger``."""
         with self._lock:
-            self._passengers[member.file_name] = (passenger, member)
-            members.write(self._run, member)
+            self._listeners[member.file_name] = (listener, member)
+            members.admit(self._run, member)
         self._nudge()
 
-    def leave(self, member: Member) -> None:
+    def release(self, member: Member) -> None:
         """Take a member out; ``REMOVED`` is told when it does no more work."""
         with self._lock:
-            if member.file_name not in self._passengers or member.file_name in self._leaving:
+            if member.file_name not in self._listeners or member.file_name in self._leaving:
                 return
             self._leaving[member.file_name] = self._clock.monotonic_s()
-            members.send_out(self._run, member)
+            members.request_removal(self._run, member)
         self._nudge()
 
     # --- the query
 
-    def _keep(self) -> None:
+    def _supervise(self) -> None:
         for number in itertools.count(1):
             error, is_their_fault = "the shared query ended", False
             try:
@@ -180,7 +180,7 @@ class Carrier:
             if self._ending.is_set():
                 return
             # Nobody is to blame for a server that stays away.
-            self._throw_out(error, number, is_their_fault and UnavailableError.code not in error)
+            self._fail_members(error, number, is_their_fault and UnavailableError.code not in error)
             shutil.rmtree(old, ignore_errors=True)
             self._ending.wait(self._retry_s)
 
@@ -189,7 +189,7 @@ class Carrier:
         self._run.mkdir(parents=True)
 
     def _start(self) -> StreamingQuery:
-        self.session.sparkContext.setLocalProperty("spark.scheduler.pool", "carrier")
+        self.session.sparkContext.setLocalProperty("spark.scheduler.pool", "shared-query")
         source = (
             self.session.readStream.format(NAME)
             .option("directory", str(self._run))
@@ -199,14 +199,14 @@ class Carrier:
             .load()
         )
         return (
-            source.writeStream.foreachBatch(self._each)
+            source.writeStream.foreachBatch(self._dispatch)
             .options(**UNLOGGED)
             .option("checkpointLocation", str(self._directory / f"{self._run.name}-checkpoint"))
-            .queryName(f"carrier-{self._run.name}")
+            .queryName(f"shared-query-{self._run.name}")
             .start()
         )
 
-    def _each(self, frame: DataFrame, _batch: int) -> None:
+    def _dispatch(self, frame: DataFrame, _batch: int) -> None:
         """Run a batch, and tell everybody how it went."""
         self._batch_at_s = self._clock.monotonic_s()
         rows = frame.collect()
@@ -214,16 +214,16 @@ class Carrier:
         # Several tasks may tell of one member; its last word comes last.
         for row in sorted(rows, key=lambda row: _ORDER.index(row.kind)):
             with self._lock:
-                found = self._passengers.get(members.file_name(row.instance, row.generation))
+                found = self._listeners.get(members.file_name(row.instance, row.generation))
                 if found is None:
                     continue
-                passenger, member = found
+                listener, member = found
                 if row.kind in _OUT:
                     # Before the next batch is planned.
                     members.remove(self._run, member)
-                    del self._passengers[member.file_name]
+                    del self._listeners[member.file_name]
                     self._leaving.pop(member.file_name, None)
-            passenger.take(row)
+            listener.on_outcome(row)
 
     def _watch(self, running: StreamingQuery) -> None:
         try:
@@ -233,7 +233,7 @@ class Carrier:
                     return
                 now_s = self._clock.monotonic_s()
                 with self._lock:
-                    everybody = list(self._everybody)
+                    listeners = list(self._all_listeners)
                     stuck = [n for n, since in self._leaving.items() if now_s - since > _LEAVE_S]
                 if stuck:
                     raise _NotLeavingError(
@@ -241,24 +241,24 @@ class Carrier:
                     )
                 if self._batch_at_s is not None and now_s - self._batch_at_s > _HANGS_S:
                     raise TimeoutError(f"its batch was not finished after {_HANGS_S:g} s")
-                for passenger in everybody:
-                    passenger.look(now_s)
+                for listener in listeners:
+                    listener.tick(now_s)
         finally:
             # A query stops when its planner has answered.
             members.end(self._run)
             self._nudge()
             running.stop()
 
-    def _throw_out(self, error: str, number: int, is_their_fault: bool) -> None:
+    def _fail_members(self, error: str, number: int, is_their_fault: bool) -> None:
         self._batch_at_s = None
-        suspects = members.at_work(self._run)
+        suspects = members.working(self._run)
         with self._lock:
-            out = list(self._passengers.values())
-            self._passengers.clear()
+            out = list(self._listeners.values())
+            self._listeners.clear()
             self._leaving.clear()
             self._begin_run(number)
-        for passenger, member in out:
-            passenger.thrown_out(error, is_suspect=is_their_fault and member.name in suspects)
+        for listener, member in out:
+            listener.on_query_failed(error, is_suspect=is_their_fault and member.name in suspects)
 
 
 #: After these a member does no more work.

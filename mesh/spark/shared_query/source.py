@@ -10,8 +10,8 @@ import orjson
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
-from mesh.spark.shared_query.planner import Plan
-from mesh.spark.shared_query.work import OUTCOME_DDL, Work
+from mesh.spark.shared_query.planner import BatchPlanner
+from mesh.spark.shared_query.work import OUTCOME_DDL, WorkItem
 from pyspark_nats.gc_freeze import freeze_imported
 from pyspark_nats.protocol.connection_options import connection_options
 from pyspark_nats.source import planner_process
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 #: What ``format(...)`` takes.
-NAME: Final = "mesh-carrier"
+NAME: Final = "mesh-shared-query"
 #: How long a planner waits for work before it says that there is none, seconds.
 _WAIT_S: Final = 2.0
 
 
 @dataclass(frozen=True)
-class CarrierPartition(InputPartition):
+class SharedQueryPartition(InputPartition):
     """What one task does."""
 
     batch: int
     #: Of the batch's tasks.
     number: int
-    work: tuple[Work, ...]
+    work: tuple[WorkItem, ...]
 
 
-class CarrierSource(DataSource):
+class SharedQuerySource(DataSource):
     """Options: ``directory`` of the members, ``nudge``, ``tasks``, ``nats`` as JSON."""
 
     @classmethod
@@ -50,20 +50,20 @@ class CarrierSource(DataSource):
         """One row for each piece of work."""
         return OUTCOME_DDL
 
-    def streamReader(self, schema: StructType) -> CarrierReader:
+    def streamReader(self, schema: StructType) -> SharedQueryReader:
         """For ``spark.readStream``."""
-        return CarrierReader(dict(self.options))
+        return SharedQueryReader(dict(self.options))
 
 
-class CarrierReader(DataSourceStreamReader):
+class SharedQueryReader(DataSourceStreamReader):
     """Plans in the planner's process, works in the tasks'."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options
         #: Lives in the planner only.
-        self._plan: Plan | None = None
+        self._plan: BatchPlanner | None = None
         self._batch = 0
-        self._work: list[Work] = []
+        self._work: list[WorkItem] = []
 
     def initialOffset(self) -> dict[str, int]:
         """Before the first batch."""
@@ -82,11 +82,13 @@ class CarrierReader(DataSourceStreamReader):
             self._batch = start["batch"] + 1
         return {"batch": start["batch"] + bool(self._work)}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[CarrierPartition]:
+    def partitions(
+        self, start: dict[str, int], end: dict[str, int]
+    ) -> Sequence[SharedQueryPartition]:
         """The batch's work, dealt out to tasks."""
         tasks = max(1, min(int(self._options["tasks"]), len(self._work)))
         return [
-            CarrierPartition(end["batch"], number, tuple(self._work[number::tasks]))
+            SharedQueryPartition(end["batch"], number, tuple(self._work[number::tasks]))
             for number in range(tasks)
         ]
 
@@ -95,7 +97,7 @@ class CarrierReader(DataSourceStreamReader):
         # The planner needs no operators.
         from mesh.spark.shared_query.task import outcomes
 
-        assert isinstance(partition, CarrierPartition)
+        assert isinstance(partition, SharedQueryPartition)
         freeze_imported()
         directory = Path(self._options["directory"])
         return outcomes(directory, partition.batch, partition.work, task=partition.number)
@@ -109,9 +111,11 @@ class CarrierReader(DataSourceStreamReader):
             self._plan.close()
             self._plan = None
 
-    def _planned(self) -> Plan:
+    def _planned(self) -> BatchPlanner:
         if self._plan is None:
             planner_process.end_with_jvm()
             nats = connection_options(orjson.loads(self._options["nats"]))
-            self._plan = Plan(Path(self._options["directory"]), nats, self._options["nudge"])
+            self._plan = BatchPlanner(
+                Path(self._options["directory"]), nats, self._options["nudge"]
+            )
         return self._plan

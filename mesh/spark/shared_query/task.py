@@ -17,9 +17,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute
 
-from mesh.spark.partition_task import HostTask, without_skipped
+from mesh.spark.partition_task import PartitionTask, without_skipped
 from mesh.spark.shared_query import members, pacing
-from mesh.spark.shared_query.work import FAILED, OUTCOME, UNANSWERED, WORK, Work
+from mesh.spark.shared_query.work import FAILED, OUTCOME, UNANSWERED, WORK, WorkItem
 from mesh.spark.stateless_task import StatelessTask
 from pyspark_nats.errors import UnavailableError
 from pyspark_nats.protocol import frames
@@ -32,7 +32,7 @@ from pyspark_nats.source import batches
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mesh.spark.shared_query.members import Member, Part
+    from mesh.spark.shared_query.members import InputPartition, Member
 
 #: The stubs know each function of Arrow by a dozen overloads, and reject most honest calls.
 _compute: Any = pyarrow.compute
@@ -40,12 +40,12 @@ _compute: Any = pyarrow.compute
 _SERVER_S: Final = 20.0
 
 
-class CarriedTask(HostTask):
+class SharedPartitionTask(PartitionTask):
     """The host's, for partitions that are waited for each by itself."""
 
     def wakeup(self, partition: int) -> Path:
         """See ``HostTask.wakeup``."""
-        return members.wakeups(Path(self.directory), str(partition)) / str(partition)
+        return members.wakeup_directory(Path(self.directory), str(partition)) / str(partition)
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class _Counts:
 
 
 def outcomes(
-    directory: Path, batch: int, work: Iterable[Work], *, task: int = 0
+    directory: Path, batch: int, work: Iterable[WorkItem], *, task: int = 0
 ) -> Iterator[pa.RecordBatch]:
     """Do the work; one row for each piece, columns as ``OUTCOME``.
 
@@ -103,7 +103,7 @@ def outcomes(
     members.begin(directory, task, "")
 
 
-def _is_server_there(directory: Path, one: Work) -> bool:
+def _is_server_there(directory: Path, one: WorkItem) -> bool:
     """Whether the server answers, when a stream does not; waits for it as long as it may take."""
     member = _member(directory, one.file_name)
     options = member.sink.connection if member is not None else None
@@ -112,20 +112,20 @@ def _is_server_there(directory: Path, one: Work) -> bool:
     with Connection(replace(options, timeout_s=_SERVER_S)) as connection:
         try:
             connection.retry_while_unavailable(
-                "asking for the server", lambda: _hear_ourselves(connection)
+                "asking for the server", lambda: _subscribe_own_streams(connection)
             )
         except UnavailableError:
             return False
     return True
 
 
-def _hear_ourselves(connection: Connection) -> None:
+def _subscribe_own_streams(connection: Connection) -> None:
     answers = connection.reply_subjects(1)
     connection.send(frames.publish(answers[0], b""))
     connection.replies(answers)
 
 
-def _do(directory: Path, batch: int, one: Work, counts: _Counts) -> bool:
+def _do(directory: Path, batch: int, one: WorkItem, counts: _Counts) -> bool:
     member = _member(directory, one.file_name)
     if member is None:
         return False
@@ -133,13 +133,13 @@ def _do(directory: Path, batch: int, one: Work, counts: _Counts) -> bool:
     rows = batches.read(part.options, part.form, one.ranges)
     made = (
         _with_state(member, part, rows, counts)
-        if member.wiring.group.stateful
+        if member.io.group.stateful
         else _without(member, part, rows, counts)
     )
     # Names this run of the batch: a later run of the same member counts its batches anew.
-    run = f"{member.wiring.assignment.epoch}.{member.generation}-{batch}"
+    run = f"{member.io.assignment.epoch}.{member.generation}-{batch}"
     publisher = Publisher(shared(member.sink.connection), member.sink, Origin(run, part.number))
-    errors = member.wiring.errors[0]
+    errors = member.io.errors[0]
     for out in made:
         if out.num_rows:
             counts.rows += out.num_rows
@@ -154,17 +154,17 @@ def _do(directory: Path, batch: int, one: Work, counts: _Counts) -> bool:
     return True
 
 
-def _note_pace(directory: Path, one: Work, counts: _Counts, took_ms: float) -> None:
+def _note_pace(directory: Path, one: WorkItem, counts: _Counts, took_ms: float) -> None:
     member = _member(directory, one.file_name)
     if member is not None:
-        path = members.pace(Path(member.directory), one.part)
+        path = members.pace_file(Path(member.directory), one.part)
         # It may have been taken out, with its directory.
         with suppress(FileNotFoundError):
             pacing.note(path, counts.messages, took_ms)
 
 
 @lru_cache(maxsize=1024)
-def _kept(directory: Path, file_name: str) -> Member:
+def _process_cache(directory: Path, file_name: str) -> Member:
     found = members.read(directory, file_name)
     if found is None:
         raise FileNotFoundError(file_name)
@@ -173,16 +173,16 @@ def _kept(directory: Path, file_name: str) -> Member:
 
 def _member(directory: Path, file_name: str) -> Member | None:
     try:
-        return _kept(directory, file_name)
+        return _process_cache(directory, file_name)
     except FileNotFoundError:
         return None
 
 
 def _with_state(
-    member: Member, part: Part, rows: Iterator[pa.RecordBatch], counts: _Counts
+    member: Member, part: InputPartition, rows: Iterator[pa.RecordBatch], counts: _Counts
 ) -> Iterator[pa.RecordBatch]:
     restored = frozenset([int(part.key)]) if part.is_restored else frozenset[int]()
-    task = CarriedTask(member.wiring, member.directory, restored)
+    task = SharedPartitionTask(member.io, member.directory, restored)
 
     def counted() -> Iterator[pa.RecordBatch]:
         for batch in rows:
@@ -194,14 +194,14 @@ def _with_state(
 
 
 def _without(
-    member: Member, part: Part, rows: Iterator[pa.RecordBatch], counts: _Counts
+    member: Member, part: InputPartition, rows: Iterator[pa.RecordBatch], counts: _Counts
 ) -> Iterator[pa.RecordBatch]:
     """A group without state: all routes from one input."""
 
     def counted() -> Iterator[pa.RecordBatch]:
-        skips = member.wiring.skips(part.key)
+        skips = member.io.skips(part.key)
         for batch in rows:
             counts.messages += without_skipped(batch, "_sequence", skips).num_rows
             yield batch
 
-    return StatelessTask(member.wiring, part.key)(counted())
+    return StatelessTask(member.io, part.key)(counted())

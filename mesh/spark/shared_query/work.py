@@ -42,7 +42,7 @@ OUTCOME: Final = pa.schema([pa.field(name, kind) for name, kind in _OUTCOME_TYPE
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class WorkItem:
     """A piece of work of one batch."""
 
     kind: str

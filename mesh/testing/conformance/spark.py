@@ -40,7 +40,7 @@ from mesh.spark.dedicated_query.query import stateless_rows
 from mesh.spark.instance_io import (
     POSITIONS_PER_MESSAGE,
     SINK_SCHEMA,
-    Wiring,
+    InstanceIO,
     js_stream_of,
     typed_schema,
 )
@@ -245,12 +245,12 @@ def _answer(one: _Asked) -> dict[str, Any]:
     return made
 
 
-def _wiring(one: _Asked) -> Wiring:
+def _wiring(one: _Asked) -> InstanceIO:
     group = one.group
     assignment = Assignment(
         group.instances[0], group.app, group.name, 1, "cases", "", epoch=1, lease_revision=0
     )
-    return Wiring(group, assignment)
+    return InstanceIO(group, assignment)
 
 
 def _collected(session: SparkSession, frame: DataFrame, directory: Path) -> list[dict[str, Any]]:
@@ -300,16 +300,16 @@ def _run_leg(
     turns: list[list[list[pa.RecordBatch]]] = []
     ends: dict[int, Position] = {}
     for n, one in asked.items():
-        wiring = _wiring(one)
+        io = _wiring(one)
         home = directory / str(n)
-        inputs = wiring.input_streams(0)
+        inputs = io.input_streams(0)
         owners |= dict.fromkeys(inputs, n)
         leg = one.legs[number]
         start = _start(one, leg, tuple(inputs))
         start.restore(LocalState(home / "0"))
         restored = frozenset((0,) if start.manifest is not None else ())
         tasks[n] = CaseTask(
-            wiring, str(home), restored, one.queries, one.case.mode is Mode.PLAYBACK, one.is_log
+            io, str(home), restored, one.queries, one.case.mode is Mode.PLAYBACK, one.is_log
         )
         position = start.position
         for turn, (place, sent) in enumerate(leg.sent):
@@ -378,8 +378,8 @@ def _output(one: _Asked, js_stream: str, rows: pa.RecordBatch) -> OutputRun:
 
 def _run_stateless(session: SparkSession, one: _Asked) -> None:
     """A query for each leg; what is not sent to a stream has no effect."""
-    wiring = _wiring(one)
-    if not routes(wiring):
+    io = _wiring(one)
+    if not routes(io):
         return
     for leg in one.legs:
         sent = [(place, chunk) for place, chunk in leg.sent if chunk.stream is not None]
@@ -387,7 +387,7 @@ def _run_stateless(session: SparkSession, one: _Asked) -> None:
             continue
         with scratch.directory("leg") as directory:
             try:
-                rows = _stateless_rows(session, one, sent, wiring, directory)
+                rows = _stateless_rows(session, one, sent, io, directory)
             except Exception as error:  # One case's answer, not the end of the others.
                 one.error = f"{type(error).__name__}: {error}"
                 return
@@ -398,7 +398,7 @@ def _stateless_rows(
     session: SparkSession,
     one: _Asked,
     sent: Sequence[tuple[int, Sent]],
-    wiring: Wiring,
+    io: InstanceIO,
     directory: Path,
 ) -> list[dict[str, Any]]:
     for group_input in one.group.inputs:
@@ -410,7 +410,7 @@ def _stateless_rows(
                 spark_source.write(spark_source.path_of(home, turn, 0), typed_rows(place, chunk))
     schemas = {js_stream_of(i, 0): i.channel.stream for i in one.group.inputs}
     read = partial(_typed, session, directory, len(sent), schemas)
-    return _collected(session, stateless_rows(wiring, read), directory)
+    return _collected(session, stateless_rows(io, read), directory)
 
 
 def _typed(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from mesh.operators.executor import CallRun, Executor
-from mesh.spark.partition_task import HostRun, HostTask, bound, freeze_garbage
+from mesh.spark.partition_task import PartitionRun, PartitionTask, bound_group, freeze_garbage
 from mesh.spark.sink_rows import SINK_FIELDS
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _CALL_COLUMNS: Final = ("#call", "#kind", "#clock_ms", "#time_ms")
 
 
 @dataclass(frozen=True, slots=True)
-class CaseTask(HostTask):
+class CaseTask(PartitionTask):
     """One case in one leg.
 
     ``is_log``: one stream whose events come when they are of: what comes is what a log tells, and
@@ -80,7 +80,7 @@ def _run(task: CaseTask, rows: pa.RecordBatch) -> list[pa.RecordBatch]:
         return [_row(ERROR, f"{type(error).__name__}: {error}".encode())]
 
 
-class CaseRun(HostRun):
+class CaseRun(PartitionRun):
     """One step of one case; ``calls``: what queries called back with."""
 
     def __init__(self, task: CaseTask) -> None:
@@ -90,9 +90,9 @@ class CaseRun(HostRun):
         self.calls: list[CallRun] = []
 
     def _executor(self) -> Executor:
-        case, group = self._case, self._wiring.group
+        case, group = self._case, self._io.group
         outputs = [channel.stream.name for channel in group.outputs]
-        return Executor(bound(group), outputs, case.callbacks, playback=case.playback)
+        return Executor(bound_group(group), outputs, case.callbacks, playback=case.playback)
 
     def _advance(
         self, partition: Partition, inputs: list[InputRun]

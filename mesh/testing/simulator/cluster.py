@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mesh.control import reconcile
 from mesh.control.actions import ForgetNode
-from mesh.control.cluster_state import survey
+from mesh.control.cluster_state import cluster_state_of
 from mesh.control.placement import Admits
 from mesh.model import names
 from mesh.model.cluster import Admission, AppRecord, NodeOrder
@@ -26,7 +26,7 @@ from mesh.testing.simulator.workers import Worker
 from mesh.testing.simulator.world import Process, World, Write
 
 if TYPE_CHECKING:
-    from mesh.control.cluster_state import Survey
+    from mesh.control.cluster_state import ClusterState
     from mesh.testing.simulator.scenario import Event, Scenario
 
 #: A cluster that nothing happens to must be at rest after this, simulated seconds.
@@ -152,7 +152,7 @@ class Cluster:
             if not worker.session.is_warm:
                 return f"{worker.name} starts its session"
         snapshot = leader.watch.catch_up().snapshot(leader.now_s)
-        found = survey(snapshot, self.settings)
+        found = cluster_state_of(snapshot, self.settings)
         if len(found.hosts) != len(self.workers):
             return "not every worker is seen"
         actions = reconcile.decide(snapshot, self.settings)
@@ -176,7 +176,7 @@ class Cluster:
         self._check_most(found)
         return self._unheld(found)
 
-    def _unheld(self, found: Survey) -> str | None:
+    def _unheld(self, found: ClusterState) -> str | None:
         """Who does not stand by as it should; None when all do.
 
         Raises:
@@ -207,7 +207,7 @@ class Cluster:
                     return f"{worker.name} holds {name} still"
         return None
 
-    def _check_most(self, found: Survey) -> None:
+    def _check_most(self, found: ClusterState) -> None:
         """As many as can be are placed."""
         shut = {host.name for host in found.hosts if host.admits is not Admits.OPEN}
         where = found.placement.where

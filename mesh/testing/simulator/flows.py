@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from mesh.control.group_revisions import Needs, is_keyed, needs
+from mesh.control.group_revisions import ChangeRequirement, is_keyed, requirement_of
 from mesh.model.cluster import Assignment
 
 if TYPE_CHECKING:
@@ -128,14 +128,14 @@ class Flows:
             part: self._part(running, part) for running in _instances(old) for part in running.parts
         }
         writing = [name for name, part in parts.items() if self._writes(part)]
-        need = needs(old.spec, new.spec)
+        need = requirement_of(old.spec, new.spec)
         # Of partitions the sink refuses the old owner once the new one has begun.
-        if writing and (need is not Needs.STOPPED or not is_troubled):
+        if writing and (need is not ChangeRequirement.STOPPED or not is_troubled):
             return f"{', '.join(writing)} of {old.group} write still"
-        if need is Needs.SETTLED:
+        if need is ChangeRequirement.SETTLED:
             ahead = [name for name, part in parts.items() if part.out > part.shared]
             return f"{', '.join(ahead)} of {old.group} have not settled" if ahead else None
-        if need is Needs.CUT:
+        if need is ChangeRequirement.CUT:
             start = new.start.get(STREAM, 0)
             wrong = [
                 f"{name} at {part.out}"

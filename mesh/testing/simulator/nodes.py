@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.control import membership
 from mesh.control.actions import (
+    AssignStandby,
     Discard,
-    Dismiss,
     DropForm,
     ForgetNode,
     Place,
     RemoveApp,
+    RemoveStandby,
     Retire,
-    Shape,
-    StandBy,
     Withdraw,
+    WriteGroupForm,
 )
-from mesh.control.journal import Entry
+from mesh.control.journal import JournalEntry
 from mesh.control.manager_state import (
     ActionFailed,
     ActionPerformed,
@@ -173,7 +173,7 @@ class Manager(Node):
                     case Wait(until_s):
                         yield Sleep(until_s, news)
                         news, event = records.news, _LOOKED
-                    case Entry():
+                    case JournalEntry():
                         # Nobody reads the journal here.
                         continue
 
@@ -211,15 +211,15 @@ class Manager(Node):
             case Place(made, _) | Withdraw(made, _):
                 key = names.assignment_key(made.instance)
                 yield Write(control, key, made, fence, WRITE_S)
-            case Shape(form, _):
+            case WriteGroupForm(form, _):
                 yield Write(control, names.form_key(form.app, form.group), form, fence, WRITE_S)
             case DropForm(app_name, group_name, _):
                 yield Write(control, names.form_key(app_name, group_name), None, fence, WRITE_S)
             case Discard(instance, _):
                 yield Write(control, names.assignment_key(instance), None, fence, WRITE_S)
-            case StandBy(standby, _):
+            case AssignStandby(standby, _):
                 yield Write(control, names.standby_key(standby.instance), standby, fence, WRITE_S)
-            case Dismiss(instance, _):
+            case RemoveStandby(instance, _):
                 yield Write(control, names.standby_key(instance), None, fence, WRITE_S)
             case ForgetNode(role, node, _):
                 yield Write(control, names.node_key(role, node), None, fence, WRITE_S)

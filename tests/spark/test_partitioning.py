@@ -13,7 +13,7 @@ from mesh.model.app import AppSpec, Channel, GroupKind, GroupSpec, Strategy
 from mesh.operators.base import CURRENT, WHOLE, Events
 from mesh.operators.executor import Executor, InputRun
 from mesh.plan.build import bind_group, plan
-from mesh.spark.partitioning import label_partitions, owned, placed
+from mesh.spark.partitioning import label_partitions, restrict_to_partition, split_by_partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -60,8 +60,10 @@ def test_divided_events_give_what_they_give_together(key: str) -> None:
     whole = Counter(answers(Executor(bind_group(group), ["T", "U"]), rows, range(len(EVENTS))))
     parts: Counter[Any] = Counter()
     used = 0
-    for number, chosen in placed(channel, filler(spec, channel).text, rows, lambda: events(rows)):
-        executor = Executor(owned(bind_group(group), number, COUNT), ["T", "U"])
+    for number, chosen in split_by_partition(
+        channel, filler(spec, channel).text, rows, lambda: events(rows)
+    ):
+        executor = Executor(restrict_to_partition(bind_group(group), number, COUNT), ["T", "U"])
         parts.update(answers(executor, rows, chosen.tolist()))
         used += 1
     assert parts == whole
@@ -74,14 +76,14 @@ def test_a_partition_owns_the_labels_that_fall_to_it() -> None:
     labels = ("some", "more", "most")
     homes = label_partitions(labels, COUNT).tolist()
     for number in range(COUNT):
-        (partition,) = owned(bind_group(group), number, COUNT).partitions
+        (partition,) = restrict_to_partition(bind_group(group), number, COUNT).partitions
         own = [r.label for r in partition.keys[0].ranges]
         assert own == [label for label, home in zip(labels, homes, strict=True) if home == number]
 
 
 def test_an_app_without_ranges_is_every_partitions_own() -> None:
     bound = bind_group(of_queries(plan(app(KEYS["a computed text"])).spec))
-    assert owned(bound, 1, COUNT) is bound
+    assert restrict_to_partition(bound, 1, COUNT) is bound
 
 
 def test_two_streams_meet_whose_keys_are_alike() -> None:
@@ -94,7 +96,7 @@ def test_two_streams_meet_whose_keys_are_alike() -> None:
     channels = {i.channel.stream.name: i.channel for i in of_queries(spec).inputs}
     rows = batch(channels["S"])
     homes = {}
-    for number, chosen in placed(
+    for number, chosen in split_by_partition(
         channels["S"], filler(spec, channels["S"]).text, rows, lambda: events(rows)
     ):
         for row in chosen.tolist():
@@ -102,7 +104,7 @@ def test_two_streams_meet_whose_keys_are_alike() -> None:
             if a is not None:
                 homes[a % 4] = number
     other = pa.RecordBatch.from_pydict({"r": list(homes)}, schema=channels["R"].stream.arrow)
-    for number, chosen in placed(channels["R"], "", other, lambda: events(other)):
+    for number, chosen in split_by_partition(channels["R"], "", other, lambda: events(other)):
         for row in chosen.tolist():
             assert homes[other.column("r")[row].as_py()] == number
 

@@ -12,7 +12,7 @@ from mesh.model.cluster import Assignment
 from mesh.operators.base import State
 from mesh.plan.build import plan
 from mesh.spark.dedicated_query.instance import start_offsets
-from mesh.spark.instance_io import Wiring
+from mesh.spark.instance_io import InstanceIO
 from mesh.spark.local_state import MANIFESTS_KEPT, LocalState, Manifest, Position
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def test_a_restored_state_serves_batches_that_begin_at_it_or_before(tmp_path: Pa
     at, before = local.restored(position(5)), local.restored(position(3))
     assert at is not None
     assert before is not None
-    assert at.reached == position(5)
+    assert at.position_of == position(5)
     assert (before.position, dict(before.ahead)) == (position(3), {"s": 5})
     assert local.restored(position(6)) is None
 
@@ -91,13 +91,13 @@ end;
 """
 
 
-def wiring(index: int) -> Wiring:
+def io(index: int) -> InstanceIO:
     group = plan(TWO_STREAMS).spec.group("trades")
     assert group is not None
     assignment = Assignment(
         group.instances[index - 1], "Rates", group.name, index, "w", "i", epoch=1, lease_revision=0
     )
-    return Wiring(group, assignment)
+    return InstanceIO(group, assignment)
 
 
 def reached(keyed: str, sequence: int, rates: int) -> Position:
@@ -107,16 +107,16 @@ def reached(keyed: str, sequence: int, rates: int) -> Position:
 
 
 def test_a_stream_that_several_partitions_read_begins_where_the_last_of_them_is() -> None:
-    first, second = (f"mesh-Rates-Trades-by-symbol-{p}" for p in wiring(1).partitions)
-    found = start_offsets(wiring(1), {0: reached(first, 9, 4), 2: reached(second, 5, 7)})
+    first, second = (f"mesh-Rates-Trades-by-symbol-{p}" for p in io(1).partitions)
+    found = start_offsets(io(1), {0: reached(first, 9, 4), 2: reached(second, 5, 7)})
     assert {name: place["sequence"] for name, place in found.items()} == {
         first: 9,
         second: 5,
         "mesh-Rates-Rates": 4,
     }
     # One without a snapshot needs all of it.
-    assert list(start_offsets(wiring(1), {0: reached(first, 9, 4)})) == [first]
+    assert list(start_offsets(io(1), {0: reached(first, 9, 4)})) == [first]
 
 
 def test_snapshots_of_a_partition_have_one_name_whoever_owns_it() -> None:
-    assert [wiring(i).part(p) for i in (1, 2) for p in wiring(i).partitions] == list("0213")
+    assert [io(i).part(p) for i in (1, 2) for p in io(i).partitions] == list("0213")

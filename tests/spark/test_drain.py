@@ -14,10 +14,10 @@ from mesh.spark.shared_query.work import REMOVED, WORK
 from pyspark_nats.errors import StaleWriterError
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.sink import markers, publish, sink_options
-from tests.support.carrier import Instances, begun
+from tests.support.shared_query import Instances, begun
 
 if TYPE_CHECKING:
-    from tests.support.carrier import Hand
+    from tests.support.shared_query import Hand
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
 
@@ -66,11 +66,11 @@ def test_one_goes_on_until_nothing_is_out_behind_it(hand: Hand, group: str) -> N
     hand.publish("A", 1, 2)
     hand.until(WORK, group)
     # As after a kill: nothing was shared, and what was put out is ahead of where it begins.
-    app.by_group[group].thrown_out("killed", is_suspect=False)
+    app.by_group[group].on_query_failed("killed", is_suspect=False)
     hand.pool.submit(int).result()
     # It takes one message before it is told to end.
     key = "0" if group == "sums" else "mesh-A-Numbers"
-    members.pace(app.by_group[group]._run, key).write_text("1")
+    members.pace_file(app.by_group[group]._run, key).write_text("1")
     hand.until(WORK, group)
     assert app.by_group[group]._parts.starts()[0][key]["mesh-A-Numbers"]["sequence"] == 1
     app.stores[group].last = 2
@@ -121,8 +121,8 @@ def test_an_older_writer_that_wakes_is_refused_once_another_has_settled(
 ) -> None:
     app = begun(hand, "A")
     one = app.by_group["large"]
-    wiring = one.wiring
-    producer = wiring.producer("1of1-1")
+    io = one.io
+    producer = io.producer("1of1-1")
     pair = ("mesh-A-Large", producer)
     # Nothing was put out: no marker tells of a newer one.
     hand.publish("A", 1)
@@ -144,7 +144,7 @@ def test_a_fence_keeps_what_a_marker_says(hand: Hand) -> None:
     app = begun(hand, "A")
     hand.publish("A", 2)
     hand.until(WORK, "large")
-    pair = ("mesh-A-Large", app.by_group["large"].wiring.producer("1of1-1"))
+    pair = ("mesh-A-Large", app.by_group["large"].io.producer("1of1-1"))
     before = markers.positions(hand.nats, [pair])[pair]
     assert before.position == POSITIONS_PER_MESSAGE
     after = markers.fenced(hand.nats, [pair], 7)[pair]
@@ -158,9 +158,9 @@ def test_one_that_can_not_settle_says_so(hand: Hand) -> None:
     app = begun(hand, "A")
     hand.publish("A", 2, 3)
     hand.until(WORK, "large")
-    app.by_group["large"].thrown_out("killed", is_suspect=False)
+    app.by_group["large"].on_query_failed("killed", is_suspect=False)
     hand.pool.submit(int).result()
-    members.pace(app.by_group["large"]._run, "mesh-A-Numbers").write_text("1")
+    members.pace_file(app.by_group["large"]._run, "mesh-A-Numbers").write_text("1")
     hand.until(WORK, "large")
     # Nothing more is there, by what the store says.
     app.stores["large"].last = 1

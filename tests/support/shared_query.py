@@ -14,11 +14,11 @@ from mesh.jetstream.channels import js_streams
 from mesh.model import names
 from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
 from mesh.plan.build import plan
-from mesh.spark.instance_context import Given, InstanceOptions
-from mesh.spark.instance_io import Wiring
+from mesh.spark.instance_context import InstanceContext, InstanceOptions
+from mesh.spark.instance_io import InstanceIO
 from mesh.spark.shared_query import members
-from mesh.spark.shared_query.instance import CarriedInstance
-from mesh.spark.shared_query.planner import Plan
+from mesh.spark.shared_query.instance import SharedInstance
+from mesh.spark.shared_query.planner import BatchPlanner
 from mesh.spark.shared_query.task import outcomes
 from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED
 from pyspark_nats.protocol.connection import Connection
@@ -83,27 +83,27 @@ class Hand:
         self.members.mkdir()
         self.pool = self.errands = ThreadPoolExecutor(1)
         self.known = connection_options(self.nats)
-        self.plan = Plan(self.members, self.known, "_INBOX.nudge")
+        self.plan = BatchPlanner(self.members, self.known, "_INBOX.nudge")
         self.broker = Connection(self.known)
-        self.passengers: dict[str, Any] = {}
+        self.listeners: dict[str, Any] = {}
         self.generations = itertools.count(1)
         #: Only queries of their own would use it.
         self.session = None
         self.batch = 0
 
-    def board(self, passenger: Any) -> None:
+    def register(self, listener: Any) -> None:
         pass
 
-    def alight(self, passenger: Any) -> None:
+    def unregister(self, listener: Any) -> None:
         pass
 
-    def enter(self, passenger: Any, member: Member) -> None:
-        self.passengers[member.file_name] = passenger, member
-        members.write(self.members, member)
+    def admit(self, listener: Any, member: Member) -> None:
+        self.listeners[member.file_name] = listener, member
+        members.admit(self.members, member)
 
-    def leave(self, member: Member) -> None:
+    def release(self, member: Member) -> None:
         if (self.members / member.file_name).exists():
-            members.send_out(self.members, member)
+            members.request_removal(self.members, member)
 
     def step(self, wait_s: float = 5.0) -> list[tuple[str, str]]:
         """Run the next batch; kind and instance of each outcome."""
@@ -114,10 +114,10 @@ class Hand:
             row = SimpleNamespace(**made.to_pylist()[0])
             told.append((row.kind, row.instance.split("-")[1]))
             name = members.file_name(row.instance, row.generation)
-            passenger, member = self.passengers[name]
+            listener, member = self.listeners[name]
             if row.kind in (FAILED, REMOVED):
                 members.remove(self.members, member)
-            passenger.take(row)
+            listener.on_outcome(row)
         self.pool.submit(int).result()
         return told
 
@@ -198,15 +198,15 @@ class Instances:
                 lease_revision=0,
                 until=until,
             )
-            directory = hand.directory / name / group.name / str(len(hand.passengers))
+            directory = hand.directory / name / group.name / str(len(hand.listeners))
 
             def report(status: InstanceStatus, group: str = group.name) -> None:
                 self.statuses[group] = status
 
-            self.by_group[group.name] = CarriedInstance(
+            self.by_group[group.name] = SharedInstance(
                 hand,  # type: ignore[arg-type]
-                Given(
-                    Wiring(group, assignment),
+                InstanceContext(
+                    InstanceIO(group, assignment),
                     options,
                     directory,
                     self.stores[group.name],
@@ -246,8 +246,8 @@ class OwnQuery:
 
     made: ClassVar[list[OwnQuery]] = []
 
-    def __init__(self, _session: Any, given: Given) -> None:
-        self.wiring = given.wiring
+    def __init__(self, _session: Any, given: InstanceContext) -> None:
+        self.io = given.io
         self._report = given.report
         self.stops = 0
 
@@ -259,5 +259,5 @@ class OwnQuery:
         self.say(InstanceState.STOPPED)
 
     def say(self, state: InstanceState, messages_in: int = 0) -> None:
-        told = self.wiring.assignment
+        told = self.io.assignment
         self._report(InstanceStatus(told.instance, "A", "w", 1, state, 0, messages_in=messages_in))

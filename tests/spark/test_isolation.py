@@ -12,11 +12,11 @@ from mesh.spark.shared_query import members, pacing, task
 from mesh.spark.shared_query.work import ADMITTED, FAILED, UNANSWERED, WORK
 from pyspark_nats.errors import UnavailableError
 from pyspark_nats.source import offsets
-from tests.support.carrier import HandClock, Instances, OwnQuery, begun
+from tests.support.shared_query import HandClock, Instances, OwnQuery, begun
 
 if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
-    from tests.support.carrier import Hand
+    from tests.support.shared_query import Hand
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
 
@@ -53,7 +53,7 @@ def test_what_goes_wrong_in_the_planner_is_told_of_one(
     assert hand.rows("Good", "Sums") == [[2]]
     broken.clear()
     for one in bad.by_group.values():
-        one.look(one._clock.monotonic_s())
+        one.tick(one._clock.monotonic_s())
     hand.until(WORK, "sums")
     assert hand.rows("Bad", "Sums") == [[1]]
 
@@ -74,10 +74,10 @@ def test_one_whose_stream_does_not_answer_is_set_apart_at_the_second_time(
         assert bad.told("sums") is InstanceState.RETRYING
         clock.now_s += 10
         for one in bad.by_group.values():
-            one.look(clock.now_s)
+            one.tick(clock.now_s)
     hand.publish("Good", 2)
     hand.step(0.2)
-    assert {own.wiring.assignment.app for own in own_queries} == {"Bad"}
+    assert {own.io.assignment.app for own in own_queries} == {"Bad"}
     assert good.told("sums") is InstanceState.RUNNING
     assert hand.rows("Good", "Sums") == [[2], [4]]
 
@@ -90,9 +90,9 @@ def test_only_who_was_at_work_is_known_as_that(hand: Hand) -> None:
     made = task.outcomes(hand.members, 9, work, task=1)
     for one in work:
         next(made)
-        assert members.at_work(hand.members) == {one.instance}
+        assert members.working(hand.members) == {one.instance}
     assert not list(made)
-    assert members.at_work(hand.members) == frozenset()
+    assert members.working(hand.members) == frozenset()
 
 
 def test_a_slow_part_gets_less_the_next_time(

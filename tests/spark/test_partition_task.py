@@ -12,7 +12,7 @@ import pytest
 from mesh.model.cluster import Assignment
 from mesh.plan.build import plan
 from mesh.spark import partition_task
-from mesh.spark.instance_io import Wiring
+from mesh.spark.instance_io import InstanceIO
 from mesh.spark.local_state import LocalState
 from pyspark_nats.source.rows import MARKED
 from tests.support.host_batches import Batches
@@ -88,9 +88,9 @@ def test_a_stream_that_had_nothing_yet_comes_in_where_it_belongs(
 ) -> None:
     (group,) = plan(JOINED).spec.groups
     assignment = Assignment(group.instances[0], "Beats", group.name, 1, "w", "i", 1, 0)
-    wiring = Wiring(group, assignment)
-    task = partition_task.HostTask(wiring, str(tmp_path), frozenset())
-    streams = {i.channel.stream.name: (s, i) for s, i in wiring.input_streams(0).items()}
+    io = InstanceIO(group, assignment)
+    task = partition_task.PartitionTask(io, str(tmp_path), frozenset())
+    streams = {i.channel.stream.name: (s, i) for s, i in io.input_streams(0).items()}
     places = {streams[name][0]: {"sequence": 0, "time_ms": 0} for name in names}
     found: list[Any] = []
     begin_ms = 0

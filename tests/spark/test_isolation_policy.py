@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mesh.model.cluster import InstanceState, InstanceStatus
-from mesh.spark.isolation import Load, Term, Why
+from mesh.spark.isolation import IsolationPeriod, IsolationReason, TaskLoad
 from mesh.spark.shared_query import pacing
 
 RUNNING, RETRYING = InstanceState.RUNNING, InstanceState.RETRYING
@@ -20,12 +20,12 @@ def status(
     )  # fmt: skip
 
 
-def over_at(term: Term, *told: tuple[float, InstanceStatus]) -> list[float]:
+def over_at(term: IsolationPeriod, *told: tuple[float, InstanceStatus]) -> list[float]:
     return [now_s for now_s, one in told if term.is_over(one, now_s)]
 
 
 def test_one_is_much_when_it_was_twice_in_a_row() -> None:
-    load = Load(0.0)
+    load = TaskLoad(0.0)
     found = []
     for now_s, more_ms in [
         (1, 900),
@@ -37,7 +37,7 @@ def test_one_is_much_when_it_was_twice_in_a_row() -> None:
         (15, 1600),
     ]:
         load.ms += more_ms
-        found.append(load.is_much(now_s))
+        found.append(load.is_saturated(now_s))
     assert found == [False, False, False, True, False, False, True]
 
 
@@ -48,15 +48,15 @@ def test_one_that_was_busy_stays_apart_until_nothing_comes() -> None:
         (109.0, status(messages_in=2)),
     ]
     told += [(110.0, status(messages_in=2))]
-    assert over_at(Term(Why.BUSY), *told) == [110.0]
+    assert over_at(IsolationPeriod(IsolationReason.BUSY), *told) == [110.0]
     waits = [(0.0, status(behind=1)), (60.0, status(behind=1)), (70.0, status()), (129.0, status())]
-    assert over_at(Term(Why.BUSY), *waits) == []
+    assert over_at(IsolationPeriod(IsolationReason.BUSY), *waits) == []
 
 
 def test_one_whose_streams_answer_again_stays_apart_for_a_while_though_it_works() -> None:
     told = [(0.0, status(RETRYING)), (100.0, status(messages_in=1)), (159.0, status(messages_in=2))]
     told += [(160.0, status(messages_in=3))]
-    assert over_at(Term(Why.UNANSWERED), *told) == [160.0]
+    assert over_at(IsolationPeriod(IsolationReason.UNANSWERED), *told) == [160.0]
 
 
 @pytest.mark.parametrize(("times", "length_s"), [(1, 600.0), (2, 1200.0), (4, 4800.0)])
@@ -67,14 +67,14 @@ def test_a_suspect_is_trusted_later_each_time(times: int, length_s: float) -> No
         (100.0 + length_s - 1, status(restarts=1)),
     ]
     told += [(100.0 + length_s, status(restarts=1))]
-    assert over_at(Term(Why.SUSPECT, times), *told) == [100.0 + length_s]
+    assert over_at(IsolationPeriod(IsolationReason.SUSPECT, times), *told) == [100.0 + length_s]
 
 
 def test_a_part_gets_what_takes_a_fair_time() -> None:
-    assert pacing.fair(1000, 250.0) is None
-    assert pacing.fair(1000, 1000.0) == 250
-    assert pacing.fair(10_000, 600_000.0) == pacing.ROWS_MIN
+    assert pacing.next_batch_limit(1000, 250.0) is None
+    assert pacing.next_batch_limit(1000, 1000.0) == 250
+    assert pacing.next_batch_limit(10_000, 600_000.0) == pacing.ROWS_MIN
     grown = [pacing.ROWS_FIRST]
     while grown[-1] < pacing.ROWS_MAX:
-        grown.append(pacing.more(grown[-1]))
+        grown.append(pacing.increased(grown[-1]))
     assert grown == [200, 400, 800, 1600, 3200, 6400, 10_000]

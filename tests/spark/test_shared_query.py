@@ -12,7 +12,7 @@ from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, WORK
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
 from pyspark_nats.protocol.subscriptions import MessageListener
-from tests.support.carrier import Hand, HandClock, Instances, OwnQuery, begun
+from tests.support.shared_query import Hand, HandClock, Instances, OwnQuery, begun
 
 if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
@@ -72,7 +72,7 @@ def test_one_that_starts_again_from_before_doubles_nothing(hand: Hand) -> None:
     hand.step()
     # As after a kill: nothing was shared.
     for group in ("sums", "large"):
-        app.by_group[group].thrown_out("killed", is_suspect=False)
+        app.by_group[group].on_query_failed("killed", is_suspect=False)
     hand.publish("A", 3)
     hand.until(WORK, "sums")
     hand.step(0.5)
@@ -93,7 +93,7 @@ def test_what_fails_fails_for_one(hand: Hand) -> None:
     hand.until(WORK, "large")
     assert hand.rows("A", "Large") == [[20], [30]]
     hand.make(app.spec)
-    app.by_group["sums"].look(SystemClock().monotonic_s())
+    app.by_group["sums"].tick(SystemClock().monotonic_s())
     hand.until(WORK, "sums")
     assert hand.rows("A", "Sums") == [[1], [3], [6]]
 
@@ -112,10 +112,10 @@ def test_one_that_fails_again_rests_twice_as_long_until_it_has_run_for_a_while(h
         failed = app.statuses["sums"]
         assert failed.retry_at_ms is not None
         found = (failed.retry_at_ms - failed.at_ms) / 1000
-        sums.look(clock.now_s + found - 0.01)
+        sums.tick(clock.now_s + found - 0.01)
         assert app.told("sums") is InstanceState.RETRYING
         clock.now_s += found
-        sums.look(clock.now_s)
+        sums.tick(clock.now_s)
         hand.until(ADMITTED, "sums")
         assert app.statuses["sums"].retry_at_ms is None
         return found
@@ -137,7 +137,7 @@ def test_one_that_is_busy_is_set_apart_until_it_is_quiet(
         sums._load.ms = 2000.0
         clock.now_s += 3
         assert not own_queries
-        sums.look(clock.now_s)
+        sums.tick(clock.now_s)
     hand.until(REMOVED, "sums")
     (own,) = own_queries
     own.say(InstanceState.RUNNING, messages_in=4)
@@ -157,10 +157,10 @@ def test_a_suspect_is_set_apart_for_long(hand: Hand, own_queries: list[OwnQuery]
     clock = HandClock()
     app = begun(hand, "A", clock)
     for group, one in app.by_group.items():
-        one.thrown_out("a Python worker exited unexpectedly", is_suspect=group == "sums")
+        one.on_query_failed("a Python worker exited unexpectedly", is_suspect=group == "sums")
     hand.until(ADMITTED, "large")
     assert app.told("sums") is InstanceState.RETRYING
-    app.by_group["sums"].look(clock.now_s)
+    app.by_group["sums"].tick(clock.now_s)
     hand.step(0.1)
     (own,) = own_queries
     own.say(InstanceState.RUNNING)

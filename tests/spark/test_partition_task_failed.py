@@ -34,7 +34,7 @@ def batches(tmp_path: Path) -> Batches:
 
 def rows(batches: Batches, now_ms: int, *numbers: int) -> list[dict[str, Any]]:
     """What one batch gives the sink."""
-    inputs = batches.wiring.input_streams(0)
+    inputs = batches.io.input_streams(0)
     times = np.full(len(numbers), now_ms)
     events = pa.record_batch({"n": pa.array(numbers, pa.int32())})
     sent = Sent(now_ms, "Sparks", times, events)

@@ -13,7 +13,7 @@ from mesh.model.cluster import Assignment
 from mesh.operators.executor import Executor, InputRun
 from mesh.plan.build import bind_group, plan
 from mesh.spark import snapshot_migration
-from mesh.spark.instance_io import Wiring
+from mesh.spark.instance_io import InstanceIO
 from mesh.spark.local_state import LocalState, Manifest, Position
 
 if TYPE_CHECKING:
@@ -65,11 +65,11 @@ def stored(directory: Path, spec: GroupSpec, state: State) -> bytes:
     clocks = {"S": (1003, False, True)}
     position = Position.of(PLACES, PLACES)
     made = Manifest(position, clocks, dict(state.scalars), tuple(state.pieces))
-    return snapshot_migration.signed(made, spec).to_bytes()
+    return snapshot_migration.sign_manifest(made, spec).to_bytes()
 
 
-def wired(spec: GroupSpec) -> Wiring:
-    return Wiring(spec, Assignment(spec.instances[0], "A", spec.name, 1, "i", "w", 1, 0))
+def wired(spec: GroupSpec) -> InstanceIO:
+    return InstanceIO(spec, Assignment(spec.instances[0], "A", spec.name, 1, "i", "w", 1, 0))
 
 
 @pytest.mark.parametrize("is_reset", [False, True])
@@ -84,9 +84,9 @@ def test_a_changed_group_goes_on_from_what_the_earlier_text_stored(
     new = group(LAST + OTHER + SUM.replace("T;", "T2;") + LAST.replace("U", "U2") + SUM)
     new = replace(new, resets=int(is_reset), starts={"mesh-A-R": 9})
     local, store = LocalState(tmp_path / "0"), Forgets()
-    manifest = snapshot_migration.adopted(wired(new), 0, local, data, store)
+    manifest = snapshot_migration.adopt_manifest(wired(new), 0, local, data, store)
     assert store.forgotten == ["0"]
-    assert manifest.reached.offsets == PLACES | {"mesh-A-R": {"sequence": 9, "time_ms": 0}}
+    assert manifest.position_of.offsets == PLACES | {"mesh-A-R": {"sequence": 9, "time_ms": 0}}
     assert manifest.clocks == {"S": [1003, False, True]}
     second = executor(new)
     second.restore(local.load(manifest))
@@ -99,23 +99,23 @@ def test_a_changed_group_goes_on_from_what_the_earlier_text_stored(
     )
 
     # The next start, before it has stored anything, or after.
-    again = snapshot_migration.signed(manifest, new).to_bytes()
-    assert snapshot_migration.adopted(wired(new), 0, local, again, store).to_bytes() == again
+    again = snapshot_migration.sign_manifest(manifest, new).to_bytes()
+    assert snapshot_migration.adopt_manifest(wired(new), 0, local, again, store).to_bytes() == again
     assert len(store.forgotten) == 1
 
 
 def test_a_group_that_begins_or_ends_to_keep_state_keeps_its_place(tmp_path: Path) -> None:
     plain, counts = group("from S select a insert into T;"), group(SUM)
     position = Position.of(PLACES, PLACES)
-    data = snapshot_migration.signed(Manifest(position, {}, {}, ()), plain).to_bytes()
+    data = snapshot_migration.sign_manifest(Manifest(position, {}, {}, ()), plain).to_bytes()
     local = LocalState(tmp_path / "0")
-    manifest = snapshot_migration.adopted(wired(counts), 0, local, data, Forgets())
+    manifest = snapshot_migration.adopt_manifest(wired(counts), 0, local, data, Forgets())
     assert manifest.position == position
     first = executor(counts)
     first.restore(local.load(manifest))
     assert run(first, 4, 4) == [("T", 1, 4)]
     data = stored(tmp_path / "0", counts, first.snapshot())
-    manifest = snapshot_migration.adopted(wired(plain), 0, local, data, Forgets())
+    manifest = snapshot_migration.adopt_manifest(wired(plain), 0, local, data, Forgets())
     assert (manifest.position, manifest.pieces) == (position, ())
 
 
