@@ -197,7 +197,7 @@ def _has_line_end(text: str) -> bool:
 
 
 def _trimmed(comment: str) -> str:
-    """A line comment without trailing blanks; a block comment, closed if the text leaves it open."""
+    """A line comment without trailing blanks; a block comment, closed if it is open."""
     if comment.startswith("--"):
         return comment.rstrip()
     has_end = comment.endswith("*/") and len(comment) >= len("/**/")

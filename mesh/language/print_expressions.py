@@ -164,8 +164,7 @@ def _shortest_float(value: float) -> str:
 
 
 def print_time(time_ms: int) -> str:
-    """Milliseconds as a time constant, in weeks and smaller units; years and months are ambiguous.
-    """
+    """Milliseconds as a time constant, in weeks and less: months and years are ambiguous."""
     parts = []
     rest = time_ms
     for unit, unit_ms in list(UNIT_MS.items())[2:]:

@@ -84,7 +84,7 @@ _DIGITS_WITH_POINT = r"(?:\d+(?:\.\d*)?|\.\d+)"
 _EXPONENT = r"(?:[eE][-+]?\d+)"
 
 # The number kinds are ordered so that the first match is the longest: kinds with a suffix are
-# first. ``1.`` alone is no number: it is ``1`` and a dot, as in the reference grammar.
+# first.  ``1.`` alone is no number: it is ``1`` and a dot, as in the reference grammar.
 _TOKEN: Final = re.compile(
     rf"""
     (?P<space>[ \t\r\n\x0b]+)
