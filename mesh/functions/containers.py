@@ -1,8 +1,8 @@
 """``map:`` and ``list:`` functions.
 
 Source: the documentation of siddhi-execution-map and -list.  One difference: maps and lists are
-values here, so that ``map:put`` and the like give a changed copy and leave what they were given.
-What is no map, or no list, fails the row, and so does a place that a list doesn't have.
+values here, so ``map:put`` and the like return a changed copy and leave their arguments unchanged.
+A row fails if the argument is no map or list, or if a list doesn't have the index.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _create_map(*pairs: Any) -> dict[Any, Any]:
 
 
 def combined(*maps: Any) -> dict[Any, Any]:
-    """For each key that one of the maps has, the list of what all have there."""
+    """Map each key of any of the maps to the list of its values in all of them."""
     found = [_map(one) for one in maps]
     keys = dict.fromkeys(key for one in found for key in one)
     return {key: [one.get(key) for one in found] for key in keys}
@@ -82,7 +82,7 @@ def _of_text(element: Any) -> Any:
     number = parse_real(text)
     if number is None or not text.strip():
         return text
-    # A whole number is a Long, as it is to Java's NumberFormat.
+    # A whole number is a Long, as in Java's NumberFormat.
     return int(number) if number.is_integer() and abs(number) < 2**63 else number
 
 

@@ -1,7 +1,7 @@
-"""``convert(x, 'type')``: between types as the reference engine does it.
+"""``convert(x, 'type')``: type conversion as in the reference engine.
 
-Text is read and written with Java's rules.  That is done once for each distinct value, in Python:
-Arrow knows neither Java's number formats nor its parsers.
+Text is parsed and formatted with Java's rules.  That is done once for each distinct value, in
+Python: Arrow implements neither Java's number formats nor its parsers.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _DECIMAL = re.compile(
     r"([+-]?)(?:(NaN|Infinity)|((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?"
     r"|(0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?)\Z"
 )
-#: What Java's trim() takes off.
+#: The characters that Java's trim() removes.
 _BLANK = "".join(map(chr, range(33)))
 
 
 def convert(vector: Vector, type: AttributeType) -> Vector:
-    """``vector`` as ``type``; text that doesn't read as a number gives null, or false for bool."""
+    """``vector`` as ``type``; text that is not a number gives null, or false for bool."""
     if type is AttributeType.STRING:
         return _to_text(vector)
     if vector.type is AttributeType.STRING:
         return _from_text(vector, type)
     if type is AttributeType.BOOL:
-        # Only 1 is true; and there is no null bool: null converts to false.
+        # Only 1 is true; there is no null bool, so null converts to false.
         true = vector.values == 1
         return Vector(type, true if vector.nulls is None else true & ~vector.nulls)
     return kernels.cast(vector, type)
@@ -97,7 +97,7 @@ def _parse_int(text: str) -> int | None:
 
 
 def parse_real(text: str) -> float | None:
-    """A double as Java reads it; None if it is none."""
+    """Parse a double by Java's rules; None if the text is no number."""
     found = _DECIMAL.match(text.strip(_BLANK))
     if not found:
         return None

@@ -1,7 +1,7 @@
-"""Cron expressions in Quartz's dialect: when they are due, in UTC.
+"""Cron expressions in Quartz's dialect: their due times, in UTC.
 
 ``sec min hour day-of-month month day-of-week [year]``; of the two days one is ``?``.  Days of the
-week count from 1, Sunday.  ``L``, ``W``, ``LW``, ``6L`` and ``6#3`` are understood.
+week count from 1, Sunday.  ``L``, ``W``, ``LW``, ``6L`` and ``6#3`` are supported.
 
 Source: Quartz 1.x ``CronExpression``, as the reference engine uses it; checked against it.
 """
@@ -30,7 +30,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class _Days:
-    """Which days of a month: some of these apply, all others are empty."""
+    """The days of a month that match: some of these fields apply, all others are empty."""
 
     #: Of the month; None: any.
     numbers: tuple[int, ...] | None = None
@@ -39,11 +39,11 @@ class _Days:
     is_nearest: bool = False
     #: Of the week, 1 is Sunday; None: any.
     weekdays: tuple[int, ...] | None = None
-    #: The how many-th weekday of the month; -1: the last.
+    #: Ordinal of the weekday in the month; -1: the last.
     occurrence: int | None = None
 
     def of(self, year: int, month: int) -> list[int]:
-        """The days of a month, growing."""
+        """The matching days of a month, in ascending order."""
         first, count = calendar.monthrange(year, month)
         if self.weekdays is not None:
             # Python's week begins with Monday, 0.
@@ -72,10 +72,10 @@ def _nearest(day: int, first: int, count: int) -> int:
 
 
 class Cron:
-    """One expression.
+    """One cron expression.
 
     Raises:
-        MeshError: MESH-P220, it is none that Quartz takes.
+        MeshError: MESH-P220, Quartz doesn't accept the expression.
     """
 
     def __init__(self, text: str) -> None:
@@ -93,16 +93,16 @@ class Cron:
             raise _wrong(text, str(error)) from None
 
     def first_from(self, start_ms: int) -> int | None:
-        """When it is due first when it is started at ``start_ms``.
+        """The first due time of an expression that is started at ``start_ms``.
 
-        The engine cuts the start down to its second, and is late if that second is a hit.
+        The engine truncates the start to its second, and is late if that second matches.
         """
         second_ms = start_ms // 1000 * 1000
         found = self.after(second_ms - 1)
         return None if found is None else max(found, start_ms)
 
     def after(self, time_ms: int) -> int | None:
-        """The first time it is due after ``time_ms``; None: never again."""
+        """The first due time after ``time_ms``; None: never again."""
         start = _EPOCH + timedelta(seconds=time_ms // 1000 + 1)
         for year in self._years[bisect_left(self._years, start.year) :]:
             is_first = year == start.year
@@ -115,7 +115,7 @@ class Cron:
         return None
 
     def _in_month(self, year: int, month: int, start: datetime) -> datetime | None:
-        """The first hit in a month that is not before ``start``."""
+        """The first match in a month, at ``start`` or later."""
         for day in sorted(set(self._days.of(year, month))):
             begin = datetime(year, month, day, tzinfo=UTC)
             if begin + timedelta(days=1) <= start:
@@ -127,7 +127,7 @@ class Cron:
         return None
 
     def _in_day(self, start: int) -> int | None:
-        """The first hit from a day's second ``start`` on."""
+        """The first match in a day from second ``start`` on."""
         hour, minute, second = start // 3600, start // 60 % 60, start % 60
         for h in self._hours[bisect_left(self._hours, hour) :]:
             if h > hour:
@@ -142,7 +142,7 @@ class Cron:
 
 
 def check_cron(text: str, position: Position) -> None:
-    """Refuse what is no cron expression.
+    """Refuse an invalid cron expression.
 
     Raises:
         MeshError: MESH-P220, with its place.
@@ -189,7 +189,7 @@ def _days(month: str, week: str) -> _Days:
 def _numbers(
     text: str, least: int, most: int, names: dict[str, int] | None = None
 ) -> tuple[int, ...]:
-    """The numbers that ``1,4-6,10/5`` and the like mean, growing."""
+    """The numbers of a list such as ``1,4-6,10/5``, in ascending order."""
 
     def number(word: str) -> int:
         found = (names or {}).get(word)
@@ -216,7 +216,7 @@ def _numbers(
         if every < 1:
             raise ValueError(f"'{part}' never moves on.")
         if high < low:
-            # Over the end, as from Friday to Monday.
+            # The range wraps around, as from Friday to Monday.
             span = most - least + 1
             found.update((n - least) % span + least for n in range(low, high + span + 1, every))
         else:

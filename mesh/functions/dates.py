@@ -1,8 +1,8 @@
-"""Dates written and read by Java's patterns, ``yyyy-MM-dd HH:mm:ss.SSS``, in UTC and in English.
+"""Dates in Java's patterns, ``yyyy-MM-dd HH:mm:ss.SSS``, in UTC and in English.
 
-Letters: ``G y Y M L d D E u a H k K h m s S z Z X w``.  Reading is as forgiving as Java's: a number
-may have fewer digits than its letters, the 31st of April is the 1st of May, and what stands behind
-the last letter is left alone.
+Letters: ``G y Y M L d D E u a H k K h m s S z Z X w``.  Parsing is as lenient as Java's: a number
+may have fewer digits than its letters, the 31st of April is the 1st of May, and text after the last
+letter is ignored.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _OFFSET: Final = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2}):?(\d{2})?")
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """Some letters of one kind; or, where ``letter`` is empty, a text as it is."""
+    """A run of one letter; or literal text, where ``letter`` is empty."""
 
     letter: str
     count: int
@@ -101,12 +101,12 @@ def at(time_ms: int, where: tzinfo = UTC) -> datetime:
 
 
 def milliseconds(date: datetime) -> int:
-    """Since 1970, of a date that has a zone."""
+    """Milliseconds since 1970 of a date that has a zone."""
     return (date - _EPOCH) // timedelta(milliseconds=1)
 
 
 def write(date: datetime, pattern: str) -> str:
-    """``date`` as ``pattern`` says."""
+    """``date`` formatted by ``pattern``."""
     return "".join(_written(date, field) for field in _fields(pattern))
 
 
@@ -181,9 +181,9 @@ def week(date: datetime, *, first_day: int, least_days: int) -> tuple[int, int]:
     """The year and the number of a week.
 
     Args:
-        date: a day of it.
-        first_day: the day that weeks start with, 1 for Monday.
-        least_days: how many of its days the first week of a year has in that year.
+        date: a day of the week.
+        first_day: the first day of weeks, 1 for Monday.
+        least_days: the least number of days that the first week of a year has in that year.
     """
     for year in (date.year + 1, date.year, date.year - 1):
         january = datetime(year, 1, 1, tzinfo=date.tzinfo) if year <= 9999 else None
@@ -200,10 +200,10 @@ def week(date: datetime, *, first_day: int, least_days: int) -> tuple[int, int]:
 
 
 def read(text: str, pattern: str, where: tzinfo = UTC) -> datetime:
-    """The date that ``text`` starts with.
+    """Parse the date at the start of ``text``.
 
     Raises:
-        ValueError: it isn't written as ``pattern`` says.
+        ValueError: it doesn't match ``pattern``.
     """
     fields = _fields(pattern)
     values: dict[str, int] = {}
@@ -230,14 +230,15 @@ def _unreadable(text: str, pattern: str) -> ValueError:
 def _read_number(
     text: str, place: int, field: _Field, values: dict[str, int], pattern: str, *, touches: bool
 ) -> int:
-    # Beside another number it has as many digits as letters.
+    # Next to another number it has as many digits as letters.
     most = f"{{1,{field.count}}}" if touches else "+"
     found = re.compile(rf"\s*(-?[0-9]{most})").match(text, place)
     if found is None:
         raise _unreadable(text, pattern)
     value = int(found[1])
     if field.letter in "yY" and field.count <= 2 and len(found[1]) == 2:
-        # Two digits lie between 80 years ago and in 20 years; which year it is must not matter.
+        # Two digits mean a year between 80 years ago and 20 years ahead; which year it is must not
+        # matter.
         value += 2000 if value < 50 else 1900
     values["M" if field.letter == "L" else field.letter] = value
     return found.end()

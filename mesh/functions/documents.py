@@ -1,9 +1,9 @@
 """``json:`` functions.
 
-Source: the documentation of siddhi-execution-json.  A text that is no JSON fails the row, and so
-does a path that is none; a path that leads nowhere gives null.  Differences: a null argument gives
-null, and numbers of a document are what they are written as: whole ones Integer or Long, others
-Double.  Paths are those of ``mesh.functions.jsonpaths``.
+Source: the documentation of siddhi-execution-json.  Invalid JSON or an invalid path fails the row;
+a path without a match gives null.  Differences: a null argument gives null.  Numbers of a document
+keep their written type: whole ones are Integer or Long, others Double.  Paths are those of
+``mesh.functions.jsonpaths``.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from mesh.functions.rows import Function, each_row
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: What Gson writes as an escape, so that a page may hold it.
+#: Characters that Gson escapes, for use in HTML pages.
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "=": "\\u003d", "'": "\\u0027"}
 
 
 def read_json(text: str) -> Any:
-    """The objects that a JSON text stands for.
+    """Parse a JSON text into objects.
 
     Raises:
         ValueError: it isn't JSON.
@@ -37,7 +37,7 @@ def read_json(text: str) -> Any:
 
 
 def _loaded(text: str) -> Any:
-    """The same in Python's own numbers, which is all that a path needs."""
+    """Parse JSON with Python's own number types, which are enough for paths."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
@@ -55,7 +55,7 @@ def _document(value: Any) -> Any:
 
 
 def find(document: Any, path: str) -> Any:
-    """What is at ``path``, of a text or an object; None when it leads nowhere or to several."""
+    """The value at ``path`` of a text or an object; None for no match or several."""
     steps = parse(path)
     try:
         found = steps.read(_document(document))
@@ -110,7 +110,7 @@ def _exists(document: Any, path: str) -> bool:
 
 
 def _set(document: Any, path: str, element: Any, key: str | None = None) -> Any:
-    """Into a list it is added, else it is put under ``key`` or takes the place of what is there."""
+    """Append ``element`` to a list; otherwise set it under ``key`` or replace the value."""
     root = read_json(document) if isinstance(document, str) else copy.deepcopy(document)
     element = _parsed(element)
     for place, value in parse(path).places(root):
@@ -133,7 +133,7 @@ def _holder(root: Any, place: tuple[str | int, ...]) -> Any:
 
 
 def _parsed(element: Any) -> Any:
-    """A text that is a JSON object or list stands for it."""
+    """The parsed value of a text that is a JSON object or list; other values unchanged."""
     if isinstance(element, str) and element.lstrip()[:1] in ("{", "["):
         try:
             return read_json(element)

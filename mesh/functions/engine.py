@@ -1,9 +1,8 @@
-"""The reference engine's own functions that look at a value's class or at the event.
+"""Functions of the reference engine that depend on a value's class or on the event.
 
-``cast`` gives a value of the type that it names: numbers are converted as Java's casts do,
-'string' takes any value's text, and what can't be had fails the row.  (The engine's own ``cast``
-hands the value on as it is, whatever it is, and fails where it is used.)  A null stays null, but is
-false as a bool.
+``cast`` gives a value of the named type: numbers are converted by Java's casts, 'string' accepts
+any value, and a failed conversion fails the row.  (The engine's own ``cast`` returns any value
+unchanged, and fails where the value is used.)  A null stays null, but is false as a bool.
 
 Source: observed on Siddhi 5.1.7; tests/cases/functions/engine.jsonl.
 """
@@ -79,7 +78,7 @@ def _cast_objects(value: Vector, type: AttributeType, rows: Rows) -> Vector:
 
 
 def cast_number(value: Any, type: AttributeType) -> Any:
-    """One number of an object as a number of ``type``, as a Java cast does."""
+    """Cast one number of an object to ``type``, by Java's rules."""
     source = AttributeType.DOUBLE if isinstance(value, float | np.floating) else AttributeType.LONG
     if source is AttributeType.LONG and type in (AttributeType.INT, AttributeType.LONG):
         bits = 32 if type is AttributeType.INT else 64
@@ -126,7 +125,7 @@ def _size_of_set(value: Any) -> int:
 
 
 def _now(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
-    # The event's clock rather than the machine's: a replay gives the same.
+    # The event's clock, not the machine's, so that a replay gives the same.
     return Vector(AttributeType.LONG, rows.clock_ms)
 
 

@@ -1,4 +1,4 @@
-"""``UUID()``: identifiers made of an event's place in the total order, alike in every replay."""
+"""``UUID()``: identifiers derived from an event's place in the total order, for exact replay."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def splitmix64(words: Words) -> Words:
 
 
 def uuids(rows: Rows, site: str) -> Vector:
-    """A random-looking UUID (version 4) for each row; ``site`` tells calls apart."""
+    """A pseudo-random UUID (version 4) for each row; ``site`` distinguishes calls."""
     seed = np.frombuffer(hashlib.blake2b(site.encode(), digest_size=16).digest(), dtype=np.uint64)
     numbers: Any = rows.numbers.view(np.uint64)
     with np.errstate(over="ignore"):

@@ -1,11 +1,11 @@
-"""JSONPath as Jayway's library reads it, over Python values.
+"""JSONPath over Python values, as in Jayway's library.
 
     $  .name  ['name','other']  [0]  [-1]  [0,2]  [1:3]  [*]  ..name  [?(@.price < 10 && @.name)]
 
-A path is definite when it can lead to one place only; another finds a list, maybe an empty one.
-``length()``, ``min()``, ``max()``, ``avg()``, ``sum()`` and ``keys()`` may stand at the end.  In a
-filter there are ``== != < <= > >= =~ in nin``, ``&& || !``, brackets, literals and paths from ``@``
-and ``$``.
+A path is definite if it can match one place only; any other path finds a list, maybe an empty one.
+``length()``, ``min()``, ``max()``, ``avg()``, ``sum()`` and ``keys()`` are valid at the end.  A
+filter has ``== != < <= > >= =~ in nin``, ``&& || !``, brackets, literals and paths from ``@`` and
+``$``.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ _MISSING: Final = object()
 
 
 class PathNotFoundError(Exception):
-    """A definite path leads nowhere."""
+    """A definite path has no match."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One step: what places it leads to from a place."""
+    """One step: the places that it reaches from a place."""
 
     lead: Callable[[Any, Any], list[tuple[str | int, Any]]]
     is_definite: bool
-    #: ``..``: from the place and from all below it.
+    #: ``..``: starts from the place and from all its descendants.
     is_deep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A path as read; see ``parse``."""
+    """A parsed path; see ``parse``."""
 
     steps: tuple[_Step, ...]
     function: str | None = None
-    #: Whether it can lead to one place only.
+    #: Whether it can match one place only.
     is_definite: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,7 +72,7 @@ class Path:
         object.__setattr__(self, "is_definite", definite)
 
     def places(self, root: Any, start: Any = _MISSING) -> list[tuple[Place, Any]]:
-        """Where it leads, each place with its value."""
+        """The matching places, each with its value."""
         found: list[tuple[Place, Any]] = [((), root if start is _MISSING else start)]
         for step in self.steps:
             if step.is_deep:
@@ -85,10 +85,10 @@ class Path:
         return found
 
     def read(self, root: Any, start: Any = _MISSING) -> Any:
-        """What is there: a value of a definite path, a list of another.
+        """The result of the path: a value for a definite path, otherwise a list.
 
         Raises:
-            PathNotFoundError: a definite path leads nowhere.
+            PathNotFoundError: a definite path has no match.
         """
         result = self._only(root, start) if self.is_definite else self._all(root, start)
         if self.function is None:
@@ -130,7 +130,7 @@ def parse(text: str) -> Path:
     """A path, with or without ``$`` at its start.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the path is invalid.
     """
     parser = _Parser(text)
     parser.accept("$")
@@ -394,7 +394,7 @@ def _comparing(operator: str, left: _Value, right: _Value) -> _Test:
 
 
 def _ordered(operator: str, a: Any, b: Any) -> bool:
-    """Numbers and strings have an order, each among themselves."""
+    """Whether the order comparison holds; numbers and strings compare only with their own kind."""
     if not (_is_number(a) and _is_number(b)) and not (isinstance(a, str) and isinstance(b, str)):
         return False
     orders = {"<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}

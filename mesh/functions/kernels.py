@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def cast(vector: Vector, type: AttributeType) -> Vector:
-    """Numbers as another numeric type, as a Java cast does: wrapping, saturating, rounding."""
+    """Convert numbers to another numeric type by Java's casts: wrapping, saturating, rounding."""
     if vector.type is type:
         return vector
     wanted = dtype_of(type)
@@ -36,17 +36,17 @@ def cast(vector: Vector, type: AttributeType) -> Vector:
     if values.dtype.kind == "f" and wanted.kind == "i":
         values = _truncate(values, wanted)
     else:
-        # A double beyond float's range becomes infinite, which is what Java makes of it.
+        # A double beyond float's range becomes infinite, as in Java.
         with np.errstate(over="ignore", invalid="ignore"):
             values = values.astype(wanted)
     return Vector(type, values, vector.nulls)
 
 
 def _truncate(values: Array, wanted: np.dtype[Any]) -> Array:
-    """Floating point to integer: toward zero, NaN to 0, the rest to the nearest there is."""
+    """Floating point to integer: toward zero, NaN to 0, out of range to the nearest limit."""
     info = np.iinfo(wanted)
     wide = values.astype(np.float64)
-    # The largest long is no double; what reaches 2**63 is set by hand.
+    # The largest long is no double, so values from 2**63 on are set separately.
     high, low = wide >= float(info.max), wide <= float(info.min)
     plain = np.where(np.isnan(wide) | high | low, 0.0, wide).astype(wanted)
     plain[high] = info.max
@@ -120,14 +120,14 @@ def compare(operator: str, left: Vector, right: Vector) -> Vector:
 def common_numeric_type(operator: str, left: AttributeType, right: AttributeType) -> AttributeType:
     """The numeric type that two operands of a comparison are converted to."""
     if operator == "==" and {left, right} == {AttributeType.LONG, AttributeType.FLOAT}:
-        # Java would make floats of both; the engine compares these as doubles.
+        # Java would convert both to float; the engine compares these as doubles.
         return AttributeType.DOUBLE
     return max(left, right, key=NUMERIC.index)
 
 
 def _compare_strings(left: Vector, right: Vector) -> Vector:
     if left.type is not right.type:
-        # A bare null is the only other thing that a string is compared with.
+        # A bare null is the only non-string operand of a string comparison.
         return Vector(AttributeType.BOOL, np.zeros(max(len(left), len(right)), dtype=np.bool_))
     a = left.values[0] if len(left) == 1 and len(right) != 1 else left.values
     b = right.values[0] if len(right) == 1 and len(left) != 1 else right.values
@@ -136,7 +136,7 @@ def _compare_strings(left: Vector, right: Vector) -> Vector:
 
 
 def truth(operand: Vector) -> Mask:
-    """Where a bool is true; null counts as false."""
+    """Mask of the rows where a bool is true; null counts as false."""
     values: Mask = operand.values
     return values if operand.nulls is None else values & ~operand.nulls
 

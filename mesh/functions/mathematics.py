@@ -1,7 +1,7 @@
-"""``math:`` functions, over double and as Java's ``Math`` has them.
+"""``math:`` functions over double, with the results of Java's ``Math``.
 
-Source: the documentation of siddhi-execution-math.  Two differences: where those raise on a null
-these give null, and ``math:rand`` gives an event the same number in every replay.
+Source: the documentation of siddhi-execution-math.  Two differences: where the extensions raise on
+a null, these give null, and ``math:rand`` gives an event the same number in every replay.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def _of(function: Callable[..., Array]) -> Function:
-    """A function of doubles; the result is made what the call returns."""
+    """Wrap a function of doubles; the result is converted to the call's type."""
 
     def apply(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
         doubles = [kernels.cast(a, AttributeType.DOUBLE) for a in arguments]
-        # NumPy has other loops, with other last bits, for values that don't lie side by side.
+        # NumPy uses other loops, with other last bits, for values that are not contiguous.
         values = [np.ascontiguousarray(one.values) for one in doubles]
         with np.errstate(all="ignore"):
             made = function(*values)
@@ -74,7 +74,7 @@ def _arc_tangent(values: Array, *others: Array) -> Array:
 
 
 def _maximum(a: Array, b: Array) -> Array:
-    # Of two zeros the positive is the larger.
+    # Of two zeros the positive one is the larger.
     return np.where((a == 0) & (b == 0), np.where(np.signbit(a), b, a), np.maximum(a, b))
 
 
@@ -84,7 +84,7 @@ def _minimum(a: Array, b: Array) -> Array:
 
 def _power(a: Array, b: Array) -> Array:
     result: Array = np.power(a, b)
-    # Java has no number for 1 to the power of NaN or infinity; C has 1.
+    # In Java 1 to the power of NaN or infinity is NaN; in C it is 1.
     return np.where((np.abs(a) == 1) & ~np.isfinite(b), np.nan, result)
 
 
@@ -120,7 +120,7 @@ def _hex(value: Any) -> str:
 
 
 def parse_whole(text: str, bits: int, base: int = 10) -> int:
-    """A whole number of that many bits, as Java reads it; ValueError if it isn't one."""
+    """Parse a whole number of that many bits by Java's rules; ValueError if it isn't one."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not 2 <= base <= 36:
         raise ValueError(f"there are no digits to base {base}")
@@ -137,7 +137,7 @@ def parse_whole(text: str, bits: int, base: int = 10) -> int:
 
 def _conv(text: str, source: int, target: int) -> str:
     value = parse_whole(text, 32, int(source))
-    # A base that there isn't means ten in Java.
+    # In Java an invalid base means ten.
     return in_base(value, int(target) if 2 <= target <= 36 else 10)
 
 

@@ -1,4 +1,4 @@
-"""Values of type ``object``: what they are in Python, in Arrow, as text, and when two are equal.
+"""Values of type ``object``: representation in Python, Arrow and text, and equality.
 
 | in the reference engine (Java) | here |
 | --- | --- |
@@ -8,8 +8,8 @@
 | Set | ``ValueSet`` |
 | anything else, an exception for one | ``Opaque``: its class and its text |
 
-They are values: no function changes one, it makes another.  In Arrow a column of them is binary,
-each packed with MessagePack; what MessagePack doesn't tell apart has extension types.
+They are immutable: functions return new values.  In Arrow a column of them is binary, each packed
+with MessagePack; extension types preserve distinctions that MessagePack lacks.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BIG: Final = 5
 
 
 def identity(value: Any) -> Any:
-    """Something hashable that is equal for two values when Java's ``equals`` says they are.
+    """A hashable key that is equal for two values if Java's ``equals`` says they are.
 
     An Integer and a Long are never equal; NaN is equal to itself, and 0.0 is not to -0.0.
     """
@@ -68,7 +68,7 @@ def identity(value: Any) -> Any:
 
 
 class ValueSet:
-    """A set of values, told apart as Java does, in the order in which they came."""
+    """A set of values with Java's equality, in insertion order."""
 
     __slots__ = ("_members",)
 
@@ -94,7 +94,7 @@ class ValueSet:
         return f"ValueSet({list(self)!r})"
 
     def identities(self) -> Iterable[Any]:
-        """The members as ``identity`` has them."""
+        """The members' keys by ``identity``."""
         return self._members.keys()
 
 
@@ -110,7 +110,7 @@ class Opaque:
 
 
 def java_class(value: Any) -> str:
-    """The name of the Java class that the reference engine has for ``value``."""
+    """The name of the Java class of ``value`` in the reference engine."""
     if isinstance(value, INTEGER):
         return "java.lang.Integer"
     if isinstance(value, FLOAT):
@@ -137,7 +137,7 @@ def java_class(value: Any) -> str:
 
 
 def object_text(value: Any) -> str:
-    """``value`` as Java's ``String.valueOf`` writes it."""
+    """``value`` as Java's ``String.valueOf`` formats it."""
     if isinstance(value, float | FLOAT):
         return java_text(value)
     match value:
@@ -157,7 +157,7 @@ def object_text(value: Any) -> str:
 
 
 def python_value(value: Any) -> Any:
-    """``value`` as JSON has it and as Python code expects it: plain numbers, sets as lists."""
+    """``value`` in the types of JSON and of Python code: plain numbers, sets as lists."""
     match value:
         case np.generic():
             return value.item()
@@ -175,7 +175,7 @@ def python_value(value: Any) -> Any:
 
 
 def from_python(value: Any) -> Any:
-    """What Python code or JSON made, as an object: whole numbers that fit are Integers."""
+    """Convert a value of Python code or JSON to an object: whole numbers that fit are Integers."""
     if value is None or isinstance(value, bool | str | float | ValueSet | Opaque | INTEGER | FLOAT):
         return value
     match value:
@@ -200,7 +200,7 @@ def pack(value: Any) -> bytes:
 
 
 def unpack(data: bytes) -> Any:
-    """The object that ``pack`` made ``data`` of."""
+    """The object that ``pack`` encoded as ``data``."""
     return msgpack.unpackb(data, ext_hook=_from_extension, strict_map_key=False)
 
 
@@ -217,7 +217,7 @@ def _extension(value: Any) -> Any:
         case Opaque():
             return msgpack.ExtType(_OPAQUE, pack([value.kind, value.text]))
         case int():
-            # Beyond 64 bits, as JSON may have them.
+            # Integers beyond 64 bits, which JSON may have.
             return msgpack.ExtType(_BIG, str(value).encode())
         case tuple():
             return list(value)
@@ -256,5 +256,5 @@ def to_binary(values: Iterable[Any]) -> pa.Array[Any]:
 
 
 def from_binary(array: pa.Array[Any]) -> Objects:
-    """The objects of an Arrow array that ``to_binary`` made."""
+    """The objects of an Arrow array from ``to_binary``."""
     return object_array(None if data is None else unpack(data) for data in array.to_pylist())

@@ -1,8 +1,8 @@
-r"""Java's regular expressions as Python's.
+r"""Translation of Java's regular expressions to Python's.
 
-The two agree but for a few letters.  Translated are ``(?<name>..)``, ``\k<name>``, ``\p{Alpha}``
+The two agree except for a few letters.  Translated are ``(?<name>..)``, ``\k<name>``, ``\p{Alpha}``
 and the other POSIX classes, ``\h``, ``\R``, ``\Q..\E``, ``\z`` and ``\Z``; ``\d``, ``\w``, ``\s``
-and ``\b`` mean ASCII as there.  Refused, with a message, are intersections of classes
+and ``\b`` mean ASCII as in Java.  Refused, with a message, are intersections of classes
 (``[a-z&&[^b]]``), ``\p`` of Unicode categories and ``\G``.
 """
 
@@ -33,10 +33,10 @@ _REPLACEMENT: Final = re.compile(r"\\(.)|\$(\d+)|\$\{(\w+)\}|([\\$])", re.DOTALL
 
 @lru_cache(maxsize=1024)
 def compiled(pattern: str) -> re.Pattern[str]:
-    """``pattern``, a Java regular expression.
+    """Compile ``pattern``, a Java regular expression.
 
     Raises:
-        ValueError: it is none, or one that can't be translated.
+        ValueError: it is invalid, or can't be translated.
     """
     try:
         return re.compile(_translated(pattern), re.ASCII)
@@ -58,7 +58,7 @@ def _translated(pattern: str) -> str:
                 raise ValueError(f"a class inside a class can't be had: '{pattern}'")
             depth = 1
         elif one == "]" and depth:
-            # Directly behind the bracket it stands for itself in Python, and is an error in Java.
+            # Directly after the opening bracket it is a literal in Python, and an error in Java.
             depth = 0
         elif depth and pattern.startswith("&&", at):
             raise ValueError(f"an intersection of classes can't be had: '{pattern}'")
@@ -72,7 +72,7 @@ def _translated(pattern: str) -> str:
 
 
 def _escape(pattern: str, at: int, *, inside: bool) -> tuple[str, int]:
-    """What stands for the escape at ``at``, and where it goes on."""
+    """The translation of the escape at ``at``, and the index after it."""
     letter = pattern[at + 1 : at + 2]
     match letter:
         case "p" | "P":
@@ -112,7 +112,7 @@ def _property(pattern: str, at: int, *, inside: bool) -> tuple[str, int]:
 
 
 def replaced(pattern: str, replacement: str, text: str, *, count: int = 0) -> str:
-    r"""``text`` with what matches replaced; ``$1``, ``${name}`` and ``\`` mean Java's."""
+    r"""Replace the matches in ``text``; ``$1``, ``${name}`` and ``\`` have Java's meaning."""
 
     def expand(found: re.Match[str]) -> str:
         def part(sign: re.Match[str]) -> str:
@@ -131,7 +131,7 @@ def replaced(pattern: str, replacement: str, text: str, *, count: int = 0) -> st
 
 
 def _group(found: re.Match[str], digits: str) -> str:
-    """``$12`` is group 12 if there is one, else group 1 and a 2."""
+    """The group of ``$12``: group 12 if it exists, else group 1 followed by a 2."""
     for stop in range(len(digits), 0, -1):
         if int(digits[:stop]) <= (found.re.groups or 0):
             return (found.group(int(digits[:stop])) or "") + digits[stop:]
@@ -143,7 +143,7 @@ def split(pattern: str, text: str) -> list[str]:
     parts: list[str] = []
     start = 0
     for found in compiled(pattern).finditer(text):
-        # An empty match at the very start makes no part.
+        # An empty match at the very start gives no part.
         if found.end() == 0:
             continue
         if found.start() == found.end() == len(text):

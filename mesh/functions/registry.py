@@ -1,4 +1,4 @@
-"""All scalar functions by their full lower-case names, but ``UUID``: it takes its place as well."""
+"""All scalar functions by full lower-case name, except ``UUID``, which also needs its call site."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ FUNCTIONS: dict[str, Function] = {
     **containers.FUNCTIONS,
 }
 
-#: Mathematics over texts, which may be no numbers.
+#: Mathematical functions over texts, which may be no numbers.
 _READING = frozenset({"bin", "conv", "hex", "oct"} | {f"parse{kind}" for kind in _KINDS_READ})
-#: Functions that give a value or null for whatever they are given: no row fails.
+#: Functions that give a value or null for all arguments: no row fails.
 SURE_FUNCTIONS = frozenset(
     {*scalars.SCALARS, "currenttimemillis", "eventtimestamp", "uuid"}
     | {name for name in engine.FUNCTIONS if name.startswith("instanceof")}

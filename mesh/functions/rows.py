@@ -1,7 +1,7 @@
-"""What a function may ask of the rows that it is evaluated for, besides its arguments.
+"""Properties of the evaluated rows that a function may read besides its arguments.
 
-A row on which a function fails has no value, and the others have: the function notes why, goes on,
-and whoever evaluates the expression decides what becomes of the row (``@OnError``).
+A row on which a function fails has no value; the other rows have one.  The function records the
+reason and continues.  The caller that evaluates the expression handles the row (``@OnError``).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 class Rows(Protocol):
-    """n events; ``failures`` says of each row that failed, by its number, why."""
+    """The n evaluated events; ``failures`` maps the number of each failed row to the reason."""
 
     failures: dict[int, str]
 
     @property
     def length(self) -> int:
-        """How many there are, n."""
+        """The number of rows, n."""
         ...
 
     @property
@@ -37,30 +37,30 @@ class Rows(Protocol):
 
     @property
     def clock_ms(self) -> Indices:
-        """int64[n], the times it was when the events came."""
+        """int64[n], the clock at the arrival of each event."""
         ...
 
     @property
     def numbers(self) -> Indices:
-        """int64[n], a number for each event that no other event and no other try has."""
+        """int64[n], a number for each event that is unique across events and attempts."""
         ...
 
 
-#: A function as it is computed: arguments of length n or 1, the result's type, the rows.
+#: Signature of an implementation: arguments of length n or 1, the result's type, the rows.
 Function = Callable[[Sequence[Vector], AttributeType, Rows], Vector]
-#: One that can't fail and depends on its arguments alone.
+#: A function that can't fail and depends on its arguments alone.
 PureFunction = Callable[[Sequence[Vector], AttributeType], Vector]
 
 
 def fail(rows: Rows, where: Mask, message: str) -> None:
-    """Note that the rows fail where ``where`` (of length n, or 1 for all) holds."""
+    """Record that the rows fail where ``where`` (of length n, or 1 for all) holds."""
     found = np.broadcast_to(where, rows.length) if len(where) == 1 else where
     for row in np.flatnonzero(found).tolist():
         rows.failures.setdefault(row, message)
 
 
 def python_values(vector: Vector) -> list[Any]:
-    """The values as Python has them, None for null; an int's as ``int``, a float's as ``float``."""
+    """The values as plain Python values, None for null; an int as ``int``, a float as ``float``."""
     if vector.type is AttributeType.STRING:
         return list(vector.values.to_pylist())
     if vector.type is AttributeType.OBJECT:
@@ -81,7 +81,7 @@ def object_values(vector: Vector) -> list[Any]:
 
 
 def from_values(values: Iterable[Any], type: AttributeType) -> Vector:
-    """Python values as a vector; numbers wrap and are rounded to what ``type`` holds."""
+    """Python values as a vector; numbers wrap or are rounded to ``type``."""
     found = list(values)
     if type is AttributeType.STRING:
         return Vector(type, pa.array(found, pa.string()))
@@ -100,9 +100,9 @@ def each_row(
     takes_null: bool = False,
     read: Callable[[Vector], list[Any]] = object_values,
 ) -> Function:
-    """A function over vectors that calls ``function`` for each row, once where all is constant.
+    """A function over vectors that calls ``function`` for each row, once if all are constant.
 
-    A null argument gives null unless ``takes_null``.  What ``function`` raises fails the row.
+    A null argument gives null unless ``takes_null``.  An exception of ``function`` fails the row.
     """
 
     def apply(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
@@ -110,7 +110,8 @@ def each_row(
         codes = None
         changing = [i for i, a in enumerate(arguments) if len(a) == length] if length > 1 else []
         if len(changing) == 1 and arguments[changing[0]].type is AttributeType.STRING:
-            # Texts repeat: each is looked at once.  One more stands for null.
+            # Texts repeat, so each distinct text is processed once.  One more entry represents
+            # null.
             coded = arguments[changing[0]].values.dictionary_encode()
             values = [*coded.dictionary.to_pylist(), None]
             codes = coded.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False)
@@ -123,7 +124,7 @@ def each_row(
         results, failed = _called(function, columns, takes_null=takes_null)
         result = from_values(results, type)
         if failed:
-            # What is constant fails on all rows.
+            # A constant argument fails on all rows.
             places = range(rows.length) if codes is None else codes.tolist()
             for row, place in enumerate(places):
                 why = failed.get(place if length > 1 else 0)
@@ -137,7 +138,7 @@ def each_row(
 def _called(
     function: Callable[..., Any], columns: list[list[Any]], *, takes_null: bool
 ) -> tuple[list[Any], dict[int, str]]:
-    """What ``function`` makes of each row of ``columns``, and why it failed on which."""
+    """The results of ``function`` for the rows of ``columns``, and the reasons of failed rows."""
     results: list[Any] = []
     failed: dict[int, str] = {}
     given = zip(*columns, strict=True) if columns else [()]
@@ -154,6 +155,6 @@ def _called(
 
 
 def reason(error: Exception) -> str:
-    """What an exception says, for a person."""
+    """The message of an exception for a user."""
     text = str(error)
     return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}"

@@ -39,7 +39,7 @@ def choose(condition: np.ndarray[Any, Any], yes: Vector, no: Vector) -> Vector:
 
 
 def _as(vector: Vector, type: AttributeType) -> Vector:
-    """A bare null takes any type; numbers are widened."""
+    """Convert to ``type``: a bare null gets any type; numbers are widened."""
     if vector.type is type:
         return vector
     if vector.type is AttributeType.BOOL:
@@ -63,16 +63,16 @@ def _if_then_else(arguments: Sequence[Vector], type: AttributeType) -> Vector:
 
 
 def _extreme(arguments: Sequence[Vector], type: AttributeType, larger: bool) -> Vector:
-    """The largest or smallest; nulls and NaN are passed over, the first of equals stays.
+    """The largest or smallest argument; nulls and NaN are ignored, of equals the first wins.
 
     The engine starts ``maximum`` from Java's Double.MIN_VALUE, the least *positive* double, cast to
-    the type; so it never falls below that, and is that (0 but for doubles) when all are null.  One
-    argument alone is the result as it is.
+    the type.  So the result is never below that, and is that (0 except for doubles) if all are
+    null.  A single argument is the result unchanged.
     """
     if len(arguments) == 1:
         return arguments[0]
     start = np.array([5e-324 if larger else np.finfo(np.float64).max])
-    # Of longs it makes doubles, which have fewer digits.
+    # For longs it returns doubles, which have fewer digits.
     held = AttributeType.DOUBLE if type is AttributeType.LONG else type
     result: Any = kernels.cast(Vector(AttributeType.DOUBLE, start), held).values
     for argument in arguments:

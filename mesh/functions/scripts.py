@@ -1,16 +1,16 @@
-"""``define function f[python] return T { .. }``: functions that an app brings along.
+"""Script functions of an app: ``define function f[python] return T { .. }``.
 
-The body is that of a Python function which is given ``data``, the list of its arguments:
+The body is that of a Python function with the argument ``data``, the list of its arguments:
 
     define function ratio[python] return double { return data[0] / data[1] };
 
 It is called for each row, with Python's own values: None for null, ``int``, ``float``, ``str``,
-``bool``, and of objects ``list``, ``dict`` and ``set``.  A body whose first line is the comment
-``# vectorised`` is called for many rows at once: each argument is an Arrow array then, and the
-result an Arrow array, a NumPy array or a list of that length; ``pa``, ``pc`` and ``np`` are there.
-What a row gives must depend on that row alone, for how rows are cut into batches is not defined.
+``bool``, and of objects ``list``, ``dict`` and ``set``.  A body whose first line is the comment ``#
+vectorised`` is called for many rows at once.  Each argument is then an Arrow array, and the result
+an Arrow array, a NumPy array or a list of that length; ``pa``, ``pc`` and ``np`` are defined.  The
+result of a row must depend on that row alone, as the batch boundaries are undefined.
 
-A row on which the body raises fails, and the others don't: a vectorised body that raises is called
+A row on which the body raises fails; the others don't.  A vectorised body that raises is called
 again for the halves of its rows.
 """
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
     from mesh.functions.rows import Function, Rows
 
-#: What makes a body take arrays.
+#: The comment that marks a body as vectorised.
 _VECTORISED: Final = re.compile(r"\s*#\s*vectori[sz]ed\b")
-# The stubs know each function of Arrow by a dozen overloads, and reject most honest calls.
+# The stubs have a dozen overloads for each Arrow function, and reject most valid calls.
 _concat: Any = pa.concat_arrays
 _SAFE_NAMES: Final = {"np": np, "pa": pa, "pc": pc}
 
@@ -50,12 +50,12 @@ class Script(Protocol):
 
     @property
     def name(self) -> str:
-        """As it is called."""
+        """The name in calls."""
         ...
 
     @property
     def type(self) -> AttributeType:
-        """What it returns."""
+        """The declared result type."""
         ...
 
     @property
@@ -65,7 +65,7 @@ class Script(Protocol):
 
     @property
     def position(self) -> Position:
-        """Where its name is defined."""
+        """The position of its name in the definition."""
         ...
 
 
@@ -79,7 +79,7 @@ def compile_scripts(scripts: Iterable[Script]) -> dict[str, Function]:
 
 
 def compile_script(script: Script) -> Function:
-    """The function that ``script`` defines; see the module on how it is called.
+    """The function that ``script`` defines; the module describes the calls.
 
     Raises:
         MeshError: MESH-L228, its body is no Python; with its line in the app.
@@ -100,7 +100,7 @@ class _Body:
         self.call: Callable[[list[Any]], Any] = namespace["function"]
 
     def reason(self, error: Exception) -> str:
-        """Why it raised: the line of the body, counted from that of its bracket, and its text."""
+        """The reason of an error: the line of the body, counted from its bracket, and its text."""
         where = ""
         trace = error.__traceback__
         while trace is not None:
@@ -139,7 +139,7 @@ def _code(script: Script, file: str) -> Any:
 
 
 def _dedented(body: str) -> str:
-    """The body without what all its lines are indented by; the first stands behind a bracket."""
+    """The body without its common indentation; the first line follows a bracket."""
     first, newline, rest = body.partition("\n")
     return first.strip() + newline + textwrap.dedent(rest)
 
@@ -170,7 +170,7 @@ def _arguments(vector: Vector) -> list[Any]:
 
 
 def _result(value: Any, type: AttributeType) -> Any:
-    """What a body returned, as a value of the type that is declared."""
+    """The result of a body, as a value of the declared type."""
     if type is AttributeType.OBJECT:
         return from_python(value)
     if isinstance(value, np.generic):
@@ -189,7 +189,7 @@ def _result(value: Any, type: AttributeType) -> Any:
 
 @dataclass(slots=True)
 class _Results:
-    """What a vectorised body made of all rows, piece by piece, and the rows that it failed on."""
+    """Results of a vectorised body for all rows, piece by piece, and the rows that failed."""
 
     pieces: list[Vector]
     failed: dict[int, str]

@@ -1,8 +1,9 @@
 """``str:`` functions, and ``regex:``.
 
-Source: the documentation of siddhi-execution-string and -regex.  Two differences: where those raise
-on a null these give null, and a place that a string doesn't have fails the row.  Places and lengths
-count UTF-16 units, as Java's.  Regular expressions are those of ``mesh.functions.patterns``.
+Source: the documentation of siddhi-execution-string and -regex.  Two differences: where the
+extensions raise on a null, these give null, and an index out of range fails the row.  Indexes and
+lengths count UTF-16 units, as Java's.  Regular expressions are those of
+``mesh.functions.patterns``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _units(text: str) -> str:
-    """``text`` with two characters for each that Java has two units for, so that places agree."""
+    """``text`` with two characters where Java has two units, so that indexes agree."""
     if text.isascii() or max(text) < "\U00010000":
         return text
     data = text.encode("utf-16-le", "surrogatepass")
@@ -31,7 +32,7 @@ def _units(text: str) -> str:
 
 
 def _text(units: str) -> str:
-    """The text of ``units``; half a character becomes ``?``, as Java writes it."""
+    """The text of ``units``; an unpaired surrogate becomes ``?``, as in Java."""
     if units.isascii() or not any("\ud800" <= one <= "\udfff" for one in units):
         return units
     joined = units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
@@ -65,7 +66,7 @@ def _equals_ignore_case(one: str, other: str) -> bool:
 def _fill_template(template: str | None, *values: Any) -> str | None:
     if template is None:
         return None
-    # Every second part stands inside of brackets.
+    # Every second part is inside brackets.
     parts = split(r"\{\{|\}\}", template)
     for index in range(1, len(parts), 2):
         key = parts[index].strip()

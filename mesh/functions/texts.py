@@ -1,4 +1,4 @@
-"""Numbers as Java writes them."""
+"""Numbers in Java's notation."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ if TYPE_CHECKING:
 
 
 def java_text(value: np.floating[Any] | float) -> str:
-    """A number as Java writes it: plain from 0.001 to below ten million, else ``1.5E-7``.
+    """A number as Java formats it: plain from 0.001 to below ten million, else ``1.5E-7``.
 
-    The digits are the fewest that read back as the same number; Java before 19 sometimes writes
-    more.
+    The digits are the fewest that parse to the same number; Java before 19 sometimes has more.
     """
     number = float(value)
     size = abs(number)
     if size == 0 or 1e-3 <= size < 1e7:
-        # Of a float the digits of the float count, not those of the double it is here.
+        # For a float the digits of the float count, not those of its double representation.
         return str(value) if isinstance(value, np.float32) else repr(number)
     if number != number:
         return "NaN"
@@ -28,6 +27,6 @@ def java_text(value: np.floating[Any] | float) -> str:
         return "Infinity" if number > 0 else "-Infinity"
     mantissa, exponent = np.format_float_scientific(value, unique=True, trim="0").split("e")
     if mantissa.endswith(".0"):
-        # Two digits are shown always, and then the nearest two: 4.9E-324.
+        # At least two digits are shown, and then the nearest two: 4.9E-324.
         mantissa, exponent = f"{number:.1e}".split("e")
     return f"{mantissa}E{int(exponent)}"

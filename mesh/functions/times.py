@@ -1,8 +1,8 @@
 """``time:`` functions.
 
-Source: the documentation of siddhi-execution-time.  Differences: where those raise on a null these
-give null; the time zone where none is said is UTC; and "now" is the event's clock, so that a replay
-gives the same.  A date that can't be read fails the row.
+Source: the documentation of siddhi-execution-time.  Differences: where the extensions raise on a
+null, these give null; the default time zone is UTC; and "now" is the event's clock, so that a
+replay gives the same.  A date that can't be parsed fails the row.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _SPANS: Final = {
     "MINUTE": timedelta(minutes=1),
     "SECOND": timedelta(seconds=1),
 }
-#: Countries whose weeks start on Sunday, and the first has any day of the year; in the others they
-#: start on Monday, and the first has four.
+#: Countries whose weeks start on Sunday and whose first week has at least one day of the year.  In
+#: the others weeks start on Monday, and the first week has at least four.
 _SUNDAY: Final = frozenset({
     "US", "CA", "MX", "BR", "AR", "CO", "PE", "CL", "VE", "JP", "KR", "TW", "HK", "IN", "TH", "PH",
     "SG", "ZA", "IL", "AU", "NZ", "CN", "ID",
@@ -46,7 +46,7 @@ def _unit(name: str) -> str:
 
 
 def add(date: datetime, count: int, unit: str) -> datetime:
-    """``date`` and so many of a unit; a month that is too short ends on its last day."""
+    """Add ``count`` units to ``date``; in a month that is too short the result is its last day."""
     unit = _unit(unit)
     try:
         if unit in _SPANS:
@@ -114,7 +114,7 @@ def _convert(text: str, pattern: str, target: str, source: str = "UTC") -> str:
 
 
 def _now(pattern: str, *, argument: str = "") -> Function:
-    """The event's clock in a pattern; ``argument`` says what one replaces: pattern or zone."""
+    """The event's clock in a pattern; ``argument`` names the argument: pattern or zone."""
 
     def apply(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
         given = python_values(arguments[0].spread(rows.length)) if arguments else None

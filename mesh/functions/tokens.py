@@ -1,8 +1,8 @@
-"""Stream functions that make several events of one: what each finds in its arguments.
+"""Stream functions that split one event into several: the tokens found in their arguments.
 
-Source: the documentation of the extensions.  Tokens come in the order in which they stand; a map's
-entries in that in which they were put there, where Java has none.  A token is a tuple, a value for
-each attribute that the stream function adds.
+Source: the documentation of the extensions.  Tokens are in the order of the text; a map's entries
+in insertion order, where Java has no order.  A token is a tuple, a value for each attribute that
+the stream function adds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _words(text: str | None, pattern: str | None, distinct: bool | None = False)
 
 
 def _elements(document: Any, path: str | None, fail: bool | None = True) -> list[Any]:
-    """What is at ``path``; nothing there is no event, or one with null unless ``fail``."""
+    """The elements at ``path``; no match gives no event, or one with null unless ``fail``."""
     if document is None or path is None:
         raise ValueError("json:tokenize can't take null")
     steps = parse(path)
@@ -47,7 +47,7 @@ def _elements(document: Any, path: str | None, fail: bool | None = True) -> list
 def _texts(document: Any, path: str | None, fail: bool | None = True) -> Tokens:
     parts = _elements(document, path, fail)
     if len(parts) == 1 and isinstance(parts[0], str):
-        # One string is itself; in a list it is JSON, with its quotes.
+        # A single string is used as it is; inside a list it is JSON, with its quotes.
         found = parse(str(path)).read(
             read_json(document) if isinstance(document, str) else document
         )
@@ -76,7 +76,7 @@ def _items(*lists: Any) -> Tokens:
     return [(index, list(values)) for index, values in enumerate(zip(*columns, strict=True))]
 
 
-#: By their full lower-case names.
+#: Functions by full lower-case name.
 TOKENIZERS: dict[str, Callable[..., Tokens]] = {
     "str:tokenize": _words,
     "json:tokenize": _texts,

@@ -1,8 +1,8 @@
-"""A column of values as the kernels see it: in NumPy, and strings in Arrow.
+"""Columns of values for the kernels: NumPy arrays, and Arrow arrays for strings.
 
 NumPy's integers wrap like Java's and its doubles are IEEE's, so kernels over them have the
-reference engine's results bit for bit.  Nulls stand beside the values as a mask.  A constant is a
-vector of length 1 that broadcasts.
+reference engine's results bit for bit.  Nulls are a separate mask.  A constant is a vector of
+length 1 that broadcasts.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _DTYPES: dict[AttributeType, np.dtype[Any]] = {
 class Vector:
     """Values of one type, length n, or length 1 for a constant.
 
-    ``values``: a NumPy array of the type's width; for strings an Arrow string array, which carries
-    its own nulls; for objects a NumPy array of Python values as ``mesh.functions.objects`` has
-    them, None for null.  ``nulls``: bool, True where there is no value, or None when none is
-    missing (always None for strings and objects).  The value under a null is any.
+    ``values``: a NumPy array of the type's width; for strings an Arrow string array, which has its
+    own nulls; for objects a NumPy array of Python values (``mesh.functions.objects``), None for
+    null.  ``nulls``: bool, True where there is no value, or None when none is missing (always None
+    for strings and objects).  The value under a null is undefined.
     """
 
     type: AttributeType
@@ -52,7 +52,7 @@ class Vector:
 
     @property
     def null_mask(self) -> Mask:
-        """True where there is no value, one for each value."""
+        """Mask with True where there is no value, one for each value."""
         if self.type is AttributeType.STRING:
             return np.asarray(self.values.is_null().to_numpy(zero_copy_only=False))
         if self.type is AttributeType.OBJECT:
@@ -129,9 +129,9 @@ def constant(value: str | int | float | bool | None, type: AttributeType | None)
 
 
 def either_null(*vectors: Vector) -> Mask | None:
-    """True where any of ``vectors`` (numbers or bools) has no value; None when nowhere.
+    """Mask with True where any of ``vectors`` (numbers or bools) is null; None if none is.
 
-    As long as what is computed of them: a constant without a value makes a mask for all.
+    The length is that of results over the vectors: a null constant gives a mask for all.
     """
     mask: Mask | None = None
     for vector in vectors:

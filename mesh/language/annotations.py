@@ -12,7 +12,7 @@ from mesh.language.tokens import TokenKind
 if TYPE_CHECKING:
     from mesh.language.cursor import Cursor
 
-#: How deep annotations may stand in others; those who read the tree call themselves.
+#: Deepest nesting of annotations; functions that walk the tree recurse.
 _DEPTH_MAX: Final = 100
 
 
@@ -43,7 +43,7 @@ def parse_app_annotation(cursor: Cursor) -> Annotation:
 
 @dataclass(slots=True)
 class _Open:
-    """An annotation whose bracket is open."""
+    """An annotation with an open bracket."""
 
     name: str
     position: Position
@@ -52,7 +52,7 @@ class _Open:
 
     @property
     def whole(self) -> Annotation:
-        """It with all that was read."""
+        """The complete annotation."""
         return Annotation(
             self.name, tuple(self.elements), tuple(self.annotations), position=self.position
         )

@@ -1,7 +1,7 @@
-"""The parser's hand on the text: look at the next token, take it, or say what was expected.
+"""The parser's cursor: peek at the next token, consume it, or report what was expected.
 
-While it moves it notes how the text is laid out: which tokens are keywords, which start a line of
-their own, and which stand close to the one before.  The formatter reads these notes.
+The cursor records the layout of the text: the keywords, the tokens that start a line of their own,
+and those that follow the previous token without a space.  The formatter reads these records.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-#: How many tokens behind the next the parser looks at, at most.
+#: Largest lookahead of the parser, in tokens.
 _AHEAD_MAX: Final = 8
 _TEXT_HINT: Final = "Quotes make a text; a name has none, or backquotes."
 
 
 class Cursor:
-    """A place in a row of tokens."""
+    """A position in a list of tokens."""
 
     def __init__(self, text: str) -> None:
         cut = tokenize(text)
@@ -32,21 +32,22 @@ class Cursor:
         self.places = cut.places
         self._at = 0
         self._last = len(cut.tokens) - 1
-        #: What can be looked at: nobody looks further ahead than the text ends more than this.
+        #: The tokens, padded with as many ``END`` tokens as the largest lookahead.
         self._seen = (*cut.tokens, *(cut.tokens[-1],) * _AHEAD_MAX)
         #: Indexes of the tokens that are keywords.
         self.words: set[int] = set()
-        #: Indexes of the tokens that stand close to the one before.
+        #: Indexes of the tokens that follow the previous one without a space.
         self.close: set[int] = set()
-        #: Indexes of the tokens that start a line, and how far it is moved in.
+        #: Indexes of the tokens that start a line, with the indentation of the line.
         self.lines: dict[int, int] = {}
-        #: Indexes of those that start a definition, query or partition, which a blank line divides.
+        #: Indexes of the tokens that start a definition, query or partition; a blank line divides
+        #: these.
         self.elements: set[int] = set()
         #: Indexes of the ``begin`` of partitions.
         self.begins: set[int] = set()
-        #: Indexes of those that end a statement without its ``;``.
+        #: Indexes of the tokens that end a statement without ``;``.
         self.unended: set[int] = set()
-        #: How far lines are moved in here; None inside a line that isn't divided.
+        #: Indentation of lines at this point; None inside a line that isn't divided.
         self.indent: int | None = 0
 
     def __repr__(self) -> str:
@@ -59,22 +60,22 @@ class Cursor:
 
     @property
     def position(self) -> Position:
-        """Where the next token stands."""
+        """The position of the next token."""
         return self.place(self.peek())
 
     def place(self, token: Token) -> Position:
-        """Where a token stands."""
+        """The position of a token."""
         return self.places.of(token.start, token.start + len(token.text))
 
     def since(self, position: Position) -> Position:
-        """From ``position`` to the token taken last, if that is in the same line."""
+        """From ``position`` to the token consumed last, if that is in the same line."""
         last = self.place(self.tokens[self._at - 1])
         if last.line != position.line:
             return position
         return Position(position.line, position.column, last.column + last.length - position.column)
 
     def peek(self, ahead: int = 0) -> Token:
-        """The next token, or one behind it; ``END`` for all behind the last."""
+        """The next token, or one after it; ``END`` after the last token."""
         return self._seen[self._at + ahead]
 
     @property
@@ -83,7 +84,7 @@ class Cursor:
         return self._at >= self._last
 
     def take(self) -> Token:
-        """The next token, moving on."""
+        """Consume and return the next token."""
         token = self.peek()
         if token.kind is TokenKind.BROKEN:
             raise unreadable(token, self.places)
@@ -91,10 +92,10 @@ class Cursor:
         return token
 
     def skip(self) -> None:
-        """Move on over the next token, whatever it is."""
+        """Advance past the next token of any kind."""
         self._at = min(self._at + 1, self._last)
 
-    # Looking
+    # Lookahead
 
     def sees(self, symbol: str, ahead: int = 0) -> bool:
         """Whether the token is this symbol."""
@@ -113,17 +114,17 @@ class Cursor:
             token.kind is TokenKind.NAME and token.text.lower() not in RESERVED
         )
 
-    # Taking
+    # Consuming
 
     def accept(self, symbol: str) -> bool:
-        """Take the symbol if it is next."""
+        """Consume the symbol if it is next."""
         found = self.sees(symbol)
         if found:
             self._at += 1
         return found
 
     def accept_word(self, *words: str) -> str | None:
-        """Take one of these keywords if it is next, and say which, in lower case."""
+        """Consume one of these keywords if it is next, and return it in lower case."""
         return self._word() if self.sees_word(*words) else None
 
     def _word(self) -> str:
@@ -131,19 +132,19 @@ class Cursor:
         return self.take().text.lower()
 
     def expect(self, symbol: str, hint: str | None = None) -> Token:
-        """Take the symbol, which must be next."""
+        """Consume the symbol, which must be next."""
         if not self.sees(symbol):
             self.fail(f"'{symbol}'", hint=hint)
         return self.take()
 
     def expect_word(self, *words: str, hint: str | None = None) -> str:
-        """Take one of these keywords, which must be next; say which, in lower case."""
+        """Consume one of these keywords, which must be next; return it in lower case."""
         if not self.sees_word(*words):
             self.fail(*(f"'{word}'" for word in words), words=words, hint=hint)
         return self._word()
 
     def expect_name(self, what: str) -> str:
-        """Take a name, which must be next; ``what`` says what it is the name of."""
+        """Consume a name, which must be next; ``what`` describes the named thing."""
         if not self.sees_name():
             self.refuse_keyword(what)
             is_text = self.peek().kind is TokenKind.STRING
@@ -151,26 +152,26 @@ class Cursor:
         return str(self.take().value)
 
     def refuse_keyword(self, what: str) -> None:
-        """Refuse a keyword where a name must be next that can't be one."""
+        """Refuse a keyword that can't be a name, where a name must be next."""
         token = self.peek()
         if token.kind is TokenKind.NAME and token.text.lower() in KEYWORDS:
             hint = f"'{token.text}' is a keyword; as a name it is in backquotes."
             self.fail(what, hint=hint)
 
-    # Noting the layout
+    # Recording the layout
 
     def start_line(self) -> None:
-        """Note that the next token starts a line, unless the line is one that isn't divided."""
+        """Record that the next token starts a line, unless the line is one that isn't divided."""
         if self.indent is not None:
             self.lines[self._at] = self.indent
 
     def start_element(self) -> None:
-        """Note that a definition, query or partition starts."""
+        """Record that a definition, query or partition starts."""
         self.elements.add(self._at)
         self.start_line()
 
     def hug(self, ahead: int = 0) -> None:
-        """Note that the next token, or one behind it, stands close to the one before it."""
+        """Record that the next token, or one after it, follows the previous one without a space."""
         self.close.add(self._at + ahead)
 
     # Refusing
@@ -179,12 +180,12 @@ class Cursor:
         """Refuse the next token.
 
         Args:
-            expected: what could have stood here, in words.
-            words: the keywords among them; the one nearest to what was found is hinted at.
-            hint: what to do about it, when that is known.
+            expected: the alternatives that are valid here, in words.
+            words: the keywords among them; the hint names the one nearest to the token found.
+            hint: a remedy, if one is known.
 
         Raises:
-            MeshError: MESH-L104, or the token's own error if it can't even be read.
+            MeshError: MESH-L104, or the token's own error if the token is not readable.
         """
         token = self.peek()
         if token.kind is TokenKind.BROKEN:

@@ -1,12 +1,12 @@
-"""Expressions, as the reference grammar groups them.
+"""Expressions, with the precedence of the reference grammar.
 
-From loose to tight, each joining from the left: ``or``, ``and``, ``in``, ``== !=``,
-``< <= > >=``, ``+ -``, ``* / %``, and before one operand ``not`` and ``-``.  So ``not a > 5`` is
-``(not a) > 5``, and ``is null`` belongs to the name or call right before it.  A minus before
-something else than a number is ours: the reference grammar knows it before numbers only.
+From loose to tight, all left-associative: ``or``, ``and``, ``in``, ``== !=``, ``< <= > >=``, ``+
+-``, ``* / %``, and the prefixes ``not`` and ``-``.  So ``not a > 5`` is ``(not a) > 5``, and ``is
+null`` belongs to the name or call right before it.  A minus before an operand other than a number
+is our extension: the reference grammar has it before numbers only.
 
-Operators and brackets that are open stand on a stack of our own, so no nesting is too deep to read;
-trees deeper than ``DEPTH_MAX`` are refused for those who come after.
+Open operators and brackets are kept on an explicit stack, so parsing accepts any nesting.  Trees
+deeper than ``DEPTH_MAX`` are refused because later phases recurse.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from mesh.model.types import AttributeType
 if TYPE_CHECKING:
     from mesh.language.cursor import Cursor
 
-#: How many levels a tree may have.
+#: Maximum number of levels of a tree.
 DEPTH_MAX: Final = 1000
 
 _SYMBOLS: Final = {str(operator): operator for operator in TIGHTNESS}
@@ -50,7 +50,7 @@ _NUMBERS: Final = {
     TokenKind.FLOAT: AttributeType.FLOAT,
     TokenKind.DOUBLE: AttributeType.DOUBLE,
 }
-#: Words behind ``not`` that show it to be the name of an attribute.
+#: Words after ``not`` that show that ``not`` is the name of an attribute.
 _AFTER_NAME: Final = ("as", "and", "or", "is", "in")
 #: Operators that are aggregators where a bracket follows, as in ``not and(b)``.
 _AGGREGATORS: Final = ("and", "or")
@@ -70,24 +70,24 @@ def parse_expression(cursor: Cursor) -> Expression:
 
 @dataclass(slots=True)
 class _Open:
-    """An operator that waits for its right operand, or a bracket for its end."""
+    """An operator without its right operand yet, or an open bracket."""
 
     position: Position
     #: 0 for brackets: nothing is joined across them.
     tightness: int
     operator: BinaryOperator | UnaryOperator | None = None
-    #: What stands before the bracket of a call, and its arguments so far.
+    #: The prefix of the call before the bracket, and the arguments read so far.
     call: tuple[str | None, str] | None = None
     arguments: list[tuple[Expression, int]] = field(default_factory=list)
 
 
 class _Expressions:
-    """One expression being read."""
+    """State of the parser for one expression."""
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
         self._open: list[_Open] = []
-        #: Operands read, each with the levels it has.
+        #: Operands read, each with its number of levels.
         self._operands: list[tuple[Expression, int]] = []
 
     def whole(self) -> Expression:
@@ -108,7 +108,7 @@ class _Expressions:
     # Before an operand
 
     def _opens(self) -> bool:
-        """Take what may stand before an operand: a prefix, a bracket, the start of a call."""
+        """Consume a token that may precede an operand: a prefix, a bracket, the start of a call."""
         cursor = self._cursor
         if cursor.sees_word("not") and not self._is_not_a_name():
             position = cursor.position
@@ -151,7 +151,7 @@ class _Expressions:
         return cursor.sees_name() and (cursor.sees("(", ahead=1) or cursor.sees(":", ahead=1))
 
     def _sees_empty_call(self) -> bool:
-        """Whether the call that starts here has no arguments, or all attributes as such."""
+        """Whether the call that starts here has no arguments, or ``*`` for all attributes."""
         cursor = self._cursor
         inside = 4 if cursor.sees(":", ahead=1) else 2
         if cursor.sees("*", ahead=inside):
@@ -222,7 +222,7 @@ class _Expressions:
         return Literal(_checked_real(sign * token.value, kind, position), kind, position=position)
 
     def _refuse_unit(self, number: TokenKind) -> None:
-        """A name can't follow a number; behind a whole one it may be a misspelt unit."""
+        """Refuse a name right after a number; after a whole number it may be a misspelt unit."""
         following = self._cursor.peek()
         if number is not TokenKind.INT or following.kind is not TokenKind.NAME:
             return
@@ -232,10 +232,10 @@ class _Expressions:
         if word not in KEYWORDS:
             fail_at_unit(self._cursor)
 
-    # Behind an operand
+    # After an operand
 
     def _closes(self) -> bool:
-        """Take ``in T``, or the end of a bracket; whether there was one."""
+        """Consume ``in T``, or the end of a bracket; True if one was there."""
         cursor = self._cursor
         if cursor.sees_word("in"):
             self._in_table()
@@ -275,7 +275,7 @@ class _Expressions:
         self._push(node, depth + 1)
 
     def _continues(self) -> bool:
-        """Take an operator, or the comma of a call's arguments; whether there was one."""
+        """Consume an operator, or the comma of a call's arguments; True if one was there."""
         cursor = self._cursor
         operator = self._operator()
         if operator is not None:
@@ -333,7 +333,7 @@ class _Expressions:
 
 
 def _checked(value: int, kind: AttributeType, position: Position) -> int:
-    """``value`` if whole numbers of type ``kind`` reach that far; MESH-L103 otherwise."""
+    """``value`` if it is in the range of the integer type ``kind``; MESH-L103 otherwise."""
     most = INT_MAX if kind is AttributeType.INT else LONG_MAX
     if -most - 1 <= value <= most:
         return value
@@ -342,7 +342,7 @@ def _checked(value: int, kind: AttributeType, position: Position) -> int:
 
 
 def _checked_real(value: float, kind: AttributeType, position: Position) -> float:
-    """``value`` as ``kind`` holds it; MESH-L103 if it is beyond its range."""
+    """``value`` rounded to ``kind``; MESH-L103 if it is out of range."""
     try:
         rounded = round_to_float(value) if kind is AttributeType.FLOAT else value
     except OverflowError:

@@ -1,4 +1,4 @@
-"""What people write who know SQL, and what SiddhiQL has instead."""
+"""Hints for users who know SQL: common SQL words and their SiddhiQL counterparts."""
 
 from __future__ import annotations
 
@@ -71,23 +71,23 @@ _ELEMENTS_MEANT: Final = {
 
 
 def type_hint(found: str) -> str | None:
-    """What type was meant by a word that is none."""
+    """The type that an unknown type name probably means."""
     near = _TYPES_MEANT.get(found.lower())
     return f"Did you mean '{near}'?" if near else None
 
 
 def clause_hint(cursor: Cursor) -> str | None:
-    """What is written instead of the clause that is next, if SiddhiQL has none such."""
+    """The SiddhiQL counterpart of the clause that is next, if SiddhiQL has no such clause."""
     return _of_next(cursor, _CLAUSES_MEANT)
 
 
 def operator_hint(cursor: Cursor) -> str | None:
-    """What is written instead of the operator that is next, if SiddhiQL has none such."""
+    """The SiddhiQL counterpart of the operator that is next, if SiddhiQL has no such operator."""
     return _of_next(cursor, _OPERATORS_MEANT)
 
 
 def element_hint(cursor: Cursor) -> str | None:
-    """What is written instead of the statement that starts here, if SiddhiQL has none such."""
+    """The SiddhiQL counterpart of the statement that starts here, if SiddhiQL has none like it."""
     return _of_next(cursor, _ELEMENTS_MEANT)
 
 

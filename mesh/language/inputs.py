@@ -1,4 +1,4 @@
-"""What a query reads: one stream, two joined; and the handlers that events pass."""
+"""Inputs of a query: one stream or a join of two, with their handlers."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _name(cursor: Cursor, what: str) -> tuple[str | None, str]:
 
 
 def _arguments(cursor: Cursor) -> tuple[tuple[Expression, ...], bool]:
-    """What stands in the brackets of a call, and whether it is ``*``."""
+    """The arguments in the brackets of a call, and whether they are ``*``."""
     cursor.hug()
     cursor.expect("(")
     if cursor.sees("*") and cursor.sees(")", ahead=1):
@@ -138,14 +138,14 @@ def _arguments(cursor: Cursor) -> tuple[tuple[Expression, ...], bool]:
 
 
 def sees_join(cursor: Cursor) -> bool:
-    """Whether a join goes on here, behind its left side."""
+    """Whether a join continues here, after its left side."""
     if cursor.sees_word("as"):
         return cursor.sees_name(1) and cursor.sees_word(*JOIN_WORDS, ahead=2)
     return cursor.sees_word(*JOIN_WORDS)
 
 
 def parse_join(cursor: Cursor, left: StreamInput) -> JoinInput:
-    """The join whose left side is read but for its alias."""
+    """The join; its left side has been read except for the alias."""
     position = left.position
     _refuse_after_window(left)
     left = _aliased(cursor, left)
@@ -166,7 +166,7 @@ def parse_join(cursor: Cursor, left: StreamInput) -> JoinInput:
 
 
 def _refuse_after_window(side: StreamInput) -> None:
-    """The side of a join ends with its window."""
+    """Refuse handlers after the window of a join's side."""
     for before, handler in zip(side.handlers, side.handlers[1:], strict=False):
         if isinstance(before, WindowHandler):
             raise MeshError(

@@ -1,9 +1,8 @@
-"""The canonical text of an app: its own words in its own order, laid out in one way.
+"""Canonical layout of an app: its own words in its own order, with standard spacing.
 
-A clause a line, a blank line between statements, keywords in lower case, the plainest quotes.
-Brackets and comments stay where they are, so the text means what it meant and says what it said.
-What decides is the row of tokens and the comments between them, and not the spaces, so that text
-laid out is not changed by laying it out again.
+Each clause has its own line, and blank lines divide statements.  Keywords are in lower case, quotes
+are the plainest possible.  Brackets and comments stay in place, so the meaning is unchanged.  The
+layout depends on the tokens and comments alone, not on spaces, so formatting is idempotent.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from mesh.language.cursor import Cursor
     from mesh.language.tokens import Comment, Token
 
-#: No line gets longer, unless a word is.
+#: Maximum length of a line, unless a single word is longer.
 _WIDTH: Final = 100
 _INDENT: Final = "    "
 
@@ -41,22 +40,22 @@ def format_app(text: str) -> str:
 
 
 class _Layout:
-    """One text being written."""
+    """State of the writer for one text."""
 
     def __init__(self, cursor: Cursor, text: str) -> None:
         self._cursor = cursor
         self._text = text
         self._lines: list[str] = []
-        #: What the line being written holds, and how far its statement is moved in.
+        #: The parts of the current line, and the indentation of its statement.
         self._line = ""
         self._indent = 0
-        #: How many brackets are open: a line is divided where there are few.
+        #: Number of open brackets: a line is divided where few are open.
         self._depth = 0
-        #: Where the line may be divided.
+        #: Points where the line may be divided.
         self._breaks: list[int] = []
         #: Whether nothing may follow in the line, because a comment ends it.
         self._is_ended = False
-        #: Whether a comment on its own was written last; the blank line stands before it then.
+        #: Whether a comment on a line of its own was written last; the blank line then precedes it.
         self._is_behind_comment = False
 
     def whole(self) -> str:
@@ -108,7 +107,7 @@ class _Layout:
         self._depth = 0
 
     def _is_close(self, index: int, token: Token) -> bool:
-        """Whether no space stands before the token."""
+        """Whether the token follows the previous one without a space."""
         if index in self._cursor.close:
             return True
         before = self._cursor.tokens[index - 1]
@@ -135,7 +134,7 @@ class _Layout:
     # Comments
 
     def _is_in_line_of(self, index: int, comment: Comment) -> bool:
-        """Whether the comment stands in the line where token ``index`` ends."""
+        """Whether the comment is in the line where token ``index`` ends."""
         token = self._cursor.tokens[index]
         between = self._text[token.start + len(token.text) : comment.start]
         return not _has_line_end(between)
@@ -146,7 +145,7 @@ class _Layout:
         self._line += f" {_trimmed(comment.text)}"
         if may_break:
             self._breaks[-1] = len(self._line)
-        # One of several lines ends its line too: what is wide there can't be told.
+        # A comment of several lines ends its line too, as its width is not that of one line.
         self._is_ended = comment.text.startswith("--") or _has_line_end(comment.text)
 
     def _write_alone(self, comment: Comment, index: int) -> None:
@@ -198,7 +197,7 @@ def _has_line_end(text: str) -> bool:
 
 
 def _trimmed(comment: str) -> str:
-    """A line comment without the blanks at its end; one that goes on to the text's end, ended."""
+    """A line comment without trailing blanks; a block comment, closed if it is open."""
     if comment.startswith("--"):
         return comment.rstrip()
     has_end = comment.endswith("*/") and len(comment) >= len("/**/")

@@ -1,4 +1,4 @@
-"""On-demand queries: a table, window or aggregation asked or changed, once."""
+"""On-demand queries: read or change a table, window or aggregation once."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _find(cursor: Cursor) -> OnDemandQuery:
 
 
 def _check_change(output: QueryOutput, selector: Selector) -> None:
-    """Refuse what queries of apps may say of their output and on-demand queries not."""
+    """Refuse output clauses that are valid in an app's queries but not in on-demand queries."""
     if output.events is not EventKind.CURRENT:
         raise MeshError(
             "MESH-L104",

@@ -1,4 +1,4 @@
-"""Where the events of a query go, which of them, and how often."""
+"""Output clauses of a query: the target, the kinds of events, and the rate."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _AFTER_SELECT: Final = (
 
 
 def parse_rate(cursor: Cursor) -> OutputRate | None:
-    """``output last every 5 events``, if it stands here."""
+    """``output last every 5 events``, if present."""
     if not cursor.sees_word("output"):
         return None
     position = cursor.position
@@ -136,7 +136,7 @@ def _into_hint(cursor: Cursor) -> str | None:
 
 
 def _events_of_insert(cursor: Cursor) -> EventKind:
-    """``all events`` behind ``insert``."""
+    """``all events`` after ``insert``."""
     if cursor.sees_word(*_EVENT_KINDS) and not cursor.sees_word("events", ahead=1):
         cursor.skip()
         cursor.fail("'events'", hint="Write 'insert all events into ..'.")
@@ -153,7 +153,7 @@ def _events(cursor: Cursor) -> EventKind:
 
 
 def _for_events(cursor: Cursor) -> EventKind:
-    """``for all events`` behind the name of a table."""
+    """``for all events`` after the name of a table."""
     if not cursor.accept_word("for"):
         return EventKind.CURRENT
     word = cursor.accept_word(*_EVENT_KINDS)
@@ -162,7 +162,7 @@ def _for_events(cursor: Cursor) -> EventKind:
 
 
 def _or_insert(cursor: Cursor) -> bool:
-    """``or insert into`` behind ``update``; a table may be called "or"."""
+    """``or insert into`` after ``update``; a table may be called "or"."""
     if not (cursor.sees_word("or") and cursor.sees_word("insert", ahead=1)):
         return False
     cursor.expect_word("or")
@@ -172,7 +172,7 @@ def _or_insert(cursor: Cursor) -> bool:
 
 
 def parse_assignments(cursor: Cursor) -> tuple[SetAssignment, ...]:
-    """``set T.a = b, T.c = 1``, if it stands here."""
+    """``set T.a = b, T.c = 1``, if present."""
     if not cursor.accept_word("set"):
         return ()
     assignments = [_assignment(cursor)]

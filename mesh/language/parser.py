@@ -1,7 +1,7 @@
-"""SiddhiQL text to its syntax tree: whole apps, on-demand queries, single expressions.
+"""Parser from SiddhiQL text to a syntax tree: whole apps, on-demand queries, single expressions.
 
-A mistake ends its statement and not the reading: what stands behind the next ``;``, or at a word
-that can only start a statement, is read all the same, so one text may have several errors.
+An error ends its statement but not the parse.  Parsing resumes after the next ``;``, or at a word
+that can only start a statement, so one text may have several errors.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _STARTS: Final = ("define", "from", "partition")
 _MISSING_SEMICOLON: Final = "Is a ';' missing before it?"
-#: More errors than anybody reads are not collected.
+#: Maximum number of errors that are collected.
 _ERRORS_MAX: Final = 100
 
 
@@ -50,16 +50,16 @@ def parse_app(text: str) -> App:
 
 
 def parse_with_cursor(text: str) -> tuple[App, Cursor]:
-    """The syntax tree of a whole app, and the cursor that has read it, with its notes."""
+    """The syntax tree of a whole app, and the cursor that read it, with its layout records."""
     cursor = Cursor(text)
     return _App(cursor).whole(), cursor
 
 
 def parse_on_demand_query(text: str) -> OnDemandQuery:
-    """The syntax tree of an on-demand query; a ``;`` may stand behind it.
+    """Parse an on-demand query; a ``;`` may follow it.
 
     Raises:
-        MeshErrors: MESH-L1xx at what is not SiddhiQL.
+        MeshErrors: MESH-L1xx for invalid SiddhiQL.
     """
     cursor = Cursor(text)
     try:
@@ -72,10 +72,10 @@ def parse_on_demand_query(text: str) -> OnDemandQuery:
 
 
 def parse_expression(text: str) -> Expression:
-    """The syntax tree of a single expression.
+    """Parse a single expression.
 
     Raises:
-        MeshErrors: MESH-L1xx at what is not SiddhiQL.
+        MeshErrors: MESH-L1xx for invalid SiddhiQL.
     """
     cursor = Cursor(text)
     try:
@@ -92,7 +92,7 @@ def _expect_end(cursor: Cursor, hint: str | None) -> None:
 
 
 class _App:
-    """One app being read, and what is wrong with it so far."""
+    """State of the parser for one app, with the errors found so far."""
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
@@ -136,7 +136,7 @@ class _App:
                 self._recover(start)
 
     def _semicolon(self) -> None:
-        """Take the ``;`` between elements; without it go on, if the next one starts here."""
+        """Consume the ``;`` between elements; without one, continue if the next element is here."""
         cursor = self._cursor
         if cursor.accept(";"):
             return
@@ -229,7 +229,7 @@ class _App:
         return Partition(keys, tuple(queries), annotations, position=position)
 
     def _partition_keys(self) -> tuple[PartitionKey, ...]:
-        """What stands before ``begin``; a mistake in it doesn't end the partition."""
+        """The keys before ``begin``; an error in them doesn't end the partition."""
         cursor = self._cursor
         try:
             return parse_partition_keys(cursor)
@@ -271,13 +271,13 @@ class _App:
             return
         cursor.fail("';'", "'end'", words=("end",))
 
-    # Going on after a mistake
+    # Recovery after an error
 
     def _recover(self, start: int, *, in_partition: bool = False) -> None:
-        """Move on to where a statement may start again: never less than one token from ``start``.
+        """Advance to a point where a statement may start, at least one token past ``start``.
 
-        That is behind a ``;``, or at a word that starts a statement, where it starts a line too;
-        in a partition also at its ``end``.
+        That is after a ``;``, or at a word that starts both a statement and a line; in a partition
+        also at its ``end``.
         """
         cursor = self._cursor
         if cursor.at == start and not (in_partition and cursor.sees_word("end")):
@@ -308,5 +308,5 @@ class _App:
         return lines.line(before.start) != lines.line(cursor.peek().start)
 
 
-#: The name under which it was known first.
+#: Former name of ``parse_app``.
 parse = parse_app

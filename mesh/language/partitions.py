@@ -1,4 +1,4 @@
-"""What a partition divides its streams by: ``with (a of S, b > 5 as 'large' of U)``."""
+"""Keys of a partition: ``with (a of S, b > 5 as 'large' of U)``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def parse_partition_keys(cursor: Cursor) -> tuple[PartitionKey, ...]:
-    """``with (a of S)``, behind ``partition``."""
+    """``with (a of S)``, after ``partition``."""
     cursor.expect_word("with", hint="Write 'partition with (a of S)'.")
     cursor.expect("(", hint="Write 'partition with (a of S)'.")
     keys = [_key(cursor)]

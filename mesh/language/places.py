@@ -1,4 +1,4 @@
-"""Where something stands in a text: offsets to lines and columns."""
+"""Positions in a text: offsets to lines and columns."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
 
 class Places:
-    """Offsets to lines and columns."""
+    """Converter from offsets to lines and columns."""
 
     def __init__(self, text: str) -> None:
         ends = [(m.start(), m.end()) for m in LINE_END.finditer(text)]
         self._starts = [0, *(end for _, end in ends)]
         self._ends = [*(start for start, _ in ends), len(text)]
-        # An end for the last line, behind all offsets.
+        # A sentinel for the end of the last line, greater than all offsets.
         self._starts.append(len(text) + 1)
-        #: Where the last question was about; the next one mostly is as well.
+        #: The line of the last lookup; the next lookup is mostly in the same line.
         self._line = 0
 
     def of(self, start: int, stop: int) -> Position:
-        """The place of ``text[start:stop]``, as far as it stands in one line."""
+        """The position of ``text[start:stop]``, cut at the end of its first line."""
         line = self._line
         if not self._starts[line] <= start < self._starts[line + 1]:
             self._line = line = bisect_right(self._starts, start) - 1

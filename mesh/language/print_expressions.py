@@ -1,6 +1,6 @@
-"""Expressions to text, in brackets only where the grammar needs them.
+"""Printer of expressions, with brackets only where the grammar needs them.
 
-Nothing here calls itself: an expression may be a thousand levels deep.
+Nothing here recurses: an expression may be a thousand levels deep.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mesh.language.syntax import (
 from mesh.language.tokens import KEYWORDS
 from mesh.model.types import AttributeType
 
-#: How tight the operators bind; a greater number is tighter.
+#: Precedence of the operators; a greater number binds tighter.
 TIGHTNESS: Final = {
     BinaryOperator.OR: 1,
     BinaryOperator.AND: 2,
@@ -52,7 +52,8 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f]")
 def print_expression(expression: Expression) -> str:
     """An expression as text that parses to an equal one."""
     out: list[str] = []
-    # What is left to write, the next at the end: texts, and expressions with how loose they may be.
+    # Parts left to write, the next at the end: texts, and expressions with the loosest precedence
+    # allowed.
     pending: list[str | tuple[Expression, int]] = [(expression, 0)]
     while pending:
         item = pending.pop()
@@ -163,7 +164,7 @@ def _shortest_float(value: float) -> str:
 
 
 def print_time(time_ms: int) -> str:
-    """Milliseconds as a time constant, in weeks and less: months and years vary in the mind."""
+    """Milliseconds as a time constant, in weeks and less: months and years are ambiguous."""
     parts = []
     rest = time_ms
     for unit, unit_ms in list(UNIT_MS.items())[2:]:
@@ -189,10 +190,11 @@ def print_name(name: str) -> str:
 
 
 def print_string(text: str) -> str:
-    """A string in the plainest quotes that can hold it: there are no escapes in any.
+    """A string in the plainest quotes that can hold it; no kind of quotes has escapes.
 
     Raises:
-        ValueError: if none can hold it, because it has three double quotes or ends with one, and
+        ValueError: no kind can hold the text, because it has three double quotes or ends with one,
+            and
             something else that needs the third kind.  No text of an app has such strings.
     """
     has_control = _CONTROL.search(text) is not None

@@ -1,7 +1,7 @@
-"""Syntax trees to text: what is printed parses to an equal tree.
+"""Printer from syntax trees to text; the text parses to an equal tree.
 
-Brackets stand only where the grammar needs them, and names in backquotes where they are keywords.
-How lines are laid out is said in one place only, ``layout``.
+Brackets occur only where the grammar needs them, and backquotes only around names that are
+keywords.  ``layout`` alone decides about lines.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ from mesh.language.syntax import (
 from mesh.language.tokens import RESERVED
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9]*([.:-][A-Za-z_][A-Za-z_0-9]*)*\Z")
-#: How counts are written in sequences.
+#: Notation of counts in sequences.
 _COUNT_SIGNS: Final = {(0, None): "*", (1, None): "+", (0, 1): "?"}
 
 
@@ -77,13 +77,13 @@ def print_app(app: App) -> str:
     """An app as canonical SiddhiQL text that parses to an equal tree.
 
     Raises:
-        MeshErrors: if it is no app that a text could have; no parsed one is.
+        MeshErrors: no text parses to this tree; never raised for a parsed app.
     """
     return format_app(_plain(app))
 
 
 def _plain(app: App) -> str:
-    """The text of an app, laid out anyhow."""
+    """The text of an app, without layout."""
     parts = []
     if app.annotations:
         parts.append("\n".join(print_annotation(a, of_app=True) for a in app.annotations))
@@ -310,7 +310,7 @@ def _every(every: EveryElement, kind: StateKind) -> str:
 
 
 def _anonymous(source: AnonymousInput) -> str:
-    # An inner query may be as deep as the text is long, and most are not.
+    # Iterative, as inner queries may be nested as deep as the text is long; most are not nested.
     parts = [f"from {_input(source.input)}", *_selector(source.selector), *_rate(source)]
     return f"({' '.join([*parts, _output(source.output)])})"
 

@@ -28,9 +28,9 @@ from mesh.language.syntax import (
 if TYPE_CHECKING:
     from mesh.language.cursor import Cursor
 
-#: How deep queries may stand in others; those who read the tree call themselves.
+#: Deepest nesting of queries; functions that walk the tree recurse.
 _DEPTH_MAX: Final = 100
-#: What may follow an input, for hints at misspelt words.
+#: Words that may follow an input, for hints at misspelt words.
 _AFTER_INPUT: Final = (
     "select", "insert", "within", "output", "delete", "update", "return", "on", *JOIN_WORDS,
 )  # fmt: skip
@@ -62,7 +62,7 @@ def _check_after_input(cursor: Cursor) -> None:
 
 
 def _input(cursor: Cursor) -> QueryInput:
-    """What stands behind ``from``: inner queries, if there are any, around an input."""
+    """The input after ``from``: inner queries, if any, around an innermost input."""
     opened = []
     while _sees_inner_query(cursor):
         opened.append((cursor.position, cursor.accept("(")))
@@ -120,7 +120,7 @@ def _plain_input(cursor: Cursor) -> QueryInput:
 
 
 def parse_selector(cursor: Cursor) -> Selector:
-    """``select`` and what belongs to it; without ``select`` nothing does."""
+    """``select`` and its clauses; without ``select`` there are none."""
     if not cursor.sees_word("select"):
         return Selector()
     position = cursor.position

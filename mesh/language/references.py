@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mesh.errors import Position
     from mesh.language.cursor import Cursor
 
-#: What the reference grammar gives no keyword as a name, without backquotes.
+#: Keywords that the reference grammar doesn't accept as names without backquotes.
 _NAMED_WITHOUT_KEYWORDS: Final = ("trigger", "function", "aggregation")
 
 
@@ -26,7 +26,7 @@ def parse_stream_reference(cursor: Cursor, what: str = "the name of a stream") -
 
 
 def parse_table_reference(cursor: Cursor, verb: str) -> StreamReference:
-    """The name of a table behind ``verb``; no inner and no fault stream."""
+    """The name of a table after ``verb``; inner and fault streams are refused."""
     reference = parse_stream_reference(cursor, "the name of a table")
     if reference.kind is not StreamKind.PLAIN:
         raise MeshError(
@@ -39,7 +39,7 @@ def parse_table_reference(cursor: Cursor, verb: str) -> StreamReference:
 
 
 def parse_plain_name(cursor: Cursor, what: str, kind: str) -> str:
-    """A name that is being defined: without ``#`` and ``!``."""
+    """The name in a definition, without ``#`` and ``!``."""
     if cursor.sees("#") or cursor.sees("!"):
         sign = "an inner stream" if cursor.sees("#") else "a fault stream"
         raise MeshError(
@@ -74,7 +74,7 @@ def parse_variable(cursor: Cursor, what: str = "an attribute") -> Variable:
 
 
 def parse_reference(cursor: Cursor, what: str) -> Variable | EventReference:
-    """All that starts with a name but is no call; an event only where ``is`` follows."""
+    """Any reference that starts with a name and is no call; an event only if ``is`` follows."""
     start = cursor.position
     kind = _kind(cursor)
     source = cursor.expect_name(what)
@@ -100,7 +100,7 @@ def parse_reference(cursor: Cursor, what: str) -> Variable | EventReference:
 
 
 def parse_index(cursor: Cursor) -> int | None:
-    """``[0]``, ``[last]``, ``[last-1]``; None if none stands here."""
+    """``[0]``, ``[last]``, ``[last-1]``; None if there is none."""
     if not cursor.sees("["):
         return None
     cursor.hug()
@@ -132,7 +132,7 @@ def parse_whole_number(cursor: Cursor) -> int:
 
 
 def checked_int(value: int, position: Position) -> int:
-    """``value`` if type int holds it; MESH-L103 otherwise."""
+    """``value`` if it is in the range of int; MESH-L103 otherwise."""
     if -INT_MAX - 1 <= value <= INT_MAX:
         return value
     raise MeshError("MESH-L103", "number is too large for type int", position=position)

@@ -1,7 +1,7 @@
 """Patterns and sequences: ``every A -> B within t``, ``every A, B+``.
 
-Both look the same up to their first ``->`` or ``,``, so both are read here; the first of these
-says which it is.  Brackets stand on a stack of our own, and those that say nothing leave no trace.
+Both are parsed here because they are alike up to their first ``->`` or ``,``, which decides between
+them.  Open brackets are kept on an explicit stack; redundant brackets leave no trace in the tree.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mesh.language.times import expect_time
 if TYPE_CHECKING:
     from mesh.language.cursor import Cursor
 
-#: Words that follow a stream's name: behind ``every`` they tell that it is a stream called so.
+#: Words that may follow a stream's name; after ``every`` they show that "every" is a stream.
 _CLAUSES: Final = (
     "select", "insert", "delete", "update", "return", "output", "join", "inner", "outer", "left",
     "right", "full", "unidirectional", "as", "within", "and", "or", "for",
@@ -39,7 +39,7 @@ _SEPARATORS: Final = {"->": StateKind.PATTERN, ",": StateKind.SEQUENCE}
 
 
 def starts_state(cursor: Cursor) -> bool:
-    """Whether a pattern or a sequence starts here, as far as its first words tell."""
+    """Whether a pattern or a sequence starts here, judged by its first words."""
     return (
         cursor.sees("(")
         or _sees_before_stream(cursor, "every")
@@ -49,14 +49,14 @@ def starts_state(cursor: Cursor) -> bool:
 
 
 def continues_as_state(cursor: Cursor) -> bool:
-    """Whether what was read as a stream with filters is the first event of a pattern."""
+    """Whether the stream with filters read so far is the first event of a pattern."""
     return any(cursor.sees(s) for s in ("->", ",", "<", "*", "+", "?")) or (
         cursor.sees_word("and", "or", "within")
     )
 
 
 def parse_state(cursor: Cursor, first: EventElement | None = None) -> StateInput:
-    """The pattern or sequence that starts here, or goes on here behind its first event."""
+    """The pattern or sequence that starts here, or continues here after its first event."""
     position = first.position if first else cursor.position
     reading = _States(cursor)
     element = reading.whole(first)
@@ -85,7 +85,7 @@ def _sees_before_stream(cursor: Cursor, word: str) -> bool:
         return False
     if not cursor.sees_word(*_CLAUSES, ahead=1):
         return True
-    # A stream may be called by a clause's word; then one more follows.
+    # A stream may have the name of a clause's keyword; then one more such word follows.
     return (
         cursor.sees("=", ahead=2)
         or cursor.sees_word(cursor.peek(1).text.lower(), ahead=2)
@@ -95,7 +95,7 @@ def _sees_before_stream(cursor: Cursor, word: str) -> bool:
 
 @dataclass(slots=True)
 class _Group:
-    """A bracket that is open, or the whole input."""
+    """An open bracket, or the whole input."""
 
     position: Position
     is_every: bool = False
@@ -109,23 +109,23 @@ class _Group:
 
 
 class _States:
-    """One input being read."""
+    """State of the parser for one input."""
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
         self._kind: StateKind | None = None
         self._groups: list[_Group] = []
-        #: Where the first thing stood that only patterns or only sequences have.
+        #: Position of the first construct that only patterns or only sequences have.
         self._pattern_only: Position | None = None
         self._sequence_only: Position | None = None
-        #: Where brackets stood around the first event: sequences have them only if an event in
-        #: them is absent.
+        #: Positions of brackets around the first event: sequences allow them only around an absent
+        #: event.
         self._first_brackets: Position | None = None
         self._has_absence = False
 
     @property
     def kind(self) -> StateKind:
-        """What it is; a single event is a pattern."""
+        """Pattern or sequence; a single event is a pattern."""
         return self._kind or StateKind.PATTERN
 
     def whole(self, first: EventElement | None) -> StateElement:
@@ -160,7 +160,7 @@ class _States:
         cursor.take()
 
     def _element(self) -> None:
-        """Open the brackets that stand here, and read the unit in them."""
+        """Open the brackets at this point, and parse the unit in them."""
         cursor = self._cursor
         while True:
             position = cursor.position
@@ -334,7 +334,7 @@ class _States:
     def _right_absent(
         self, left: EventElement | AbsentElement, operator: LogicalOperator
     ) -> AbsentElement:
-        """``.. and not S``, whose time may be left out if the other side is a plain event."""
+        """``.. and not S``; the time is optional if the other side is a plain event."""
         self._has_absence = True
         cursor = self._cursor
         position = cursor.position

@@ -1,7 +1,7 @@
-"""Variables in the text of an app: ``${NAME}`` and ``${NAME:default}``, put in before it is read.
+"""Substitution of variables in an app's text before parsing: ``${NAME}``, ``${NAME:default}``.
 
-They may stand anywhere but in comments, inside strings too.  The reference engine has no defaults
-and looks into comments as well.
+Variables may occur anywhere except in comments, also inside strings.  The reference engine has no
+defaults, and substitutes in comments as well.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _COMMENT_OR_STRING: Final = re.compile(
 
 
 class SubstitutedText(str):
-    """A text with its variables put in, which knows what stood where before.
+    """A text with substituted variables that maps positions to the original text.
 
-    The parser places what it finds in the text as the person wrote it.
+    The parser reports positions in the text as the user wrote it.
     """
 
     __slots__ = ("places",)
@@ -38,11 +38,11 @@ class SubstitutedText(str):
 
 
 class _Written(Places):
-    """Places in the text as written, by offsets into the one with the values."""
+    """Positions in the original text, by offsets into the substituted one."""
 
     def __init__(self, text: str, values: list[tuple[int, int, int]]) -> None:
         super().__init__(text)
-        #: Of each variable: where it starts in the text as written, its length, its value's.
+        #: For each variable: its start in the original text, its length, the length of its value.
         self._values = values
         self._starts_now = []
         moved = 0
@@ -51,17 +51,17 @@ class _Written(Places):
             moved += value_length - length
 
     def of(self, start: int, stop: int) -> Position:
-        """The place of a stretch of the text with the values."""
+        """The position of a range of the substituted text."""
         first, _ = self._as_written(start)
         _, last = self._as_written(max(start, stop - 1))
         return super().of(first, last + 1)
 
     def line(self, offset: int) -> int:
-        """The line as written of an offset."""
+        """The original line of an offset."""
         return super().line(self._as_written(offset)[0])
 
     def _as_written(self, offset: int) -> tuple[int, int]:
-        """The offsets of the first and the last character that an offset comes from."""
+        """The offsets of the first and the last original character that produced an offset."""
         index = bisect_right(self._starts_now, offset) - 1
         if index < 0:
             return offset, offset
@@ -75,21 +75,20 @@ class _Written(Places):
 def variables_for(
     text: str, given: Mapping[str, str] | None = None, environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """The values given, and those of the environment that ``text`` asks for.
+    """The given values, and the environment variables that ``text`` refers to.
 
-    The others of the environment are nobody's business here: what is wrong with a variable is told
-    with the names of those that have a value.
+    Other environment variables are left out, as error messages list the names that have a value.
     """
     asked = {match.group(1) for match in VARIABLE.finditer(text)}
     return {**{name: environment[name] for name in asked if name in environment}, **(given or {})}
 
 
 def substitute(text: str, variables: Mapping[str, str]) -> SubstitutedText:
-    """``text`` with a value for each ``${NAME}``.
+    """Replace each ``${NAME}`` in ``text`` by its value.
 
     Args:
         text: the app as written.
-        variables: the values; a variable without one takes its default.
+        variables: the values; the default applies to a variable without one.
 
     Raises:
         MeshErrors: MESH-L108 for each variable that has neither.
@@ -117,7 +116,7 @@ def substitute(text: str, variables: Mapping[str, str]) -> SubstitutedText:
 
 
 def _variables(text: str) -> list[re.Match[str]]:
-    """The variables of ``text`` that don't stand in comments."""
+    """The variables of ``text`` outside of comments."""
     comments = [m.span() for m in _COMMENT_OR_STRING.finditer(text) if m.group(1)]
     starts = [start for start, _ in comments]
     found = []

@@ -13,7 +13,7 @@ from mesh.model.types import AttributeType
 if TYPE_CHECKING:
     from mesh.language.cursor import Cursor
 
-#: What each unit may be called.
+#: Spellings of each unit.
 UNIT_WORDS: Final = {
     "year": TimeUnit.YEAR,
     "years": TimeUnit.YEAR,
@@ -52,7 +52,7 @@ def sees_unit(cursor: Cursor, ahead: int = 0) -> bool:
 
 
 def expect_time(cursor: Cursor, example: str) -> Literal:
-    """A time constant, which must be next; ``example`` shows how one stands there."""
+    """A time constant, which must be next; ``example`` shows a valid one."""
     if not sees_time(cursor):
         number = cursor.peek()
         following = cursor.peek(1)
@@ -65,7 +65,7 @@ def expect_time(cursor: Cursor, example: str) -> Literal:
 
 
 def parse_time(cursor: Cursor) -> Literal:
-    """The time constant that starts here: its units fall from years to milliseconds."""
+    """The time constant that starts here; its units descend from years to milliseconds."""
     start = cursor.position
     parts: list[tuple[int, TimeUnit]] = []
     while cursor.peek().kind is TokenKind.INT and (not parts or sees_unit(cursor, 1)):
@@ -89,7 +89,7 @@ def parse_time(cursor: Cursor) -> Literal:
 
 
 def fail_at_unit(cursor: Cursor) -> None:
-    """Refuse what stands where a unit of time should be."""
+    """Refuse a token other than a unit of time, where one is required."""
     meant = _MEANT.get(cursor.peek().text.lower())
     hint = f"Did you mean '{meant}'?" if meant else None
     cursor.fail("a unit of time", words=tuple(UNIT_WORDS), hint=hint)

@@ -1,8 +1,8 @@
-"""SiddhiQL's words: a text cut into tokens, each with its place.
+"""Tokenizer: cuts SiddhiQL text into tokens with positions.
 
-Keywords are names here; the parser knows where a word is one.  A stretch that can't be read
-becomes a ``BROKEN`` token, so that mistakes are told in the order of the text, and what stands
-behind is read all the same; ``unreadable`` says what is wrong with it.
+Keywords are names here; the parser decides where a word is a keyword.  An unreadable part becomes a
+``BROKEN`` token, so that errors are reported in text order and tokenizing continues after it;
+``unreadable`` reports its error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mesh.language.substitution import VARIABLE, SubstitutedText
 
 
 class TokenKind(StrEnum):
-    """What a token is; the values are how errors call it."""
+    """Kind of a token; the values are the words of error messages."""
 
     NAME = "name"
     #: A name in backquotes, never a keyword.
@@ -35,12 +35,12 @@ class TokenKind(StrEnum):
 
 
 class Token(NamedTuple):
-    """One word of the text."""
+    """One token of the text."""
 
     kind: TokenKind
     #: As written.
     text: str
-    #: Where it starts: an offset into the text.
+    #: Start, as an offset into the text.
     start: int
     #: The name without quotes, the string's or script's content, or the number.
     value: str | int | float | None = None
@@ -52,13 +52,13 @@ class Comment:
 
     text: str
     start: int
-    #: How many tokens stand before it.
+    #: Number of tokens before the comment.
     before: int
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """A text cut up; the last token is ``END``."""
+    """The tokens and comments of a text; the last token is ``END``."""
 
     tokens: tuple[Token, ...]
     comments: tuple[Comment, ...]
@@ -75,7 +75,7 @@ _KEYWORDS: Final = """
 """
 #: Every word that the grammar uses, lower case.  Most may be names; the printer quotes them all.
 KEYWORDS: Final = frozenset(_KEYWORDS.split())
-#: The keywords that the reference grammar doesn't take for names.
+#: Keywords that the reference grammar doesn't accept as names.
 RESERVED: Final = frozenset(
     ("function", "trigger", "offset", "set", "at", "in", "aggregation", "aggregate", "per")
 )
@@ -83,8 +83,8 @@ RESERVED: Final = frozenset(
 _DIGITS_WITH_POINT = r"(?:\d+(?:\.\d*)?|\.\d+)"
 _EXPONENT = r"(?:[eE][-+]?\d+)"
 
-# The order of the number kinds makes the first match the longest: what has a suffix comes first.
-# ``1.`` alone is no number: it is ``1`` and a dot, as in the reference grammar.
+# The number kinds are ordered so that the first match is the longest: kinds with a suffix are
+# first.  ``1.`` alone is no number: it is ``1`` and a dot, as in the reference grammar.
 _TOKEN: Final = re.compile(
     rf"""
     (?P<space>[ \t\r\n\x0b]+)
@@ -103,9 +103,9 @@ _TOKEN: Final = re.compile(
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
 _SCRIPT_BRACKET: Final = re.compile(r"[^{}]+|[{}]")
-# Inside a script only brackets count, but for those in double quotes and behind ``//``.
+# Inside a script only brackets count, except those in double quotes and after ``//``.
 _SCRIPT_PART: Final = re.compile(r'[^{}"/]+|"[^"]*"|//[^\r\n]*|/|[{}]')
-#: A number of more digits than any type holds is not worth its conversion, which isn't linear.
+#: A longer number exceeds every type; it isn't converted, as conversion isn't linear.
 DIGITS_MAX: Final = 400
 
 _PLAIN_KINDS: Final = {
@@ -119,7 +119,7 @@ def tokenize(text: str) -> Tokens:
     places = text.places if isinstance(text, SubstitutedText) else Places(text)
     tokens: list[Token] = []
     comments: list[Comment] = []
-    # A byte order mark means nothing, and nowhere but here.
+    # A byte order mark is ignored, at the start of the text only.
     offset = 1 if text.startswith("\ufeff") else 0
     scripts_may_end = True
     match_at = _TOKEN.match
@@ -129,7 +129,8 @@ def tokenize(text: str) -> Tokens:
             token = None
             if text[offset] == "{" and scripts_may_end:
                 token = _script(text, offset)
-                # If this one has no end, looking for that of the next would read it all again.
+                # If this quote is unclosed, a search for the next one's end would scan the same
+                # text again.
                 scripts_may_end = token is not None
             token = token or Token(TokenKind.BROKEN, _unreadable(text, offset), offset)
             tokens.append(token)
@@ -186,8 +187,8 @@ def _number(kind: TokenKind, text: str, start: int) -> Token:
 def _script(text: str, start: int) -> Token | None:
     """``{ .. }``, with the brackets inside it paired; None if it has no end.
 
-    Double quotes and ``//`` may be no string and no comment, as in ``{ http://x }``: if brackets
-    don't pair with those hidden that they hold, all are counted.
+    Double quotes and ``//`` may be no string and no comment, as in ``{ http://x }``: if the
+    brackets outside of them don't pair, all brackets are counted.
     """
     return _paired(text, start, _SCRIPT_PART) or _paired(text, start, _SCRIPT_BRACKET)
 
@@ -211,7 +212,7 @@ def _paired(text: str, start: int, pattern: re.Pattern[str]) -> Token | None:
 
 
 def _unreadable(text: str, start: int) -> str:
-    """What belongs together of what can't be read at ``start``."""
+    """The longest unreadable text at ``start`` that belongs together."""
     char = text[start]
     variable = VARIABLE.match(text, start)
     if variable:
@@ -219,7 +220,7 @@ def _unreadable(text: str, start: int) -> str:
     if char in "'\"`":
         line_end = LINE_END.search(text, start)
         stretch = text[start : line_end.start() if line_end else len(text)]
-        # The end of the statement is most likely none of the string's.
+        # An unclosed string most likely doesn't extend past the end of the statement.
         return stretch.rstrip("; \t)]") or char
     stop = start + 1
     while stop < len(text) and text[stop] == char:

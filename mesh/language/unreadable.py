@@ -1,4 +1,4 @@
-"""What is wrong with a stretch of text that is no token."""
+"""Errors for parts of a text that are no token."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def unreadable(token: Token, places: Places) -> MeshError:
 
 
 def _unclosed(text: str, position: Position) -> MeshError:
-    """A string or name in quotes that has no end."""
+    """The error for a string or quoted name without an end."""
     detail = None
     if text[0] == "`":
         message = "quoted name has no end in its line"

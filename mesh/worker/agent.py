@@ -1,8 +1,8 @@
 """A worker's agent: the shell of ``mesh.control.agent_state``.
 
 The agent is a process of its own so that nothing Spark does can keep it from sending heartbeats.
-Whatever happens becomes an event of one queue; the state machine responds with instructions, which
-are performed at once, or begun as tasks whose results are events again.
+All inputs become events of one queue.  The state machine responds with instructions.  The agent
+performs them at once, or starts tasks whose results are events again.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ class Agent:
     journal: Journal
     state: AgentState = field(init=False)
     _load: machine.Load = field(default_factory=machine.Load)
-    #: What happened, in order; an exception ends the agent.
+    #: Events in order of arrival; an exception ends the agent.
     _events: asyncio.Queue[Event | BaseException] = field(default_factory=asyncio.Queue)
-    #: Instructions that take their time.
+    #: Tasks of instructions that are not performed at once.
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _error: MeshError | None = None
 
@@ -134,7 +134,7 @@ class Agent:
             raise self._error
 
     async def run(self) -> None:
-        """Be a member until the instances are handed over.
+        """Run as a member of the cluster until the instances are handed over.
 
         Raises:
             MeshError: MESH-C110 when another process has taken this worker's name.
@@ -147,7 +147,7 @@ class Agent:
             raise self._error
 
     def hand_over(self) -> None:
-        """Have the instances moved away; ``run`` ends after that, or when nobody takes them."""
+        """Request that the instances move away; ``run`` ends then, or if no worker accepts them."""
         self._events.put_nowait(ToldToEnd())
 
     async def leave(self) -> None:
@@ -156,7 +156,8 @@ class Agent:
         if self.state.session is SessionPhase.READY:
             await self.session.stop()
         else:
-            # It runs nothing yet, and would see its end of input only once Spark is up.
+            # No instance runs yet, and the session would read its end of input only once Spark is
+            # up.
             await self.session.kill()
         with contextlib.suppress(kv.RevisionConflict, *UNREACHABLE):
             await kv.write(
@@ -200,7 +201,7 @@ class Agent:
             log.warning("term is over, instances stopped", extra=fields(worker=self.id))
 
     def _perform(self, instruction: Instruction) -> None:
-        """Perform an instruction, or begin it; commands reach the session in this order."""
+        """Perform an instruction, or start it; commands reach the session in this order."""
         match instruction:
             case WriteHeartbeat():
                 self._begin(self._write_heartbeat(instruction))
@@ -249,7 +250,7 @@ class Agent:
             self._events.put_nowait(ViewChanged())
 
     async def _listen(self) -> None:
-        """Pass on the session's replies until it ends."""
+        """Forward the session's replies until it ends."""
         async for reply in self.session.replies():
             match reply:
                 case Ready(spark_version, started_in_s):
@@ -328,13 +329,13 @@ def _rejection(name: str, pid: int, *, was_member: bool) -> MeshError:
 
 @asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
-    """A worker at work; before the body's end its task ends only by an error."""
+    """A running worker; before the end of the body its task ends only by an error."""
     clock = SystemClock()
     name = settings.worker.id or f"{socket.gethostname()}-{os.getpid()}"
     root = settings.worker.state_dir or str(scratch.for_process("worker"))
     settings = replace(settings, worker=replace(settings.worker, id=name, state_dir=root))
     session = SessionProcess(SessionConfig(name, root, settings))
-    # Spark takes the longest to start, so it starts first.
+    # Spark needs the longest to start, so it starts first.
     await session.start()
     client = await connect(settings.nats, f"mesh worker {name}")
     await channels.ensure_buckets(client.jetstream(), settings.channels)
@@ -364,7 +365,7 @@ async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
 
 
 async def run(settings: Settings) -> None:
-    """Be a worker until SIGTERM or SIGINT; its instances are handed over then."""
+    """Run a worker until SIGTERM or SIGINT; its instances are handed over then."""
     async with running(settings) as task:
         # The task continues: it sends heartbeats, and stops the instances that are moved away.
         await signalled(task)

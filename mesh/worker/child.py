@@ -1,4 +1,4 @@
-"""The session as the agent sees it: a child process that takes lines and gives lines."""
+"""The session as the agent's child process, with one line per command and reply."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
     from mesh.worker.protocol import Command, Reply
 
-#: How long a session may take to stop its queries before it is killed.
+#: Time for a session to stop its queries before it is killed.
 STOP_S = 8.0
 
 
 class SessionProcess:
-    """Starts the session, again when asked; one at a time."""
+    """Starts and restarts the session; at most one runs at a time."""
 
     def __init__(self, config: SessionConfig, command: Sequence[str] = ()) -> None:
         self._config = config
@@ -45,11 +45,11 @@ class SessionProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, while there is one."""
+        """The process id of the session, while it runs."""
         return self._process.pid if self._process is not None else None
 
     async def start(self) -> None:
-        """Start a session; what is left of an earlier one is killed."""
+        """Start a session; remains of an earlier one are killed."""
         await self._end()
         self._process = await asyncio.create_subprocess_exec(
             *self._command,
@@ -63,9 +63,10 @@ class SessionProcess:
         )
 
     def send(self, command: Command) -> None:
-        """Send a command; lost when the session has ended, whose replies then end too.
+        """Send a command; it is lost if the session has ended, as then its replies end too.
 
-        It never waits: commands are few, and one that does not read them is killed in the end.
+        It never waits: commands are few, and a session that does not read them is killed in the
+        end.
         """
         if self._process is None:
             return
@@ -74,7 +75,7 @@ class SessionProcess:
         stdin.write(to_line(command))
 
     async def replies(self) -> AsyncIterator[Reply]:
-        """What the session says, until it ends."""
+        """The session's replies, until it ends."""
         assert self._process is not None
         stdout = self._process.stdout
         assert stdout is not None
@@ -84,7 +85,7 @@ class SessionProcess:
                 yield reply
 
     def memory_bytes(self) -> int:
-        """Memory of the session and all its children, 0 when it is gone."""
+        """Memory of the session and all its children; 0 if it has ended."""
         if self._process is None:
             return 0
         try:
@@ -94,7 +95,7 @@ class SessionProcess:
             return 0
 
     async def stop(self) -> None:
-        """Have the session stop its queries and end; by force when that takes too long."""
+        """Stop the session's queries and end it; by force after a timeout."""
         if self._process is None or self._process.stdin is None:
             return
         self._process.stdin.close()
@@ -115,7 +116,7 @@ class SessionProcess:
         return await self._process.stdout.read(1 << 16)
 
     async def _end(self) -> None:
-        """Kill the session's whole group: its JVM outlives it otherwise when it is stuck."""
+        """Kill the session's whole group: a stuck JVM would otherwise outlive the session."""
         if self._process is None:
             return
         with contextlib.suppress(ProcessLookupError):

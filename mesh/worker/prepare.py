@@ -21,7 +21,7 @@ from mesh.settings import NatsSettings, Settings
 from mesh.spark import class_archive
 from mesh.worker.protocol import CONFIG_VARIABLE, SessionConfig
 
-#: How long the session may take, and then the JVM, which outlives it while it writes; seconds.
+#: Timeout of the session, and then of the JVM, which outlives it while it writes; seconds.
 _SESSION_S: Final = 180
 _JVM_S: Final = 90
 
@@ -32,8 +32,8 @@ def make() -> Path | None:
     Returns:
         The archive's path; None when this Java can't write one.
     """
-    # An archive builds on the one of Java's own classes, which some Javas come without: the wheel's
-    # does.  Making that takes a second, where the installation can be written to.
+    # The archive extends that of Java's own classes, which some installations of Java lack: the
+    # wheel's does.  Creating that one needs a second and a writable installation.
     if not _java("-Xshare:on", "-version") and not (
         _java("-Xshare:dump") and _java("-Xshare:on", "-version")
     ):
@@ -48,7 +48,7 @@ def make() -> Path | None:
         try:
             subprocess.run(
                 [sys.executable, "-m", "mesh.worker.session"],
-                # An empty input: it ends as soon as it is ready.
+                # An empty input: the session ends as soon as it is ready.
                 input=b"",
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -72,7 +72,7 @@ def _java(*arguments: str) -> bool:
 
 
 def _finished(written: Path, path: Path) -> bool:
-    """Wait until the JVM has written the file and no longer grows it; put it in its place then."""
+    """Wait until the JVM has written the file and it no longer grows, then move it into place."""
     deadline_s = time.monotonic() + _JVM_S
     size = -1
     while time.monotonic() < deadline_s:

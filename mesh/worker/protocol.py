@@ -1,4 +1,4 @@
-"""What a worker's agent and its Spark session say to each other: one JSON object a line.
+"""Protocol between a worker's agent and its Spark session: one JSON object per line.
 
 The agent writes commands to the session's standard input; the session writes reports to its
 standard output (its logs go to standard error).  End of file on standard input ends the session.
@@ -17,17 +17,17 @@ from mesh.model.app import GroupSpec
 from mesh.model.cluster import Assignment, InstanceStatus, Standby, StandbyStatus
 from mesh.settings import Settings
 
-#: Environment variable that hands a ``SessionConfig`` to the session; no argument, because a
-#: process's arguments are for all to see and the settings hold passwords.
+#: Environment variable that passes a ``SessionConfig`` to the session.  It is no argument, as all
+#: users can see a process's arguments, and the settings hold passwords.
 CONFIG_VARIABLE: Final = "MESH_SESSION"
 
 
 @dataclass(frozen=True, slots=True)
 class SessionConfig:
-    """What a session is started with, as JSON by ``mesh.model.codec``."""
+    """Configuration of a session, as JSON by ``mesh.model.codec``."""
 
     worker: str
-    #: For state and Spark's scratch files; the session empties it when it starts.
+    #: Directory for state and Spark's scratch files; the session empties it when it starts.
     directory: str
     settings: Settings
 
@@ -46,13 +46,13 @@ class StopInstance:
 
     instance: str
     epoch: int
-    #: Whether it may take a while to end where the next owner of what it has can go on.
+    #: Whether the instance may delay its end to reach a point where its next owner can continue.
     settle: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class HoldState:
-    """Keep a copy of this instance's shared state at hand; ``Held`` reports follow."""
+    """Keep a copy of this instance's shared state on this worker; ``Held`` reports follow."""
 
     standby: Standby
     group: GroupSpec
@@ -60,14 +60,14 @@ class HoldState:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseState:
-    """Keep it no longer, unless the instance was started here and has taken it."""
+    """Drop the copy, unless the instance was started here and uses it."""
 
     instance: str
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The session is warm and takes commands."""
+    """The session is warm and accepts commands."""
 
     spark_version: str
     started_in_s: float
@@ -102,7 +102,7 @@ def to_line(message: Command | Reply) -> bytes:
 
 
 def from_line(line: bytes) -> Command | Reply:
-    """The message of one line; MESH-C101 when it is none."""
+    """The message of one line; MESH-C101 for an invalid line."""
     try:
         values = orjson.loads(line)
         kind = _KINDS[values["type"]]

@@ -1,8 +1,9 @@
 """The Spark process of a worker: ``python -m mesh.worker.session``, started by the agent.
 
-It takes commands on standard input and reports on standard output (``mesh.worker.protocol``).  It
-ends when its standard input does.  The main thread runs the event loop that NATS and the commands
-live in; each instance has a thread of its own, in which it may wait for Spark.
+It reads commands from standard input and writes reports to standard output
+(``mesh.worker.protocol``).  It ends when its standard input does.  The main thread runs the event
+loop of NATS and the commands; each instance has a thread of its own, in which it may wait for
+Spark.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Threads of the event loop, made as they are needed: one for each instance that ends, and more.
+#: Largest number of the event loop's threads, created on demand: one for each instance that ends,
+#: and more.
 _THREADS: Final = 256
 
 
@@ -91,10 +93,10 @@ class Session:
         self._shared_query = shared_query
         #: What ends right now, with the instance that it is.
         self._ending: dict[asyncio.Task[None], str] = {}
-        #: What it stands by for, by instance.
+        #: Standby copies by instance.
         self._mirrors: dict[str, Mirror] = {}
         self._holds = 0
-        #: What was held for those that run here now; its pieces move away as they are used.
+        #: Copies for the instances that run here now; their pieces are moved out as they are used.
         self._near: dict[str, Path | None] = {}
         settings = config.settings
         self._pieces = open_blob_store(self._js, settings.state.store, options.nats)
@@ -105,7 +107,7 @@ class Session:
         match from_line(line):
             case StartInstance(assignment, group):
                 await self._stop(assignment.instance, assignment.epoch - 1)
-                # It may have said that it has stopped, and be asked for again, before it is gone.
+                # An instance that reported its stop may be started again before it has ended.
                 ending = [t for t, name in self._ending.items() if name == assignment.instance]
                 if ending:
                     await asyncio.wait(ending)
@@ -117,7 +119,7 @@ class Session:
             case ReleaseState(instance):
                 await self._release(instance)
             case StopInstance(instance, epoch, settle):
-                # What settles takes a while, and others need not wait for it.
+                # Draining needs time, and other commands need not wait for it.
                 task = asyncio.create_task(self._stop(instance, epoch, settle=settle))
                 self._ending[task] = instance
                 task.add_done_callback(self._ending.pop)
@@ -225,7 +227,7 @@ def _is_trigger(io: InstanceIO) -> bool:
 
 
 class Replies:
-    """Standard output, kept for replies: whatever else is printed goes to standard error."""
+    """Standard output, reserved for replies: all other prints go to standard error."""
 
     def __init__(self) -> None:
         self._out = os.fdopen(os.dup(1), "wb", buffering=0)
@@ -239,7 +241,7 @@ class Replies:
 
 
 def instance_options(config: SessionConfig) -> InstanceOptions:
-    """What the worker's instances have in common."""
+    """The options that the worker's instances share."""
     settings = config.settings
     return InstanceOptions(
         worker=config.worker,
@@ -278,12 +280,12 @@ def start_shared_query(
 
 
 async def compile_loops(clock: Clock) -> None:
-    """Have the operators' native loops compiled, where installing has not done it."""
+    """Compile the operators' native loops, if the installation has not done so."""
     if precompile.is_done():
         return
     log.warning("native loops are not compiled yet; that takes a minute or two, once")
     started_s = clock.monotonic_s()
-    # Beside Spark, which is starting; and what the compiler needs of memory goes with the process.
+    # Runs while Spark starts; the compiler's memory is freed with its process.
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -306,7 +308,7 @@ async def warm_up(
     shared_query: SharedQuery | None,
     directory: Path,
 ) -> None:
-    """Run an app through the session, and leave nothing of it behind."""
+    """Run an app through the session, and remove all traces of it."""
     app = warmup.app(f"warmup-{config.worker}-{os.getpid()}")
     js = client.jetstream()
     await channels.ensure_channels(client, app, config.settings.channels)
@@ -321,12 +323,12 @@ async def warm_up(
 
 
 async def run(config: SessionConfig, replies: Replies) -> None:
-    """Start Spark, say so, and carry out commands until standard input ends."""
+    """Start Spark, report that it is ready, and carry out commands until standard input ends."""
     clock = SystemClock()
     started_s = clock.monotonic_s()
-    # Who waits for an instance to end must not keep from it what it waits for itself.
+    # A thread that waits for an instance's end must not occupy a thread that the end needs.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS))
-    # The last processes of a killed session may still write to what it left behind.
+    # The last processes of a killed session may still write to its directory.
     shutil.rmtree(config.directory, ignore_errors=True)
     directory = Path(config.directory) / f"session-{os.getpid()}"
     directory.mkdir(parents=True)
@@ -345,7 +347,7 @@ async def run(config: SessionConfig, replies: Replies) -> None:
     spark = await starting
     await compiling
     options = instance_options(config)
-    # Tasks on other machines would not find what the shared query keeps in files.
+    # Tasks on other machines would not find the local files of the shared query.
     shares = settings.spark.shared_query and settings.spark.master.startswith("local")
     shared_query = start_shared_query(spark, client, options, directory) if shares else None
     await warm_up(spark, client, config, options, shared_query, directory)

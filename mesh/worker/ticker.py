@@ -1,10 +1,10 @@
-"""A trigger in a cluster: an instance that publishes an event at each of its times.
+"""Trigger in a cluster: an instance that publishes an event at each of its times.
 
-It needs no Spark.  Each event, with the time that it was due at, goes out in one atomic batch with
-a marker, as the sink's rows do (``pyspark_nats.sink.markers``): the marker says the last time that
-is out, the epoch, and when the trigger began.  So whoever takes over goes on behind the last event,
-with the times that it would have had; what was due while nobody was there is published late.  An
-older epoch that wakes up finds its next marker refused.
+It needs no Spark.  Each event, with its due time, is published in one atomic batch with a marker,
+as the sink's rows are (``pyspark_nats.sink.markers``).  The marker has the last published time, the
+epoch, and the trigger's start.  A new owner continues after the last event, with the original due
+times; events that were due in between are published late.  The next marker of an older epoch is
+refused.
 """
 
 from __future__ import annotations
@@ -38,38 +38,38 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Events of one atomic batch; the server takes a thousand messages.
+#: Events of one atomic batch; the server accepts a thousand messages.
 _BATCH_MAX: Final = 500
-#: A status goes out at least this often, and the clock is looked at.
+#: Longest interval between two reports, and between two looks at the clock.
 _REPORT_S: Final = 1.0
-#: A marker is written anew so often that the stream's ``max_age`` doesn't take it.
+#: Interval of marker renewals, so that the stream's ``max_age`` doesn't remove the marker.
 _REFRESH_S: Final = 600.0
 _TIMEOUT_S: Final = 5.0
-#: The last message on a subject is not the one that was expected.
+#: Error code: the last message on a subject is not the expected one.
 _WRONG_LAST: Final = (10071, 10164)
 
 
 @dataclass(frozen=True, slots=True)
 class _Marker:
-    """How far the trigger is."""
+    """Progress of the trigger."""
 
-    #: When it began.
+    #: Start of the trigger.
     start_ms: int
-    #: The last time that is out; -1 for none.
+    #: The last published time; -1 for none.
     position: int = -1
     epoch: int = -1
-    #: The marker's sequence in the stream; 0 where there is none.
+    #: The marker's sequence in the stream; 0 if there is none.
     sequence: int = 0
 
     def next_ms(self, schedule: Schedule) -> int | None:
-        """When the trigger is due next."""
+        """The next due time of the trigger."""
         if self.position < 0:
             return schedule.first(self.start_ms)
         return schedule.after(self.position)
 
 
 class Ticker:
-    """A task that keeps one trigger going until it is told to stop; ``Instance``'s interface."""
+    """A task that runs one trigger until it is stopped; has ``Instance``'s interface."""
 
     def __init__(
         self,
@@ -109,16 +109,16 @@ class Ticker:
         self._task = asyncio.create_task(self._run(), name=self.io.assignment.instance)
 
     def stop(self, *, settle: bool = False) -> None:
-        """Ask it to end; a ``STOPPED`` report follows, also where it has ended by itself.
+        """Request the end; a ``STOPPED`` report follows, also if the trigger has already ended.
 
-        It always ends where the next one can go on: its marker says all there is to say.
+        The next owner can always continue, as the marker holds all of the state.
         """
         self._stopping.set()
         if self._ended.is_set():
             self._say(InstanceState.STOPPED)
 
     def join(self) -> None:
-        """Wait until it has ended, in another thread than the loop's."""
+        """Wait until the trigger has ended; not to be called in the loop's thread."""
         self._ended.wait()
 
     async def _run(self) -> None:
@@ -149,7 +149,7 @@ class Ticker:
             self._ended.set()
 
     async def _run_once(self) -> None:
-        # Nothing that an older epoch is about to publish goes out behind this.
+        # Makes the server refuse batches that an older epoch is about to publish.
         marker = await self._write([], await self._read())
         written_s = self._clock.monotonic_s()
         self._retries = self._retries.running(written_s)
@@ -173,7 +173,7 @@ class Ticker:
                 await self._wait(left_s)
 
     async def _wait(self, seconds: float) -> None:
-        """Until it is to stop, or for ``seconds``."""
+        """Wait for a stop request, for at most ``seconds``."""
         try:
             async with asyncio.timeout(max(seconds, 0.001)):
                 await self._stopping.wait()
@@ -181,7 +181,7 @@ class Ticker:
             return
 
     async def _read(self) -> _Marker:
-        """The marker in the stream, or how it all begins."""
+        """The marker in the stream, or the initial one."""
         js = self._client.jetstream()
         try:
             stored = await js.get_last_msg(self._channel.js_stream(), self._marker_subject)
@@ -219,7 +219,7 @@ class Ticker:
         if error is None:
             return replace(after, sequence=answer["seq"])
         if error.get("err_code") in _WRONG_LAST:
-            # Another epoch was here, or an answer to ourselves was lost: the marker says which.
+            # Another epoch has published, or our own reply was lost: the marker tells which.
             return await self._read()
         raise MeshError(
             "MESH-N112",
@@ -250,4 +250,4 @@ class Ticker:
 
 
 class _TakenOverError(Exception):
-    """A newer epoch has the trigger."""
+    """A newer epoch owns the trigger."""

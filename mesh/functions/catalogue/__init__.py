@@ -1,9 +1,9 @@
-"""The catalogue: every name that SiddhiQL can call, what it takes and what comes of it.
+"""Catalogue of every name that SiddhiQL can call, with parameters and results.
 
     value, type = Argument(INT, Form.ATTRIBUTE), Argument(STRING, Form.CONSTANT, "long")
     resolve(SCALARS, "cast", (value, type))  # Resolution(.., type=AttributeType.LONG)
 
-A call is judged as the reference engine judges it when it creates an app.
+Calls are checked as the reference engine checks them when it creates an app.
 """
 
 from mesh.functions.catalogue.documented import DOCUMENTED_FUNCTIONS as DOCUMENTED_FUNCTIONS

@@ -1,8 +1,8 @@
-"""Functions of the Siddhi extensions that people use with the engine, which doesn't bring them.
+"""Functions of common Siddhi extensions, which the reference engine doesn't include.
 
-Written down from the public API documentation of siddhi-execution-string, -math, -time, -regex,
--json, -map, -list, -unique and -reorder; the engine at hand knows none of them, so nobody could be
-asked.
+Transcribed from the public API documentation of siddhi-execution-string, -math, -time, -regex,
+-json, -map, -list, -unique and -reorder.  The engine used for tests has none of them, so they could
+not be observed.
 """
 
 from __future__ import annotations

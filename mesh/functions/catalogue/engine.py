@@ -1,4 +1,4 @@
-"""The scalar functions and aggregators of the reference engine (Siddhi 5.1.7).
+"""Scalar functions and aggregators of the reference engine (Siddhi 5.1.7).
 
 Types don't mix: arguments that belong together have one type, and nothing is widened.
 """
@@ -53,7 +53,7 @@ def _aggregator(name: str, *overloads: Overload) -> Signature:
 
 
 def _one_of_a_kind(name: str, types: frozenset[AttributeType]) -> Signature:
-    """One argument or more, all of one type, which is the result's."""
+    """A signature with one argument or more, all of one type, which is the result's."""
     more = Parameter("value", types, same_as=0)
     return _scalar(name, Overload((Parameter("value", types),), TypeOf(0), more))
 
@@ -68,7 +68,7 @@ def _object_becomes_a_string(arguments: tuple[Argument, ...]) -> Objection | Non
 
 def _only_a_bool_casts_to_bool(arguments: tuple[Argument, ...]) -> str | None:
     value, wanted = arguments
-    # An object may hold one.
+    # An object may hold such a value.
     may_be_bool = value.type in (AttributeType.BOOL, AttributeType.OBJECT)
     if not may_be_bool and str(wanted.value).lower() == "bool":
         return f"A value of type {value.type} can't be cast to bool; convert makes one of it."
@@ -149,7 +149,7 @@ _AGGREGATORS: Final = (
     _aggregator("unionSet", Overload(_SET, AttributeType.OBJECT)),
 )
 
-#: What the engine writes into its own plans of aggregations; an app can call them as well.
+#: Functions that the engine inserts into its own plans of aggregations; apps can call them too.
 _TIME: Final = Parameter("time", STRING | LONG)
 _INTERNAL: Final = (
     _scalar(
@@ -182,7 +182,7 @@ _INTERNAL: Final = (
 
 #: Scalar functions by name.
 SCALARS: Final = {signature.name: signature for signature in (*_SCALARS, *_INTERNAL)}
-#: Aggregators by name: they stand in the select part of a query, nested or in expressions too.
+#: Aggregators by name: valid in the select part of a query, also nested or in expressions.
 AGGREGATORS: Final = {signature.name: signature for signature in _AGGREGATORS}
 
 
@@ -192,8 +192,8 @@ def _incremental(name: str, *overloads: Overload) -> Signature:
 
 _ATTRIBUTE_OF_NUMBERS: Final = (Parameter("attribute", NUMBER, ATTRIBUTE),)
 
-#: The aggregators of ``define aggregation``: over a plain attribute, what stands around them is an
-#: ordinary expression.
+#: The aggregators of ``define aggregation``, over a plain attribute; the rest of the select item is
+#: an ordinary expression.
 INCREMENTAL_AGGREGATORS: Final = {
     signature.name: signature
     for signature in (

@@ -1,8 +1,8 @@
-"""The kinds of sources, sinks, mappers, stores and the like that a definition may name.
+"""Kinds of sources, sinks, mappers, stores and the like that a definition may name.
 
-The engine looks a kind up when it creates the app, by its exact name (but for script languages),
-and refuses an app whose kind it doesn't find.  What it brings along was asked of Siddhi 5.1.7; the
-rest are extensions that people use with it.
+The engine looks a kind up when it creates the app, by exact name (except script languages), and
+refuses an app with an unknown kind.  The engine's own kinds were observed on Siddhi 5.1.7; the rest
+are common extensions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Role(StrEnum):
-    """What is looked up, and how messages call it."""
+    """Role of an extension; the values are the words of messages."""
 
     SOURCE = "source"
     SINK = "sink"
@@ -33,13 +33,13 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option that an extension asks for or looks at when the app is created."""
+    """An option that an extension requires or checks when the app is created."""
 
     name: str
     is_required: bool = False
     #: May hold ``{{attribute}}``, which is looked up in the stream.
     is_template: bool = False
-    #: The values there are, in lower case, letters of either case; empty: any.
+    #: The valid values in lower case, compared without case; empty: any.
     choices: tuple[str, ...] = ()
     #: Names an attribute of the stream.
     is_attribute: bool = False
@@ -52,7 +52,7 @@ class Extension:
     name: str
     role: Role
     origin: Origin
-    #: Options that are not listed pass unread, unless they hold ``{{attribute}}``.
+    #: Options that are not listed are ignored, unless they hold ``{{attribute}}``.
     options: tuple[Option, ...] = ()
     #: This version executes it.
     runs: bool = False
@@ -76,7 +76,7 @@ _ENGINE: Final = (
         Origin.ENGINE,
         (Option("priority", choices=_PRIORITIES), Option("prefix"), _ON_ERROR),
     ),
-    # A source or a sink without @map has this one.
+    # The default of a source or a sink without @map.
     Extension("passThrough", Role.SOURCE_MAPPER, Origin.ENGINE),
     Extension("passThrough", Role.SINK_MAPPER, Origin.ENGINE),
     Extension("roundRobin", Role.DISTRIBUTION, Origin.ENGINE),
@@ -108,7 +108,7 @@ def _table(role: Role) -> dict[str, Extension]:
     return known
 
 
-#: All that is known, by role and name; what is not of the engine has the origin DOCUMENTATION.
+#: All known extensions by role and name; those outside the engine have the origin DOCUMENTATION.
 EXTENSIONS: Final[Mapping[Role, Mapping[str, Extension]]] = {role: _table(role) for role in Role}
 
 
@@ -116,11 +116,11 @@ def find_extension(role: Role, name: str) -> Extension | Refusal:
     """Look up a kind by the name that its annotation or definition gives it.
 
     Args:
-        role: what is looked for.
-        name: as written; the case of letters counts, but for a script language.
+        role: the role of the extension.
+        name: as written; case-sensitive, except for a script language.
 
     Returns:
-        The kind, or the refusal of a name that is not known, with the nearest that is.
+        The kind; for an unknown name a refusal that suggests the nearest known one.
     """
     table = EXTENSIONS[role]
     found = table.get(name.lower() if role is Role.SCRIPT else name)
@@ -133,7 +133,7 @@ def find_extension(role: Role, name: str) -> Extension | Refusal:
 def check_options(
     extension: Extension, given: Mapping[str, str], attributes: Collection[str]
 ) -> Refusal | None:
-    """What the engine would object to in the options of an annotation, if anything.
+    """The objection that the engine would have to the options of an annotation, if any.
 
     Args:
         extension: the kind that the annotation names.
@@ -164,7 +164,7 @@ def _check_value(
         named = [value]
     elif named and not option.is_template:
         if extension.origin is Origin.DOCUMENTATION:
-            # Which of its options take attributes is not written down here.
+            # This catalogue doesn't record which of its options accept attributes.
             return None
         what = f'can\'t have an attribute in its option "{option.name}"'
         return _objection(extension, Reason.FORM, what)

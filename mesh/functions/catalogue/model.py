@@ -1,7 +1,7 @@
-"""What a catalogue entry is: a name, the forms in which it is called, and what comes of each.
+"""Catalogue entries: a name, the forms of its calls, and the result of each.
 
-The catalogue is data.  ``resolve`` in this package judges a call by it; nothing here computes
-anything of an app.
+The catalogue is data.  ``resolve`` in this package checks calls against it; nothing here evaluates
+expressions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OBJECT: Final = frozenset({AttributeType.OBJECT})
 
 
 class Form(StrEnum):
-    """How an argument is written; the engine tells these apart where it asks for a constant."""
+    """Syntactic form of an argument, relevant where the engine requires a constant."""
 
     #: A literal, a time such as ``1 min`` included; ``1 + 1`` is an expression.
     CONSTANT = "constant"
@@ -44,7 +44,7 @@ ATTRIBUTE: Final = frozenset({Form.ATTRIBUTE})
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument as the binder knows it: its type, its form and, of a constant, its value."""
+    """An argument as the binder sees it: its type, its form and, for a constant, its value."""
 
     type: AttributeType
     form: Form = Form.EXPRESSION
@@ -52,9 +52,9 @@ class Argument:
 
 
 class Requirement(StrEnum):
-    """What the planner requires of an argument that the engine accepts when it creates an app."""
+    """A check of the planner on an argument that the engine accepts when it creates an app."""
 
-    #: A cron expression that means something.
+    #: A valid cron expression.
     CRON = "cron"
     #: A constant of 0 or more.
     NOT_NEGATIVE = "not negative"
@@ -62,24 +62,24 @@ class Requirement(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter: what it takes."""
+    """A parameter and the arguments that it accepts."""
 
     name: str
     types: frozenset[AttributeType]
     forms: frozenset[Form] = ANY_FORM
-    #: Must have the type of the argument with this index; None when it is free.
+    #: Index of the argument that has the same type; None: no such restriction.
     same_as: int | None = None
-    #: The strings that a constant may be, in lower case, letters of either case; empty: any.
+    #: The valid strings of a constant in lower case, compared without case; empty: any.
     choices: tuple[str, ...] = ()
-    #: What it is when it is left out, for documentation; None when there is nothing to say.
+    #: The default, for documentation; None when there is nothing to say.
     default: str | None = None
-    #: Only for a window's parameter that every form of the window has at the same place.
+    #: Only for a window's parameter that has the same index in every form of the window.
     requires: Requirement | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TypeOf:
-    """A result type that follows an argument's: by ``table``, or the same where that is empty."""
+    """A result type derived from an argument's: by ``table``, or the same where that is empty."""
 
     index: int
     table: Mapping[AttributeType, AttributeType] | None = None
@@ -87,7 +87,7 @@ class TypeOf:
 
 @dataclass(frozen=True, slots=True)
 class TypeNamedBy:
-    """A result type that a constant string argument names, letters of either case."""
+    """A result type that a constant string argument names, compared without case."""
 
     index: int
 
@@ -100,40 +100,40 @@ class Overload:
     """One form of a call."""
 
     parameters: tuple[Parameter, ...] = ()
-    #: None where a call has no value: a window passes events, a stream function adds attributes.
+    #: None for a call without a value: a window passes events, a stream function adds attributes.
     result: Result | None = None
-    #: What may follow the parameters, any number of times; None: nothing.
+    #: The parameter that may be repeated after the others; None: nothing may follow.
     more: Parameter | None = None
-    #: Attributes that a stream function adds to the events that pass it, in their order.
+    #: Attributes that a stream function adds to its events, in order.
     adds: tuple[Attribute, ...] = ()
-    #: What can't be said of one argument alone: an objection to arguments that fit otherwise.
+    #: A check of several arguments together: the objection to arguments that fit one by one.
     rule: Callable[[tuple[Argument, ...]], Objection | None] | None = None
-    #: What the engine accepts and then fails on at run time, whatever the event: a sentence why.
+    #: Why the engine accepts this form and then fails at run time on every event, in a sentence.
     doom: Callable[[tuple[Argument, ...]], str | None] | None = None
 
 
 class Kind(StrEnum):
-    """What a name is in SiddhiQL."""
+    """Kind of a name in SiddhiQL."""
 
     SCALAR = "function"
     AGGREGATOR = "aggregator"
     WINDOW = "window"
     STREAM_FUNCTION = "stream function"
-    #: A stream function that the engine takes in plain queries and joins, but not in patterns.
+    #: A stream function that the engine accepts in plain queries and joins, but not in patterns.
     STREAM_PROCESSOR = "stream processor"
 
     @property
     def noun(self) -> str:
-        """How messages call it."""
+        """The word for this kind in messages."""
         return "stream function" if self is Kind.STREAM_PROCESSOR else str(self)
 
 
 class Origin(StrEnum):
-    """Where an entry is known from."""
+    """Origin of an entry."""
 
-    #: Asked of the reference engine, Siddhi 5.1.7.
+    #: Observed on the reference engine, Siddhi 5.1.7.
     ENGINE = "engine"
-    #: The public documentation of an extension that the engine doesn't bring along.
+    #: The public documentation of an extension that the engine doesn't include.
     DOCUMENTATION = "documentation"
 
 
@@ -146,65 +146,65 @@ class Signature:
     kind: Kind
     overloads: tuple[Overload, ...]
     origin: Origin = Origin.ENGINE
-    #: This version executes it; what doesn't run is typed all the same.
+    #: Whether this version executes it; types are resolved in any case.
     runs: bool = False
 
     @property
     def bound_name(self) -> str:
-        """What ``mesh.plan.bound`` calls it: lower case."""
+        """The name in ``mesh.plan.bound``: lower case."""
         return self.name.lower()
 
 
 class Reason(StrEnum):
-    """Why a call is refused."""
+    """Reason for the refusal of a call."""
 
     #: No such name.
     UNKNOWN = "unknown"
     #: Too few or too many arguments.
     COUNT = "count"
-    #: An argument of a type that the parameter doesn't take.
+    #: An argument of a type that the parameter doesn't accept.
     TYPE = "type"
     #: Arguments that belong together have different types.
     MIXED = "mixed"
-    #: Not a constant, or not an attribute, where one is asked for.
+    #: Not a constant, or not an attribute, where one is required.
     FORM = "form"
-    #: A constant that is out of range or not among those there are.
+    #: A constant that is out of range or not among the valid values.
     VALUE = "value"
 
 
 @dataclass(frozen=True, slots=True)
 class Objection:
-    """What is wrong with the arguments of a call."""
+    """An error in the arguments of a call."""
 
     reason: Reason
-    #: Goes on from the name: ``takes 1 argument, not 2``.
+    #: Continues a sentence that starts with the name: ``takes 1 argument, not 2``.
     what: str
-    #: The argument that is to blame; None: the call as a whole.
+    #: The wrong argument; None: the call as a whole.
     argument: int | None = None
     hint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """A call that is right."""
+    """A valid call."""
 
     signature: Signature
     overload: Overload
-    #: None where a call has no value.
+    #: None for a call without a value.
     type: AttributeType | None
-    #: The engine creates the app and then fails at every event; a sentence that says why.
+    #: Why the engine creates the app and then fails at every event, in a sentence.
     fails: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A call that is not, in words for an error: lower-case message, sentences after it."""
+    """An invalid call, described for an error: a lower-case message, then sentences."""
 
     reason: Reason
     message: str
     detail: str | None = None
     hint: str | None = None
-    #: The argument that is to blame; None: the call as a whole.
+    #: The wrong argument; None: the call as a whole.
     argument: int | None = None
 
 

@@ -1,4 +1,4 @@
-"""Signatures written as people read them, one form of a call a line.
+"""Notation of signatures: one form of a call per line.
 
     str:charAt(input.value string, index int) -> string
     str:concat(arg scalar, arg scalar ..) -> string
@@ -7,10 +7,10 @@
     str:tokenize(input.string string, regex string) -> token string
 
 A parameter is its name, its types divided by ``|``, and words: ``constant`` or ``attribute`` for
-the form, ``same`` for the type of the first argument, ``..`` for any number of them, which may be
-none.  ``number`` is every numeric type, ``scalar`` every type but object, ``any`` all.  The result
-is a type, or the name of the parameter that has it.  What stands behind a stream function's arrow
-are the attributes that it adds.  A line goes on in the next after a comma.
+the form, ``same`` for the type of the first argument, ``..`` for zero or more of them.  ``number``
+is every numeric type, ``scalar`` every type but object, ``any`` all.  The result is a type, or the
+name of the parameter that has it.  For a stream function the arrow precedes the attributes that the
+function adds.  A line that ends with a comma continues on the next line.
 """
 
 from __future__ import annotations

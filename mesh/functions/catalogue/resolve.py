@@ -1,4 +1,4 @@
-"""Judge a call by a table: which form of it is meant and what type it has, or why it is wrong."""
+"""Resolution of calls: find the matching form and its type, or the reason for a refusal."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def resolve(
         arguments: types, forms and constants; ``f(*)`` has been spread over the attributes.
 
     Returns:
-        The form that fits, with the call's type; or the reason why none does, told of the form
-        that comes nearest.
+        The form that fits, with the call's type; otherwise a refusal that explains why the nearest
+        form doesn't fit.
     """
     signature = table.get(name)
     if signature is None:
@@ -76,7 +76,7 @@ def unknown(table: Mapping[str, Signature], name: str) -> Refusal:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """A hint at what ``name`` may have been meant to be; a missing namespace is found as well."""
+    """A hint at the known name nearest to ``name``; finds a missing namespace as well."""
     wanted, names = name.lower(), list(known)
     near = [
         one for one in names if one.lower() == wanted or one.lower().rpartition(":")[2] == wanted
@@ -86,7 +86,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
 
 
 def describe(signature: Signature) -> str:
-    """The forms of a call as people read them: ``count() or count(value any)``."""
+    """The forms of a call in plain notation: ``count() or count(value any)``."""
     *others, last = (f"{signature.name}({_described(o)})" for o in signature.overloads)
     return f"{', '.join(others)} or {last}" if others else last
 
@@ -139,7 +139,7 @@ def _parameter_at(overload: Overload, index: int) -> Parameter:
 
 
 def _another_literal(argument: Argument, parameter: Parameter) -> str | None:
-    """How a number should have been written to have the type that is asked for."""
+    """The notation of a number that would give it the required type."""
     if argument.form is not Form.CONSTANT or argument.type not in NUMBER:
         return None
     number = argument.value
@@ -162,7 +162,7 @@ def _one_type(arguments: tuple[Argument, ...]) -> str:
 def _progress(
     overload: Overload, arguments: tuple[Argument, ...], objection: Objection
 ) -> tuple[int, int]:
-    """How near a form comes: whether its types fit, and how many arguments it got through."""
+    """Closeness of a form: whether its types fit, and the number of arguments before an error."""
     types_fit = all(
         argument.type in _parameter_at(overload, index).types
         for index, argument in enumerate(arguments)

@@ -1,8 +1,8 @@
-"""What this version executes, of what the catalogue lists.
+"""Names of the catalogue that this version executes.
 
-A name is here once every place that may meet it computes it: for a function the vector kernels,
-for an aggregator the kernels of ``mesh.operators``.  A test holds this list and
-those kernels together, as this layer stands below them.  Of the extensions every function runs.
+A name is listed here once all of its uses are implemented: for a function the vector kernels, for
+an aggregator the kernels of ``mesh.operators``.  This layer can't import those, so a test compares
+the list with the kernels.  All functions of extensions are implemented.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RUNNING: Final = frozenset(
         "unionSet",
     }
 )
-#: The same of stream functions.
+#: Stream functions that this version executes.
 RUNNING_STREAM_FUNCTIONS: Final = frozenset(
     {
         "json:tokenize",

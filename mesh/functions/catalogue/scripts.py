@@ -11,6 +11,6 @@ if TYPE_CHECKING:
 
 
 def script_function(name: str, result: AttributeType) -> Signature:
-    """The signature of a script function: any arguments, the result as it is declared."""
+    """The signature of a script function: any arguments, and the declared result type."""
     more = Parameter("argument", ANY)
     return Signature(name, Kind.SCALAR, (Overload((), result, more),))

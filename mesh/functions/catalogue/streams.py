@@ -1,4 +1,4 @@
-"""The stream functions of the reference engine (Siddhi 5.1.7): ``S#name(..)``."""
+"""Stream functions of the reference engine (Siddhi 5.1.7): ``S#name(..)``."""
 
 from __future__ import annotations
 
@@ -53,6 +53,6 @@ _ENGINE: Final = (
     ),
 )
 
-#: Stream functions by name.  Those of kind STREAM_PROCESSOR can't stand in a pattern or sequence;
-#: what one adds must not be called like an attribute that is there already.
+#: Stream functions by name.  Those of kind STREAM_PROCESSOR are invalid in patterns and sequences;
+#: the attributes that one adds must have new names.
 STREAM_FUNCTIONS: Final = {signature.name: signature for signature in _ENGINE}

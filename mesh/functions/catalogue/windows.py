@@ -1,7 +1,7 @@
-"""The windows of the reference engine (Siddhi 5.1.7).
+"""Windows of the reference engine (Siddhi 5.1.7).
 
-Sizes and times are constants; keys, timestamps and what is sorted by are attributes.  The engine
-lets nearly every value pass: a length of -1 is accepted.
+Sizes and times are constants; keys, timestamps and sort keys are attributes.  The engine accepts
+nearly every value: a length of -1 is valid.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ORDERS: Final = ("asc", "desc")
 
 
 def _window(name: str, *forms: tuple[Parameter, ...] | Overload) -> Signature:
-    """A window that runs: ``mesh.operators.windows.registry`` has its operator, says a test."""
+    """A window that this version executes; a test checks ``mesh.operators.windows.registry``."""
     overloads = tuple(form if isinstance(form, Overload) else Overload(form) for form in forms)
     return Signature(name, Kind.WINDOW, overloads, runs=True)
 
@@ -63,7 +63,7 @@ def _latency_within_gap(arguments: tuple[Argument, ...]) -> Objection | None:
 
 
 def _sorted_by(arguments: tuple[Argument, ...]) -> Objection | None:
-    """Attributes from the second argument on, behind each an order or none."""
+    """Check that attributes follow the first argument, each with an optional order."""
     index = 1
     while index < len(arguments):
         if arguments[index].form is not Form.ATTRIBUTE:

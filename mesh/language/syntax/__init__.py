@@ -1,7 +1,7 @@
-"""The syntax tree of SiddhiQL: what was written, with where, before any name is looked up.
+"""Syntax tree of SiddhiQL: the text as written, with positions, before names are resolved.
 
-Nodes are frozen values.  Each carries the ``Position`` where it starts; positions don't count
-for equality, so a text and its printed form have equal trees.
+Nodes are frozen values.  Each has the ``Position`` of its start; equality ignores positions, so a
+text and its printed form have equal trees.
 """
 
 from __future__ import annotations

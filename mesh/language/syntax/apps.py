@@ -1,4 +1,4 @@
-"""A whole app: its annotations, and definitions, queries and partitions in the order written."""
+"""Syntax of a whole app: annotations, and definitions, queries and partitions in text order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Element = Definition | Query | Partition
 class App:
     """A whole text."""
 
-    #: Those of the app itself: ``@App:name('..')`` and the like.
+    #: Annotations of the app itself: ``@App:name('..')`` and the like.
     annotations: tuple[Annotation, ...] = ()
     elements: tuple[Element, ...] = ()
 
@@ -35,37 +35,37 @@ class App:
 
     @property
     def streams(self) -> tuple[StreamDefinition, ...]:
-        """Its ``define stream``, in order; so with the others below."""
+        """The app's ``define stream`` elements in text order."""
         return tuple(e for e in self.elements if isinstance(e, StreamDefinition))
 
     @property
     def tables(self) -> tuple[TableDefinition, ...]:
-        """Its ``define table``."""
+        """The app's ``define table`` elements."""
         return tuple(e for e in self.elements if isinstance(e, TableDefinition))
 
     @property
     def windows(self) -> tuple[WindowDefinition, ...]:
-        """Its ``define window``."""
+        """The app's ``define window`` elements."""
         return tuple(e for e in self.elements if isinstance(e, WindowDefinition))
 
     @property
     def triggers(self) -> tuple[TriggerDefinition, ...]:
-        """Its ``define trigger``."""
+        """The app's ``define trigger`` elements."""
         return tuple(e for e in self.elements if isinstance(e, TriggerDefinition))
 
     @property
     def functions(self) -> tuple[FunctionDefinition, ...]:
-        """Its ``define function``."""
+        """The app's ``define function`` elements."""
         return tuple(e for e in self.elements if isinstance(e, FunctionDefinition))
 
     @property
     def aggregations(self) -> tuple[AggregationDefinition, ...]:
-        """Its ``define aggregation``."""
+        """The app's ``define aggregation`` elements."""
         return tuple(e for e in self.elements if isinstance(e, AggregationDefinition))
 
     @property
     def definitions(self) -> tuple[Definition, ...]:
-        """All that is no query and no partition."""
+        """All elements except queries and partitions."""
         return tuple(e for e in self.elements if not isinstance(e, Query | Partition))
 
     @property

@@ -1,4 +1,4 @@
-"""What every node of the syntax tree has: a place in the text, and for some an annotation."""
+"""Parts shared by the nodes of the syntax tree: positions, stream references, annotations."""
 
 # ``at()`` makes a field, it is no value that instances would share.
 # ruff: noqa: RUF009
@@ -14,17 +14,17 @@ NOWHERE = Position(0, 0)
 
 
 def at() -> Position:
-    """The field of a node that says where it stands; no part of equality."""
+    """The field that holds the position of a node; ignored by equality."""
     return field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 
 class StreamKind(StrEnum):
-    """How a stream's name is marked; the values are the marks."""
+    """The prefix of a stream's name; the values are the prefixes."""
 
     PLAIN = ""
     #: ``#S``: a stream inside a partition.
     INNER = "#"
-    #: ``!S``: the events of stream S that failed.
+    #: ``!S``: the failed events of stream S.
     FAULT = "!"
 
 
@@ -37,7 +37,7 @@ class StreamReference:
     position: Position = at()
 
     def __str__(self) -> str:
-        """The name with its mark: the key under which a table of names may hold it."""
+        """The name with its prefix, the key in symbol tables."""
         return f"{self.kind}{self.name}"
 
 

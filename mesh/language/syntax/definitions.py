@@ -54,7 +54,7 @@ class WindowDefinition:
     name: str
     attributes: tuple[AttributeDefinition, ...]
     window: WindowHandler
-    #: None: nothing was said.
+    #: None: not specified.
     events: EventKind | None = None
     annotations: tuple[Annotation, ...] = ()
     position: Position = at()
@@ -65,13 +65,13 @@ class TriggerDefinition:
     """``define trigger T at 'start'``, ``at every 5 min``; it has no annotations."""
 
     name: str
-    #: A time constant behind ``every``; or a text, ``start`` or a cron expression.
+    #: A time constant after ``every``; or a text, ``start`` or a cron expression.
     schedule: Literal
     position: Position = at()
 
     @property
     def is_periodic(self) -> bool:
-        """Whether it was defined by ``at every``."""
+        """Whether the trigger is defined by ``at every``."""
         return self.schedule.is_time
 
 
@@ -82,7 +82,7 @@ class FunctionDefinition:
     name: str
     language: str
     return_type: AttributeType
-    #: What stands between the outer brackets.
+    #: The text between the outer brackets.
     body: str
     position: Position = at()
 
@@ -91,7 +91,7 @@ class FunctionDefinition:
 class Durations:
     """``every sec ... year`` or ``every sec, min, hour``."""
 
-    #: As written; of a range the two ends.
+    #: As written; for a range the two ends.
     units: tuple[TimeUnit, ...]
     is_range: bool = False
     position: Position = at()
@@ -104,7 +104,7 @@ class AggregationDefinition:
     name: str
     input: StreamInput
     selector: Selector
-    #: The attribute that holds the time; None: when the event came.
+    #: The attribute that holds the time; None: the time of arrival.
     aggregate_by: Variable | None
     every: Durations
     annotations: tuple[Annotation, ...] = ()

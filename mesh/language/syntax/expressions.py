@@ -64,9 +64,9 @@ class Variable:
     source: str | None = None
     #: Index in brackets; negative counts from the last: -1 is ``last``, -2 ``last-1``.
     index: int | None = None
-    #: How ``source`` is marked: ``#inner.a``, ``!fault.a``.
+    #: The prefix of ``source``: ``#inner.a``, ``!fault.a``.
     kind: StreamKind = StreamKind.PLAIN
-    #: What follows the source after ``#``: the ``fn`` of ``S#fn.a``; and its index.
+    #: The name after ``source`` and ``#``: the ``fn`` of ``S#fn.a``; and its index.
     function: str | None = None
     function_index: int | None = None
     position: Position = at()
@@ -76,7 +76,7 @@ class Variable:
 class EventReference:
     """An event as the operand of ``is null``: ``e1[last] is null``, ``#inner is null``.
 
-    ``e1 is null`` has a ``Variable``: only the names that are known tell which it is.
+    ``e1 is null`` has a ``Variable``: only name resolution can distinguish the two.
     """
 
     source: str

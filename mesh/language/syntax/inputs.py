@@ -1,4 +1,4 @@
-"""What a query reads: one stream, two joined, a pattern or sequence, another query."""
+"""Inputs of a query: one stream, a join, a pattern or sequence, another query."""
 
 # ``at()`` makes a field, it is no value that instances would share.
 # ruff: noqa: RUF009
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mesh.errors import Position
     from mesh.language.syntax.outputs import OutputRate, ReturnEvents, Selector
 
-# Handlers: what events pass behind a stream's name
+# Handlers: the steps after a stream's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class StreamFunction:
 
 @dataclass(frozen=True, slots=True)
 class WindowHandler:
-    """``#window.time(2 min)``, ``#window.ns:fn(..)``; ``name`` is what follows ``window.``."""
+    """``#window.time(2 min)``, ``#window.ns:fn(..)``; ``name`` is the part after ``window.``."""
 
     name: str
     arguments: tuple[Expression, ...] = ()
@@ -56,7 +56,7 @@ Handler = Filter | StreamFunction | WindowHandler
 
 @dataclass(frozen=True, slots=True)
 class StreamInput:
-    """``TempStream[..]#window.time(..) as t``: one stream and what its events pass, in order.
+    """``TempStream[..]#window.time(..) as t``: one stream and its handlers, in order.
 
     Only the sides of a join have an alias.
     """
@@ -68,7 +68,7 @@ class StreamInput:
 
     @property
     def name(self) -> str:
-        """What its attributes are called by: the alias, or the stream's name."""
+        """Qualifier of its attributes: the alias, or the stream's name."""
         return self.alias if self.alias is not None else self.stream.name
 
 
@@ -76,7 +76,7 @@ class StreamInput:
 
 
 class JoinKind(StrEnum):
-    """Which events of a join come out without a partner; the values are as written."""
+    """Sides of a join that emit events without a partner; the values are as written."""
 
     INNER = "join"
     LEFT_OUTER = "left outer join"
@@ -108,7 +108,7 @@ class JoinInput:
     left: StreamInput
     right: StreamInput
     kind: JoinKind = JoinKind.INNER
-    #: The side whose events set the join off; ``unidirectional`` names one.
+    #: The side whose events trigger the join; ``unidirectional`` names one.
     trigger: JoinSide = JoinSide.BOTH
     on: Expression | None = None
     within: WithinRange | None = None
@@ -130,7 +130,7 @@ class EventElement:
 
     @property
     def name(self) -> str:
-        """What its attributes are called by: the reference, or the stream's name."""
+        """Qualifier of its attributes: the reference, or the stream's name."""
         return self.reference if self.reference is not None else self.stream.name
 
 
@@ -140,7 +140,7 @@ class CountElement:
 
     event: EventElement
     least: int
-    #: None: without end.
+    #: None: unbounded.
     most: int | None
     position: Position = at()
 
@@ -155,7 +155,7 @@ class AbsentElement:
 
 
 class LogicalOperator(StrEnum):
-    """How the two sides of a logical element belong together."""
+    """Connective of the two sides of a logical element."""
 
     AND = "and"
     OR = "or"
@@ -183,8 +183,8 @@ class EveryElement:
 class NextElement:
     """``A -> B -> C`` in a pattern, ``A, B, C`` in a sequence: two elements or more.
 
-    Brackets that say nothing are gone: no element of a chain is a chain itself, unless it stands
-    inside an ``EveryElement``.
+    Redundant brackets are dropped: an element of a chain is a chain itself only inside an
+    ``EveryElement``.
     """
 
     elements: tuple[StateElement, ...]
@@ -197,7 +197,7 @@ StateElement = (
 
 
 class StateKind(StrEnum):
-    """How elements follow each other; the values are what stands between them."""
+    """Relation between consecutive elements; the values are the separators."""
 
     PATTERN = "->"
     SEQUENCE = ","

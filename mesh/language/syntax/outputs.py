@@ -31,7 +31,7 @@ class OutputAttribute:
 
 
 class Direction(StrEnum):
-    """How ``order by`` orders."""
+    """Sort direction of ``order by``."""
 
     ASCENDING = "asc"
     DESCENDING = "desc"
@@ -66,7 +66,7 @@ class Selector:
 
 
 class RateKind(StrEnum):
-    """Which events of those that came together are put out."""
+    """Choice among the events of one output interval."""
 
     ALL = "all"
     FIRST = "first"
@@ -93,7 +93,7 @@ class OutputRate:
 
 
 class EventKind(StrEnum):
-    """Which events of a query go on: ``insert [current|expired|all events] into``."""
+    """Events of a query that are emitted: ``insert [current|expired|all events] into``."""
 
     CURRENT = "current"
     EXPIRED = "expired"
@@ -102,7 +102,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReturnEvents:
-    """``return all events``: what an inner query gives to the one around it."""
+    """``return all events``: the events that an inner query passes to the outer one."""
 
     events: EventKind = EventKind.CURRENT
     position: Position = at()

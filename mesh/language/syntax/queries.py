@@ -1,4 +1,4 @@
-"""Queries: what is done with their results; partitions; on-demand queries."""
+"""Queries and the use of their results; partitions; on-demand queries."""
 
 # ``at()`` makes a field, it is no value that instances would share.
 # ruff: noqa: RUF009
@@ -145,7 +145,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class StoreInput:
-    """``from T as t on .. within .., .. per ..``: a table, window or aggregation that is asked."""
+    """``from T as t on .. within .., .. per ..``: the table, window or aggregation that is read."""
 
     store: StreamReference
     alias: str | None = None
@@ -156,7 +156,7 @@ class StoreInput:
 
     @property
     def name(self) -> str:
-        """What its attributes are called by: the alias, or the store's name."""
+        """Qualifier of its attributes: the alias, or the store's name."""
         return self.alias if self.alias is not None else self.store.name
 
 
@@ -164,7 +164,7 @@ class StoreInput:
 class OnDemandQuery:
     """``from T on .. select ..``, ``select .. insert into T``, ``delete T on ..``, and so on.
 
-    One with an input and without another output returns its rows: ``ReturnEvents``.
+    A query with an input and without another output returns its rows: ``ReturnEvents``.
     """
 
     input: StoreInput | None
