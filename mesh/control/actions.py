@@ -1,4 +1,4 @@
-"""What a decision asks for.  ``mesh.jetstream.apply`` performs it; each says why."""
+"""The actions of a decision, each with its cause.  ``mesh.jetstream.apply`` performs them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Write an assignment that tells the worker to stop the instance and to say when it has."""
+    """Write an assignment that makes the worker stop the instance and report the stop."""
 
     assignment: Assignment
     cause: str
@@ -25,7 +25,7 @@ class Withdraw:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Write what a group's instances are from now on; it replaces an older form."""
+    """Write a group's revision; it replaces an older one."""
 
     form: GroupForm
     cause: str
@@ -33,7 +33,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Delete an assignment that nobody wants and nobody runs any more."""
+    """Delete an assignment that is neither desired nor run by a worker any more."""
 
     instance: str
     cause: str
@@ -41,7 +41,7 @@ class Discard:
 
 @dataclass(frozen=True, slots=True)
 class StandBy:
-    """Write who stands by for an instance, in the place of who did."""
+    """Write the record of an instance's standby; it replaces an older one."""
 
     standby: Standby
     cause: str
@@ -49,7 +49,7 @@ class StandBy:
 
 @dataclass(frozen=True, slots=True)
 class Dismiss:
-    """Delete the record of who stands by for an instance."""
+    """Delete the record of an instance's standby."""
 
     instance: str
     cause: str
@@ -57,7 +57,7 @@ class Dismiss:
 
 @dataclass(frozen=True, slots=True)
 class DropForm:
-    """Delete the form of a group that nobody wants and nothing of which is assigned any more."""
+    """Delete the revision of a group that is not desired any more and has no assignments."""
 
     app: str
     group: str

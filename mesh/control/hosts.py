@@ -1,6 +1,6 @@
-"""The workers as placement sees them: who is there, and what each admits.
+"""The workers that placement can use, and the admission of each.
 
-Derived from heartbeats and from what operators asked for.
+Derived from heartbeats and from requests of operators.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def hosts(snapshot: ClusterSnapshot, settings: Settings) -> tuple[Host, ...]:
 
 
 def ready(found: tuple[Host, ...]) -> int:
-    """How many workers could run something now, cordoned ones not counted."""
+    """Number of workers that could run an instance now, without cordoned ones."""
     return sum(host.admits is Admits.OPEN for host in found)
 
 
@@ -53,7 +53,7 @@ def _host(node: Seen[NodeRecord], grade: Presence, order: NodeOrder | None, hold
 def _admits(
     record: NodeRecord, grade: Presence, order: NodeOrder | None, hold_s: float
 ) -> tuple[Admits, str]:
-    """What a worker admits; the first row that holds counts.
+    """Admission of a worker; the first row that holds counts.
 
     The table of docs/control-plane.md, "What a worker admits".
     """

@@ -1,7 +1,7 @@
-"""Who decided what and why, as entries that tell an app's story.
+"""Journal entries: each decision with its actor and cause; together they are an app's story.
 
-Every process notes what it does; the entries are kept in a JetStream stream of their own
-(``mesh.jetstream.journal``), so that the story can be told when they are gone.
+Every process writes entries about its own actions to a JetStream stream of their own
+(``mesh.jetstream.journal``), so the story outlives the process.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ NAMED_MAX: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing that happened."""
+    """One event of the cluster's history."""
 
-    #: What, in a few words that stand after who did it: "placed A-g-1 on w2 in epoch 41".
+    #: The act, in a few words that follow the actor: "placed A-g-1 on w2 in epoch 41".
     text: str
     #: Why; empty where the text says it all.
     cause: str = ""
-    #: Who: "manager m1", "worker w2", or a user's name.
+    #: The actor: "manager m1", "worker w2", or a user's name.
     by: str = ""
-    #: Wall clock of who noted it, milliseconds since 1970.
+    #: Wall clock of the process that wrote the entry, milliseconds since 1970.
     at_ms: int = 0
-    #: Empty for what is about the cluster.
+    #: Empty if it concerns the cluster.
     app: str = ""
     instance: str = ""
     #: The worker that it is about.
     worker: str = ""
     epoch: int | None = None
-    #: Revision of the lease that a leader decided under, 0 where nobody led.
+    #: Revision of the lease that a leader decided under, 0 if there was no leader.
     lease_revision: int = 0
 
 
 def of_action(action: Action, lease_revision: int) -> Entry:
-    """What a leader notes when it has performed ``action``."""
+    """Entry of a leader that has performed ``action``."""
     match action:
         case Place(made, cause):
             return _of_assignment(made, f"placed {made.instance} on", "", cause, lease_revision)
@@ -120,13 +120,13 @@ def _of_assignment(
 
 
 def of_failure(action: Action, lease_revision: int, why: str) -> Entry:
-    """What a leader notes when ``action`` was not performed."""
+    """Entry of a leader about an ``action`` that was not performed."""
     entry = of_action(action, lease_revision)
     return replace(entry, text=f"was refused: it would have {entry.text}", cause=why)
 
 
 def of_report(status: InstanceStatus) -> Entry:
-    """What a worker notes when an instance's state has changed."""
+    """Entry of a worker about an instance's new state."""
     verbs = {
         InstanceState.STARTING: "starts",
         InstanceState.RUNNING: "runs",
@@ -145,11 +145,11 @@ def of_report(status: InstanceStatus) -> Entry:
 
 
 def of_elections(app: str, leaders: Mapping[str, str]) -> Entry:
-    """What a manager notes when NATS has elected leaders.
+    """Entry of a manager about leaders that NATS has elected.
 
     Args:
-        app: whose streams they lead; empty for what no app owns.
-        leaders: the server that leads now, by JetStream stream.
+        app: the owner of the streams; empty for streams that no app owns.
+        leaders: the current leading server, by JetStream stream.
     """
     led: dict[str, list[str]] = {}
     for stream, leader in sorted(leaders.items()):
@@ -159,7 +159,7 @@ def of_elections(app: str, leaders: Mapping[str, str]) -> Entry:
 
 
 def of_lost_quorum(app: str, stream: str) -> Entry:
-    """What a manager notes when a stream can't be written to, because most of its servers lack."""
+    """Entry of a manager about a stream without a quorum, which can't be written to."""
     return Entry(f"was told by NATS that {stream} has lost its quorum", app=app)
 
 
@@ -169,11 +169,11 @@ def _some(streams: Sequence[str]) -> str:
 
 
 def story(entries: Iterable[Entry], app: str) -> list[Entry]:
-    """What happened to ``app``, in order: its own entries, and those of the cluster beside them.
+    """The entries of ``app`` in order, with those of the cluster that concern it.
 
-    Order is by the clocks of who noted it, for what a process noted while it was cut off arrives
-    late.  Of the cluster's entries those count that are about a worker which the app had something
-    on, or about who leads, from the app's first entry on.
+    The order is by the clock of each entry's process, because entries of a process that was cut off
+    arrive late.  Of the cluster's entries, those count that concern a worker with instances of the
+    app, or a leader, from the app's first entry on.
     """
     ordered = sorted(entries, key=lambda entry: entry.at_ms)
     own = [entry for entry in ordered if entry.app == app]

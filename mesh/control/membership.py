@@ -1,9 +1,9 @@
-"""Which nodes are there, judged by their heartbeats.
+"""Presence of nodes, judged by their heartbeats.
 
-Three grades: ``alive``; ``suspect`` past its term, when it gets nothing new but keeps what it has;
+Three grades: ``alive``; ``suspect`` past its term, when it gets no new instances but keeps its own;
 and ``gone`` past its term and a margin, when its instances are placed elsewhere.  A worker stops
-its instances by itself when it hasn't been able to renew for its term, so by the time it is gone it
-has stopped.
+its instances on its own if it could not renew for its term, so it has stopped by the time it is
+gone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BEATS_PER_TERM = 4
 
 
 class Presence(StrEnum):
-    """How sure it is that a node is there."""
+    """How certain the presence of a node is."""
 
     ALIVE = "alive"
     SUSPECT = "suspect"
@@ -39,7 +39,7 @@ def presence(node: Seen[NodeRecord], now_s: float, ttl_s: float, margin_s: float
 def is_taken(
     node: Seen[NodeRecord] | None, incarnation: str, now_s: float, ttl_s: float, margin_s: float
 ) -> bool:
-    """Whether another process with this node's id still beats."""
+    """Whether another process with this node's id still sends heartbeats."""
     return (
         node is not None
         and node.value.incarnation != incarnation
@@ -48,7 +48,7 @@ def is_taken(
 
 
 class Claim(StrEnum):
-    """The answer to a process that wants a name."""
+    """The answer to a process that requests a name."""
 
     FREE = "free"
     #: The last process of this name may still be there.

@@ -1,4 +1,4 @@
-"""What is wanted, what is placed, and where everything should be: what leader and status share."""
+"""Desired placement, actual placement and their difference; shared by reconcile and status."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Wanted:
     """An instance that should run."""
 
     app: AppRecord
-    #: What it is an instance of.
+    #: The group revision of the instance.
     form: GroupForm
     #: 1 to ``parallel``.
     index: int
     #: It as placement sees it.
     need: Need
-    #: What its group is to become; None where that is what it is.
+    #: The desired group; None if the revision is the desired one.
     becomes: GroupSpec | None = None
 
 
@@ -62,19 +62,19 @@ class Survey:
     """The cluster, read once."""
 
     hosts: tuple[Host, ...]
-    #: Workers that are there, by name.
+    #: Present workers, by name.
     nodes: Mapping[str, NodeRecord]
     #: Apps in the order they were deployed, their instances in the order written: those of the
     #: forms that the groups have, also of groups that are about to have another one.
     wanted: Mapping[str, Wanted]
-    #: By app and group; of groups that are wanted.
+    #: By app and group; only desired groups.
     forms: Mapping[tuple[str, str], GroupForm]
     assignments: Mapping[str, Assignment]
     statuses: Mapping[str, InstanceStatus]
     #: Groups that are to have another form, by app and group.
     changes: Mapping[tuple[str, str], Change]
     placement: Placement
-    #: Who was told to stand by, by instance, and what they hold.
+    #: Standbys by instance, and the copies that they hold.
     standbys: Mapping[str, Standby]
     held: Mapping[str, StandbyStatus]
     #: Instance to the worker that holds its state ready.
@@ -83,11 +83,11 @@ class Survey:
     held_apps: Mapping[str, str]
 
     def is_over(self, assignment: Assignment) -> bool:
-        """Whether nothing runs for ``assignment`` any more, or nobody would take what it writes.
+        """Whether no instance runs for ``assignment`` any more, or its writes are ignored.
 
-        Its worker is gone, or was started anew, or has said that it has stopped what it was told
-        to stop, or to run only so far: in the epoch in which it was told, for an older report may
-        be from before.
+        Either its worker is gone or was restarted, or it has reported a stop that was requested, at
+        once or at a position.  That report must be of the epoch of the request: an older one may be
+        from before.
         """
         node = self.nodes.get(assignment.worker)
         if node is None:
@@ -96,7 +96,7 @@ class Survey:
             return True
         form = self.forms.get((assignment.app, assignment.group))
         if form is not None and self.is_ours(assignment) and assignment.form < form.number:
-            # Another form takes a form's place when all of it is over.
+            # A group revision is replaced only when all instances of the old one are over.
             return True
         status = self.statuses.get(assignment.instance)
         return (
@@ -107,22 +107,22 @@ class Survey:
         )
 
     def settled_at(self, assignment: Assignment) -> Mapping[str, int] | None:
-        """Where ``assignment``, which is over, has settled; None where it has not."""
+        """Position at which ``assignment``, which is over, has drained; None if it has not."""
         status = self.statuses.get(assignment.instance)
         if status is None or status.state is not InstanceState.STOPPED or not status.settled:
             return None
-        # Its worker may have ended before it could answer in the epoch in which it was told.
+        # Its worker may have ended before it could answer in the epoch of the request.
         epochs = (assignment.epoch, assignment.placed_epoch)
         return status.position if status.epoch in epochs else None
 
     def is_ours(self, assignment: Assignment) -> bool:
-        """Whether ``assignment`` is of an app that is wanted, not of an earlier one of its name."""
+        """Whether ``assignment`` is of a desired app, not of an earlier one of the same name."""
         wanted = self.wanted.get(assignment.instance)
         return wanted is not None and wanted.app.incarnation == assignment.app_incarnation
 
 
 def survey(snapshot: ClusterSnapshot, settings: Settings) -> Survey:
-    """Read ``snapshot``, and place what is wanted."""
+    """Read ``snapshot``, and place the desired instances."""
     found = hosts(snapshot, settings)
     there = {host.name for host in found}
     are_open = {host.name for host in found if host.admits is Admits.OPEN}
@@ -152,16 +152,16 @@ def survey(snapshot: ClusterSnapshot, settings: Settings) -> Survey:
     for name, assignment in assignments.items():
         item = wanted.get(name)
         if item is not None and item.app.incarnation == assignment.app_incarnation:
-            # What is on its way has a seat where it is going, not where it comes from.
+            # An instance that is moving has a seat at its destination, not at its origin.
             if not assignment.stop:
-                # What has run as far as it was to has left its seat.
+                # An instance that has run up to its position has freed its seat.
                 if assignment.until is None or not known.is_over(assignment):
                     current[name] = assignment.worker
             elif assignment.next_worker in are_open:
                 current[name] = assignment.next_worker
-    # Placement itself says best why nothing can be placed where nobody is there.
+    # Without workers, placement itself gives the best reason why an instance can't be placed.
     enough = ready(found) >= settings.manager.min_workers or settings.manager.min_workers <= 1
-    # What ran already goes on with fewer workers; only what is new waits for enough of them.
+    # Instances that ran already continue on fewer workers; only new ones wait for enough of them.
     needs = tuple(
         w.need
         for name, w in wanted.items()
@@ -181,7 +181,7 @@ def _changes(known: Survey) -> dict[tuple[str, str], Change]:
         instances = {name: known.assignments.get(name) for name in group}
         form, becomes = known.forms[at], next(w.becomes for w in group.values())
         assert becomes is not None, "a group that changes has something to become"
-        # Also what an app that had the name before has left behind.
+        # Also the remains of an earlier app of the same name.
         live = tuple(
             a
             for a in instances.values()
@@ -197,7 +197,7 @@ def _changes(known: Survey) -> dict[tuple[str, str], Change]:
 
 
 def _stop(known: Survey, form: GroupForm, assignment: Assignment | None) -> Stop:
-    """How an instance of ``form`` has ended."""
+    """The end of an instance of ``form``."""
     if assignment is None or assignment.form != form.number:
         return Stop(None, has_run=False)
     status = known.statuses.get(assignment.instance)
@@ -209,7 +209,7 @@ def _stop(known: Survey, form: GroupForm, assignment: Assignment | None) -> Stop
 
 
 def _needs_place(name: str, wanted: Wanted, changes: Mapping[tuple[str, str], Change]) -> bool:
-    """Whether an instance is to have a place: of a group that changes, what is still to run."""
+    """Whether an instance needs a place; in a group that changes, only an instance still to run."""
     change = changes.get((wanted.form.app, wanted.form.group))
     if change is None:
         return True
@@ -217,7 +217,7 @@ def _needs_place(name: str, wanted: Wanted, changes: Mapping[tuple[str, str], Ch
 
 
 def _forms(snapshot: ClusterSnapshot) -> dict[tuple[str, str], GroupForm]:
-    """What the groups are that should be: as was written down, or as they are about to begin."""
+    """The revisions of the desired groups: as stored, or as they are about to begin."""
     written = {(f.value.app, f.value.group): f.value for f in snapshot.forms}
     found = {}
     for app in snapshot.apps:
@@ -257,7 +257,7 @@ def _standing_by(snapshot: ClusterSnapshot, wanted: Mapping[str, Wanted]) -> dic
     for standby in (seen.value for seen in snapshot.standbys):
         item = wanted.get(standby.instance)
         is_ours = item is not None and item.app.incarnation == standby.app_incarnation
-        # One that was started anew holds nothing yet.
+        # A worker that was restarted holds nothing yet.
         if is_ours and nodes.get(standby.worker) == standby.worker_incarnation:
             found[standby.instance] = standby.worker
     return found
