@@ -395,7 +395,7 @@ class AgentState:
         self._do(events.WriteReport(status))
 
     def _finish_report(self, status: InstanceStatus) -> None:
-        """Take note of a report that was written, or failed: the next one says the same."""
+        """Handle a finished write of a report; after a failure, the next one is the same."""
         name = status.instance
         running, stopping = self.running.get(name), self.stopping.get(name)
         if running is not None and duties.has_ended(status, running):

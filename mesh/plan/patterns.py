@@ -1,4 +1,4 @@
-"""What of patterns and sequences is refused: the little that has no meaning worth keeping."""
+"""Refusal of patterns and sequences that have no useful meaning."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def check_pattern(source: BoundPattern) -> None:
-    """Refuse what of a pattern does not run.
+    """Refuse the parts of a pattern that don't run.
 
     Raises:
         MeshError: MESH-P900 at the first such part.
@@ -46,7 +46,7 @@ def check_pattern(source: BoundPattern) -> None:
 
 
 def _is_chain(source: BoundPattern) -> bool:
-    """Whether it is ``every A -> B [-> C ..]``, whose filters may be anything."""
+    """Whether it is ``every A -> B [-> C ..]``, with any filters."""
     element = source.element
     if source.kind is not StateKind.PATTERN or not isinstance(element, Next):
         return False
@@ -66,9 +66,9 @@ def _check_functions(condition: BoundExpression) -> None:
 
 
 def _check_absence(element: BoundElement) -> bool:
-    """Refuse absence for a time behind events that need not come.
+    """Refuse absence for a time after events that are optional.
 
-    Returns whether all of ``element`` may be passed over without an event.
+    Returns whether all of ``element`` may be skipped without an event.
     """
     match element:
         case Every(inner):

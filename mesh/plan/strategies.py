@@ -1,9 +1,9 @@
-"""How the instances of a group share what it reads.
+"""Strategies: the way in which the instances of a group share its input.
 
-With one instance a group reads all events.  With several, plain queries read round robin;
-partitions read what they divide by key, and everything else that they read all of it; aggregations
-with ``group by`` and no window read by the group-by columns.  What else keeps state would keep a
-part of it in each instance, and is refused.
+With one instance a group reads all events.  With several, plain queries read round robin.
+Partitions read the streams that they divide by key, and every other stream as a whole.
+Aggregations with ``group by`` and no window read by the group-by columns.  Other queries with state
+would keep a part of it in each instance, and are refused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How a group reads one stream; ``key`` only by key."""
+    """A group's strategy for one stream; ``key`` only by key."""
 
     stream: str
     strategy: Strategy
@@ -42,7 +42,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """How one element wants to read a stream; without a key round robin, or all of it."""
+    """An element's wish for a stream; without a key round robin, or all of it."""
 
     stream: str
     key: Key | None
@@ -51,7 +51,7 @@ class _Wish:
     #: Any of the key's attributes will do, as with ``group by``: rows that are alike in all are
     #: alike in some.
     takes_part: bool = False
-    #: For who takes events as they come: a key that shares them out as well.
+    #: For readers that accept events in any division: a key that distributes them as well.
     spread: Key | None = None
 
 
@@ -59,9 +59,9 @@ def shares(group: Group) -> tuple[Share, ...]:
     """How ``group`` reads each of its streams, internal ones too, in order of first mention.
 
     Raises:
-        MeshError: MESH-P206 to P212, P218 and P219 where several instances can't share the events,
-            MESH-P223 where partitions are asked for and nothing is read by key, MESH-P900 for what
-            can't be divided yet.
+        MeshError: MESH-P206 to P212, P218 and P219 if several instances can't share the events,
+            MESH-P223 if partitions are requested and nothing is read by key, MESH-P900 for inputs
+            that can't be divided yet.
     """
     if not group.is_shared:
         return tuple(Share(stream, Strategy.ALL) for stream in group.reads)
@@ -83,7 +83,7 @@ def shares(group: Group) -> tuple[Share, ...]:
         keys[wish.stream] = both
     whole = {wish.stream for wish in wishes if wish.wants_all}
     if keys:
-        # Virtual partitions are where such a group runs, so all that comes to it comes by key.
+        # Such a group runs in virtual partitions, so all its input is by key.
         kept = {*keys, *whole, *group.writes}
         keys |= {w.stream: w.spread for w in wishes if w.spread and w.stream not in kept}
     _refuse_mixtures(group, wishes, keys)
@@ -100,7 +100,7 @@ def shares(group: Group) -> tuple[Share, ...]:
 
 
 def _both(first: Key, wish: _Wish, wishes: Sequence[_Wish]) -> Key | None:
-    """The key that serves what was wished before and ``wish``; None if none does."""
+    """The key that satisfies both the earlier wish and ``wish``; None if none does."""
     assert wish.key is not None
     if first.identity == wish.key.identity:
         return first
@@ -180,7 +180,7 @@ def _group_key(group: Group, tree: Query, query: BoundQuery) -> Key | None:
             position=tree.position,
         )
     if query.order_by or query.limit is not None or query.offset is not None:
-        # What goes out at once would be divided among the instances.
+        # The rows of one output would be divided among the instances.
         raise not_supported(f"order by, limit or offset {where}", tree.position, hint=hint)
     if query.having is not None and has_aggregate(query.having):
         # It is one over all groups.
@@ -201,7 +201,7 @@ def _group_key(group: Group, tree: Query, query: BoundQuery) -> Key | None:
 
 
 def _refuse_mixtures(group: Group, wishes: list[_Wish], keys: dict[str, Key]) -> None:
-    """With keyed streams, none of them may come from inside, and the others come as a whole."""
+    """Refuse internal keyed streams; beside keyed streams, others are read as a whole."""
     whole = {wish.stream for wish in wishes if wish.wants_all}
     for wish in wishes:
         if wish.stream in keys and wish.stream in group.writes:

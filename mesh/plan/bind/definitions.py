@@ -1,4 +1,4 @@
-"""Definitions, bound: what names they give, and whether two of them go together."""
+"""Binding of definitions: the names that they declare, and conflicts between them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Defined:
-    """What definitions gave, by kind; streams are in ``Names``."""
+    """Bound definitions by kind; streams are in ``Names``."""
 
     tables: list[BoundTable] = field(default_factory=list)
     windows: list[BoundNamedWindow] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Defined:
 def bind_definitions(
     definitions: Iterable[Definition], names: Names, problems: Problems
 ) -> Defined:
-    """Note the names of ``definitions``, and look up those that stand in them."""
+    """Declare the names of ``definitions``, and resolve the names inside them."""
     written = tuple(definitions)
     first: dict[tuple[type, str], Definition] = {}
     fresh = [d for d in written if _is_fresh(d, first, problems)]
@@ -91,7 +91,7 @@ def bind_definitions(
 def _is_fresh(
     definition: Definition, first: dict[tuple[type, str], Definition], problems: Problems
 ) -> bool:
-    """Whether it is the first of its kind and name; one that differs from the first is noted."""
+    """Whether it is the first of its kind and name; report one that differs from the first."""
     before = first.setdefault((type(definition), definition.name), definition)
     if before is definition:
         return True
@@ -130,7 +130,7 @@ def _kind(definition: Definition) -> str:
 
 
 def _declare(definition: Definition, names: Names, problems: Problems) -> None:
-    """Note the name that ``definition`` gives; aggregations follow when streams are known."""
+    """Declare the name of ``definition``; aggregations follow when streams are known."""
     name, at = definition.name, definition.position
     match definition:
         case StreamDefinition():
@@ -188,7 +188,7 @@ def _fault(schema: StreamSchema, position: Position) -> StreamSchema:
 
 
 def _refuse_clashes(definitions: list[Definition], names: Names, problems: Problems) -> None:
-    """Refuse one name for things of two kinds, unless the engine takes them for one."""
+    """Refuse one name for things of two kinds, unless the engine treats them as one."""
     first: dict[str, list[Definition]] = {}
     for definition in definitions:
         if isinstance(definition, FunctionDefinition):
@@ -225,7 +225,7 @@ def _attributes(
 
 
 def _complete(definition: Definition, defined: Defined, names: Names, problems: Problems) -> None:
-    """Look up what stands in ``definition``, and keep it as bound."""
+    """Resolve the names inside ``definition``, and keep it as bound."""
     match definition:
         case StreamDefinition():
             refuse_second(definition.annotations, ("OnError", "Async"), problems)
