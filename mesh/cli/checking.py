@@ -1,4 +1,4 @@
-"""What ``mesh validate`` says of a text: everything that is wrong with it, in its order."""
+"""Checks of ``mesh validate``: all errors of a text, in its order."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
 
 #: SiddhiQL that is right and that this version does not run.
 NOT_RUN_YET: Final = "MESH-P900"
-#: What planning says before it looks at the names and types of an app.
+#: Codes of planning that come before the checks of an app's names and types.
 _OF_THE_NAME: Final = frozenset(("MESH-P101", "MESH-P102"))
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What there is to say of a text."""
+    """The findings in a text."""
 
     #: None when it has none, or can't be parsed.
     app: str | None
     #: Names of its execution groups; empty when it can't be deployed.
     groups: tuple[str, ...]
     errors: tuple[MeshError, ...]
-    #: What is valid and does not run yet.
+    #: Parts that are valid and do not run yet.
     warnings: tuple[MeshError, ...]
 
     @property
     def is_valid(self) -> bool:
-        """Whether it has no error; it may have parts that don't run yet all the same."""
+        """Whether it has no error; parts that don't run yet are allowed."""
         return not self.errors
 
     def with_warnings_as_errors(self) -> Checked:
-        """The same where what doesn't run yet counts as an error."""
+        """The same, with parts that don't run yet as errors."""
         found = sorted((*self.errors, *self.warnings), key=_place)
         return replace(self, errors=tuple(found), warnings=())
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from mesh.cli.context import Context
 
-#: What the server adds to a wait of ours before the client loses patience.
+#: Time that the client waits longer than it asked the server to wait.
 _MARGIN_S = 15.0
 _REPLACE_S = 60.0
 #: A state may be large.
@@ -124,11 +124,11 @@ class Client:
         return cast("dict[str, Any]", found)
 
     def discard(self, app: str, id_: int) -> dict[str, Any]:
-        """Take a failed event away."""
+        """Delete a failed event."""
         return cast("dict[str, Any]", self._ask("DELETE", _failed(app, f"/{id_}")))
 
     def discard_many(self, app: str, older_than_s: float | None = None) -> dict[str, Any]:
-        """Take away all failed events, or those older than that."""
+        """Delete all failed events, or those older than that."""
         which = {"all": "true"} if older_than_s is None else {"olderThan": f"{older_than_s:g}"}
         found = self._ask("DELETE", _failed(app), params=which, timeout=_REPLACE_S)
         return cast("dict[str, Any]", found)
@@ -158,11 +158,11 @@ class Client:
         return cast("list[dict[str, Any]]", self._ask("GET", "/nodes"))
 
     def story(self, app: str) -> list[dict[str, Any]]:
-        """What happened to an app and why."""
+        """The journal entries of an app, with causes."""
         return cast("list[dict[str, Any]]", self._ask("GET", _path(app, "/story")))
 
     def order_node(self, node: str, order: str) -> dict[str, Any]:
-        """Tell a worker to ``cordon``, ``uncordon`` or ``drain``."""
+        """Request ``cordon``, ``uncordon`` or ``drain`` of a worker."""
         path = f"/nodes/{quote(node, safe='')}/{order}"
         return cast("dict[str, Any]", self._ask("POST", path))
 

@@ -123,7 +123,7 @@ def drain(
 
 
 def _left(client: Client, node: str) -> list[dict[str, Any]]:
-    """The instances on ``node``, with why they are there still."""
+    """The instances on ``node``, each with the reason why it is still there."""
     return [i for app in client.apps() for i in app["instances"] if i["worker"] == node]
 
 
@@ -136,7 +136,7 @@ def _counted(instances: int) -> str:
 
 
 def _admits(node: dict[str, Any]) -> str | None:
-    """Whether a worker takes more; in words when not."""
+    """Whether a worker accepts more instances; in words if not."""
     if node["role"] != "worker" or node["presence"] == "gone":
         return None
     return f"{node['admits']}: it {node['why']}" if node["why"] else str(node["admits"])

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Commands(TyperGroup):
-    """The group: shows a MeshError as what it says, never as a traceback."""
+    """The command group: prints the message of a MeshError, never a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""

@@ -1,4 +1,4 @@
-"""Where the cluster is, for commands that talk to one: options, environment, context file.
+"""Address of the cluster for commands that need one: options, environment, context file.
 
 ``mesh dev`` writes a context file into its data directory and into the user's configuration
 directory, so that ``mesh deploy`` in another terminal finds it.  It holds a password, so only its
@@ -20,7 +20,7 @@ from mesh.errors import MeshError
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """How to reach one cluster."""
+    """Address and credentials of one cluster."""
 
     #: ``https://host:port`` of any manager.
     server: str = ""
@@ -28,7 +28,7 @@ class Context:
     password: str = ""
     #: Path of the certificate that the manager's is signed with; empty for the system's.
     ca: str = ""
-    #: Take any certificate.
+    #: Accept any certificate.
     insecure: bool = False
     #: ``nats://host:port``, for publish and tap.
     nats: str = ""
@@ -41,13 +41,13 @@ def config_path() -> Path:
 
 
 def find(given: dict[str, Any], file: Path | None = None) -> Context:
-    """The context: what ``given`` leaves open (None) comes from the context file.
+    """The context: fields that ``given`` lacks (None) are read from the context file.
 
     The file is ``file`` if named, else ``MESH_CONTEXT``, else ``.mesh/dev/context.json`` here or
     the user's.
 
     Raises:
-        MeshError: MESH-U130 when the file named is not there or can't be read.
+        MeshError: MESH-U130 if the named file doesn't exist or can't be read.
     """
     named = file or (Path(os.environ["MESH_CONTEXT"]) if os.environ.get("MESH_CONTEXT") else None)
     candidates = [named] if named else [Path(".mesh", "dev", "context.json"), config_path()]
@@ -63,7 +63,7 @@ def find(given: dict[str, Any], file: Path | None = None) -> Context:
 def write(context: Context, path: Path) -> None:
     """Write the context file, readable by its owner only."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # mkstemp makes the file 0600; renamed, so that nobody reads half of it.
+    # mkstemp creates the file with mode 0600; the rename prevents reads of a partial file.
     descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=".context-")
     with os.fdopen(descriptor, "wb") as file:
         file.write(orjson.dumps(asdict(context), option=orjson.OPT_INDENT_2) + b"\n")

@@ -1,4 +1,4 @@
-"""``mesh debug story``: what happened to an app, and why."""
+"""``mesh debug story``: the history of an app, with causes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mesh demo``: the example app on real weather data, from nothing to a table of what happened."""
+"""``mesh demo``: the example app on real weather data, from the start to a table of results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demo does with a running cluster: deploy, publish, listen, wait, sum up."""
+"""Steps of the demo on a running cluster: deploy, publish, receive, wait, sum up."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 APP: Final = "Temperature"
 INPUT: Final = "TempStream"
 OUTPUTS: Final = ("AvgTempStream", "AlertStream", "HighTempStream")
-#: Publishes whose acknowledgement is still to come.
+#: Publishes without an acknowledgement yet.
 _WINDOW: Final = 1000
-#: Outputs count as complete when nothing has come for so long and no instance is behind.
+#: Outputs count as complete after this time without a row, if no instance is behind.
 _QUIET_S: Final = 2.0
 _READY_S: Final = 120.0
 #: With events waiting and nothing coming out for so long, the demo gives up.
@@ -40,7 +40,7 @@ _STUCK_S: Final = 60.0
 
 @dataclass
 class Demo:
-    """One run; ``age_s`` is how long the command had run already when it was made."""
+    """One run; ``age_s`` is the running time of the command when this was created."""
 
     view: View
     rows: int
@@ -72,8 +72,8 @@ class Demo:
                 js = nats.jetstream(publish_async_max_pending=2 * _WINDOW)
                 deployed_s = time.monotonic()
                 done = await asyncio.to_thread(client.deploy, text)
-                # The channels are there as soon as it is deployed: who publishes need not wait
-                # until it runs.
+                # The channels exist as soon as it is deployed: a publisher need not wait until it
+                # runs.
                 running = asyncio.create_task(self._tell_running(client, done, deployed_s))
                 for stream in OUTPUTS:
                     await self._listen(js, stream)

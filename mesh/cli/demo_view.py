@@ -1,4 +1,4 @@
-"""How the demo shows itself: live on a terminal, in plain lines elsewhere."""
+"""Output of the demo: live on a terminal, in plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from mesh.cli.output import show_table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: How often what is shown changes.
+#: Interval of updates.
 _EVERY_S = 0.25
 _LINE_EVERY_S = 2.0
 
 
 @dataclass
 class Tally:
-    """What came out of one stream."""
+    """The output of one stream, counted."""
 
     events: int = 0
     recent: deque[str] = field(default_factory=lambda: deque(maxlen=5))
@@ -28,18 +28,18 @@ class Tally:
 
 
 class View(Protocol):
-    """What the demo tells."""
+    """The progress of the demo."""
 
     def say(self, text: str) -> None:
-        """One line that stays."""
+        """Print one line that stays."""
         ...
 
     def published(self, done: int, total: int, rate: float) -> None:
-        """So many of ``total`` events are published, at ``rate`` a second."""
+        """Show that so many of ``total`` events are published, at ``rate`` a second."""
         ...
 
     def outputs(self, tallies: dict[str, Tally]) -> None:
-        """Something came out."""
+        """Show received output."""
         ...
 
     def close(self) -> None:

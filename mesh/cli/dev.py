@@ -75,7 +75,7 @@ async def running(plan: Plan, say: Callable[[str], None]) -> AsyncIterator[Local
     from mesh.cli import context, local
 
     loop = asyncio.get_running_loop()
-    # From here on Ctrl-C and SIGTERM cancel this task, so that what was started is ended.
+    # From here on Ctrl-C and SIGTERM cancel this task, so that all that was started is stopped.
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mesh.cli.context import Context
 
 _PANEL = "Events"
-#: Publishes whose acknowledgement is still to come.
+#: Publishes without an acknowledgement yet.
 _WINDOW = 500
 
 StreamArgument = Annotated[str, typer.Argument(help="Stream of the app.", metavar="STREAM")]

@@ -1,4 +1,4 @@
-"""``mesh explain``: what a code of an error means."""
+"""``mesh explain``: the meaning of an error code."""
 
 from __future__ import annotations
 

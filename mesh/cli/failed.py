@@ -44,7 +44,7 @@ def errors(
     if output is Output.JSON:
         show_json(found)
         return
-    # What failed in a group that keeps state is known by its query, the others by their message.
+    # A failed event of a stateful group is identified by its query, others by their message.
     rows = [
         (e["id"], e["stream"], e.get("sequence"), e.get("query"), e.get("reason"), _short(e))
         for e in found

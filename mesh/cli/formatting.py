@@ -1,8 +1,8 @@
 """The canonical form of a text whose ``${NAME}`` have no values yet.
 
-A variable may stand for a name, a number, a time or a part of a string, and only its value would
-say which.  So each is taken for a name first, and where that can't stand, for a number and then for
-a time; in the canonical text it stands as it was written.
+A variable may be a name, a number, a time or a part of a string, and only its value would show
+which.  So each is parsed as a name first, and if that is an error, as a number and then as a time.
+The canonical text has it as it was written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def canonical(text: str) -> str:
     """The canonical form of ``text``, with its comments and its variables.
 
     Raises:
-        MeshErrors: MESH-L1xx at what is not SiddhiQL.
+        MeshErrors: MESH-L1xx at text that is not SiddhiQL.
     """
     if VARIABLE.search(text) is None:
         return format_app(text)
@@ -58,14 +58,14 @@ def canonical(text: str) -> str:
 
 
 class _Occurrences(dict[str, str]):
-    """Values for variables, by their places in the text and not by their names.
+    """Values of variables, by their places in the text and not by their names.
 
-    ``substitute`` asks for each in the order of the text.
+    ``substitute`` reads them in the order of the text.
     """
 
     def __init__(self, values: list[str] | None = None) -> None:
         super().__init__()
-        #: The variables asked for, as written.
+        #: The variables read, as written.
         self.written: list[str] = []
         self._values = values
 
@@ -76,7 +76,7 @@ class _Occurrences(dict[str, str]):
 
 @dataclass(slots=True)
 class _StandIn:
-    """What stands for a variable while its text is laid out."""
+    """The text in place of a variable during formatting."""
 
     variable: str
     forms: tuple[str, ...]
@@ -108,7 +108,7 @@ def _advance(stand_ins: list[_StandIn], filled: str, error: MeshError) -> bool:
 
 
 def _near(stand_ins: list[_StandIn], filled: str, error: MeshError) -> Iterator[_StandIn]:
-    """Those that stand where the error is, or right before."""
+    """The stand-ins at the error, or right before it."""
     at = error.position
     if at is None:
         return
@@ -128,7 +128,7 @@ def _restored(text: str, stand_ins: list[_StandIn]) -> str:
 
 
 def _told(error: MeshError, stand_ins: list[_StandIn]) -> MeshError:
-    """The error, speaking of the variables and not of what stood for them."""
+    """The error, with the variables in place of their stand-ins."""
     return MeshError(
         error.code,
         _restored(error.message, stand_ins),

@@ -43,7 +43,7 @@ _STOP_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to start, and where."""
+    """The processes to start, with their directories."""
 
     directory: Path
     workers: int
@@ -75,7 +75,7 @@ class LocalCluster:
     context: Context
     children: list[Child]
     lock: BinaryIO
-    #: Told about each child that ended without being asked.
+    #: Called with each child that ended without a request.
     on_loss: Callable[[str], None] = field(default=log.warning)
 
     def watch_once(self) -> None:
@@ -106,7 +106,7 @@ class LocalCluster:
             await asyncio.sleep(0.2)
 
     def stop(self) -> None:
-        """End workers, manager and NATS, in this order, by force where they take too long."""
+        """Stop workers, manager and NATS, in this order, by force after a timeout."""
         for is_manager in (False, True):
             chosen = [c for c in self.children if (c.name == "manager") == is_manager]
             _stop([c.process for c in chosen])
@@ -123,7 +123,7 @@ class LocalCluster:
 
 
 def start(plan: Plan) -> LocalCluster:
-    """Start all of it; returns when the processes are there, which is before they are ready.
+    """Start all processes; returns when they exist, which is before they are ready.
 
     Raises:
         MeshError: MESH-U141 when another cluster uses the directory, MESH-N1* when nats-server
@@ -142,7 +142,8 @@ def start(plan: Plan) -> LocalCluster:
         settings = _settings(plan, nats.url, directory)
         config = directory / "mesh.yaml"
         _write_private(config, to_yaml(settings))
-        # A cold Spark session takes 7 to 14 s, so the workers go first and all else beside them.
+        # A cold Spark session needs 7 to 14 s, so the workers start first, in parallel with the
+        # rest.
         for number in range(1, plan.workers + 1):
             name = f"worker-{number}"
             started.append(_mesh(name, ["worker", "--id", name], config, directory))
@@ -165,7 +166,7 @@ def start(plan: Plan) -> LocalCluster:
 
 
 def watch_parent() -> None:
-    """In a child: end this process when its parent is gone, where the kernel does not see to it."""
+    """In a child: end this process when its parent has ended, where the kernel doesn't do that."""
     expected = os.environ.get(_PARENT_VARIABLE)
     if expected is None or platform.system() == "Linux":
         return
@@ -196,7 +197,7 @@ def _settings(plan: Plan, nats_url: str, directory: Path) -> Settings:
 
 
 def _mesh(name: str, arguments: list[str], config: Path, directory: Path) -> Child:
-    # The file holds what the environment said already; the children must not read it twice.
+    # The environment contains the settings of the file; the children must not read it twice.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MESH_")}
     environment[_PARENT_VARIABLE] = str(os.getpid())
     environment["MESH_WORKER_STATE_DIR"] = str(directory / "state" / name)

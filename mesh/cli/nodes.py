@@ -1,4 +1,4 @@
-"""``mesh manager``, ``mesh worker`` and ``mesh user add``: what a cluster is made of."""
+"""``mesh manager``, ``mesh worker`` and ``mesh user add``: the processes and users of a cluster."""
 
 from __future__ import annotations
 

@@ -88,10 +88,10 @@ _CLUSTER = {
 
 
 def takes_cluster(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that say where the cluster is.
+    """Add the options for the cluster's address to a command.
 
-    The command has one keyword parameter for all of them, ``at: Context``: what the options, the
-    environment or the context file name.  In ``--help`` they stand where ``at`` stands among the
+    The command has one keyword parameter for all of them, ``at: Context``, built from the options,
+    the environment and the context file.  ``--help`` lists them at the position of ``at`` among the
     parameters.
 
     Raises:
@@ -101,7 +101,7 @@ def takes_cluster(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def takes_cluster_and_nats(command: Callable[..., None]) -> Callable[..., None]:
-    """As ``takes_cluster``, for a command that talks to NATS itself."""
+    """As ``takes_cluster``, for a command that connects to NATS itself."""
     return _with_options(command, {**_CLUSTER, "nats": _NatsOption})
 
 

@@ -1,4 +1,4 @@
-"""How commands print: tables for people, JSON for programs, errors with the line they mean."""
+"""Output of commands: tables for people, JSON for programs, errors with their line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def show_json(values: Any) -> None:
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print rows below headings; None is shown as nothing, numbers stand to the right."""
+    """Print rows below headings; None is an empty cell, numbers are aligned to the right."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.markup import escape

@@ -1,4 +1,4 @@
-"""``mesh plan`` and ``mesh diff``: how an app would be cut, and what another text would change."""
+"""``mesh plan`` and ``mesh diff``: the groups of an app, and the effect of another text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mesh validate`` and ``format``: what can be done with a text without a cluster."""
+"""``mesh validate`` and ``format``: commands on a text that need no cluster."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def format_files(
                 if changes and diff:
                     sys.stdout.write(_difference(text, formatted, name))
             elif str(file) == "-":
-                # In UTF-8, as it came.
+                # In UTF-8, unchanged.
                 sys.stdout.buffer.write(formatted.encode("utf-8"))
                 sys.stdout.buffer.flush()
             elif formatted != text:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def connected(url: str, user: str = "", password: str = "") -> AsyncIterator[Client]:
-    """A connection that fails at once when nobody answers; MESH-N110 then."""
+    """A connection that fails at once if no server answers; MESH-N110 then."""
 
     async def quiet(_: Exception) -> None:
-        """Errors come back from the calls that they belong to."""
+        """Ignore: errors are raised by the calls that they belong to."""
 
     options: dict[str, Any] = {"user": user, "password": password} if user else {}
     try:
@@ -52,7 +52,7 @@ async def connected(url: str, user: str = "", password: str = "") -> AsyncIterat
 
 
 async def holders(client: Client, app: str, stream: str) -> list[tuple[str, str]]:
-    """(JetStream stream, subject) for what holds all events of a stream, each once.
+    """(JetStream stream, subject) of the places that hold all events of a stream, each once.
 
     That is the plain channel for an app that is not deployed, or has no such stream.
     """
