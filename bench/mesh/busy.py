@@ -1,4 +1,4 @@
-"""Whether somebody is taken for dead who is only slow, on a machine that has no time left."""
+"""Test whether slow processes are declared dead, on a machine without spare processor time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MEASURED_S: Final = 60.0
 #: How often ages are looked at.
 _LOOK_S: Final = 0.02
-#: What is told of a worker, a leader or a server that was taken for dead, or took itself for it.
+#: Words of entries about a worker, leader or server that was declared dead, or so declared itself.
 _ALARMS: Final = ("is gone", "no heartbeat was taken", "no longer leads", "lost its connection")
 
 
@@ -69,7 +69,7 @@ def _alarms(entries: list[Entry]) -> Iterator[tuple[int, str]]:
 
 
 def _epochs(view: View) -> set[tuple[str, int]]:
-    """What is placed, each time it was."""
+    """Each placement with its epoch."""
     return {(a.value.instance, a.value.epoch) for a in view.view.snapshot().assignments}
 
 

@@ -4,8 +4,8 @@ There is no I/O, no clock and no asyncio.  A shell passes each event with its pr
 performs the instructions in order; the last one, and only that, has an event as its result.  The
 shells are ``mesh.manager.manager`` and the simulator's ``nodes``.
 
-    WATCHING -> ELECTING -> WATCHING              another manager leads WATCHING -> ELECTING ->
-    ACTING -> WATCHING    it leads; ELECTING is skipped without a write
+    WATCHING -> ELECTING -> WATCHING              another manager leads
+    WATCHING -> ELECTING -> ACTING -> WATCHING    it leads; ELECTING is skipped without a write
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The list in docs/siddhiql.md of the apps whose output is not the engine's, and why.
+"""The list in docs/siddhiql.md of the apps with another output than the engine's, and the reasons.
 
-Made from ``tests/cases/conformance/differences.txt``, which a test holds to be complete over the
-recorded apps.  What is only not done yet is not in the list.
+Generated from ``tests/cases/conformance/differences.txt``; a test checks that it is complete for
+the recorded apps.  Unfinished parts are not in the list.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NAMED_MAX: Final = 4
 
 
 def behaviour_table(root: Path) -> str:
-    """What differs by its reason, the most frequent reason first."""
+    """The differences by reason, the most frequent reason first."""
     path = root.joinpath(*_FOLDER, "differences.txt")
     by_reason: dict[str, list[str]] = {}
     for line in path.read_text(encoding="utf-8").splitlines():

@@ -28,7 +28,7 @@ def listed(root: Path) -> dict[str, str]:
 
 
 def difference_table(root: Path) -> str:
-    """What differs by its reason, the most frequent reason first."""
+    """The differences by reason, the most frequent reason first."""
     known = {case.name: case for case in _recorded(root)}
     by_reason: dict[str, list[Case]] = {}
     for name, reason in listed(root).items():

@@ -50,7 +50,7 @@ _OF_EXTENSIONS: Final = (
 
 
 def language_document(root: Path) -> str:
-    """The text of docs/siddhiql.md: what is there, with its table made anew."""
+    """The text of docs/siddhiql.md: the present text with a new table."""
     text = (root / "docs" / "siddhiql.md").read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, behind = rest.partition(END)
@@ -87,7 +87,7 @@ def _call_table(name: str, signatures: Mapping[str, Signature]) -> str:
     cells = (
         (f"`{signature.name}`", _forms(signature), *_stages(try_call(signature)))
         for signature in signatures.values()
-        # What the engine writes for itself has a namespace.
+        # Parts that the engine generates have a namespace.
         if ":" not in signature.name
     )
     return _table(

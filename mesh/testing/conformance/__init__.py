@@ -13,7 +13,8 @@ A case
                  {"restart": name or null}
     outputs      streams to watch; default: every stream that the case does not feed
     queries      queries to watch; default: every query with a name in the text
-    mode         auto, virtual or playback; auto is playback when a step has a ``ts`` or the app has ``@app:playback``
+    mode         auto, virtual or playback; auto is playback when a step has a ``ts`` or the app
+                 has ``@app:playback``
     start_ts     start of the clock, milliseconds since 1970
     playback     false: auto is not playback, whatever the steps have
 
