@@ -1,4 +1,4 @@
-"""Decisions of the control plane: scripts for what happens when, properties for what never does."""
+"""Decisions of the control plane: scripts of events, and invariants as properties."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def test_epochs_grow_and_nothing_is_placed_twice(
         assert known is None or one.epoch > known.epoch
         if isinstance(action, Place):
             assert grades[one.worker] is Presence.ALIVE
-            # Nobody has said that it stopped, so only who is gone has lost it.
+            # There was no report of a stop, so only a worker that is gone has lost the instance.
             assert known is None or grades[known.worker] is Presence.GONE
 
 
@@ -301,7 +301,7 @@ def test_a_story_has_what_the_cluster_did_beside_the_app() -> None:
         Entry("is ready", by="worker w9", at_ms=4, worker="w9"),
         Entry("placed A-g-1 on w1", by="manager m1", at_ms=5, app="A", worker="w1"),
         Entry("leads", by="manager m2", at_ms=8),
-        # Noted while it was cut off, and stored late.
+        # Written while it was cut off, and stored late.
         Entry("stops A-g-1", by="worker w1", at_ms=7, worker="w1"),
     ]
     found = [f"{entry.at_ms} {entry.text}" for entry in story(told, "A")]

@@ -1,4 +1,4 @@
-"""The documents say what is there: links lead somewhere, commands and settings exist."""
+"""Facts in the documents: links have a target, commands and settings exist."""
 
 from __future__ import annotations
 

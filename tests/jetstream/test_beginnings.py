@@ -1,4 +1,4 @@
-"""Where an app begins to read what is there already."""
+"""Start positions of an app in existing streams."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_beginning_is_a_sequence_of_each_stream(nats_server: NatsServer) -> No
         assert await at(EARLIEST) == {}
         assert await at(Begin(BeginKind.LATEST)) == {"FULL": 10}
         assert await at(parse_begin("5")) == {"FULL": 4}
-        # What is there no more, and what isn't there yet.
+        # Messages that are deleted, and messages that don't exist yet.
         assert await at(parse_begin("1")) == {"FULL": 2}
         assert await at(parse_begin("99")) == {"FULL": 10}
         assert await at(parse_begin("2001-01-01T00:00:00Z")) == {"FULL": 2}

@@ -31,7 +31,7 @@ START_MS = 900
 TIMES = {"30 sec": "30 milliseconds", "10 sec": "10 milliseconds"}
 
 
-#: What makes a recorder see the streams of a partition.
+#: Annotation with which a recorder observes the streams of a partition.
 BESIDE = (
     "from O select * insert into P; from S select k insert into X; from T select k insert into X;"
 )
@@ -106,8 +106,8 @@ CHAINS = [
 @given(steps=st.lists(_EVENT, max_size=40))
 def test_a_chain_is_what_the_exact_machine_makes_of_it(text: str, steps: list[Step]) -> None:
     app = shape(text, "e1.k, e1.v as a, e2.v as b")
-    # A chain has what waits in the order in which it came and drops each by itself; the engine
-    # sorts by time and drops from the front on, so that late events differ.
+    # A chain keeps waiting matches in order of arrival and drops each separately; the engine sorts
+    # by time and drops from the front on, so late events differ.
     steps = [(stream, max(step, 0), k, v, s) for stream, step, k, v, s in steps]
     log = log_of(steps, Recorder(app).inputs)
     found = at_once(app, log)
@@ -202,7 +202,7 @@ def test_a_batch_writes_what_comes_and_goes() -> None:
         written.append(size(after - before))
         before = after
     assert len(recorder.rows) == 500
-    # A bit for each that waits, and what came, some of it together with what came just before.
+    # A bit for each waiting match, and the events, some of them together with the previous one.
     assert sum(written) / len(written) < waiting // 8 + 300 * batch_size < whole // 50
     # Events of the last moment wait for one another.
     recorder.run([], {"S": 10**6, "T": 10**6})
