@@ -49,7 +49,7 @@ _STREAMS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """How long one app took."""
+    """The time for one app."""
 
     name: str
     lines: int
@@ -70,12 +70,12 @@ def app_of(queries: int) -> str:
 
 
 def read_and_bind(text: str) -> object:
-    """What ``mesh validate`` does to be sure of an app."""
+    """The steps of ``mesh validate`` that check an app."""
     return bind(parse_app(text))
 
 
 def measure(name: str, run: Callable[[str], object], text: str) -> Figure:
-    """The shortest of a few runs: the others tell of the machine."""
+    """The shortest of a few runs: the others depend on the machine's load."""
     times = []
     for _ in range(_RUNS):
         gc.collect()

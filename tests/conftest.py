@@ -25,7 +25,7 @@ settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("search", deadline=None, print_blob=True)
 settings.load_profile("same")
 
-#: The groups that take longest, the longest first: the processes are even at the end of a run.
+#: The slowest groups, the slowest first: so the processes end at about the same time.
 _FIRST: Final = (
     "e2e",
     "spark",
@@ -35,7 +35,7 @@ _FIRST: Final = (
     "control/test_cluster",
     "control/test_cluster_failover",
 )
-#: Whose tests share an expensive fixture.
+#: Folders with an expensive fixture that their tests share.
 _SHARED: Final = ("e2e", "spark")
 #: A group of tests that share nothing has at most so many, so that the processes stay even.
 _GROUP_MAX: Final = 300
@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _group(item: pytest.Item) -> str:
-    """Return the group of a test that names none: what it shares, else its file."""
+    """The group of a test without a mark: the folder of its shared fixture, else its file."""
     fixtures: tuple[str, ...] = getattr(item, "fixturenames", ())
     if "mesh_cluster" in fixtures:
         return "e2e"
@@ -123,11 +123,11 @@ def own_queries(monkeypatch: pytest.MonkeyPatch) -> list[OwnQuery]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--rewrite``: let case files say what came out; commit only a diff that you understand."""
+    """``--rewrite``: write the results into case files; commit only a diff that you understand."""
     parser.addoption("--rewrite", action="store_true", help="rewrite expectations of case files")
 
 
 @pytest.fixture
 def rewrite(request: pytest.FixtureRequest) -> bool:
-    """Whether case files are to be rewritten with what comes out."""
+    """Whether to rewrite case files with the results."""
     return bool(request.config.getoption("--rewrite"))

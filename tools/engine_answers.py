@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 NOT_YET: Final = "not yet"
-#: What the ``java`` command takes from its environment.
+#: Variables of the environment that the ``java`` command uses.
 _JAVA_OPTIONS: Final = "JDK_JAVA_OPTIONS"
-#: Code that fails often is compiled to fail without a message, and what the engine said of its
-#: failure, by which ``explanations`` knows them, would be missing now and then.
+#: Code that fails often is compiled to fail without a message.  The engine's report of its failure,
+#: by which ``explanations`` recognises them, would be missing now and then.
 _WHOLE_LOG: Final = "-XX:-OmitStackTraceInFastThrow"
-#: What of a case is kept, in this order.
+#: The fields of a case that are kept, in this order.
 _FIELDS: Final = ("name", "app", "inputs", "outputs", "queries", "mode", "start_ts", "playback")
 
 
@@ -88,7 +88,7 @@ def ask(
     """The engine's whole answers to ``cases``, in order.
 
     Args:
-        oracle: a program that takes a file of cases and one for the answers.
+        oracle: a program with two arguments: a file of cases and one for the answers.
         cases: as ``mesh.testing.conformance`` reads them.
         options: further arguments of the program.
     """
@@ -116,13 +116,12 @@ def write(path: Path, cases: Sequence[Mapping[str, Any]], expect: Sequence[Any])
 
 
 def record(oracle: Path, path: Path, new: Sequence[Mapping[str, Any]]) -> tuple[int, list[str]]:
-    """Ask the engine for all cases of a file and ``new`` ones, and write them with its answers.
+    """Run the engine on all cases of a file and ``new`` ones, and write them with its answers.
 
-    A new case takes the place of one with its name; one on which the engine does not come to an
-    answer is left out.
+    A new case replaces one with its name; a case without an answer of the engine is left out.
 
     Returns:
-        How many cases the file holds, and the names of those left out.
+        The number of cases in the file, and the names of those left out.
     """
     cases: dict[str, Mapping[str, Any]] = {}
     for case in [*(read(path) if path.exists() else ()), *new]:

@@ -1,7 +1,7 @@
 """Output of the reference engine for the demo's app over a whole year of weather.
 
 The directory holds a Parquet file for each output stream, with the stream's attributes and
-``time_ms``: the event's time, counted from the first event's.  ``made.json`` says how it was made,
+``time_ms``: the event's time, counted from the first event's.  ``made.json`` has its origin, and
 the number of rows and a digest of each.  ``tests/cases/temperature/make.py`` writes it.
 
 Doubles are the engine's to the last bit, and JSON keeps them so: Python and orjson write the
@@ -39,15 +39,15 @@ class Expectations:
     times_ms: Mapping[str, list[int]]
 
     def differences(self, stream: str, rows: Iterable[Row], *, ordered: bool = True) -> list[str]:
-        """How ``rows`` (objects as they come out of JSON) are not what is expected.
+        """Differences between ``rows`` (objects decoded from JSON) and the expected ones.
 
         Args:
             stream: one of ``STREAMS``.
-            rows: what came, in the order in which it came.
+            rows: the received rows, in order.
             ordered: whether the order counts; otherwise they are compared as multisets.
 
         Returns:
-            At most ten sentences; none when all is well.
+            At most ten sentences; none if all is well.
         """
         found, wanted = [line(row) for row in rows], [line(row) for row in self.rows[stream]]
         if not ordered:
@@ -86,7 +86,7 @@ def save(directory: Path, stream: str, table: pa.Table) -> None:
 
 
 def load(directory: Path) -> Expectations:
-    """Read what ``make.py`` left in ``directory``, and check it against its digests."""
+    """Read the files that ``make.py`` wrote to ``directory``, and check their digests."""
     made = json.loads((directory / "made.json").read_text())
     rows, times = {}, {}
     for stream in STREAMS:

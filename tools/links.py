@@ -1,11 +1,11 @@
 """Controllable network links between processes and NATS: delay, cut and watch each direction.
 
-A link listens where the process is told that NATS is, and passes on what comes.  What is held back
-while a link is cut arrives when it is healed, late, as over a real network; connections that come
+A link listens at the address that the process gets for NATS, and forwards the bytes.  Bytes held
+back while a link is cut arrive when it is healed, late, as over a real network; connections opened
 meanwhile get nowhere.  A trap waits for bytes on their way to the server, so that a process can be
 killed before, during or after one write of its own.
 
-The links have a thread and a loop of their own: a test that blocks holds up nobody.
+The links have a thread and a loop of their own: a test that blocks delays nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class When(StrEnum):
 
 @dataclass
 class Trap:
-    """Waits for a publish whose subject has ``pattern`` in it, and fires once."""
+    """Waits for a publish with ``pattern`` in its subject, and fires once."""
 
     pattern: bytes
     when: When
@@ -49,7 +49,7 @@ class Trap:
 
 @dataclass
 class Link:
-    """One process's way to one or several servers."""
+    """One process's connection to one or several servers."""
 
     name: str
     #: Where the process is to connect: one address for each server.
@@ -84,7 +84,7 @@ class Links:
         self._loop.close()
 
     def to(self, name: str, servers: Sequence[tuple[str, int]]) -> str:
-        """The URL for process ``name``; the same one each time it is asked for."""
+        """The URL for process ``name``; the same one for each call."""
         if name not in self._links:
             self._links[name] = Link(name)
             ports = [self._call(self._listen(self._links[name], *server)) for server in servers]
@@ -92,19 +92,19 @@ class Links:
         return self._links[name].url
 
     def cut(self, name: str, *, up: bool = True, down: bool = True) -> None:
-        """Hold back what the process sends (up), what it is sent (down), or both."""
+        """Hold back the bytes that the process sends (up), receives (down), or both."""
         link = self._links[name]
         for event in (*([link._up] if up else []), *([link._down] if down else [])):
             self._loop.call_soon_threadsafe(event.clear)
 
     def heal(self, name: str) -> None:
-        """Pass everything on again, also what was held back."""
+        """Forward everything again, including bytes held back."""
         link = self._links[name]
         self._loop.call_soon_threadsafe(link._up.set)
         self._loop.call_soon_threadsafe(link._down.set)
 
     def heal_all(self) -> None:
-        """Pass everything on again, everywhere, and take all traps away."""
+        """Forward everything again, everywhere, and remove all traps."""
         for link in self._links.values():
             link._trap = None
             self.heal(link.name)
@@ -124,7 +124,7 @@ class Links:
             assert task is not None
             self._tasks.add(task)
             try:
-                # asyncio takes a connection's task that was cancelled for one that failed.
+                # asyncio treats a cancelled task of a connection as one that failed.
                 with contextlib.suppress(asyncio.CancelledError):
                     await _Passage(link, reader, writer).run(host, port)
             finally:
@@ -221,7 +221,7 @@ class _Passage:
 
 
 def _caught(sent: bytes, pattern: bytes) -> tuple[int, bytes] | None:
-    """Where the frame begins whose first line has ``pattern``, and the subject for its answer."""
+    """Start of the frame with ``pattern`` in its first line, and the subject of its answer."""
     at = sent.find(pattern)
     end = sent.find(b"\r\n", at)
     if at < 0 or end < 0:

@@ -1,11 +1,11 @@
-"""``python -m tools.record --oracle PROGRAM [FILE ..]``: the engine's answers, anew.
+"""``python -m tools.record --oracle PROGRAM [FILE ..]``: record the engine's answers again.
 
 Each FILE is a file of cases without answers, and its name is the category: its cases are added to
-the category's file in ``tests/cases/conformance``, or take the place of those with their names.
-Without a FILE every category is asked again.
+the category's file in ``tests/cases/conformance``, or replace those with their names. Without a
+FILE every category is recorded again.
 
-``--not-yet`` asks nobody: it runs the cases, and lists those on which we differ for no reason that
-is written down, as ``not yet`` in ``differences.txt``.
+``--not-yet`` uses no engine: it runs the cases, and lists those on which we differ without a
+recorded reason, as ``not yet`` in ``differences.txt``.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def list_not_yet(directory: Path, jobs: int) -> int:
-    """Write ``differences.txt`` from what the cases show; says how many differ.
+    """Write ``differences.txt`` from the results of the cases; returns the number of differences.
 
-    Reasons that are written there stay; ``not yet`` comes and goes.
+    Recorded reasons stay; ``not yet`` is computed.
     """
     cases = load(directory)
     answered = answer_all([dict(case.case) for case in cases], jobs)

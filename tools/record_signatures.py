@@ -1,4 +1,4 @@
-"""Ask the reference engine again what it makes of the calls in ``tests/cases/signatures``.
+"""Record the reference engine's results for the calls in ``tests/cases/signatures`` again.
 
 In two steps, with any way of running apps through the engine between them that reads cases of
 ``name`` and ``app``, one JSON object a line, and answers with ``name``, ``status``, ``schemas`` and
@@ -7,7 +7,7 @@ In two steps, with any way of running apps through the engine between them that 
     python -m tools.record_signatures tests/cases/signatures/*.txt --apps apps.jsonl
     python -m tools.record_signatures tests/cases/signatures/*.txt --answers answers.jsonl
 
-The second rewrites what stands behind each ``=>``.  Commit the diff only when you understand it.
+The second rewrites the text after each ``=>``.  Commit the diff only when you understand it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _NOT_THE_REASON: Final = (
 
 
 def app(file: Path, case: RecordedCall) -> str:
-    """The app that asks for ``case``."""
+    """The app that tests ``case``."""
     if file.stem in _APPS:
         return f"{STREAM} {_APPS[file.stem].format(call=case.call)}"
     role, name, options = kind_of(case.call)
@@ -67,7 +67,7 @@ def app(file: Path, case: RecordedCall) -> str:
 
 
 def answer(file: Path, told: Mapping[str, Any]) -> str:
-    """What stands behind the arrow, of what the engine told."""
+    """The text after the arrow, from the engine's result."""
     if told["status"] == "ok":
         attributes = told["schemas"]["Out"]
         if file.stem in ("windows", "extensions"):
@@ -84,7 +84,7 @@ def answer(file: Path, told: Mapping[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write the apps, or take the answers."""
+    """Write the apps, or read the answers."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("files", nargs="+", type=Path)
     what = parser.add_mutually_exclusive_group(required=True)

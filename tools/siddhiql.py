@@ -99,7 +99,7 @@ def _some(
 
 
 def _shown_short(strategy: st.SearchStrategy[_T]) -> st.SearchStrategy[_T]:
-    """``strategy`` with a short repr: those of what is built of others grow beyond use."""
+    """``strategy`` with a short repr: those of composed strategies grow too long."""
 
     @st.composite
     def drawn(draw: st.DrawFn) -> _T:

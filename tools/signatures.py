@@ -1,11 +1,11 @@
 """Function calls as text with the catalogue's verdict, for its test and its recorder.
 
-A case file has one call a line, and behind ``=>`` what the reference engine makes of it:
+A case file has one call a line, and after ``=>`` the reference engine's result:
 
     sum(i) => long
     sum(s) => refused: There is no parameterOverload for 'sum' ..
 
-Calls stand over ``STREAM``, whose attributes are named after their types.
+Calls use ``STREAM``, whose attributes are named after their types.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _EXPRESSION: Final = re.compile(r"(\w+) [-+*>] (\w+)")
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """A call and what the engine answered; ``line`` counts from 1."""
+    """A call and the engine's answer; ``line`` counts from 1."""
 
     line: int
     call: str
@@ -83,21 +83,21 @@ def read_cases(path: Path) -> tuple[RecordedCall, ...]:
 
 
 def judge(call: str, table: Mapping[str, Signature]) -> Resolution | Refusal:
-    """What the catalogue says of ``call``; calls among its arguments are typed first."""
+    """The catalogue's result for ``call``; calls among its arguments are typed first."""
     name, _, inside = call.partition("(")
     assert inside.endswith(")"), call
     return resolve(table, name, tuple(argument(text) for text in _split(inside.removesuffix(")"))))
 
 
 def kind_of(call: str) -> tuple[Role, str, dict[str, str]]:
-    """What a line of ``extensions.txt`` names: role, name and options."""
+    """Role, name and options in a line of ``extensions.txt``."""
     role = max((role for role in Role if call.startswith(f"{role} ")), key=len)
     name, _, options = call.removeprefix(f"{role} ").partition(" ")
     return role, name, dict(_OPTION.findall(options))
 
 
 def judge_kind(call: str) -> Extension | Refusal:
-    """What the catalogue says of a line of ``extensions.txt``, over a stream (i int, s string)."""
+    """The catalogue's result for a line of ``extensions.txt``, over a stream (i int, s string)."""
     role, name, options = kind_of(call)
     found = find_extension(role, name)
     if isinstance(found, Refusal):

@@ -1,6 +1,6 @@
-"""Apps that have every kind of operator with a state in them, for ``tools.states``.
+"""Apps with every kind of operator that has a state, for ``tools.states``.
 
-What they put out is in streams whose names begin with ``O``.
+Their output is in streams with names that begin with ``O``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Recorder of operator states in the current format, which later versions must still read.
 
-``python -m tools.states tests/cases/compat`` writes one file for each kind of operator below
-a directory called after ``STATE_VERSION``: an app, what it was given, its state half-way as the
-host leaves it on the disk, and what came out afterwards.  Files of a version that was released are
-never written again; ``docs/operators.md`` says what follows from that.
+``python -m tools.states tests/cases/compat`` writes one file for each kind of operator below a
+directory called after ``STATE_VERSION``: an app, its input, its state half-way as the host stores
+it on the disk, and the output after that.  Files of a released version are never written again;
+``docs/operators.md`` has the consequences.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Row = list[Any]
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One recorded state: of ``app`` after the first ``half`` of ``events``, and what came then."""
+    """State of ``app`` after the first ``half`` of ``events``, recorded with the later output."""
 
     app: str
     events: list[Event]
@@ -76,7 +76,7 @@ def record(text: str) -> bytes:
 
 
 def _put(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
-    # A fixed date: what is the same is written the same.
+    # A fixed date: equal content gives equal files.
     entry = zipfile.ZipInfo(name, (2000, 1, 1, 0, 0, 0))
     archive.writestr(entry, content, zipfile.ZIP_DEFLATED)
 
@@ -94,7 +94,7 @@ def read(path: Path, directory: Path) -> Recorded:
 
 
 def go_on(recorded: Recorded) -> list[Row]:
-    """What comes out when this version goes on from a recorded state."""
+    """The output of this version when it continues from a recorded state."""
     app = bind(parse(recorded.app))
     executor = _executor(app)
     executor.restore(recorded.state)

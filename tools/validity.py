@@ -3,21 +3,21 @@
 A case file is blocks divided by blank lines; a block of comments alone is prose.
 
     # a filter takes a condition                  the name: words that say the rule
-    # set: LIMIT=10                               variables of ``${..}``, where a case needs them
+    # set: LIMIT=10                               variables of ``${..}``, if a case needs them
     define stream S (a int);                      the app
     from S[a] select a insert into Out;
-    query: from T select a                        an on-demand query, where the case is about one
+    query: from T select a                        an on-demand query, if the case is about one
     ----
     refused                                       or ``accepted``
-    # engine: .. at 2:7-2:8: ..                   what the engine said, and where
+    # engine: .. at 2:7-2:8: ..                   the engine's message, and its position
 
-Under ``accepted`` stand the attributes of every stream that has no ``define stream``, one line a
-stream, and those of the on-demand query as ``query (..)``.  What the engine finds only when
-events come is accepted.
+After ``accepted`` follow the attributes of every stream that has no ``define stream``, one line a
+stream, and those of the on-demand query as ``query (..)``.  Errors that the engine finds only when
+events arrive are accepted.
 
     python -m tools.validity record --oracle PROGRAM [FILE ..]
 
-writes the verdicts anew; PROGRAM takes cases and an output file, JSON lines both.
+writes the verdicts again; PROGRAM gets a file of cases and an output file, JSON lines both.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _GENERATED_NAME: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of an app."""
+    """The verdict on an app."""
 
     accepted: bool
     #: ``Out (a int, b double)``, sorted; empty when refused.
     schemas: tuple[str, ...] = ()
-    #: Comment lines: what the engine said.  Not compared.
+    #: Comment lines: the engine's message.  Not compared.
     remarks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -88,7 +88,7 @@ class Case:
 
 
 def read(path: Path) -> tuple[str | Case, ...]:
-    """The blocks of a case file: prose as it stands, and cases.
+    """The blocks of a case file: prose unchanged, and cases.
 
     Raises:
         ValueError: a block is no case, or two have one name.
@@ -181,7 +181,7 @@ def ask(oracle: Path, asked: Sequence[Case]) -> list[Verdict]:
     """The engine's verdicts on ``asked``, in order.
 
     Args:
-        oracle: a program that takes a file of cases and one for the answers.
+        oracle: a program with two arguments: a file of cases and one for the answers.
         asked: cases; their variables are set for all of them.
 
     Raises:

@@ -1,6 +1,6 @@
 """``python -m bench.chaos``: play faults under load, and compare each output row with a calm run's.
 
-Exit status 1 unless nothing is lost, doubled or out of order, and every story is told.
+Exit status 1 unless no row is lost, duplicate or out of order, and every story is complete.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [one for one in chosen if one.name not in skipped]
     outcomes: list[Outcome] = []
     is_whole = False
-    # The loop ends what it waits for on SIGINT; an exception out of a handler would get lost in it.
+    # On SIGINT the loop ends its waiting task; an exception in a handler would get lost in it.
     before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         for topology, mine in _stages(chosen):
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _stages(chosen: Sequence[Scenario]) -> list[tuple[Topology, list[Scenario]]]:
-    """Which are played where: what needs three servers takes those that are apart, if any are."""
+    """Assign scenarios to stages: for three servers an isolated stage, if there is one."""
     played = {where: [one for one in chosen if one.topology is where] for where in Topology}
     if played[Topology.APART]:
         played[Topology.APART][:0] = played[Topology.THREE]
@@ -78,9 +78,9 @@ def _stages(chosen: Sequence[Scenario]) -> list[tuple[Topology, list[Scenario]]]
 def _played_on_one(
     topology: Topology, runs: list[tuple[Scenario, int]], logs: Path | None
 ) -> Iterator[Outcome]:
-    """Play ``runs``, and take away what was played: up to one that fails.
+    """Play ``runs``, and remove those that were played: up to one that fails.
 
-    What that leaves behind must not spoil the others.
+    The remains of a failed one must not affect the others.
     """
     try:
         with Stage(topology, logs) as stage:
@@ -103,7 +103,7 @@ def _tell(console: Console, outcome: Outcome) -> None:
 
 
 def _why_not(scenario: Scenario) -> str:
-    """Why a scenario can't be played here; empty when it can."""
+    """Why a scenario can't be played here; empty if it can."""
     if scenario.missing:
         return scenario.missing
     return namespaces.why_not() if scenario.topology is Topology.APART else ""

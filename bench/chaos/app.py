@@ -1,8 +1,8 @@
-"""The app that runs through the faults, its input, and what has to come out of it.
+"""The app that runs through the faults, its input, and its expected output.
 
 It has a group of each kind that recovers in a way of its own: one without state in two instances,
-the partitioning layer, one with state by key in two instances, and one whose order is that of the
-stream.  Events bring their own times, so that what comes out doesn't depend on when it does.
+the partitioning layer, one with state by key in two instances, and one with the order of the
+stream.  Events have their own times, so the output doesn't depend on the time of processing.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from mesh.operators.executor import Executor, InputRun
 from mesh.plan.build import bind_group, plan
 from mesh.testing.cases import batch, collect
 
-#: The stream that events come in.
+#: The stream of the input.
 INPUT: Final = "S"
 KEYS: Final = 12
-#: More than any run takes.
+#: An upper bound for any run.
 EVENTS_MAX: Final = 50_000
 START_MS: Final = 1_700_000_000_000
 
@@ -39,7 +39,7 @@ from every e1=S[a % 5 == 0] -> e2=S[v > e1.v] select 'all' as k, e2.a as a, e1.a
 insert into Chains;
 """
 
-#: Streams whose rows come from instances side by side, with no order between them.
+#: Streams with rows of parallel instances, without an order between them.
 UNORDERED: Final = frozenset({"Flat"})
 #: Every stream that is compared.
 OUTPUTS: Final = ("Flat", "Counts", "Means", "Chains")
@@ -50,9 +50,9 @@ def text(name: str, *, in_sides: bool = False) -> str:
 
     Args:
         name: of the app.
-        in_sides: whether events come from a JetStream stream of somebody else, ``feed(name)``, by
-            way of a receiver, and those groups that keep state are for workers with the label
-            ``side=b``, the other one for those with ``side=a``.
+        in_sides: whether events are read from a foreign JetStream stream, ``feed(name)``, through a
+            receiver.  Groups with state are then for workers with the label ``side=b``, the other
+            one for those with ``side=a``.
     """
     if not in_sides:
         return _TEXT.format(name=name, source="", front="", back="")

@@ -1,4 +1,4 @@
-"""What came out beside what has to: rows that are missing, there too often, or out of order."""
+"""Comparison of found with expected rows: missing, duplicate, or out of order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """How many rows differ, over all streams."""
+    """Number of rows that differ, over all streams."""
 
     rows: int = 0
     lost: int = 0
@@ -40,12 +40,12 @@ def compare(
     """Compare rows by stream.
 
     Args:
-        found: what came out, in the order of each stream's log.
-        expected: what has to, in an order that is the one of each key.
-        unordered: streams of instances side by side, whose rows have no order.
+        found: the output, in the order of each stream's log.
+        expected: the expected output, in an order that is right for each key.
+        unordered: streams of parallel instances, whose rows have no order.
 
-    Rows of one key, their first value, are compared in their order.  One whose place another row
-    of its key has counts as disordered only if no row of that key is lost or doubled.
+    Rows of one key, their first value, are compared in their order.  A row in the place of another
+        row of its key counts as disordered only if no row of that key is lost or duplicate.
     """
     lost = doubled = disordered = rows = 0
     told: list[str] = []

@@ -19,7 +19,7 @@ _HOSTS: Final = {"n1": 11, "n2": 12, "n3": 13, "run": 100}
 
 
 def why_not() -> str:
-    """Why there can't be any; empty when there can."""
+    """Why there can't be any; empty if there can."""
     if os.geteuid() != 0:
         return "needs root for network namespaces"
     if shutil.which("ip") is None:
@@ -35,7 +35,8 @@ def why_not() -> str:
 class Namespaces:
     """A namespace for each server and one for the run, joined by a bridge; use it as a context.
 
-    The thread that enters it, and what it starts from then on, is in the namespace of the run.
+    The thread that enters it, and processes that it starts from then on, are in the namespace of
+    the run.
     """
 
     def __init__(self) -> None:
@@ -68,15 +69,15 @@ class Namespaces:
             )
 
     def address(self, name: str) -> str:
-        """Where a server listens."""
+        """The address of a server."""
         return f"198.18.0.{_HOSTS[name]}"
 
     def within(self, name: str) -> list[str]:
-        """What stands before a command that is to run in a server's namespace."""
+        """Prefix of a command that has to run in a server's namespace."""
         return ["ip", "netns", "exec", f"{self._prefix}-{name}"]
 
     def cut(self, name: str) -> None:
-        """Take a server's network away."""
+        """Disconnect a server's network."""
         _ip("-n", f"{self._prefix}-hub", "link", "set", f"to-{name}", "down")
 
     def heal(self, name: str) -> None:
@@ -110,7 +111,7 @@ def _enter(path: Path) -> None:
 
 
 def _set(descriptor: int) -> None:
-    """Put this thread into a namespace (``os.setns`` came with Python 3.12)."""
+    """Move this thread into a namespace (``os.setns`` needs Python 3.12)."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.setns(descriptor, _NETWORK):
         number = ctypes.get_errno()

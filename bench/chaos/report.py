@@ -1,4 +1,4 @@
-"""What the suite says: a table of faults, and the same as JSON."""
+"""Report of the suite: a table of faults, and the same as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def by_fault(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-    """One entry for each fault: its runs together, in the order they were played."""
+    """One entry for each fault: its runs together, in the order played."""
     found = []
     for name in dict.fromkeys(one.scenario for one in outcomes):
         runs = [one for one in outcomes if one.scenario == name]
@@ -74,14 +74,14 @@ def table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def say(console: Console, outcomes: Sequence[Outcome], skipped: dict[str, str]) -> None:
-    """Print the table, and what was left out."""
+    """Print the table, and the scenarios left out."""
     console.print(table(outcomes))
     for name, why in skipped.items():
         console.print(f"skipped {name}: {why}", style="yellow", markup=False)
 
 
 def explain(console: Console, outcome: Outcome) -> None:
-    """Say what is wrong with a run; nothing of a good one."""
+    """Print the errors of a run; nothing for a good one."""
     details = [f"failed: {outcome.error}"] if outcome.error else []
     details += outcome.compared.told
     details += (f"the story does not tell: {pattern}" for pattern in outcome.untold)

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one run gave."""
+    """Result of one run."""
 
     scenario: str
     fault: str
     compared: Compared = field(default_factory=Compared)
-    #: From the fault to the last row of the first events behind it; None without a fault's time.
+    #: From the fault to the last row of the first events after it; None without a fault's time.
     recovery_s: float | None = None
     took_s: float = 0.0
     events: int = 0
-    #: What the story does not tell, or not in order.
+    #: Patterns that the story lacks, or has out of order.
     untold: tuple[str, ...] = ()
     story: tuple[str, ...] = ()
     error: str = ""
@@ -46,7 +46,7 @@ class Outcome:
 
 
 def said(failure: Exception) -> str:
-    """What went wrong, and where unless it is what a run may meet."""
+    """The errors, and their place unless a run may meet them."""
     text = f"{type(failure).__name__}: {failure}"
     if isinstance(failure, (AssertionError, ScenarioError, MeshError, *UNREACHABLE)):
         return text
@@ -55,7 +55,7 @@ def said(failure: Exception) -> str:
 
 
 async def play(stage: Stage, scenario: Scenario, run: int) -> Outcome:
-    """Play a scenario once; what goes wrong is in the outcome."""
+    """Play a scenario once; errors are in the outcome."""
     clock = SystemClock()
     started_s = clock.monotonic_s()
     name = f"{scenario.app_name}{run}"
@@ -106,7 +106,7 @@ async def _acted(scene: Scene, scenario: Scenario, outcome: Outcome) -> Outcome:
 
 
 async def _cleared(stage: Stage, outside: Outside, name: str) -> None:
-    """Undo what the scenario did, and remove its app."""
+    """Undo the changes of the scenario, and remove its app."""
     await stage.mend()
     for worker in ("w1", "w2"):
         with contextlib.suppress(MeshError):

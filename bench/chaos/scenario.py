@@ -23,18 +23,17 @@ class Scenario:
     play: Callable[[Scene], Awaitable[None]]
     #: Regular expressions that lines of the app's story match, in this order.
     story: tuple[str, ...] = ()
-    #: The same of what goes on beside that, with no order between the two.
+    #: The same for parallel events, with no order between the two.
     beside: tuple[str, ...] = ()
     topology: Topology = Topology.ONE
     #: Whether it deploys the app itself.
     deploys: bool = False
-    #: Whether w1 is the only one to run the receiver and what keeps no state, and w2 to run those
-    #: groups that do.
+    #: Whether w1 alone runs the receiver and the groups without state, and w2 those with state.
     in_sides: bool = False
     #: Why it can't be played yet; empty when it can.
     missing: str = ""
 
     @property
     def app_name(self) -> str:
-        """Of the app that it plays with."""
+        """The name of its app."""
         return "".join(word.title() for word in self.name.split("-"))

@@ -1,4 +1,4 @@
-"""Every fault, as a name, what the journal has to tell of it, and what brings it about.
+"""All faults: a name, the journal entries that each must leave, and its action.
 
 In a story's patterns ``<holder>`` stands for the worker that has the first instance of the group
 by key, ``<other>`` for the one that has not, ``<leader>`` and ``<follower>`` for the managers, and
@@ -34,7 +34,7 @@ _CHANGED: Final = (
 
 
 def _scaled(group: str, before: int, after: int) -> tuple[str, ...]:
-    """What is told of a group that has another number of instances."""
+    """Entries about a group that was rescaled."""
     return (
         rf"asked for {after} instances? of group {group}",
         rf"withdrew <app>-{group}-1 .*group {group} goes from {before} to {after}",
@@ -181,7 +181,7 @@ SCENARIOS: Final = (
         "leader killed half-way through a deploy's placements",
         managers.killed_placing,
         (
-            # What the leader noted in its last moments died with it.
+            # The leader's last entries died with it.
             r"manager <leader> placed <app>-flat-1",
             r"manager <follower> leads",
             r"manager <follower> placed <app>-sums-2",
@@ -215,14 +215,14 @@ SCENARIOS: Final = (
         "worker killed while groups are scaled",
         forms.rescaled_killed,
         _scaled("sums", 2, 4),
-        # What it had and nobody scaled.
+        # Its groups that were not rescaled.
         (r"asked for 4 instances of group flat", r"worker <holder> is gone"),
     ),
     Scenario(
         "rescaled-leader-killed",
         "leader killed while groups are scaled",
         forms.rescaled_led,
-        # What the leader noted in its last moments died with it.
+        # The leader's last entries died with it.
         (
             r"asked for 1 instance of group sums",
             r"group sums goes from 2 to 1",

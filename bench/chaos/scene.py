@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from mesh.testing.cluster import Outside
     from tools.links import When
 
-#: Events a second, while faults come.
+#: Events a second, during faults.
 RATE: Final = 100
-#: Events that are out before the first fault, and that come when all is well again.
+#: Events that are processed before the first fault, and that are sent after the last.
 BEFORE: Final = 80
 TAIL: Final = 60
 #: The app has recovered when all rows of this many events after the fault are out.
 AFTER: Final = 20
-#: How long outputs may stand still, before what is missing counts as lost, seconds.
+#: Maximum time without output before missing rows count as lost, seconds.
 STILL_S: Final = 45.0
-#: The journal's last entries may come this late, seconds.
+#: The journal's last entries may be this late, seconds.
 STORY_S: Final = 10.0
 
 
@@ -43,7 +43,7 @@ class ScenarioError(Exception):
 
 @dataclass
 class Scene:
-    """What a scenario may do; names of processes are those of its roles."""
+    """The actions of a scenario; names of processes are those of its roles."""
 
     stage: Stage
     outside: Outside
@@ -63,7 +63,7 @@ class Scene:
     _stopped: bool = False
     _load: asyncio.Task[None] | None = None
 
-    # --- what goes on
+    # --- progress
 
     async def begin(self) -> None:
         """Deploy the app, let it run, and start the load."""
@@ -72,7 +72,7 @@ class Scene:
         await self.under_load()
 
     async def know_managers(self) -> None:
-        """Learn who leads."""
+        """Find the present leader."""
 
         def leads() -> str | None:
             lease = self.outside.view.snapshot().lease
@@ -84,7 +84,7 @@ class Scene:
         self.follower = "m2" if self.leader == "m1" else "m1"
 
     async def under_load(self) -> None:
-        """Wait until the app runs, start the load, and wait until rows come out."""
+        """Wait until the app runs, start the load, and wait for the first rows."""
         await self.outside.until_running(self.name)
         self.holder = self.worker_of("sums-1")
         self.other = "w2" if self.holder == "w1" else "w1"
@@ -92,7 +92,7 @@ class Scene:
         await self.counted(BEFORE)
 
     async def end(self) -> None:
-        """Put everything in order again, send the last events and wait for what they make."""
+        """Repair everything, send the last events and wait for their output."""
         await self.stage.mended(self.outside)
         await self.outside.until_running(self.name)
         await self.flow(TAIL)
@@ -139,10 +139,10 @@ class Scene:
         """Let time pass: for faults that last."""
         await asyncio.sleep(seconds)
 
-    # --- what is done
+    # --- actions
 
     def hit(self) -> None:
-        """Note that the fault is now; the first time counts."""
+        """Record the time of the fault; the first call counts."""
         if self._fault is None:
             self._fault = (self._clock.wall_ms(), self.published)
 
@@ -202,7 +202,7 @@ class Scene:
 
         await self.outside.until(f"{manager} leads", leads)
 
-    # --- what is
+    # --- state
 
     def assignments(self) -> list[Any]:
         """The app's, as they are written."""
@@ -215,13 +215,13 @@ class Scene:
         return str(next(a.worker for a in self.assignments() if a.instance == wanted))
 
     def pids(self) -> dict[str, int | None]:
-        """Of managers, workers and their sessions: the same as long as none was started again."""
+        """Of managers, workers and their sessions: the same as long as none was restarted."""
         processes = self.stage.processes
         found: dict[str, int | None] = {name: processes.pid(name) for name in processes.names()}
         sessions = [name for name in found if name.startswith("w")]
         return found | {f"{name}'s session": processes.session_pid(name) for name in sessions}
 
-    # --- what came of it
+    # --- results
 
     async def compared(self) -> tuple[Compared, float | None]:
         """Wait for all rows, and compare them; the time the app took to recover, seconds."""
@@ -246,7 +246,7 @@ class Scene:
         return compare(found, expected, app.UNORDERED), recovery_s
 
     async def told(self, *wanted: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The story, and of ``wanted``, each patterns in order, what it doesn't tell."""
+        """The story, and of ``wanted``, each patterns in order, those that it lacks."""
         deadline_s = self._clock.monotonic_s() + STORY_S
         strands = [[self._filled(pattern) for pattern in strand] for strand in wanted]
         while True:
@@ -278,7 +278,7 @@ class Scene:
             await self.outside.view.changed(self.outside.view.version, 0.1)
 
     async def _count(self, stream: str) -> int | None:
-        """Rows of a stream; None when nobody answers."""
+        """Number of rows of a stream; None if no server answers."""
         try:
             return await self.outside.count(
                 names.js_stream(self.name, stream), names.subject(self.name, stream)
@@ -315,7 +315,7 @@ class Scene:
 
 
 def unmatched(patterns: list[str], lines: tuple[str, ...]) -> tuple[str, ...]:
-    """The patterns that no line matches behind the line of the one before; the rest of them too."""
+    """The patterns without a line after that of the previous one; the rest of them too."""
     at = 0
     for number, pattern in enumerate(patterns):
         found = next((i for i in range(at, len(lines)) if re.search(pattern, lines[i])), None)

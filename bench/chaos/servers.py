@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from bench.chaos.namespaces import Namespaces
 
-#: How long a cluster may take to elect its leaders, seconds.
+#: Maximum time of a cluster's elections, seconds.
 WHOLE_S: Final = 60.0
-#: User of a cluster's system account, and the password; everybody else gives no name.
+#: User of a cluster's system account, and the password; all others give no name.
 SYSTEM_USER: Final = "system"
 
 
@@ -44,12 +44,12 @@ class Servers:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Where clients connect, by host and port."""
+        """Addresses for clients, by host and port."""
         return [(self._host(name), self._ports[name][0]) for name in self.names]
 
     @property
     def url(self) -> str:
-        """Where clients connect, all servers."""
+        """URL for clients, with all servers."""
         return ",".join(f"nats://{host}:{port}" for host, port in self.addresses)
 
     def start(self, name: str) -> None:
@@ -78,16 +78,16 @@ class Servers:
         self._end(name, signal.SIGTERM)
 
     def pid(self, name: str) -> int:
-        """Of a server that runs."""
+        """Process id of a running server."""
         return self._running[name].pid
 
     def cut(self, name: str) -> None:
-        """Take a server's network away; needs namespaces."""
+        """Disconnect a server's network; needs namespaces."""
         assert self._namespaces is not None
         self._namespaces.cut(name)
 
     def repair(self) -> None:
-        """Start what doesn't run, and join what is cut off; ``wait_whole`` tells when it has."""
+        """Start stopped servers, and reconnect those cut off; see also ``wait_whole``."""
         for name in self.names:
             if self._namespaces is not None:
                 self._namespaces.heal(name)
@@ -116,7 +116,7 @@ class Servers:
             time.sleep(0.05)
 
     def _is_well(self, name: str) -> bool:
-        # Plain /healthz may fail for minutes because of a consumer whose client is gone.
+        # Plain /healthz may fail for minutes because of a consumer of a vanished client.
         told = self._http(name, "healthz?js-meta-only=true")
         if told is None or told.get("status") != "ok":
             return False

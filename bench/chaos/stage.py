@@ -1,4 +1,4 @@
-"""Where scenarios are played: servers, managers and workers that stay warm from one to the next."""
+"""The stage of scenarios: servers, managers and workers that stay warm from one to the next."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 MANAGERS: Final = ("m1", "m2")
 WORKERS: Final = ("w1", "w2")
-#: Labels that tell the two workers apart, for scenarios that say where a group runs.
+#: Labels of the two workers, for scenarios that choose where a group runs.
 SIDES: Final = {"w1": "side=a", "w2": "side=b"}
-#: The only worker that takes receivers.
+#: The only worker that accepts receivers.
 FRONT: Final = "w1"
 #: Past a worker's term and its margin, and past a leader's lease: 1.5, 0.5 and 1.5 s by default.
 PAST_TERMS_S: Final = 6.0
 
 
 class Topology(StrEnum):
-    """How many servers there are, and whether they may lose their network."""
+    """Number of servers, and whether they may lose their network."""
 
     ONE = "one"
     THREE = "three"
@@ -48,11 +48,11 @@ class Stage:
     """Two managers and two workers, each with a link of its own to each server."""
 
     def __init__(self, topology: Topology, logs: Path | None = None) -> None:
-        """A stage that stands once it is entered.
+        """Create a stage, which is set up when it is entered.
 
         Args:
             topology: of the servers.
-            logs: where what the processes said is kept, None for nowhere.
+            logs: directory of the processes' logs, None for none.
         """
         self.topology = topology
         self._logs = logs
@@ -94,7 +94,7 @@ class Stage:
             self.processes.start(name, role, **self.environment(name))
 
     def environment(self, name: str) -> dict[str, str]:
-        """What a process of this name is told."""
+        """Environment of a process of this name."""
         common = {
             "MESH_NATS_URL": self.links.to(name, self.servers.addresses),
             "MESH_CHANNELS_REPLICAS": str(self.replicas),
@@ -116,13 +116,13 @@ class Stage:
         return common | own
 
     async def mend_servers(self) -> None:
-        """Have all servers run and hear each other."""
+        """Make all servers run and reach each other."""
         # Not in another thread: processes end with the one that started them.
         self.servers.repair()
         await asyncio.to_thread(self.servers.wait_whole)
 
     async def mend(self) -> None:
-        """Undo what scenarios do: all servers, managers and workers run and can be heard."""
+        """Undo the changes of scenarios: all servers, managers and workers run, connected."""
         self.links.heal_all()
         await self.mend_servers()
         for name in self.processes.names():
@@ -147,7 +147,7 @@ class Stage:
             await view.start()
             stack.push_async_callback(view.stop)
             outside = Outside(self.processes, client, view, channels)
-            # Several sessions that start at once on a busy machine take their time.
+            # Several sessions that start at once on a busy machine are slow.
             outside.deadline_s = 240.0
             yield outside
 

@@ -1,5 +1,5 @@
-"""How fast the Spark connector is; ``python -m bench.connector --help`` says how to ask.
+"""Speed of the Spark connector; ``python -m bench.connector --help`` lists the options.
 
-Machines differ and drift, so what counts is a ratio of two things measured in turns within one
-run: what the connector does, and the limit, which is a plain program that does nothing else.
+Machines differ and drift, so each result is a ratio of two things measured in turns within one run:
+the connector, and the limit, a plain program that does nothing else.
 """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from bench.connector.harness import Figure
 
-#: In the order in which they are run: what needs a quiet machine most comes first.
+#: In the order in which they are run: those that most need a quiet machine are first.
 MEASUREMENTS: Final = ("reading", "arrow_reading", "writing", "piping", "latency", "starts", "idle")
 
 
@@ -84,7 +84,7 @@ def _measured(wanted: Sequence[str], console: Console) -> tuple[list[Figure], li
             try:
                 figures += module.measure(bench)
             except Exception as error:
-                # One that fails must not take the others' figures along; the exit status says it.
+                # A failure must not lose the others' figures; the exit status shows it.
                 traceback.print_exc()
                 failures.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[:1]}")
             console.print(f"{name}: {time.monotonic() - started_s:.0f} s", style="dim")

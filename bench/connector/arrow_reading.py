@@ -10,7 +10,7 @@ from bench.connector.harness import figure
 if TYPE_CHECKING:
     from bench.connector.harness import Bench, Figure
 
-#: More than the million of the JSON events, which would be over too soon to tell anything.
+#: More than the million of the JSON events, which would be over too soon for a measurement.
 ROWS: Final = 8_000_000
 ROWS_PER_MESSAGE: Final = 1000
 BATCH_ROWS: Final = 2_000_000

@@ -1,4 +1,4 @@
-"""What every measurement of the connector is given: a server, a Spark session, a directory."""
+"""Environment of every measurement of the connector: a server, a Spark session, a directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: The issue's figures are for this many cores; more would flatter, fewer would not do.
 CORES: Final = 2
 
-#: A session without what this machine needs; the rest is the connector's own recommendation.
+#: A session without settings for this machine; the rest is the connector's own recommendation.
 _SESSION_CONF: Final[dict[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -40,7 +40,7 @@ _SESSION_CONF: Final[dict[str, str]] = {
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of the bench, and what it should be.
+    """One number of the bench, and its target.
 
     With a ``limit`` the target is one of the ratio ``value / limit``, else of ``value`` itself.
     """
@@ -54,7 +54,7 @@ class Figure:
     #: Whether the target is a lower bound; False for an upper one.
     at_least: bool = True
     note: str = ""
-    #: What ``value`` is compared with, in the same unit; None to compare the value itself.
+    #: Value to compare ``value`` with, in the same unit; None to compare the value itself.
     limit: float | None = None
     #: Every single measurement, in the order in which they were made.
     runs: tuple[float, ...] = ()
@@ -83,7 +83,7 @@ def figure(
     note: str = "",
     limit: float | None = None,
 ) -> Figure:
-    """A figure whose value is the median of ``runs``; at least one."""
+    """A figure with the median of ``runs`` as its value; at least one."""
     value = statistics.median(runs)
     return Figure(name, value, unit, target, at_least, note, limit, tuple(runs))
 
@@ -98,7 +98,7 @@ class CpuSeconds:
     python: float
 
     def since(self, before: CpuSeconds) -> CpuSeconds:
-        """What was used between two readings."""
+        """The usage between two readings."""
         return CpuSeconds(
             self.server - before.server, self.jvm - before.jvm, self.python - before.python
         )
@@ -111,7 +111,7 @@ class CpuSeconds:
 
 
 class Bench:
-    """A server of its own, and a Spark session as soon as somebody asks for it.
+    """A server of its own, and a Spark session that is created on demand.
 
     Use it as a context: at its end everything is stopped and deleted, also after an interrupt.
     """
@@ -150,7 +150,7 @@ class Bench:
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
+        """URL for clients."""
         return self.server.url
 
     def call(self, subject: str, **query: Any) -> dict[str, Any]:
@@ -163,11 +163,11 @@ class Bench:
             return wire.call(subject, **query)
 
     def create_stream(self, name: str, subjects: Sequence[str] | str, **config: Any) -> None:
-        """Make a stream that the sink can write to exactly once.
+        """Create a stream that the sink can write to exactly once.
 
         Args:
             name: of the stream; the sink's marker subjects are added.
-            subjects: what it captures.
+            subjects: the subjects that it captures.
             config: further fields of the stream's configuration, or others for ours.
         """
         own = [subjects] if isinstance(subjects, str) else list(subjects)
@@ -183,11 +183,11 @@ class Bench:
         self.call(f"STREAM.CREATE.{name}", **(fields | config))
 
     def delete_stream(self, name: str) -> None:
-        """Delete a stream, so that its files do not weigh on what is measured next."""
+        """Delete a stream, so its files do not affect the next measurement."""
         self.call(f"STREAM.DELETE.{name}")
 
     def messages(self, name: str) -> int:
-        """How many messages a stream holds."""
+        """Number of messages in a stream."""
         return int(self.call(f"STREAM.INFO.{name}")["state"]["messages"])
 
     # --- Spark
@@ -219,7 +219,7 @@ class Bench:
         session.stop(self._spark)
         self._spark = None
 
-    # --- what it took
+    # --- resource usage
 
     def cpu(self) -> CpuSeconds:
         """The processor time used so far by the server and by Spark."""
@@ -228,12 +228,12 @@ class Bench:
             own, ended = _used(child)
             if _name(child) == "java":
                 jvm += own
-                # What the JVM starts and waits for is Python.
+                # The JVM's child processes are Python.
                 python += ended + sum(sum(_used(p)) for p in child.children(recursive=True))
         return CpuSeconds(sum(_used(psutil.Process(self.server.process.pid))), jvm, python)
 
     def rate(self, rows: int, work: Callable[[], float]) -> tuple[float, CpuSeconds]:
-        """Do ``work``, which returns the seconds it took; rows a second, and what it took."""
+        """Do ``work``, which returns the seconds it needed; rows a second, and the usage."""
         before = self.cpu()
         took_s = work()
         return rows / took_s, self.cpu().since(before)

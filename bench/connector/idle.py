@@ -1,4 +1,4 @@
-"""What a query costs that has nothing to do: processor time and memory."""
+"""Cost of an idle query: processor time and memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bench.connector.harness import Bench
 
 QUERIES: Final = 10
-#: Until compilers and caches have come to rest after the starts.
+#: Time for compilers and caches to come to rest after the starts.
 SETTLE_S: Final = 8.0
 MEASURED_S: Final = 60.0
 
@@ -23,7 +23,7 @@ MEASURED_S: Final = 60.0
 def measure(bench: Bench) -> list[Figure]:
     """Ten queries at once, a minute long, after each has had one message."""
     with queries(bench, "IDLE", QUERIES + 1) as made:
-        # The first one brings what all of them share.
+        # The first one includes the cost that all of them share.
         made.start(0, made.load(0))
         heap_before = _heap_mb(bench)
         for number in range(1, QUERIES):
@@ -53,10 +53,10 @@ def measure(bench: Bench) -> list[Figure]:
 
 
 def _used(bench: Bench, seconds: float) -> tuple[float, float, float, float]:
-    """Processor time of server, JVM and Python in the next ``seconds``, and how long it was.
+    """Processor time of server, JVM and Python in the next ``seconds``, and the exact duration.
 
-    Spark ends Python workers that have been idle for a minute, and nobody counts what those used.
-    So we look often, and take for each process the last that was seen of it.
+    Spark ends Python workers that have been idle for a minute, and the time that those used would
+    be lost.  So the time is sampled often, and the last sample of each process counts.
     """
     began_s = time.perf_counter()
     begins = _processor_times()

@@ -1,4 +1,4 @@
-"""How long it takes from the publication of an event to its row in a sink written in Python."""
+"""Latency from the publication of an event to its row in a sink written in Python."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bench.connector.harness import Bench
 
 RATE: Final = 200
-#: Until the JVM has compiled what a trigger runs through, and the Python workers are there.
+#: Time for the JVM to compile the path of a trigger, and for the Python workers to start.
 WARM_UP_S: Final = 20.0
 MEASURED_S: Final = 30.0
 
@@ -74,10 +74,10 @@ def start(spark: SparkSession, url: str, path: Path, checkpoint: Path) -> Stream
 def measured(
     query: StreamingQuery, port: int, path: Path, warm_up_s: float, measured_s: float
 ) -> npt.NDArray[np.float64]:
-    """Publish, and wait for everything to arrive; latencies of what was sent after the warm-up.
+    """Publish, and wait for everything to arrive; latencies of the events after the warm-up.
 
     Raises:
-        RuntimeError: events are missing, or came twice; or what ended the query.
+        RuntimeError: events are missing or duplicate, or the query failed.
     """
     seconds = warm_up_s + measured_s
     count = round(RATE * seconds)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _PUBLISH_CHUNK: Final = 1000
 _PUBLISH_WINDOW: Final = 8000
 _JOB_TIMEOUT_S: Final = 120.0
-#: More than the line before a message takes.
+#: More than the line before a message needs.
 _HEAD_BYTES: Final = 256
 
 
@@ -38,12 +38,12 @@ class CountBytes:
     port: int
     stream: str
     last: int
-    #: How many messages a request asks for; two are under way at a time.  What they bring must stay
-    #: below the 64 MB that the server keeps for a client.
+    #: Number of messages of a request; two are under way at a time.  Their size must stay below the
+    #: 64 MB that the server keeps for a client.
     pull: int = 100_000
 
     def prepare(self) -> Callable[[], int]:
-        """Make the consumer; what is given back reads, and returns the bytes."""
+        """Create the consumer; the returned function reads, and returns the bytes."""
         wire = Wire(self.port)
         name = f"count-{wire.inbox[-8:]}"
         config = {"name": name, "deliver_policy": "by_start_sequence", "opt_start_seq": 1,
@@ -62,7 +62,8 @@ class CountBytes:
                 while asked < self.last and asked - at <= self.pull:
                     wire.publish(next_subject, pull, "m")
                     asked += self.pull
-                # A head may be cut in two; so what came last stays in front of what comes.
+                # A head may be cut in two; so the end of the last data is kept as a prefix of the
+                # next.
                 view[:_HEAD_BYTES] = view[got : got + _HEAD_BYTES]
                 got = receive(view[_HEAD_BYTES:])
                 if not got:
@@ -73,7 +74,7 @@ class CountBytes:
                 head = buffer.rfind(b"$JS.ACK.", 0, got)
                 if head >= 0:
                     at = int(bytes(view[head : head + _HEAD_BYTES]).split(b".", 6)[5])
-                # The very last one may come too late for that.
+                # The very last one may arrive too late for that.
                 if buffer.find(marker, got, got + _HEAD_BYTES) >= 0:
                     at = self.last
             wire.socket.close()
@@ -96,7 +97,7 @@ class Publish:
     rows_per_message: int = 0
 
     def prepare(self) -> Callable[[], int]:
-        """Build the frames; what is given back sends them, and returns how many."""
+        """Build the frames; the returned function sends them, and returns their number."""
         wire = Wire(self.port)
         target = f"{self.subject} {wire.inbox}.a"
         if self.rows_per_message:
@@ -137,7 +138,7 @@ class Publish:
 
 
 def _acks(wire: Wire, rest: bytes) -> tuple[int, bytes]:
-    """Receive, and count the acks; what may be the first part of another goes in and out."""
+    """Receive, and count the acks; a possible first part of another is an argument and a result."""
     got = wire.socket.recv(1 << 20)
     if not got:
         raise RuntimeError("the server closed the connection")
@@ -160,7 +161,7 @@ class PublishAtomically:
     window: int = 8
 
     def prepare(self) -> Callable[[], int]:
-        """Build the frames; what is given back sends them, and returns how many."""
+        """Build the frames; the returned function sends them, and returns their number."""
         wire = Wire(self.port)
         payloads = events.as_json(self.size, self.first, self.count)
         batches = [
@@ -203,7 +204,7 @@ class PublishAtomically:
 
 @dataclass(frozen=True)
 class NatsPyLoop:
-    """What a user of nats-py writes: fetch, decode each message with orjson, fetch again."""
+    """The usual program of a nats-py user: fetch, decode each message with orjson, fetch again."""
 
     port: int
     stream: str
@@ -211,7 +212,7 @@ class NatsPyLoop:
     fetch: int
 
     def prepare(self) -> Callable[[], int]:
-        """Nothing can be prepared outside its event loop; connecting takes milliseconds."""
+        """Nothing can be prepared outside its event loop; connecting needs milliseconds."""
         return lambda: asyncio.run(self._read())
 
     async def _read(self) -> int:

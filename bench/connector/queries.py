@@ -1,4 +1,4 @@
-"""Queries by the ten: what measurements of starts and of idling have in common."""
+"""Queries in tens: the common part of the measurements of starts and of idling."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Queries:
         """Start a query; returns the seconds from its start to its first row in the sink.
 
         Raises:
-            RuntimeError: no row came; or what ended the query.
+            RuntimeError: there was no row, or the query failed.
         """
         path = self._path(number)
         started_s = time.perf_counter()

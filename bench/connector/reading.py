@@ -1,8 +1,8 @@
 """Reading events with Spark, beside plain programs that only receive the same ranges.
 
 A rate of ours is that of the steady batches: rows by the time of their triggers, planning and
-checkpoint included, as the query's progress tells it.  The first batch of a query is left out,
-because it pays for the start of Python processes; the rate over the whole query is printed too.
+checkpoint included, from the query's progress.  The first batch of a query is left out, because it
+pays for the start of Python processes; the rate over the whole query is printed too.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def _json(bench: Bench, size: int) -> list[Figure]:
     own = JSON_ROWS // PARTITIONS
     jobs = [plain.CountBytes(bench.server.port, name, own) for name in streams]
     query = _NATS_PY_ROWS, _NATS_PY_FETCH
-    # Spark compiles while it runs, for some three million rows: what counts is the speed of a
-    # query that stays.
+    # Spark compiles while it runs, for some three million rows: the speed of a long-running query
+    # counts.
     for _ in range(4):
         read(bench, streams, size, "json", JSON_ROWS, BATCH_ROWS)
     limits: list[float] = []
@@ -123,7 +123,7 @@ def read(
     """Read all ``rows`` of ``streams`` into ``noop``, with the events' columns typed.
 
     Raises:
-        AssertionError: the rows or the batches are not those that were asked for.
+        AssertionError: the rows or the batches are not the requested ones.
     """
     source = (
         bench.spark.readStream.format("nats")

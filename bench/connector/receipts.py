@@ -1,6 +1,6 @@
-"""A streaming sink in Python that notes when rows arrive, and nothing else.
+"""A streaming sink in Python that only records the time at which rows arrive.
 
-It stands for any sink written in Python: what is measured ends where such a sink gets its rows.
+It represents any sink written in Python: the measurement ends when such a sink gets its rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ReceiptsDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What ``format(...)`` takes."""
+        """The name for ``format(...)``."""
         return "receipts"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> ReceiptsWriter:
@@ -46,13 +46,13 @@ class ReceiptsWriter(DataSourceStreamArrowWriter):
     def write(  # type: ignore[override]  # an Arrow writer takes batches
         self, iterator: Iterator[pa.RecordBatch]
     ) -> WriterCommitMessage:
-        """Note the time at which each batch is there."""
+        """Record the time of arrival of each batch."""
         freeze_imported()
         for batch in iterator:
             received_ns = time.time_ns()
             sent_ns = batch.column("sent_ns").to_numpy(zero_copy_only=False)
             pairs = np.column_stack((sent_ns, np.full(len(sent_ns), received_ns)))
-            # One write, so that tasks at the same time do not come between each other's pairs.
+            # One write, so that concurrent tasks do not interleave their pairs.
             file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
             try:
                 os.write(file, pairs.astype(np.int64).tobytes())
@@ -68,7 +68,7 @@ class ReceiptsWriter(DataSourceStreamArrowWriter):
 
 
 def read(path: Path) -> npt.NDArray[np.int64]:
-    """The pairs so far: shape (n, 2), ns since 1970, in the order in which they were noted."""
+    """The pairs so far: shape (n, 2), ns since 1970, in the order recorded."""
     if not path.exists():
         return np.empty((0, 2), np.int64)
     data = path.read_bytes()

@@ -1,4 +1,4 @@
-"""What the bench says at its end: a table, and a file with every run and the machine."""
+"""Report of the bench: a table, and a file with every run and the machine."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def keep(kept: dict[str, Any]) -> Path:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
+    """The machine of the measurement."""
     return {
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
         "cpu": _cpu_model(),
@@ -143,7 +143,7 @@ def _git(*arguments: str) -> str:
 
 
 def say(console: Console, figures: Sequence[Figure], failures: Sequence[str]) -> None:
-    """Print the table, and what went wrong."""
+    """Print the table, and the errors."""
     console.print(shown(figures))
     for failure in failures:
         console.print(f"failed: {failure}", style="red", markup=False)

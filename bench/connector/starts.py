@@ -1,4 +1,4 @@
-"""How long a further query of a warm session takes from its start to its first row."""
+"""Time of a further query of a warm session from its start to its first row."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A process that publishes events at a steady rate: ``python -m bench.connector.steady``.
 
-Every event carries the time at which it was sent.  Times are planned from the start, so that a
-publisher that comes late once does not slow down.
+Every event has the time at which it was sent.  Times are planned from the start, so a single delay
+does not slow the publisher down.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def publish(port: int, subject: str, rate: int, seconds: float) -> int:
                 time.sleep(wait_s)
             data = b'{"id": %d, "sent_ns": %d}' % (number, time.time_ns())
             wire.send(b"PUB %s %d\r\n%s\r\n" % (subject.encode(), len(data), data))
-        # The server has taken everything when it answers what was sent behind it.
+        # The server has read everything when it answers the last request.
         wire.call("INFO")
     return count
 

@@ -1,6 +1,6 @@
-"""As little of the NATS protocol as a measurement of the server needs, over a plain socket.
+"""A minimal NATS client over a plain socket, for measurements of the server.
 
-The limits must not share code with what is measured, so nothing here is the connector's.
+The limits must not share code with the measured program, so nothing here is the connector's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _RECEIVE_BYTES: Final = 1 << 20
 
 
 class Wire:
-    """A connection that sends what it is told and gives the bytes that come."""
+    """A connection that sends given bytes and returns the received ones."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=SILENCE_S)
@@ -59,7 +59,7 @@ class Wire:
         """An API call of JetStream, ``subject`` without its prefix.
 
         Raises:
-            RuntimeError: the server refused, or nobody answers.
+            RuntimeError: the server refused, or does not answer.
         """
         self.publish(f"$JS.API.{subject}", json.dumps(query).encode() if query else b"", "call")
         while not (head := self._line()).startswith((b"MSG ", b"HMSG ")):

@@ -1,6 +1,6 @@
 """Writing rows with Spark, beside plain programs that publish prebuilt messages.
 
-The rows come out of Spark's cache, and what that takes alone is printed as well.  Ours and the
+The rows are read from Spark's cache, and the time of that alone is printed as well.  Ours and the
 limit write to the same kind of stream: one, written by both partitions or both programs.  The limit
 is the better of one program and two.
 """
@@ -128,7 +128,7 @@ def _written(bench: Bench, rows: DataFrame, count: int, **options: str) -> tuple
     """Write ``rows`` to a new stream; rows a second, and the processor time it took.
 
     Raises:
-        AssertionError: the stream does not hold what was written.
+        AssertionError: the stream does not have the written rows.
     """
     name = _stream(bench)
 
@@ -151,7 +151,7 @@ def _arrow_rows(bench: Bench, name: str) -> int:
 
 
 def _published(bench: Bench, turn: str) -> float:
-    """What plain programs write to a new stream, rows a second."""
+    """Rate of plain programs that write to a new stream, rows a second."""
     name = _stream(bench)
     port, subject = bench.server.port, f"bench.{name}"
     half = ROWS // 2

@@ -1,1 +1,1 @@
-"""How quick the mesh is to deploy, to take over and to wake up, and what it costs when idle."""
+"""Speed of the mesh in deployment, takeover and wake-up, and its cost when idle."""

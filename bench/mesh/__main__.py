@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             figures += asyncio.run(module.measure(given.servers))
         except Exception as error:
-            # One that fails must not take the others' figures along; the exit status says it.
+            # A failure must not lose the others' figures; the exit status shows it.
             traceback.print_exc()
             failures.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[:1]}")
         console.print(f"{name}: {time.monotonic() - began_s:.0f} s", style="dim")

@@ -1,4 +1,4 @@
-"""Whether somebody is taken for dead who is only slow, on a machine that has no time left."""
+"""Test whether slow processes are declared dead, on a machine without spare processor time."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _alarms(entries: list[JournalEntry]) -> Iterator[tuple[int, str]]:
 
 
 def _epochs(view: View) -> set[tuple[str, int]]:
-    """What is placed, each time it was."""
+    """Each placement with its epoch."""
     return {(a.value.instance, a.value.epoch) for a in view.view.snapshot().assignments}
 
 

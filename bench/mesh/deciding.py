@@ -1,4 +1,4 @@
-"""How soon a new leader decides after the last one was killed, and how soon an app is deployed."""
+"""Time of a new leader's first decision after the last one was killed, and of a deployment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bench.mesh.harness import View
 
 RUNS: Final = 10
-#: Four groups, each on what the one before makes.
+#: Four groups, each on the output of the previous one.
 FOUR: Final = """
 @App:name('{name}')
 define stream Input (k int, v double);
@@ -71,7 +71,7 @@ async def _decision(view: View, number: int) -> float:
 
 
 def _beats(view: View, manager: str) -> bool:
-    """Whether the manager that runs now has been heard."""
+    """Whether the running manager's heartbeat has arrived."""
     nodes = view.view.snapshot().nodes
     return any(n.value.id == manager and n.value.pid == view.cluster.pid(manager) for n in nodes)
 

@@ -1,4 +1,4 @@
-"""How long outputs stand still when a worker dies or is paused, with little state and with much."""
+"""Interruption of outputs when a worker dies or is paused, with little state and with much."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from Events#window.length({ROWS}) select id, text insert expired events into Gon
 
 @dataclass
 class Flow:
-    """Events into an app, and what comes out of it."""
+    """Input of an app, and its output."""
 
     view: View
     app: str
@@ -66,7 +66,7 @@ class Flow:
         self._tasks = [asyncio.create_task(self._publish())]
 
     async def end(self) -> None:
-        """Publish no more; what was counted as published is."""
+        """Stop publishing; all counted events are published."""
         self._is_over = True
         await asyncio.gather(*self._tasks)
 
@@ -82,7 +82,7 @@ class Flow:
         await self.until(self.published - 1)
 
     async def until(self, number: int) -> float:
-        """When the output of an event was seen."""
+        """Wait for the output of an event; its time."""
         deadline_s = time.monotonic() + 90
         while number not in self.seen:
             if time.monotonic() > deadline_s:
@@ -104,7 +104,7 @@ class Flow:
 
 async def measure(servers: int) -> list[Figure]:
     """Kill and pause the worker that has all instances, again and again."""
-    # Nothing is moved but for what loses its worker: all that is measured stays together.
+    # Only instances that lose their worker move: all measured ones stay together.
     async with harness.mesh(2, servers=servers, MESH_MANAGER_MOVES_AT_ONCE="0") as view:
         await view.service.order_node("w2", Admission.CORDONED)
         await harness.deploy(view, ["Light"], LIGHT)
@@ -152,7 +152,7 @@ def _figures(what: str, runs: list[tuple[float, ...]]) -> list[Figure]:
 async def _fault(
     view: View, flows: list[Flow], fault: Callable[[View, str], Awaitable[Callable[[], None]]]
 ) -> tuple[float, ...]:
-    """Seconds from a fault to the first output of an event behind it, for each flow."""
+    """Seconds from a fault to the first output of an event after it, for each flow."""
     await asyncio.sleep(CALM_S)
     (holder,) = {a.value.worker for a in view.view.snapshot().assignments if not a.value.stop}
     before = [flow.published for flow in flows]
@@ -167,7 +167,7 @@ async def _fault(
 
 
 async def _are_ready(view: View) -> bool:
-    """Whether the processes that run now have warm sessions, and are heard."""
+    """Whether the running processes have warm sessions, and their heartbeats arrive."""
     nodes = {node.id: node for node in await view.service.nodes()}
     found = (nodes.get(name) for name in ("w1", "w2"))
     return all(
@@ -180,7 +180,7 @@ async def _are_ready(view: View) -> bool:
 
 
 def _stored(url: str, app: str) -> list[int]:
-    """The numbers of the events whose outputs are stored."""
+    """The numbers of the events with stored outputs."""
     parts = harness.stored(url, f"mesh-{app}-Seen", f"mesh.{app}.Seen")
     return [json.loads(data)["id"] for part in parts for data in part.data.to_pylist()]
 

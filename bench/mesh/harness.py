@@ -151,7 +151,8 @@ async def deploy(view: View, names: Iterable[str], text: str = APP, at_once: int
 def stored(url: str, js_stream: str, subject: str) -> Iterator[Messages]:
     """All messages on a subject of a JetStream stream, as the server has stored them.
 
-    A subscriber also hears what is staged in a batch and then refused; this is what counts.
+    A subscriber also receives messages that are staged in a batch and then refused; only stored
+    ones count.
     """
     with Connection(connection_options({"servers": url})) as connection:
         info = connection.retry_while_unavailable(
@@ -174,7 +175,7 @@ def tree(root: int) -> list[psutil.Process]:
 
 
 def kind_of(process: psutil.Process) -> str:
-    """What a process of a mesh is: ``jvm``, ``session``, ``agent``, ``planner``, ``task`` ..."""
+    """Kind of a process of a mesh: ``jvm``, ``session``, ``agent``, ``planner``, ``task`` ..."""
     try:
         if process.name() == "java":
             return "jvm"

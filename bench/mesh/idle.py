@@ -1,4 +1,4 @@
-"""What apps cost that have nothing to do, how quickly many are deployed, and how soon one wakes."""
+"""Cost of idle apps, time to deploy many of them, and latency of one that wakes up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.mesh import harness
 if TYPE_CHECKING:
     from bench.mesh.harness import View
 
-#: Until compilers and caches have come to rest after the starts.
+#: Time for compilers and caches to come to rest after the starts.
 SETTLE_S: Final = 15.0
 MEASURED_S: Final = 40.0
 #: Apps that are woken, one after the other.
@@ -26,7 +26,7 @@ WOKEN: Final = 10
 async def measure(servers: int, apps: int = 100) -> list[Figure]:
     """Deploy ``apps`` apps of two groups on one worker, leave them alone, and wake some."""
     async with harness.mesh(1, servers=servers) as view:
-        # What a first app brings is another measurement's.
+        # The cost of a first app is part of another measurement.
         await harness.deploy(view, ["First"])
         names = [f"Idle{number}" for number in range(apps)]
         deployed_s = await harness.deploy(view, names)
@@ -80,7 +80,7 @@ async def _wake(view: View, name: str) -> float:
 async def _used(pids: dict[str, int], seconds: float) -> Counter[tuple[str, str]]:
     """Processor time by owner and kind of process in the next ``seconds``.
 
-    Processes come and go, so the last that was seen of each counts.
+    Processes start and end, so the last sample of each counts.
     """
     ends_s = time.perf_counter() + seconds
     begins = _times(pids)

@@ -1,4 +1,4 @@
-"""How long keys stand still when their group is scaled under load, and whether counts go on."""
+"""Interruption of keys when their group is scaled under load, and a check of continued counts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 KEYS: Final = 10_000
 RATE: Final = 20_000
-#: Events of one message; messages go out as often as the rate asks for.
+#: Events of one message; the rate sets the number of messages a second.
 EVENTS: Final = 200
 #: From 2 instances to 4, to 1, to 2, and so on.
 STEPS: Final = (4, 1, 2) * 4
@@ -45,7 +45,7 @@ end;
 
 
 async def measure(servers: int) -> list[Figure]:
-    """Scale a group again and again, and look at what it has put out."""
+    """Scale a group again and again, and check its output."""
     clock = SystemClock()
     async with harness.mesh(2, servers=servers) as view:
         await harness.deploy(view, ["Scaled"], APP)
@@ -106,15 +106,15 @@ class Load:
 
 
 def pause_s(keys: Longs, times_ms: Longs, start_ms: float, stop_ms: float) -> float:
-    """The longest time in which no row came of some virtual partition, seconds.
+    """The longest time without a row of any one virtual partition, seconds.
 
     A partition moves as a whole, and each of its thousand keys has an event every half second.
 
     Args:
         keys: int64[n], of the rows.
         times_ms: int64[n], when the server stored them.
-        start_ms: from when on.
-        stop_ms: until when.
+        start_ms: start of the interval.
+        stop_ms: end of the interval.
     """
     inside = (times_ms >= start_ms) & (times_ms < stop_ms)
     count = ChannelSettings().partitions
@@ -128,7 +128,7 @@ def pause_s(keys: Longs, times_ms: Longs, start_ms: float, stop_ms: float) -> fl
 
 
 def discontinuities(keys: Longs, counts: Longs) -> int:
-    """How many counts of a key are not one more than those before: lost, doubled or reset."""
+    """Number of counts that don't continue those before by one: lost, doubled or reset."""
     order = np.lexsort((counts, keys))
     key, count = keys[order], counts[order]
     is_first = np.ones(len(key), np.bool_)

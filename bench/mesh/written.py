@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DOCUMENT: Final = RESULTS.parents[1] / "docs" / "operations.md"
-#: What stands before and behind the table.
+#: Text before and after the table.
 BEGIN: Final = "<!-- numbers, made by `make bench-mesh`: begin -->\n"
 END: Final = "<!-- numbers, made by `make bench-mesh`: end -->\n"
 #: Title of a column, and how the names of results begin that it is from.

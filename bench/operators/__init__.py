@@ -1,1 +1,1 @@
-"""How fast the operators are, beside the reference engine: ``python -m bench.operators``."""
+"""Speed of the operators beside the reference engine: ``python -m bench.operators``."""

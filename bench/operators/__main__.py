@@ -1,9 +1,9 @@
 """``python -m bench.operators --oracle PROGRAM``: our operators and the engine, one core each.
 
-PROGRAM is the one that drives the engine (``--bench NAME --app-file FILE``); the environment
-variable ``SIDDHI_ORACLE`` names it too.  Rates are events for each second of the processor's time
-that the thread which works took, so that what else the machine does counts for neither.  What
-runs in Spark (``bench.operators.spark``) comes first, from NATS to NATS, by the clock on the wall.
+PROGRAM drives the engine (``--bench NAME --app-file FILE``); its default is the environment
+variable ``SIDDHI_ORACLE``.  Rates are events for each second of processor time of the working
+thread, so other load of the machine affects neither.  The measurements in Spark
+(``bench.operators.spark``) are first, from NATS to NATS, by wall clock.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from bench.operators.apps import Measured
 
 RESULTS: Final = Path(__file__).parents[1] / "results"
-#: What ``--only`` calls the measurement of ``bench.operators.memory``.
+#: Name of the measurement of ``bench.operators.memory`` for ``--only``.
 _MEMORY: Final = "memory"
-#: What ``--only`` calls the measurements of ``bench.operators.spark``.
+#: Name of the measurements of ``bench.operators.spark`` for ``--only``.
 _THROUGH_SPARK: Final = "through spark"
 _ONE_CORE: Final = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--oracle or SIDDHI_ORACLE: the program that drives the reference engine")
     figures: list[Figure] = []
     if given.only in _THROUGH_SPARK:
-        # What needs a quiet machine most comes first; who wants no Spark waits for none.
+        # Those that most need a quiet machine are first; without Spark there is no import of it.
         from bench.operators import spark
 
         figures = spark.measure()
@@ -99,7 +99,7 @@ def _engine(oracle: Path, measured: Measured, keys: int, events: int) -> dict[st
     with scratch.directory("bench") as directory:
         path = directory / "app.siddhi"
         path.write_text(measured.app, encoding="utf-8")
-        # What others do is not waited for: the processor's time is what counts.
+        # No wait for a quiet machine: processor time is measured.
         command = [sys.executable, str(oracle), "--bench", "mine", "--app-file", str(path)]
         command += ["--n", str(events), "--keys", str(keys), "--batch", str(BATCH)]
         command += ["--runs", "3", "--warmup", "2", "--max-sec", "5", "--quiet", "99"]

@@ -1,7 +1,7 @@
-"""The apps that are measured, and how many times the engine's rate each should reach.
+"""The measured apps, and the target of each as a multiple of the engine's rate.
 
-All read ``TempStream`` and write ``Out``.  Events come one a millisecond; ``deviceID`` is one of as
-many keys as the measurement says, ``roomNo`` one of 20, ``temp`` from 20 to 35 in tenths.
+All read ``TempStream`` and write ``Out``.  There is one event a millisecond; ``deviceID`` is one of
+as many keys as the measurement has, ``roomNo`` one of 20, ``temp`` from 20 to 35 in tenths.
 """
 
 from __future__ import annotations

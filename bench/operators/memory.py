@@ -28,7 +28,7 @@ EVENTS: Final = 10_000_000
 TARGET_MB: Final = 1000.0
 _NAME: Final = "time window of 10,000,000 events, three columns: peak memory"
 _KEYS: Final = 10_000
-#: Events come one a millisecond, so all of them are in the window.
+#: There is one event a millisecond, so all of them are in the window.
 _APP: Final = (
     "define stream TempStream (deviceID long, roomNo int, temp double);\n"
     "from TempStream#window.time(3 hours) "

@@ -59,7 +59,7 @@ def inputs(app: BoundApp, measured: Measured, keys: int, count: int) -> list[Inp
 
 
 def run(app: BoundApp, batches: Sequence[InputRun]) -> dict[str, float]:
-    """One run: events a second, also by the processor's time, and what came out."""
+    """One run: events a second, also by processor time, and the output."""
     executor = Executor(app, ["Out"])
     gc.collect()
     sent = came = 0

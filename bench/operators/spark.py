@@ -1,8 +1,8 @@
-"""The operators inside of Spark: the path with state beside the one without, from NATS to NATS.
+"""Operators inside Spark: the path with state beside the one without, from NATS to NATS.
 
-Both are what a worker runs: its session, its queries, its sink.  Both read the same events and put
-out a row for each, so that what differs is the path between.  A rate is that of the batches but the
-first, by the time of their triggers, as the query's own progress tells it.
+Both use a worker's session, queries and sink.  Both read the same events and emit a row for each,
+so the only difference is the path between.  A rate is that of all batches but the first, by the
+time of their triggers, from the query's own progress.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _TURNS: Final = ("stateless", "stateful") * 2 + ("stateful", "stateless") * 2
 RATE: Final = 200
 P50_MS: Final = 120.0
 P99_MS: Final = 300.0
-#: Until the JVM has compiled what a trigger runs through, and the Python workers are there.
+#: Time for the JVM to compile the path of a trigger, and for the Python workers to start.
 _WARM_UP_S: Final = 20.0
 _MEASURED_S: Final = 30.0
 _TIMEOUT_S: Final = 120.0
@@ -83,8 +83,8 @@ class Ran:
 def measure() -> list[Figure]:
     """All figures, on a server and a session of their own."""
     with Bench() as bench, session(bench.directory / "session") as spark:
-        # What the rates leave behind, a large heap and millions of messages that the server is
-        # still deleting, is nothing that a steady stream of events would meet.
+        # The remains of the rates, a large heap and millions of messages that the server is still
+        # deleting, would not affect a real steady stream of events.
         latency = _latency(bench, spark)
         return [*_rates(bench, spark), *latency]
 

@@ -1,8 +1,8 @@
-"""A process that sends events at a steady rate and notes when the rows made of them arrive.
+"""A process that sends events at a steady rate and records the arrival of their rows.
 
 ``python -m bench.operators.trip URL APP RATE WARM_UP_S MEASURED_S`` publishes to ``TempStream`` and
 reads ``Out`` as any client of JetStream does, so a row counts when its batch is committed.  It
-prints the latencies of what was sent after the warm-up, milliseconds, as one line of JSON.
+prints the latencies of the events after the warm-up, milliseconds, as one line of JSON.
 """
 
 from __future__ import annotations

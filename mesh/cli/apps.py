@@ -136,7 +136,7 @@ def deploy_and_wait(
 
 
 def describe_deploy(done: dict[str, Any]) -> str:
-    """One sentence on what ``deploy_and_wait`` did."""
+    """One sentence on the outcome of ``deploy_and_wait``."""
     name, status, seconds = done["app"], done["status"], done["seconds"]
     again = "" if done.get("is_new", True) else " (the same text was deployed already)"
     if done.get("replaced"):

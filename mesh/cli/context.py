@@ -47,7 +47,7 @@ def find(given: dict[str, Any], file: Path | None = None) -> Context:
     the user's.
 
     Raises:
-        MeshError: MESH-U130 when the file named is not there or can't be read.
+        MeshError: MESH-U130 if the named file doesn't exist or can't be read.
     """
     named = file or (Path(os.environ["MESH_CONTEXT"]) if os.environ.get("MESH_CONTEXT") else None)
     candidates = [named] if named else [Path(".mesh", "dev", "context.json"), config_path()]

@@ -1,8 +1,8 @@
 """Canonical form of a text whose ``${NAME}`` have no values yet.
 
-A variable may stand for a name, a number, a time or a part of a string, and only its value would
-say which.  So each is taken for a name first, and where that can't stand, for a number and then for
-a time; in the canonical text it stands as it was written.
+A variable may be a name, a number, a time or a part of a string, and only its value would show
+which.  So each is parsed as a name first, and if that is an error, as a number and then as a time.
+The canonical text has it as it was written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def canonical(text: str) -> str:
     """Format ``text`` with its comments and its variables.
 
     Raises:
-        MeshErrors: MESH-L1xx at what is not SiddhiQL.
+        MeshErrors: MESH-L1xx at text that is not SiddhiQL.
     """
     if VARIABLE.search(text) is None:
         return format_app(text)
@@ -60,7 +60,7 @@ def canonical(text: str) -> str:
 class _Occurrences(dict[str, str]):
     """Values for variables, by their positions in the text, not by their names.
 
-    ``substitute`` asks for each in the order of the text.
+    ``substitute`` reads them in the order of the text.
     """
 
     def __init__(self, values: list[str] | None = None) -> None:

@@ -90,8 +90,8 @@ _CLUSTER = {
 def takes_cluster(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options for the cluster's address.
 
-    The command has one keyword parameter for all of them, ``at: Context``: what the options, the
-    environment or the context file name.  In ``--help`` they stand where ``at`` stands among the
+    The command has one keyword parameter for all of them, ``at: Context``, built from the options,
+    the environment and the context file.  ``--help`` lists them at the position of ``at`` among the
     parameters.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a decision asks for.  ``mesh.jetstream.apply`` performs it; each says why."""
+"""The actions of a decision, each with its cause.  ``mesh.jetstream.apply`` performs them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Write an assignment that tells the worker to stop the instance and to say when it has."""
+    """Write an assignment that makes the worker stop the instance and report the stop."""
 
     assignment: Assignment
     cause: str
@@ -33,7 +33,7 @@ class WriteGroupForm:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Delete an assignment that nobody wants and nobody runs any more."""
+    """Delete an assignment that is neither desired nor run by a worker any more."""
 
     instance: str
     cause: str
@@ -57,7 +57,7 @@ class RemoveStandby:
 
 @dataclass(frozen=True, slots=True)
 class DropForm:
-    """Delete the form of a group that nobody wants and nothing of which is assigned any more."""
+    """Delete the revision of a group that is not desired any more and has no assignments."""
 
     app: str
     group: str

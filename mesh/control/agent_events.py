@@ -173,7 +173,7 @@ class Reject:
 class Leave:
     """Stop the session, delete the worker's record, and end."""
 
-    #: Whether the instances were taken over, as far as anybody takes them.
+    #: Whether all instances that other workers can accept were taken over.
     was_in_time: bool
 
 

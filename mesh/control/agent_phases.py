@@ -50,7 +50,7 @@ class Stopping:
 
     assignment: Assignment
     since_s: float
-    #: It may take its time to end where the next owner can continue.
+    #: Whether the session may spend time on draining, so that the next owner needs no replay.
     settle: bool
     #: The session has reported it, and the report is not written yet.
     has_answered: bool = False

@@ -117,7 +117,7 @@ class AgentState:
         self._instructions = []
         now_s = view.snapshot.now_s
         if isinstance(event, events.HeartbeatStored):
-            # Before the term is judged: it may be what keeps the term from being over.
+            # Before the term is checked: this event may renew the term.
             self._renew(event.revision)
         if self.membership is Membership.CLAIMING:
             self._claim(view, now_s)
@@ -166,7 +166,7 @@ class AgentState:
             raise RuntimeError(f"{event} at {self}")
 
     def _keep_time(self, event: Event, view: View, now_s: float) -> None:
-        """Do what is due by now."""
+        """Do all that is due at this time."""
         if self.heartbeat.is_due(now_s):
             self._beat(now_s)
         if self._must_reconcile or now_s >= self._reconcile_at_s - EARLY_S:
@@ -208,7 +208,8 @@ class AgentState:
                 self._note(f"stops {names}", f"no heartbeat was accepted for {ttl_s:g} s")
             self._stop_all(now_s)
         elif view.own_revision >= self._rejoined_revision:
-            # What it ran may have been placed elsewhere before, and now the view would show that.
+            # Its instances may have been placed elsewhere earlier, and only now the view would show
+            # that.
             self._must_reconcile |= self.membership is Membership.REJOINING
             self.membership = Membership.MEMBER
 
@@ -221,7 +222,7 @@ class AgentState:
     def _compare(
         self, revision: int, record: NodeRecord | None, now_s: float, *, has_ended: bool
     ) -> None:
-        """Find out why a heartbeat was refused.
+        """Determine why a heartbeat was refused.
 
         The leader has deleted the record, another process or an earlier one of this name has
         written it, or an earlier heartbeat that seemed to have failed was stored after all.
@@ -296,7 +297,7 @@ class AgentState:
             self._do(events.KillSession(tuple(stuck)))
 
     def _reconcile(self, view: View, now_s: float) -> None:
-        """Have the session run, stop and hold what the view says."""
+        """Make the session run, stop and hold the instances that the view assigns."""
         self._must_reconcile = False
         self._reconcile_at_s = now_s + self.settings.worker.ttl_s
         name, incarnation = self.identity.id, self.identity.incarnation
@@ -322,7 +323,7 @@ class AgentState:
                     self._do(duty)
                 case worker_reconcile.Report(status):
                     self._report_again(status, view)
-        # After the starts: an instance takes over what was held for it.
+        # After the starts: an instance that starts uses the state that was held for it.
         for one in list(
             standby.duties(view.snapshot, name, incarnation, self.holding, may_start=is_ready)
         ):
@@ -340,7 +341,7 @@ class AgentState:
         self._do(stop)
 
     def _stop_all(self, now_s: float) -> None:
-        """Stop everything at once, also what may still settle."""
+        """Stop everything at once, including instances that may still drain."""
         for name, one in self.stopping.items():
             if one.settle and not one.has_answered:
                 self.stopping[name] = replace(one, settle=False)
@@ -365,7 +366,7 @@ class AgentState:
             self._report(status, view)
 
     def _report(self, status: InstanceStatus, view: View) -> None:
-        """Have a report written, unless a later epoch has reported: somebody else has it by now."""
+        """Write a report, unless one of a later epoch exists: another worker has the instance."""
         statuses = (s.value for s in view.snapshot.statuses)
         newest = next((s for s in statuses if s.instance == status.instance), None)
         self._reporting[status.instance] += 1
@@ -374,14 +375,14 @@ class AgentState:
             return
         step = status.epoch, status.state
         is_known = newest is not None and (newest.epoch, newest.state) == step
-        # The view may lag behind what was written, and two reports may be about to say the same.
+        # The view may lag behind the last write, and two pending reports may have the same content.
         if not is_known and self._noted.get(status.instance) != step:
             self._noted[status.instance] = step
             self._do(of_report(status))
         self._do(events.WriteReport(status))
 
     def _finish_report(self, status: InstanceStatus) -> None:
-        """Take note of a report that was written, or failed: the next one says the same."""
+        """Handle a finished write of a report; after a failure, the next one is the same."""
         name = status.instance
         running, stopping = self.running.get(name), self.stopping.get(name)
         if running is not None and worker_reconcile.has_ended(status, running):

@@ -1,6 +1,6 @@
-"""The workers as placement sees them: who is there, and what each admits.
+"""The workers that placement can use, and the admission of each.
 
-Derived from heartbeats and from what operators asked for.
+Derived from heartbeats and from requests of operators.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _host(
 def _admits(
     record: NodeRecord, grade: HeartbeatStatus, order: NodeOrder | None, hold_s: float
 ) -> tuple[Admits, str]:
-    """What a worker admits; the first row that holds counts.
+    """Admission of a worker; the first row that holds counts.
 
     The table of docs/control-plane.md, "What a worker admits".
     """

@@ -1,4 +1,4 @@
-"""What is wanted, what is placed, and where everything should be: what leader and status share."""
+"""Desired placement, actual placement and their difference; shared by reconcile and status."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Wanted:
     """An instance that should run."""
 
     app: AppRecord
-    #: What it is an instance of.
+    #: The group revision of the instance.
     form: GroupForm
     #: 1 to ``parallel``.
     index: int
     #: It as placement sees it.
     need: Need
-    #: What its group is to become; None where that is what it is.
+    #: The desired group; None if the revision is the desired one.
     becomes: GroupSpec | None = None
 
 
@@ -67,14 +67,14 @@ class ClusterState:
     #: Apps in the order they were deployed, their instances in the order written: those of the
     #: forms that the groups have, also of groups that are about to have another one.
     wanted: Mapping[str, Wanted]
-    #: By app and group; of groups that are wanted.
+    #: By app and group; only desired groups.
     forms: Mapping[tuple[str, str], GroupForm]
     assignments: Mapping[str, Assignment]
     statuses: Mapping[str, InstanceStatus]
     #: Groups that are to have another form, by app and group.
     changes: Mapping[tuple[str, str], GroupChange]
     placement: Placement
-    #: Who was told to stand by, by instance, and what they hold.
+    #: Standbys by instance, and the copies that they hold.
     standbys: Mapping[str, Standby]
     held: Mapping[str, StandbyStatus]
     #: Instance to the worker that holds its state ready.
@@ -83,7 +83,7 @@ class ClusterState:
     held_apps: Mapping[str, str]
 
     def is_over(self, assignment: Assignment) -> bool:
-        """Whether nothing runs for ``assignment`` any more, or nobody would take what it writes.
+        """Whether no instance runs for ``assignment`` any more, or its writes are ignored.
 
         Its worker is gone, or was started again, or has said that it has stopped what it was told
         to stop, or to run only so far: in the epoch in which it was told, for an older report may
@@ -96,7 +96,7 @@ class ClusterState:
             return True
         form = self.forms.get((assignment.app, assignment.group))
         if form is not None and self.is_ours(assignment) and assignment.form < form.number:
-            # Another form takes a form's place when all of it is over.
+            # A group revision is replaced only when all instances of the old one are over.
             return True
         status = self.statuses.get(assignment.instance)
         return (
@@ -107,16 +107,16 @@ class ClusterState:
         )
 
     def settled_at(self, assignment: Assignment) -> Mapping[str, int] | None:
-        """Where ``assignment``, which is over, has settled; None where it has not."""
+        """Position at which ``assignment``, which is over, has drained; None if it has not."""
         status = self.statuses.get(assignment.instance)
         if status is None or status.state is not InstanceState.STOPPED or not status.settled:
             return None
-        # Its worker may have ended before it could answer in the epoch in which it was told.
+        # Its worker may have ended before it could answer in the epoch of the request.
         epochs = (assignment.epoch, assignment.placed_epoch)
         return status.position if status.epoch in epochs else None
 
     def is_ours(self, assignment: Assignment) -> bool:
-        """Whether ``assignment`` is of an app that is wanted, not of an earlier one of its name."""
+        """Whether ``assignment`` is of a desired app, not of an earlier one of the same name."""
         wanted = self.wanted.get(assignment.instance)
         return wanted is not None and wanted.app.incarnation == assignment.app_incarnation
 
@@ -152,16 +152,16 @@ def cluster_state_of(snapshot: ClusterSnapshot, settings: Settings) -> ClusterSt
     for name, assignment in assignments.items():
         item = wanted.get(name)
         if item is not None and item.app.incarnation == assignment.app_incarnation:
-            # What is on its way has a seat where it is going, not where it comes from.
+            # An instance that is moving has a seat at its destination, not at its origin.
             if not assignment.stop:
-                # What has run as far as it was to has left its seat.
+                # An instance that has run up to its position has freed its seat.
                 if assignment.until is None or not known.is_over(assignment):
                     current[name] = assignment.worker
             elif assignment.next_worker in are_open:
                 current[name] = assignment.next_worker
-    # Placement itself says best why nothing can be placed where nobody is there.
+    # Without workers, placement itself gives the best reason why an instance can't be placed.
     enough = ready(found) >= settings.manager.min_workers or settings.manager.min_workers <= 1
-    # What ran already goes on with fewer workers; only what is new waits for enough of them.
+    # Instances that ran already continue on fewer workers; only new ones wait for enough of them.
     needs = tuple(
         w.need
         for name, w in wanted.items()
@@ -181,7 +181,7 @@ def _changes(known: ClusterState) -> dict[tuple[str, str], GroupChange]:
         instances = {name: known.assignments.get(name) for name in group}
         form, becomes = known.forms[at], next(w.becomes for w in group.values())
         assert becomes is not None, "a group that changes has something to become"
-        # Also what an app that had the name before has left behind.
+        # Also the remains of an earlier app of the same name.
         live = tuple(
             a
             for a in instances.values()
@@ -217,7 +217,7 @@ def _needs_place(name: str, wanted: Wanted, changes: Mapping[tuple[str, str], Gr
 
 
 def _forms(snapshot: ClusterSnapshot) -> dict[tuple[str, str], GroupForm]:
-    """What the groups are that should be: as was written down, or as they are about to begin."""
+    """The revisions of the desired groups: as stored, or as they are about to begin."""
     written = {(f.value.app, f.value.group): f.value for f in snapshot.forms}
     found = {}
     for app in snapshot.apps:

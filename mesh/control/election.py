@@ -1,9 +1,9 @@
 """Leader election among managers, decided from one view of the lease key.
 
 The lease is one key of the control bucket.  Its revision, the stream sequence of its last write,
-doubles as the fencing token: whatever a leader writes carries it, so the server refuses the late
-write of a deposed leader.  No clock and no socket here: the shell says what it saw and when, and
-one action comes back.
+doubles as the fencing token: each write of a leader carries it, so the server refuses the late
+write of a deposed leader.  This module has no clock and no socket: the shell passes its observation
+and the time, and receives one action.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ Decision = Acquire | Renew | StandBy
 
 
 def decide(lease: Seen[LeaseRecord | None] | None, me: str, now_s: float, ttl_s: float) -> Decision:
-    """Say what manager ``me`` does about leadership at ``now_s``.
+    """Decide the action of manager ``me`` on leadership at ``now_s``.
 
     Args:
         lease: the lease key as last seen; its value is None when it was given up.
-        me: the manager that asks.
-        now_s: the observer's monotonic clock, seconds; not before ``lease.seen_at_s``.
-        ttl_s: how long a lease stands unrenewed, seconds.
+        me: the manager that decides.
+        now_s: the observer's monotonic clock, seconds; at least ``lease.seen_at_s``.
+        ttl_s: lifetime of a lease without a renewal, seconds.
 
     Returns:
         ``Acquire`` when the seat is free, ``Renew`` past a third of our own term, ``StandBy``
@@ -63,7 +63,8 @@ def decide(lease: Seen[LeaseRecord | None] | None, me: str, now_s: float, ttl_s:
         return Acquire(revision=0, term=1)
     record = lease.value
     if record is None:
-        # The term is lost with the record; the revision still grows, and it is what fences.
+        # The term is lost with the record; the revision still grows, and the revision is what
+        # fences.
         return Acquire(lease.revision, term=1)
     lapses_at_s = lease.seen_at_s + ttl_s
     if now_s >= lapses_at_s:

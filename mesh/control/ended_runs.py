@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 class EndedRuns:
     """The last run of each instance, if it ran up to a position and has ended.
 
-    Such an instance has one run in an epoch.  The view alone does not tell: a report may be lost,
-    and one that was written before may be stored after it.
+    Such an instance has one run in an epoch.  The view alone does not show its end: a report may be
+    lost, and a report that was written earlier may be stored later.
     """
 
     def __init__(self) -> None:
         self._reports: dict[str, InstanceStatus] = {}
 
     def note(self, status: InstanceStatus, assignment: Assignment | None) -> None:
-        """Note a session's report of what it ran for ``assignment``."""
+        """Record a session's report of an instance that it ran for ``assignment``."""
         if assignment is None or not has_ended(status, assignment):
             return
         known = self._reports.get(status.instance)

@@ -1,17 +1,18 @@
-"""How a group changes its form: more or fewer instances, another text, other channels.
+"""Change of a group's revision: its number of instances, its text or its channels.
 
-Never beside each other: what runs in the old form is stopped, and when all of it has, the form is
-replaced and instances of the new one are placed.  What must hold in between depends on the change.
+Two revisions never run at the same time.  The instances of the old revision are stopped.  When all
+have stopped, the revision is replaced and instances of the new one are placed.  The condition in
+between depends on the change.
 
-- Of a group that is divided by key each partition has its own snapshot and its own markers, so it
-  goes on exactly wherever it is next: it is enough that everything has stopped.
-- Another text can't be trusted to put out again what the old one has: everything must have
-  settled, that is, nothing may be out of events that the next form reads.
-- Instances that take blocks of a stream in turn take other blocks when they are more or fewer:
-  all must have settled in the same place, and the next form begins there.
+- STOPPED, for a group that is divided by key: each partition has its own snapshot and markers, so
+  it continues exactly on any instance.  All must have stopped.
+- SETTLED, for another text: it can't be trusted to repeat the output of the old one.  All must have
+  drained, so that no output stems from events that the next revision reads.
+- CUT, for another number of instances that read blocks of a stream in turn: each then reads other
+  blocks.  All must have drained at the same position, and the next revision begins there.
 
-What has not settled, or not far enough, is placed once more in the old form, to run up to a place
-and to settle there.
+An instance that has not drained, or at an earlier position than others, is placed once more in the
+old revision.  It runs up to a given position and drains there.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from mesh.model.cluster import GroupForm
 
 
-#: What the printer of a group's text puts on a line of its own.
+#: A line that the printer of a group's text adds.
 _DIST: Final = re.compile(r"^@dist\(.*\)\n", re.MULTILINE)
 
 
@@ -63,7 +64,7 @@ def requirement_of(old: GroupSpec, new: GroupSpec) -> ChangeRequirement:
 
 
 def _substance(spec: GroupSpec) -> GroupSpec:
-    """What of a group decides what it puts out: not how many share the work, nor where."""
+    """The part of a group that decides its output, not the number or place of its instances."""
     inputs = tuple(
         i if i.strategy is Strategy.BY_KEY else replace(i, strategy=Strategy.ALL)
         for i in spec.inputs
@@ -76,26 +77,26 @@ def _substance(spec: GroupSpec) -> GroupSpec:
 class StopOutcome:
     """How an instance of the old form has ended."""
 
-    #: Where it has settled, by JetStream stream; None where it has not.
+    #: Position at which it has drained, by JetStream stream; None if it has not.
     position: Mapping[str, int] | None
-    #: Whether it has been placed in this form at all: otherwise it is where the form began.
+    #: Whether it has been placed in this revision; otherwise it is where the revision began.
     has_run: bool = True
-    #: Whether it was given the chance to settle, and failed.
+    #: Whether it was given the chance to drain, and failed.
     has_failed: bool = False
 
 
 def instances_to_catch_up(
     form: GroupForm, new: GroupSpec, stops: Mapping[str, StopOutcome]
 ) -> dict[str, Mapping[str, int]]:
-    """The instances of a form that all have stopped which must run once more, and how far.
+    """Choose the instances of a stopped revision that must run once more, and up to which position.
 
     Args:
-        form: what they are instances of.
-        new: what the group is to become.
-        stops: how each instance of the form has ended, by name.
+        form: the revision of the instances.
+        new: the desired group.
+        stops: the end of each instance of the revision, by name.
 
     Returns:
-        ``Assignment.until`` by instance; none when the next form may begin, at ``cut``.
+        ``Assignment.until`` by instance; empty if the next revision may begin, at ``cut``.
     """
     match requirement_of(form.spec, new):
         case ChangeRequirement.STOPPED:
@@ -119,14 +120,14 @@ def instances_to_catch_up(
 def next_revision(
     form: GroupForm, new: GroupSpec, stops: Mapping[str, StopOutcome], epoch: int, cause: str
 ) -> GroupForm:
-    """What takes the place of a form of which nothing is left to run.
+    """Return the successor of a revision without instances left to run.
 
     Args:
-        form: the old one.
-        new: what the group is to become.
-        stops: how each instance has ended.
-        epoch: above all that the group has had.
-        cause: why.
+        form: the old revision.
+        new: the desired group.
+        stops: the end of each instance, by name.
+        epoch: greater than all epochs that the group has had.
+        cause: the reason, for the journal.
     """
     need = requirement_of(form.spec, new)
     return replace(

@@ -1,4 +1,4 @@
-"""Heartbeats of one worker: when the next one is due, how long it may take, when the term ends."""
+"""Heartbeats of one worker: time of the next one, its timeout, and the end of the term."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EARLY_S: Final = 1e-6
 
 
 class HeartbeatCycle:
-    """One heartbeat after the other; the term begins when the last stored one was sent."""
+    """A sequence of heartbeats; the term begins when the last stored one was sent."""
 
     def __init__(self, ttl_s: float, now_s: float) -> None:
         """A term that begins now.
@@ -31,12 +31,12 @@ class HeartbeatCycle:
 
     @property
     def term_ends_s(self) -> float:
-        """When the instances are to be stopped, unless another heartbeat is stored."""
+        """Time at which the instances are stopped, unless another heartbeat is stored."""
         return self._renewed_s + self._ttl_s
 
     @property
     def wake_s(self) -> float:
-        """When the next heartbeat is due; infinity while one is under way."""
+        """Time of the next heartbeat; infinity while one is being written."""
         return self._due_s if self.phase is HeartbeatPhase.RESTING else float("inf")
 
     def is_over(self, now_s: float) -> bool:
@@ -58,13 +58,13 @@ class HeartbeatCycle:
         self._renewed_s = self._due_s = now_s
 
     def send(self, now_s: float) -> None:
-        """Note that a heartbeat is sent."""
+        """Record that a heartbeat was sent."""
         self.phase, self.is_urgent = HeartbeatPhase.WRITING, False
         self.count += 1
         self._sent_s = now_s
 
     def renew(self) -> None:
-        """Note that it was stored."""
+        """Record that the heartbeat was stored."""
         self._renewed_s = self._sent_s
 
     def rest(self, now_s: float) -> None:

@@ -1,6 +1,6 @@
-"""An app's state, derived from what is desired, placed and reported.
+"""State of an app, derived from the desired, placed and reported records.
 
-There is no stored state to go stale: the same records always give the same answer.
+No state is stored, so none can go stale: the same records always give the same answer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STOPPING: Final = "stopping"
 
 
 class AppState(StrEnum):
-    """What a person is told of an app."""
+    """The states of an app as users see them."""
 
     #: Something can't be placed.
     WAITING = "waiting"
@@ -48,7 +48,7 @@ class AppState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InstanceView:
-    """One instance with what is known of it."""
+    """One instance with all that is known about it."""
 
     instance: str
     group: str
@@ -65,13 +65,13 @@ class InstanceView:
     batch_ms_p50: float | None = None
     #: Why it is not placed, or on the move.
     reason: str | None = None
-    #: What would give it a place.
+    #: The change that would give it a place.
     cure: str | None = None
-    #: The worker that stands by for it, and what that holds of its state: snapshots and bytes.
+    #: The worker of its standby, and the copied part of its state: snapshots and bytes.
     standby: str | None = None
     standby_snapshots: int = 0
     standby_bytes: int = 0
-    #: Why nobody stands by although that is wanted.
+    #: Why it has no standby although its group wants one.
     standby_reason: str | None = None
     #: When one that has failed is started again, milliseconds since 1970.
     retry_at_ms: int | None = None
@@ -86,7 +86,7 @@ class AppStatus:
     #: Why it is not running; None when it is.
     reason: str | None
     instances: tuple[InstanceView, ...]
-    #: What would make it run, where somebody has to do something.
+    #: The remedy that would make it run, if a person has to act.
     cure: str | None = None
 
 

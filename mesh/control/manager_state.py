@@ -1,10 +1,10 @@
-"""State machine of a manager's loop: it stands for election, and acts while it leads.
+"""State machine of a manager's loop: candidate for election, and active while it leads.
 
 There is no I/O, no clock and no asyncio.  A shell passes each event with its present snapshot and
 performs the instructions in order; the last one, and only that, has an event as its result.  The
 shells are ``mesh.manager.manager`` and the simulator's ``nodes``.
 
-    WATCHING -> ELECTING -> WATCHING              somebody else leads
+    WATCHING -> ELECTING -> WATCHING              another manager leads
     WATCHING -> ELECTING -> ACTING -> WATCHING    it leads; ELECTING is skipped without a write
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Shortest wait, seconds: a deadline may have passed by rounding alone.
 WAIT_S: Final = 0.01
-#: Wait after a refused write of the lease, whose winner the watch brings, seconds.
+#: Wait after a refused write of the lease, until the watch delivers the winner, seconds.
 CONFLICT_S: Final = 0.1
 #: Wait after a write of the lease without an answer, seconds.
 UNANSWERED_S: Final = 0.2
@@ -105,7 +105,7 @@ class WriteLease:
 class Perform:
     """Perform this action, fenced by the lease's revision.
 
-    Ask ``ManagerState.may_write`` right before: the process may have been paused since.
+    Check ``ManagerState.may_write`` right before: the process may have been paused since.
     """
 
     action: Action
@@ -142,7 +142,7 @@ class ManagerState:
         #: Clock and revision of the lease at the last look.
         self._looked_s = 0.0
         self._lease_revision = 0
-        #: The rest of what was decided; the first is being performed.
+        #: The remaining actions of the decision; the first is being performed.
         self._actions: deque[Action] = deque()
         #: Revision of the lease under which it was decided.
         self._fence = 0
@@ -157,7 +157,8 @@ class ManagerState:
     def may_write(self, snapshot: ClusterSnapshot) -> bool:
         """Whether decisions still hold.
 
-        One made before a pause may be wrong by now, and the lease still fences if nobody took it.
+        A decision from before a pause may be wrong by now, although the lease still fences if no
+        other manager has acquired it.
         """
         return election.holds(snapshot, self.name, self.settings.manager.lease_ttl_s)
 
@@ -188,7 +189,7 @@ class ManagerState:
                 self._lead_or_follow(snapshot, wall_ms)
             case ActionPerformed():
                 self._expect(event, Phase.ACTING)
-                # What follows from it may be noted before its own answer is here.
+                # The watch may deliver its consequences before its own answer arrives.
                 done = of_action(self._actions.popleft(), self._fence)
                 self._do(replace(done, at_ms=self._began_ms))
                 self._act(snapshot, wall_ms)

@@ -1,9 +1,9 @@
-"""Which nodes are there, judged by their heartbeats.
+"""Presence of nodes, judged by their heartbeats.
 
-Three grades: ``alive``; ``suspect`` past its term, when it gets nothing new but keeps what it has;
+Three grades: ``alive``; ``suspect`` past its term, when it gets no new instances but keeps its own;
 and ``gone`` past its term and a margin, when its instances are placed elsewhere.  A worker stops
-its instances by itself when it hasn't been able to renew for its term, so by the time it is gone it
-has stopped.
+its instances on its own if it could not renew for its term, so it has stopped by the time it is
+gone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def heartbeat_status(
 def is_id_in_use(
     node: Seen[NodeRecord] | None, incarnation: str, now_s: float, ttl_s: float, margin_s: float
 ) -> bool:
-    """Whether another process with this node's id still beats."""
+    """Whether another process with this node's id still sends heartbeats."""
     return (
         node is not None
         and node.value.incarnation != incarnation
@@ -50,7 +50,7 @@ def is_id_in_use(
 
 
 class Claim(StrEnum):
-    """The answer to a process that wants a name."""
+    """The answer to a process that requests a name."""
 
     FREE = "free"
     #: The last process of this name may still be there.

@@ -1,8 +1,8 @@
-"""Where instances go: within labels and capacity, spread, sticky, with the fewest moves.
+"""Placement of instances: within labels and capacity, spread, sticky, with the fewest moves.
 
-A pure function from who is there and where everything is now to where everything should be.  What
-fits somewhere is placed: where the workers that would do are full, others make room by moving what
-may as well run elsewhere (an augmenting path of a bipartite matching, the shortest).
+A pure function from the present workers and the current placement to the wanted placement.  Each
+instance that fits somewhere is placed: if the suitable workers are full, other instances move to
+make room (the shortest augmenting path of a bipartite matching).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class Admits(StrEnum):
-    """What a worker does about instances."""
+    """Admission of instances by a worker."""
 
-    #: It takes more.
+    #: It accepts more.
     OPEN = "open"
-    #: It keeps what it has.
+    #: It keeps the instances that it has.
     CLOSED = "closed"
-    #: What it has is to go, as far as there is another place for it.
+    #: Its instances move away, as far as there is another place for them.
     EMPTYING = "emptying"
 
 
@@ -46,7 +46,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """An instance that should run, with what it asks of its worker."""
+    """An instance that should run, with its requirements of a worker."""
 
     instance: str
     app: str
@@ -62,7 +62,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Why an instance has no place, and what would cure it."""
+    """Why an instance has no place, and what would cure that."""
 
     reason: str
     cure: str
@@ -70,15 +70,15 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where everything should be."""
+    """The wanted place of each instance."""
 
     #: Instance to worker.
     where: dict[str, str]
-    #: What has no place.
+    #: Instances without a place.
     waiting: dict[str, Waiting]
-    #: What stays on a worker that is to be emptied, because no other place is left.
+    #: Instances that stay on a worker that is to be emptied, because there is no other place.
     stuck: dict[str, Waiting]
-    #: Why what is moved off a worker that is open is moved.
+    #: Why an instance is moved off a worker that is open.
     moved: dict[str, str]
 
 
@@ -101,10 +101,10 @@ def place(
             counts out, a worker that was started again gets back what was its own.
 
     Returns:
-        A placement of as many as can be placed.  What is on a worker that is not emptying stays
-        there, except for the fewest moves that make room for others, and those that bring the
-        counts of open workers to within one of each other.  What is on a worker that is emptying
-        stays only where there is no other place for it.  Placing again moves nothing.
+        A placement of as many as can be placed.  An instance on a worker that is not emptying stays
+        there, with two exceptions: the fewest moves that make room for others, and moves that bring
+        the counts of open workers to within one of each other.  An instance on an emptying worker
+        stays only if there is no other place for it.  Placing again moves nothing.
     """
     board = _Board({host.name: host for host in hosts})
     for need in needs:
@@ -135,13 +135,13 @@ class _Board:
     hosts: dict[str, Candidate]
     where: dict[str, str] = field(default_factory=dict)
     moved: dict[str, str] = field(default_factory=dict)
-    #: Host to the needs on it, in the order they came.
+    #: Host to the needs on it, in order of arrival.
     on: dict[str, dict[str, Need]] = field(default_factory=dict)
     #: (host, app, group) and (host, app) to the number of instances.
     kin: Counter[tuple[str, ...]] = field(default_factory=Counter)
     standbys: Mapping[str, str] = field(default_factory=dict)
     formers: Mapping[str, str] = field(default_factory=dict)
-    #: What went where its state is held ready: it stays there this time.
+    #: Instances that went to their standby: they stay there this time.
     taken_over: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -178,7 +178,7 @@ class _Board:
         if free:
             self.put(need, min(free, key=lambda host: self._rank(need, host)).name)
             return True
-        # Breadth first, so that the path found is the shortest: who must move to let whom in.
+        # Breadth first, so that the path found, a chain of moves that makes room, is the shortest.
         came: dict[str, tuple[Need, str] | None] = {host.name: None for host in fitting}
         ahead = [host.name for host in fitting]
         for name in ahead:
@@ -256,12 +256,12 @@ class _Board:
                     )
 
     def _gain(self, need: Need, before: str, after: str) -> int:
-        """How many fewer of its own group it would stand beside."""
+        """How many fewer instances of its own group it would share the host with."""
         app, group = need.app, need.group
         return self.kin[before, app, group] - self.kin[after, app, group]
 
     def why_not(self, need: Need, leaving: str = "") -> Waiting:
-        """Why ``need`` has no place, or no other one than on the host that it is ``leaving``."""
+        """Why ``need`` has no place, or none but the host that it is ``leaving``."""
         others = [host for host in self.hosts.values() if host.name != leaving]
         fitting = [host for host in others if need.fits(host)]
         if not fitting:

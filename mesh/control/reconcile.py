@@ -1,11 +1,11 @@
-"""The leader's one decision: from what is, to what must be done next.
+"""Compare the desired with the actual state and decide the leader's next actions.
 
-Called again after each change of the snapshot; an action that isn't performed, or whose write lost
-its race, is simply asked for again.
+Called again after each change of the snapshot.  An action that isn't performed, or lost its write's
+race, is decided again.
 
-An instance moves in three steps, each a write or a report, so that a new leader goes on where the
-last one ended: the leader withdraws it, its worker stops it and says so, the leader places it.  It
-is placed at once when its worker is gone.
+An instance moves in three steps, each a write or a report, so a new leader continues where the last
+one ended: the leader withdraws it, its worker stops it and reports that, the leader places it.  It
+is placed at once if its worker is gone.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from mesh.model.cluster import GroupForm
     from mesh.settings import Settings
 
-#: A node's record is kept this long after it is gone, for people who look.
+#: A node's record is kept this long after the node is gone, for operators.
 FORGET_AFTER_S = 60.0
 #: A move that is not done after this long does not hold up others any more.
 MOVE_S = 30.0
 
 
 def decide(snapshot: ClusterSnapshot, settings: Settings) -> list[Action]:
-    """What the leader does now, in order.
+    """Decide the leader's next actions, in order.
 
     Args:
         snapshot: the view of the manager that holds the lease.
@@ -76,7 +76,7 @@ def decide(snapshot: ClusterSnapshot, settings: Settings) -> list[Action]:
 
 
 def next_deadline_s(snapshot: ClusterSnapshot, settings: Settings) -> float:
-    """When the passing of time alone may change the decision, on the observer's clock."""
+    """Time at which the decision may change without an event, on the observer's clock."""
     worker = settings.worker
     ages = (
         worker.ttl_s,
@@ -116,7 +116,7 @@ def _forms(found: ClusterState, snapshot: ClusterSnapshot) -> Iterator[Action]:
     assigned = {(a.app, a.group) for a in found.assignments.values()}
     for at, form in written.items():
         app = apps.get(form.app)
-        # What is put back into an app that is restored knows nothing of what its groups became.
+        # A group that is restored starts without the revisions that it had.
         is_there = app is not None and not app.deleting and not app.held
         is_wanted = app is not None and is_there and app.spec.group(form.group) is not None
         if not is_wanted and at not in assigned:
@@ -126,7 +126,7 @@ def _forms(found: ClusterState, snapshot: ClusterSnapshot) -> Iterator[Action]:
 def _changes(found: ClusterState, lease_revision: int) -> Iterator[Action]:
     """Groups that are to have another form: they stop, and get it when all has.
 
-    What has to run once more in the old one comes as ``Place`` on where placement wants it.
+    Instances that have to run once more in the old revision get a ``Place`` where placement chose.
     """
     for at, change in found.changes.items():
         cause = group_revisions.describe_change(change.form.spec, change.becomes)
@@ -136,7 +136,8 @@ def _changes(found: ClusterState, lease_revision: int) -> Iterator[Action]:
             if assignment.until is None or _fails(found, assignment):
                 yield _withdraw(assignment, None, lease_revision, cause)
             elif found.nodes[assignment.worker].leaving:
-                # Not at fault, as what is withdrawn with its ``until`` is: it runs on elsewhere.
+                # Not counted as failed, like a withdrawn instance with ``until``: it runs on
+                # elsewhere.
                 yield _withdraw(replace(assignment, until=None), None, lease_revision, cause)
         if change.live:
             continue
@@ -187,7 +188,7 @@ def _moves(found: ClusterState, snapshot: ClusterSnapshot, settings: Settings) -
         target = found.placement.where.get(name)
         if target is None:
             continue
-        # Who is on the way out still has its seat.
+        # An instance that is being stopped still has its seat.
         has_room = not capacity[target] or busy[target] < capacity[target]
         if before is None or found.is_over(before):
             if has_room:
@@ -200,7 +201,8 @@ def _moves(found: ClusterState, snapshot: ClusterSnapshot, settings: Settings) -
             and found.is_ours(before)
         ):
             node = found.nodes[before.worker]
-            # What runs nowhere is not on the move: it waits for a session, here or there.
+            # An instance that doesn't run doesn't count as moving: it waits for a session, here or
+            # there.
             if node.leaving or (has_room and (free_moves > 0 or not node.ready)):
                 free_moves -= node.ready
                 yield _withdraw(before, target, lease_revision, _why_moved(found, before))
@@ -226,7 +228,7 @@ def _moving(found: ClusterState, snapshot: ClusterSnapshot) -> int:
 
 
 def _withdraw(before: Assignment, target: str | None, lease_revision: int, cause: str) -> Withdraw:
-    # An epoch of its own: a report of STOPPED from before it was asked for must not count.
+    # An epoch of its own: a report of STOPPED from before the request must not count.
     after = replace(
         before,
         stop=True,
@@ -249,8 +251,8 @@ def _place(
 ) -> Place:
     instance = wanted.need.instance
     form = wanted.form
-    # An epoch is above every earlier one, also of a placement that was deleted since: revisions of
-    # the lease only grow, and what ran has reported.
+    # An epoch is greater than every earlier one, also of a placement that was deleted since: lease
+    # revisions only grow, and an instance that ran has reported.
     epoch = max(lease_revision, form.epoch, before.epoch + 1 if before is not None else 0)
     status = found.statuses.get(instance)
     if status is not None:

@@ -1,8 +1,8 @@
-"""A view of the cluster's records, as one observer builds it from what it hears.
+"""A view of the cluster's records, built by one observer from the changes that it receives.
 
-Every record has its revision and when this observer first saw it, on its own monotonic clock: the
-age of a heartbeat or of the lease is measured from there, so clocks of two machines are never
-compared.  No clock and no socket here: who hears says when.
+Every record has its revision and the time at which this observer first saw it, on its own monotonic
+clock.  The age of a heartbeat or of the lease is measured from there, so clocks of two machines are
+never compared.  This module has no clock and no socket: the caller passes the time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mesh.model.cluster import (
     StandbyStatus,
 )
 
-#: (bucket, start of the key) to the record that is there.
+#: (bucket, start of the key) to the current record.
 _KINDS: Final[tuple[tuple[str, str, type[Any]], ...]] = (
     (names.CONTROL_BUCKET, names.LEASE_KEY, LeaseRecord),
     (names.CONTROL_BUCKET, "node.", NodeRecord),
@@ -42,28 +42,28 @@ _KINDS: Final[tuple[tuple[str, str, type[Any]], ...]] = (
 
 @lru_cache(10_000)
 def kind_of(bucket: str, key: str) -> type[Any] | None:
-    """The type of the record under a key; None for what is no record of ours."""
+    """The type of the record under a key; None for other keys."""
     return next((k for b, start, k in _KINDS if b == bucket and key.startswith(start)), None)
 
 
 class Records:
-    """What has been heard so far."""
+    """The records received so far."""
 
     def __init__(self, now_s: float, quiet_s: float = 1.0) -> None:
-        """Nothing yet.
+        """Create a view without records.
 
         Args:
             now_s: the observer's clock.
-            quiet_s: a heartbeat after a longer silence is news, and a longer silence of everybody
-                means that nobody can be heard; half of a node's term, in which a manager's own
-                heartbeats come by twice.
+            quiet_s: a heartbeat after a longer silence is news.  A longer silence of all nodes
+                means that this observer is cut off.  Half of a node's term, in which a manager's
+                own heartbeats arrive twice.
         """
         self._quiet_s = quiet_s
         self._heard_s = now_s
         self._revisions: dict[tuple[str, str], int] = {}
         self._seen: dict[type[Any], dict[str, Seen[Any]]] = {kind: {} for _, _, kind in _KINDS}
         self._lease: Seen[LeaseRecord | None] | None = None
-        #: Made when asked for, and kept until one of the kind changes.
+        #: Built on demand, and kept until a record of the kind changes.
         self._tuples: dict[type[Any], tuple[Any, ...]] = {}
         #: Grows with each change.
         self.version = 0
@@ -92,11 +92,11 @@ class Records:
         return self._revisions.get((bucket, key), 0)
 
     def hear(self, now_s: float) -> None:
-        """Note that something was heard of the control bucket.
+        """Record that a message of the control bucket arrived.
 
-        After a time in which nobody could be heard, the ages of nodes start anew.  Otherwise the
-        first worker to beat after an outage would be the only one there, and would be given
-        everything that the others are about to go on with.
+        After a time in which this observer was cut off, the ages of nodes start at zero.  Otherwise
+        the first worker to send a heartbeat after an outage would be the only one present.  It
+        would be given all instances that the other workers are about to continue.
         """
         if now_s - self._heard_s > self._quiet_s:
             nodes = self._seen[NodeRecord]
@@ -107,7 +107,7 @@ class Records:
         self._heard_s = now_s
 
     def take(self, bucket: str, key: str, value: Any, revision: int, now_s: float) -> bool:
-        """Take a record, None for a deletion; False when a later one is known."""
+        """Apply a record, None for a deletion; False if a later one is known."""
         if self._revisions.get((bucket, key), 0) >= revision:
             return False
         # A deletion leaves its revision, so that an older write seen late is not taken for news.
@@ -150,7 +150,7 @@ class Records:
         return True
 
 
-#: What of a heartbeat and of a report matters to a decision: not what changes from one to the next.
+#: The fields of heartbeats and reports that decisions use: not those that always change.
 _substance_of_node: Final = attrgetter(
     *(f.name for f in fields(NodeRecord) if f.name not in ("beat", "metrics", "starting_s"))
 )

@@ -1,11 +1,11 @@
-"""What a restore does to an app's channels and snapshots, decided from the backup and the streams.
+"""Effect of a restore on an app's channels and snapshots, decided from the backup and the streams.
 
-The snapshots of a backup were read one after the other while the app ran, so a reader's may be
-behind or ahead of a writer's.  What makes them fit is the cut: where each stream was just after all
-of them had been read, with the position of each producer there.  Up to the cut the log stands: a
-reader takes from it what its snapshot hasn't, and a writer is told by a marker at the cut what it
-needs not put out again.  What the app itself put out behind the cut counts for nothing; the writers
-put it out anew, behind the end of the stream, and the readers pass over what lies between.
+The snapshots of a backup were read one after the other while the app ran, so a reader's snapshot
+may be older or newer than a writer's.  The cut makes them fit: the last sequence of each stream
+just after all snapshots had been read, with the position of each producer there.  Up to the cut the
+log is valid: a reader reads from it what its snapshot lacks, and a marker at the cut gives each
+writer the position up to which it must not publish again.  Output of the app after the cut is void:
+the writers publish it again at the end of the stream, and the readers skip the messages in between.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class StreamState:
 
     #: Milliseconds since 1970.
     created_ms: int
-    #: Sequence of the first message that is there; one more than the last where there is none.
+    #: Sequence of the first message that exists; one more than the last if there is none.
     first: int
     last: int
 
@@ -52,12 +52,12 @@ def choose(
 def with_start_positions_of(record: AppRecord, written: Iterable[Seen[GroupForm]]) -> AppRecord:
     """An app's record as one that begins where its groups' forms do.
 
-    A group that was scaled begins behind what its earlier forms have done; a restored app knows
-    nothing of those.
+    A group that was scaled begins after the work of its earlier revisions, which a restored app
+    doesn't know.
 
     Args:
-        record: what is desired, and runs like that.
-        written: forms of all apps.
+        record: the desired app, which runs in that form.
+        written: revisions of the groups of all apps.
     """
     starts = {
         form.value.group: form.value.start
@@ -75,8 +75,8 @@ def added_since_backup(before: AppSpec, restored: AppSpec) -> Retired:
     """What an app has that it had not when it was backed up.
 
     Args:
-        before: the app before it is restored.
-        restored: what becomes of it.
+        before: the app before the restore.
+        restored: the app after the restore.
     """
     there = {channel.js_stream() for channel in restored.channels}
     return Retired(
@@ -93,11 +93,11 @@ def snapshot_positions(manifest: str) -> dict[str, int]:
 
 
 def gaps(backup: Backup, states: Mapping[str, StreamState]) -> list[str]:
-    """Why what has come since can't be read again; none where it can.
+    """Reasons why later messages can't be read again; empty if they can.
 
     Args:
-        backup: what is to be restored.
-        states: the streams of its channels that are there, by name.
+        backup: the backup to restore.
+        states: the existing streams of its channels, by name.
     """
     found = []
     made = {cut.js_stream: cut.created_ms for cut in backup.cuts}
@@ -118,11 +118,11 @@ def gaps(backup: Backup, states: Mapping[str, StreamState]) -> list[str]:
 
 
 def skips(backup: Backup, states: Mapping[str, StreamState]) -> tuple[Skip, ...]:
-    """What is to be passed over: in each channel that the app writes and reads, all after its cut.
+    """Ranges to skip: in each channel that the app writes and reads, all messages after its cut.
 
     Args:
-        backup: what is restored.
-        states: the streams, when nobody writes to them any more.
+        backup: the backup to restore.
+        states: the streams, after their writers have stopped.
     """
     spec = backup.record.spec
     between = _streams_written(spec) & _streams_read(spec)
@@ -163,7 +163,7 @@ def manifest_at(
     """
     values: dict[str, Any] = orjson.loads(manifest)
     values["position"] = sorted(
-        # A stream that is gone is read from its beginning once it is there again.
+        # A stream that was deleted is read from its beginning once it exists again.
         [*lasts.get(stream, (stream, 0)), time_ms]
         for stream, _, time_ms in values["position"]
     )

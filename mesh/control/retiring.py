@@ -1,8 +1,8 @@
-"""When what an earlier text of an app had can be removed.
+"""Removal of channels and groups that only an earlier text of an app had.
 
-An edit leaves channels and groups behind.  They go when nothing runs any more that knows them: all
-groups of the app have the form that is desired now, and none is there that isn't desired.  Until
-then another edit may have them back.
+An edit leaves channels and groups unused.  They are removed when no instance that knows them runs
+any more: all groups of the app have the desired revision, and there is no other group.  Until then
+another edit may use them again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def retirements(found: ClusterState, snapshot: ClusterSnapshot) -> Iterator[Reti
         retired = app.value.retired
         if app.value.deleting or app.value.held or retired is None:
             continue
-        # What has begun is brought to its end, whatever is there meanwhile.
+        # A removal that has begun is completed, even if the app has changed since.
         if retired.removing or _is_settled(found, snapshot, app.value):
             yield Retire(app.value, app.revision, "the app has another text")
 

@@ -1,12 +1,12 @@
-"""How long an instance that has failed rests before its worker starts it again.
+"""Delay before a worker starts a failed instance again.
 
-The first rest is short, for most of what fails once works the next time; each further one is twice
-as long as the one before, up to a bound, for what fails for good costs its worker a start each
-time.  One that has run for as long as the longest rest has recovered, and begins anew; so does one
-that is placed anew, which knows of no failures.
+The first delay is short, because most failures are transient.  Each further one is twice as long,
+up to a bound, because an instance that always fails costs its worker a start each time.  An
+instance that has run for the longest delay has recovered, and begins with the first delay again; so
+does one that is placed again, which has no recorded failures.
 
-Who has waited for a server that doesn't answer has been slow already, and is not at fault: that
-rests as briefly as at first, so that all goes on soon after the server is back.
+An instance that has waited for a server without an answer was slow already, and is not at fault.
+It gets the first delay, so that all instances continue soon after the server is back.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DOUBLINGS_MAX: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """What counts of an instance's failures, in one epoch on one worker.  Times are monotonic."""
+    """Failures of an instance, in one epoch on one worker.  Times are monotonic."""
 
     #: The first rest, and the longest, seconds.
     first_s: float
@@ -32,20 +32,20 @@ class Retries:
 
     @property
     def rest_s(self) -> float:
-        """How long it rests after its last failure, seconds."""
+        """Delay after its last failure, seconds."""
         doublings = min(max(self.failures - 1, 0), _DOUBLINGS_MAX)
         return min(self.first_s * 2.0**doublings, max(self.first_s, self.most_s))
 
     def running(self, now_s: float) -> Retries:
-        """It runs, as it may have before."""
+        """Record that the instance runs, perhaps already before."""
         return self if self.running_since_s is not None else replace(self, running_since_s=now_s)
 
     def failed(self, now_s: float, *, has_waited: bool = False) -> Retries:
-        """It has failed.
+        """Record a failure.
 
         Args:
-            now_s: when.
-            has_waited: whether that was for want of an answer, which took its time.
+            now_s: time of the failure.
+            has_waited: whether it failed for lack of an answer, after a timeout.
         """
         since_s = self.running_since_s
         has_recovered = since_s is not None and now_s - since_s >= self.most_s

@@ -1,4 +1,4 @@
-"""What a decision reads: the cluster's records as one observer has seen them."""
+"""Input of a decision: the cluster's records as one observer has seen them."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ class ClusterSnapshot:
     standbys: tuple[Seen[Standby], ...] = ()
     held: tuple[Seen[StandbyStatus], ...] = ()
     forms: tuple[Seen[GroupForm], ...] = ()
-    #: The time to which ages of nodes are measured, where that is not ``now_s``: an observer that
-    #: hears nobody, not even itself, is deaf, and must not take that for the others' silence.
+    #: Time to which ages of nodes are measured, if that is not ``now_s``: an observer that receives
+    #: nothing, not even its own heartbeats, is cut off, and must not count that as silence of the
+    #: others.
     listened_s: float | None = None
 
     @property
@@ -66,7 +67,7 @@ class ClusterSnapshot:
         return next((a for a in self.apps if a.value.spec.name == name), None)
 
     def form(self, assignment: Assignment) -> GroupForm | None:
-        """What ``assignment`` is an instance of; None while that isn't known here."""
+        """The group revision of ``assignment``; None if that isn't known here."""
         return next(
             (
                 f.value
@@ -79,7 +80,7 @@ class ClusterSnapshot:
         )
 
     def status(self, assignment: Assignment) -> InstanceStatus | None:
-        """What the worker last said of an assignment; reports of other epochs don't count."""
+        """The worker's last report about an assignment; reports of other epochs don't count."""
         return next(
             (
                 s.value

@@ -1,9 +1,9 @@
-"""Who stands by for whom: a second worker that holds an instance's shared state ready.
+"""Choice and duties of standbys: a second worker that keeps a copy of an instance's shared state.
 
-A standby runs nothing and writes nothing; it copies each snapshot that the active instance shares,
-so that it needs not be fetched when the instance is placed there.  Placement prefers it where the
-active one is lost.  The choice here only has to be good, never exact: a standby that is late or
-missing costs time, and nothing else.
+A standby runs and writes nothing; it copies each snapshot that the active instance shares, so the
+snapshot needs no download when the instance is placed there.  Placement prefers the standby if the
+active worker is lost.  The choice only has to be good, not exact: a late or missing standby costs
+time, and nothing else.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def choose(found: ClusterState) -> tuple[dict[str, str], dict[str, Waiting]]:
     """Choose a worker for each instance that wants a standby.
 
     Args:
-        found: the cluster, with where each instance should be.
+        found: the cluster, with the wanted place of each instance.
 
     Returns:
         Instance to worker, and why the others have none.  Never the worker of the instance itself,
-        and one on another machine where there is one.  Instances come first: a standby takes a
-        seat only where one is left.  Who stands by goes on while it can.
+        and one on another machine if there is one.  Instances have priority: a standby uses only a
+        free seat.  A standby stays where it is while it can.
     """
     board = _Board(found)
     wanted = {
@@ -49,7 +49,7 @@ def choose(found: ClusterState) -> tuple[dict[str, str], dict[str, Waiting]]:
         host = board.hosts.get(before.worker) if before is not None else None
         if host is None or host.admits is Admits.EMPTYING or not board.can_host(host, item):
             continue
-        # Until it has taken over what is on its way to it, it needs what it holds.
+        # It needs its copies until it has taken over the instances that are being moved to it.
         if host.name != board.active(name):
             chosen[name] = board.take(host)
     missing: dict[str, Waiting] = {}
@@ -114,7 +114,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Have the session forget what it holds of this instance."""
+    """Make the session delete its copy of this instance's state."""
 
     instance: str
 
@@ -127,13 +127,13 @@ def duties(
     *,
     may_start: bool,
 ) -> Iterator[Hold | Release]:
-    """What worker ``me`` does now about what it stands by for.
+    """Decide the next duties of worker ``me`` as a standby.
 
     Args:
         snapshot: its view.
         me: its name.
         incarnation: of its process.
-        holding: what its session was told to hold, by instance.
+        holding: copies that its session was instructed to hold, by instance.
         may_start: whether the session is warm.
     """
     mine = {
@@ -147,7 +147,7 @@ def duties(
             yield Release(name)
     for name, told in mine.items():
         known = holding.get(name)
-        # What it is an instance of is written before, but may be replaced by now.
+        # The group revision is written earlier, but may be replaced by now.
         form = next(
             (
                 f.value
@@ -165,13 +165,13 @@ def duties(
 
 @dataclass(frozen=True, slots=True)
 class StandbyView:
-    """What people are told of an instance's standby."""
+    """An instance's standby as users see it."""
 
-    #: None where nobody stands by.
+    #: None if there is no standby.
     worker: str | None
     snapshots: int = 0
     bytes: int = 0
-    #: Why nobody does.
+    #: Why there is no standby.
     reason: str | None = None
 
 

@@ -1,4 +1,4 @@
-"""What a worker does about its assignments, decided from its view and what its session runs."""
+"""Duties of a worker for its assignments, decided from its view and its session's instances."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Stop:
     """Have the session stop this."""
 
     assignment: Assignment
-    #: Whether it may take its time to end where the next owner can go on.
+    #: Whether the session may spend time on draining, so that the next owner needs no replay.
     settle: bool
 
 
@@ -53,14 +53,14 @@ def decide(
     may_start: bool,
     at_ms: int,
 ) -> Iterator[Duty]:
-    """What worker ``me`` does now.
+    """Decide the next duties of worker ``me``.
 
     Args:
         snapshot: its view.
         me: its name.
         incarnation: of its process.
-        running: what the session was told to run and not to stop, by instance.
-        stopping: what the session was told to stop and has not said that it has.
+        running: instances that the session was instructed to run and not to stop, by name.
+        stopping: instances that the session was instructed to stop and has not reported as stopped.
         may_start: whether the session is warm and the worker's term is not over.
         at_ms: the worker's wall clock, for reports.
     """
@@ -73,7 +73,8 @@ def decide(
         told = mine.get(name)
         if told is None or told.stop:
             app = snapshot.app(assignment.app)
-            # What was placed elsewhere meanwhile must not go on, and what is undeployed need not.
+            # An instance that was placed elsewhere must not continue; one that is undeployed need
+            # not.
             is_wanted = app is not None and not app.value.deleting
             yield Stop(assignment, settle=told is not None and is_wanted)
     statuses = {s.value.instance: s.value for s in snapshot.statuses}
@@ -88,17 +89,17 @@ def decide(
                 yield Report(_stopped(told, statuses.get(name), at_ms))
         elif (
             may_start
-            # One run at a time, or nobody could tell which of them a report of STOPPED is about.
+            # One run at a time: otherwise a report of STOPPED would not identify its run.
             and name not in stopping
             and (known is None or known.epoch < told.epoch)
             and not has_ended(statuses.get(name), told)
             and not _is_past(statuses.get(name), told)
         ):
-            # What it is an instance of is written before, but may be replaced or gone by now.
+            # The group revision is written earlier, but may be replaced or deleted by now.
             form = snapshot.form(told)
             if form is not None:
                 yield Start(told, form.spec)
-    # What an earlier session ran, and nobody wants any more, will not be reported by this one.
+    # This session will not report instances of an earlier session that are not desired any more.
     for name, status in statuses.items():
         is_left = status.worker == me and status.state is not InstanceState.STOPPED
         if is_left and name not in mine and name not in running and name not in stopping:
@@ -114,18 +115,18 @@ def _has_reported(status: InstanceStatus | None, told: Assignment) -> bool:
 
 
 def has_stopped(status: InstanceStatus, epoch: int) -> bool:
-    """Whether this is the session's answer to being told to stop what it runs in ``epoch``.
+    """Whether this report answers the request to stop the instance that runs in ``epoch``.
 
-    One of an older epoch is about what has made room for it.
+    A report of an older epoch is about an earlier run, which was replaced.
     """
     return status.state is InstanceState.STOPPED and status.epoch >= epoch
 
 
 def has_ended(status: InstanceStatus | None, told: Assignment) -> bool:
-    """Whether an instance that only runs up to a place has had its run, and has said so.
+    """Whether an instance that runs only up to a position has ended its run and reported that.
 
-    It has one in an epoch, wherever that ended: the leader takes it for over (``Survey.is_over``),
-    gives its seat away, and places it anew where it is to go on.
+    It has one run in an epoch, wherever that ends.  The leader counts the run as over
+    (``Survey.is_over``), frees its seat, and places the instance again where it shall continue.
     """
     return (
         told.until is not None
@@ -136,12 +137,12 @@ def has_ended(status: InstanceStatus | None, told: Assignment) -> bool:
 
 
 def _is_past(status: InstanceStatus | None, told: Assignment) -> bool:
-    """Whether somebody has reported in a later epoch: the news of it are still on their way."""
+    """Whether there is a report of a later epoch, whose assignment has not arrived here yet."""
     return status is not None and status.epoch > told.epoch
 
 
 def _stopped(told: Assignment, last: InstanceStatus | None, at_ms: int) -> InstanceStatus:
-    """The answer to being told to stop, in its epoch: with where it settled, if it did."""
+    """The report of a requested stop, in its epoch, with the position if it has drained."""
     has_settled = (
         last is not None
         and last.state is InstanceState.STOPPED

@@ -1,6 +1,6 @@
-"""Annotations that the engine reads when it creates an app, checked as it checks them.
+"""Annotations that the engine reads when it creates an app, with its checks.
 
-Others pass, on whatever they stand.  Names and keys are compared without case.
+Other annotations pass anywhere.  Names and keys are compared without case.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ASYNC_NUMBERS: Final = ("buffer.size", "workers", "batch.size.max")
 _PLAYBACK: Final = ("idle.time", "increment")
 _ON_ERROR: Final = ("log", "stream")
 _DAY_MS: Final = 86_400_000
-#: What an aggregation must keep at least of its values by a duration.
+#: Minimum retention of an aggregation's values, by duration.
 _KEPT_MS_MIN: Final = {
     TimeUnit.SECOND: 120_000,
     TimeUnit.MINUTE: 120 * 60_000,
@@ -43,7 +43,7 @@ _KEPT_MS_MIN: Final = {
 
 
 def named(annotation: Annotation, name: str) -> bool:
-    """Whether it is called ``name``, which is in lower case."""
+    """Whether the annotation's name is ``name``, which is in lower case."""
     return annotation.name.lower() == name
 
 
@@ -80,7 +80,7 @@ def _check_playback(annotation: Annotation) -> None:
 
 
 def check_stream(annotation: Annotation, definition: StreamDefinition) -> None:
-    """One of a stream's; MESH-L223 or MESH-L224 for what the engine refuses."""
+    """Check a stream's annotation; MESH-L223 or MESH-L224 if the engine refuses it."""
     if named(annotation, "async"):
         for key in _ASYNC_NUMBERS:
             value = _number(annotation, key)
@@ -173,7 +173,7 @@ def indexes(annotations: Iterable[Annotation]) -> tuple[str, ...]:
 
 
 def check_aggregation(annotation: Annotation, definition: AggregationDefinition) -> None:
-    """One of an aggregation's; MESH-L223 or MESH-L224 for what the engine refuses."""
+    """Check an aggregation's annotation; MESH-L223 or MESH-L224 if the engine refuses it."""
     if named(annotation, "store"):
         check_store(annotation)
     if not named(annotation, "purge") or not _is_on(annotation):
@@ -225,14 +225,14 @@ def _is_on(annotation: Annotation) -> bool:
 def refuse_second(
     annotations: Iterable[Annotation], names: Iterable[str], problems: Diagnostics
 ) -> None:
-    """Note each annotation that stands there twice; ``names`` are those that may not."""
+    """Report each annotation that occurs twice; ``names`` are those that must not."""
     for name in names:
         for annotation in [a for a in annotations if named(a, name.lower())][1:]:
             problems.add(_wrong(annotation, f"@{name} is given twice"))
 
 
 def check_partition(annotation: Annotation) -> None:
-    """One of a partition's; MESH-L223 for what the engine refuses."""
+    """Check a partition's annotation; MESH-L223 if the engine refuses it."""
     if not named(annotation, "purge"):
         return
     for key in ("enable", "idle.period"):

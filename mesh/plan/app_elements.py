@@ -1,6 +1,6 @@
-"""An app's elements and what feeds what: the graph of definitions and queries, whatever is cut.
+"""Elements of an app: the graph of definitions and queries, independent of execution groups.
 
-``mesh.plan.explain`` tells how an app is divided; this tells what it is made of.
+``mesh.plan.explain`` describes the division of an app into groups.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _queries(app: BoundApp) -> Iterator[BoundQuery]:
 
 
 def _with_partitions(app: BoundApp) -> Iterator[tuple[BoundQuery, int | None]]:
-    """Queries with the number of the partition that they stand in, from 1."""
+    """Queries with the number of their partition, from 1."""
     yield from ((query, None) for query in app.queries)
     for number, partition in enumerate(app.partitions, 1):
         yield from ((query, number) for query in partition.queries)
@@ -136,7 +136,7 @@ def _asked(query: BoundQuery) -> Iterable[str]:
 
 
 def _id(kind: SourceKind, name: str, partition: int | None) -> str:
-    """The id of what a query reads or writes; two partitions may have inner streams of one name."""
+    """The id of a query's input or output; two partitions may have inner streams of one name."""
     if name.startswith("#"):
         return f"inner stream {name} of partition {partition}"
     # A fault stream is listed as a stream, with its mark.

@@ -1,4 +1,4 @@
-"""A text to a plan: what ``mesh deploy`` stores and what workers compile their part from."""
+"""Planning: from the text of an app to the plan that ``mesh deploy`` stores and workers compile."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def plan(app: str | App, *, partitions: int = PARTITIONS) -> AppPlan:
         partitions: virtual partitions of each keyed channel, at least 1.
 
     Raises:
-        MeshError: MESH-L for what the language or its names and types don't allow, MESH-P for what
+        MeshError: MESH-L for violations of the language, its names and types, MESH-P for parts that
             can't be deployed; with the position in the text.
     """
     drafted, groups = _draft(app, partitions)
@@ -73,10 +73,10 @@ def plan(app: str | App, *, partitions: int = PARTITIONS) -> AppPlan:
 
 
 def draft(app: str | App, *, partitions: int = PARTITIONS) -> AppPlan:
-    """The same for an app that has parts that don't run yet: how it would be cut and wired.
+    """Plan an app that has parts that don't run yet: its future groups and channels.
 
     Raises:
-        MeshError: as ``plan``, but not for what doesn't run yet.
+        MeshError: as ``plan``, but not for parts that don't run yet.
     """
     return _draft(app, partitions)[0]
 
@@ -104,7 +104,7 @@ def _draft(app: str | App, partitions: int) -> tuple[AppPlan, tuple[Group, ...]]
 
 
 def _creates_channels(tree: App) -> bool:
-    """Whether the app's JetStream streams are made for it; MESH-P225 for what says neither."""
+    """Whether the mesh creates the app's JetStream streams; MESH-P225 for another word."""
     annotation = find(tree.annotations, "App:transportChannelCreationEnabled")
     said = (annotation.get() or "").strip().lower() if annotation is not None else "true"
     if annotation is not None and said not in ("true", "false"):
@@ -118,7 +118,7 @@ def _creates_channels(tree: App) -> bool:
 
 
 def bind_group(spec: GroupSpec) -> BoundApp:
-    """What a worker runs for ``spec``: its text, parsed and bound.
+    """The part of an app that a worker runs for ``spec``: its text, parsed and bound.
 
     A partitioner has no queries; it copies its input to its output.
     """
@@ -127,7 +127,7 @@ def bind_group(spec: GroupSpec) -> BoundApp:
 
 def _group_spec(group: Group, bound: BoundApp, tree: App, wiring: ChannelLayout) -> GroupSpec:
     uses = group.uses
-    # A fault stream comes of the definition of its stream.
+    # The definition of its stream also defines a fault stream.
     touched = frozenset(name.removeprefix("!") for name in (*uses.reads, *uses.writes))
     others = [d for d in tree.definitions if _is_used(d, uses)]
     elements = tuple(_with_names(element) for element in group.elements)
@@ -167,7 +167,7 @@ def _partitioner_spec(
 
 
 def _computing(stream: str, key: str) -> tuple[Partition, ...]:
-    """A partition that holds a computed key, for who has to place events by it."""
+    """A partition with a computed key, for a group that has to place events by it."""
     if not key:
         return ()
     name = print_name(stream)
@@ -232,7 +232,7 @@ def _trigger_spec(
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One group's part of an app, an app by itself."""
+    """One group's part of an app, as an app of its own."""
 
     bound: BoundApp
     tree: App
@@ -241,12 +241,12 @@ class _Part:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The streams whose sources run in it."""
+        """Streams whose sources run in the group."""
         return self.connections.sources.get(self.group, ())
 
     @property
     def sinks(self) -> tuple[str, ...]:
-        """The streams whose sinks run in it."""
+        """Streams whose sinks run in the group."""
         return self.connections.sinks.get(self.group, ())
 
     def text(
@@ -288,7 +288,7 @@ def _is_used(definition: Definition, uses: Uses) -> bool:
             return definition.name in uses.windows
         case FunctionDefinition():
             return definition.name in uses.scripts
-        # To who reads a trigger it is a stream as any other.
+        # For a reader, a trigger is a stream like any other.
         case StreamDefinition() | TriggerDefinition() | AggregationDefinition():
             return False
 

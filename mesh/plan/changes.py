@@ -1,10 +1,10 @@
-"""What becomes of a running app when another text is deployed under its name.
+"""Effect of an edit: changes between the plan of a running app and that of its new text.
 
-A pure function of two plans.  A group goes on when its part of the plan is the same, whatever
-happens around it, and restarts when that changed.  Of a group that restarts each query keeps its
-state when it is the same query over the same streams, divided as before; so do tables and named
-windows that are defined as before.  Queries without a name are known by what they say: their
-numbers change when others come before them.
+A pure function of two plans.  A group continues if its part of the plan is the same, whatever
+happens around it; otherwise it restarts.  In a group that restarts, each query keeps its state if
+it is the same query over the same streams, divided as before.  Tables and named windows keep theirs
+if their definition is the same.  Queries without a name are identified by their text, because their
+numbers change when other queries are inserted before them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class GroupFate(StrEnum):
     """What becomes of a group."""
 
-    #: It goes on, untouched.
+    #: It continues, untouched.
     SAME = "same"
     #: It runs where other labels allow: instances on workers without them move.
     MOVED = "moved"
@@ -47,7 +47,7 @@ class GroupFate(StrEnum):
 
 
 class ChannelFate(StrEnum):
-    """What becomes of a channel's JetStream streams."""
+    """The effect of an edit on a channel's JetStream streams."""
 
     ADDED = "added"
     #: With the events in them.
@@ -58,24 +58,24 @@ class ChannelFate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupChange:
-    """A group and what becomes of it."""
+    """A group and the effect on it."""
 
     group: str
     fate: GroupFate
     #: Fragments; empty when it goes on, starts or stops.
     reasons: tuple[str, ...] = ()
-    #: Of what keeps state, before or from now on; empty when it goes on.
+    #: States of its old and new parts; empty when it continues.
     states: tuple[StateChange, ...] = ()
 
     @property
     def lost(self) -> tuple[StateChange, ...]:
-        """The states that can't be kept although what keeps them stays."""
+        """The states that can't be kept although their queries, tables or windows stay."""
         return tuple(state for state in self.states if state.fate is StateFate.LOST)
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelChange:
-    """A channel and what becomes of it; those that stay as they are aren't listed."""
+    """A channel and the effect on it; unchanged channels aren't listed."""
 
     channel: Channel
     fate: ChannelFate
@@ -97,7 +97,7 @@ class Changes:
 
     @property
     def to_reset(self) -> tuple[str, ...]:
-        """The groups in which a state is lost that somebody may want."""
+        """The groups in which a state is lost that a user may need."""
         return tuple(g.group for g in self.groups if g.lost)
 
     def fate(self, group: str) -> GroupFate:
@@ -109,12 +109,12 @@ def changes_between(old: AppSpec, new: AppSpec, *, reset: Collection[str] = ()) 
     """What becomes of ``old`` when ``new`` is deployed in its place.
 
     Args:
-        old: as it is desired now.
-        new: what is to take its place.
-        reset: groups that are to forget their state, whatever changes.
+        old: the app that is desired now.
+        new: the app that is to replace it.
+        reset: groups that have to discard their state, whatever changes.
 
     Raises:
-        MeshError: MESH-U127 when they are two apps.
+        MeshError: MESH-U127 if they are different apps.
     """
     if old.name != new.name:
         raise MeshError(
@@ -166,9 +166,9 @@ def _with_places_of(group: GroupSpec, was: GroupSpec) -> GroupSpec:
 
 
 def _with_recorders_of(old: AppSpec, new: AppSpec) -> AppSpec:
-    """``new``, where the readers of ``old`` that record what can't be read go on doing so.
+    """``new``, with the same readers as in ``old`` recording the events that can't be read.
 
-    Which reader does is the planner's choice, and no reason to restart one.
+    The planner chooses the reader, and its choice is no reason for a restart.
     """
     recorder = {i.channel.id: g.name for g in old.groups for i in g.inputs if i.records_errors}
     reads = {(g.name, i.channel.id) for g in new.groups for i in g.inputs}
@@ -210,7 +210,7 @@ def _group(old: GroupSpec | None, new: GroupSpec, is_reset: bool) -> GroupChange
 
 
 def _forgotten(states: Iterable[StateChange]) -> Iterator[StateChange]:
-    """What becomes of states when the group forgets all of them."""
+    """The changes of states when the group discards all of them."""
     for state in states:
         if state.fate in (StateFate.KEPT, StateFate.LOST):
             state = replace(state, fate=StateFate.LOST, reason=state.reason or "it is reset")

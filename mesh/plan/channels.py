@@ -1,10 +1,10 @@
-"""Which streams cross the wire, in what form, and who reads them how.
+"""Channels: the streams that cross the wire, their division, and their readers and writers.
 
-A stream is internal when one group writes it and no other group reads it but that one; it never
-touches the wire.  Every other stream that is read or written is a channel.  One that a group reads
-by key has two: the plain one, where anybody may publish, and the keyed one, which a partitioner
-group fills from it.  Groups and receivers that make events which are read by key alone fill the
-keyed one themselves; a stream that only they know has no plain one then.
+A stream is internal if one group writes it and no other group reads it; it never crosses the wire.
+Every other stream that is read or written is a channel.  A stream that a group reads by key has
+two: the plain one, to which anyone may publish, and the keyed one, which a partitioner group fills
+from it.  Groups and receivers whose events are read by key alone fill the keyed one themselves; a
+stream that only they use has no plain one then.
 
 A trigger that is read is a stream that a group of its own writes.
 """
@@ -64,7 +64,7 @@ class ChannelLayout:
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """Who writes one stream and who reads it, as far as it crosses the wire."""
+    """Writers and readers of one stream, as far as it crosses the wire."""
 
     schema: StreamSchema
     writers: tuple[Group, ...]
@@ -77,10 +77,10 @@ class _Ends:
 
     @property
     def is_filled_by_key(self) -> bool:
-        """Whether groups and receivers that make its events place them by key themselves.
+        """Whether groups and receivers that emit its events place them by key themselves.
 
-        They do where nobody reads it otherwise.  A key that is computed takes the partitioner's
-        text, and what failed comes from within a group.
+        They do if all readers read by key.  A computed key needs the partitioner's text, and failed
+        events originate inside a group.
         """
         return (
             bool(self.writers or self.receiver)
@@ -108,14 +108,14 @@ def layout_channels(
 
     Args:
         bound: the app.
-        groups: what it was cut into.
-        partitions: virtual partitions of a keyed channel of which nothing else is said.
+        groups: the groups of the app.
+        partitions: virtual partitions of a keyed channel without a number of its own.
         defined: the streams that the app defines, and does not only insert into: clients may
             publish to them.
 
     Raises:
-        MeshError: MESH-P900 where a group writes a stream and would have to read it off the wire;
-            MESH-P213 and P222 where instances and partitions don't fit; what ``shares`` refuses.
+        MeshError: MESH-P900 if a group writes a stream and would have to read it from its channel;
+            MESH-P213 and P222 if instances and partitions don't fit; the errors of ``shares``.
     """
     assert partitions >= 1
     shared = {group.name: input_partitioning(group) for group in groups}
@@ -303,7 +303,7 @@ def _in_order(
     plain: Mapping[str, Channel],
     keyed: Mapping[tuple[str, object], Channel],
 ) -> Iterator[Channel]:
-    """Channels in the order of streams, the plain one first, the keyed ones behind it."""
+    """Channels in the order of streams, the plain one first, followed by the keyed ones."""
     for ends in streams:
         name = ends.schema.name
         if name in plain:
@@ -314,10 +314,10 @@ def _in_order(
 def _with_recorders(
     reads: dict[str, list[tuple[Channel, Strategy]]], parallel: dict[str, int]
 ) -> dict[str, tuple[GroupInput, ...]]:
-    """Inputs of groups, one reader of each channel recording what can't be read.
+    """Inputs of groups, with one reader of each channel that records events that can't be read.
 
-    One that reads all with one instance, if there is such a one: its view has no gaps.  The others
-    see each event once as well, so the first of them will do.
+    Preferably a reader that reads everything with one instance, because its view has no gaps.  The
+    others see each event once as well, so the first of them is sufficient.
     """
     recorder: dict[tuple[str, str], str] = {}
     ranked = sorted(

@@ -19,7 +19,7 @@ _TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}")
 
 
 def check_source(source: Annotation, attributes: Sequence[AttributeDefinition]) -> None:
-    """Refuse what the engine refuses of a ``@source``; MESH-L223 or MESH-L224."""
+    """Refuse a ``@source`` that the engine refuses; MESH-L223 or MESH-L224."""
     extension = _extension(source, Role.SOURCE)
     _check_options(source, extension, _options(source), attributes)
     mapper = _mapper(source, Role.SOURCE_MAPPER)
@@ -48,7 +48,7 @@ def _check_mapped(
 
 
 def check_sink(sink: Annotation, attributes: Sequence[AttributeDefinition]) -> None:
-    """Refuse what the engine refuses of a ``@sink``; MESH-L223 or MESH-L224."""
+    """Refuse a ``@sink`` that the engine refuses; MESH-L223 or MESH-L224."""
     extension = _extension(sink, Role.SINK)
     mapper = _mapper(sink, Role.SINK_MAPPER)
     if mapper is not None:

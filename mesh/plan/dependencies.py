@@ -1,7 +1,7 @@
-"""What a query uses of an app: streams, tables, named windows, functions.
+"""Parts of an app that a query uses: streams, tables, named windows, functions.
 
-Streams cross the wire between groups, and so do the events of triggers.  All else lives inside of
-one: what is kept is in one place, and functions are made anew in each group that uses them.
+Streams cross the wire between groups, and so do the events of triggers.  Everything else belongs to
+one group: state is in one place, and functions are created in each group that uses them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Uses:
 
 
 def uses_of(element: BoundQuery | BoundPartition) -> Uses:
-    """What a query uses, or all queries of a partition and its keys."""
+    """The uses of a query, or of all queries of a partition and its keys."""
     if isinstance(element, BoundPartition):
         keys = (e for key in element.keys for e in (key.value, *(r.condition for r in key.ranges)))
         named = _named(e for e in keys if e is not None)
@@ -83,7 +83,7 @@ def union(parts: Iterable[Uses]) -> Uses:
 
 
 def expressions(query: BoundQuery) -> Iterator[BoundExpression]:
-    """Every expression that stands in ``query``, whole."""
+    """Every top-level expression of ``query``."""
     match query.input:
         case BoundStream():
             yield from _handlers(query.input.handlers)

@@ -1,4 +1,4 @@
-"""What the operators run and a cluster does not yet: refused when an app is planned."""
+"""Limits of a cluster: parts that operators run and a cluster can't yet, refused at planning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_deployable(app: BoundApp, groups: Sequence[Group]) -> None:
-    """Refuse what a cluster can't run of an app that is right otherwise.
+    """Refuse parts that a cluster can't run, in an app that is otherwise correct.
 
     Raises:
         MeshError: MESH-P900 at the first such part.
@@ -36,7 +36,7 @@ def check_deployable(app: BoundApp, groups: Sequence[Group]) -> None:
 
 
 def _check_objects(app: BoundApp, groups: Sequence[Group]) -> None:
-    """What comes from outside comes as JSON, which has no objects but by a function."""
+    """Refuse objects in input from outside: JSON has objects only through a function."""
     written = {name for group in groups for name in group.uses.writes}
     read = {name for group in groups for name in group.uses.reads} - written
     positions = dict(app.stream_positions)
@@ -51,7 +51,7 @@ def _check_objects(app: BoundApp, groups: Sequence[Group]) -> None:
 
 
 def _check_faults(group: Group) -> None:
-    """What fails in one of several instances would not be divided as the fault stream is read."""
+    """Refuse fault streams of several instances: failures aren't divided as readers need it."""
     if group.faults and group.is_shared:
         fault = group.faults[0]
         raise not_supported(
@@ -63,7 +63,7 @@ def _check_faults(group: Group) -> None:
 
 
 def _check_made_faults(group: Group, groups: Sequence[Group]) -> None:
-    """What a query inserts into a fault stream has no reason with it, and stays in its group."""
+    """Refuse inserts into a fault stream that other groups use: the events stay in their group."""
     for tree, query in group.queries:
         action = query.action
         if not isinstance(action, Insert) or action.kind is not SourceKind.FAULT:

@@ -9,7 +9,7 @@ from mesh.errors import MeshError, MeshErrors, all_errors
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: How many errors are told: each takes time to word, and nobody reads hundreds.
+#: Maximum number of reported errors: each takes time to word, and users don't read hundreds.
 ERRORS_MAX: Final = 100
 
 Value = TypeVar("Value")
@@ -29,13 +29,13 @@ class Diagnostics:
 
     def __init__(self) -> None:
         self._errors: list[MeshError] = []
-        #: How often something could not be made, told or not.
+        #: Number of parts that could not be made, reported or not.
         self.failures = 0
 
     def attempt(
         self, make: Callable[Arguments, Value], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Value | None:
-        """What ``make`` gives for the arguments; None if it fails, which is noted."""
+        """Call ``make`` with the arguments; None if it fails, and its error is recorded."""
         try:
             return make(*args, **kwargs)
         except DependsOnError:
@@ -45,10 +45,10 @@ class Diagnostics:
         return None
 
     def add(self, error: MeshError) -> None:
-        """Note an error.
+        """Record an error.
 
         Raises:
-            Enough: it is the last of those that are told.
+            Enough: it is the last of the reported errors.
         """
         self.failures += 1
         self._errors.extend(all_errors(error))
@@ -56,7 +56,7 @@ class Diagnostics:
             raise TooManyErrors
 
     def raise_any(self) -> None:
-        """Raise what was found, in the order of the text.
+        """Raise the recorded errors, in the order of the text.
 
         Raises:
             MeshError: the only one, or several as ``MeshErrors``.

@@ -1,4 +1,4 @@
-"""Why a group of one plan can't go on as that of another: what differs, in words."""
+"""Differences between a group of two plans that prevent it from continuing, in words."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ Thing = TypeVar("Thing")
 def reasons_to_restart(
     old: GroupSpec, new: GroupSpec, before: BoundApp, after: BoundApp
 ) -> tuple[str, ...]:
-    """What differs between a group and itself in another plan, but for its parallelism and labels.
+    """Differences between a group in two plans, except for its parallelism and labels.
 
     Args:
-        old: as it runs.
-        new: as it would run.
-        before: what ``old`` binds to.
-        after: what ``new`` binds to.
+        old: the running group.
+        new: the future group.
+        before: the bound app of ``old``.
+        after: the bound app of ``new``.
 
     Returns:
-        Fragments as in "the group restarts because ..", each once; none when nothing differs.
+        Fragments as in "the group restarts because ..", each once; empty if nothing differs.
     """
     found = list(dict.fromkeys(_reasons(old, new, without_numbers(before), without_numbers(after))))
     is_same = without_numbers(before) == without_numbers(after)
     if not found and not (is_same and _shape(old) == _shape(new)):
-        # Every record has a word above; what has none must not be taken for nothing.
+        # Every record has a word above; a difference without a word must not pass as none.
         return ("its part of the plan changed",)
     return tuple(found)
 
 
 def _shape(group: GroupSpec) -> GroupSpec:
-    """What counts of a group beside its text and its past; inputs come by name, in any order."""
+    """The relevant fields of a group besides its text and history; inputs by name, in any order."""
     inputs = tuple(sorted(group.inputs, key=lambda i: i.channel.subject()))
     return replace(
         group,
@@ -93,7 +93,7 @@ def _of(
     name: Callable[[Thing], str],
     other_name: Callable[[Thing], str] | None = None,
 ) -> Iterator[str]:
-    """Things that changed, came or went, by name; those without one by what ``other_name`` says."""
+    """Things that changed, appeared or vanished, by name, or else by ``other_name``."""
 
     def label(thing: Thing) -> str:
         if not name(thing) and other_name is not None:

@@ -1,11 +1,11 @@
-"""``@dist``: which group an element belongs to, how wide it is, and where it may run.
+"""``@dist``: the group of an element, its number of instances, and the labels of its workers.
 
     @dist(execGroup='sums', parallel='4', partitions='16', node='gpu=true', standby='1')
 
-``partitions`` is how many virtual partitions the keyed channels have that the group reads; a group
-that says so can be scaled later, also from one instance.  ``node`` names labels that a worker must
-have.  ``standby`` asks for a second worker that holds each instance's state ready.  Nested in
-``@source(..)`` it has ``parallel`` alone, that of the stream's receiver.
+``partitions`` is the number of virtual partitions of the keyed channels that the group reads; a
+group that sets it can be scaled later, also from one instance.  ``node`` names labels that a worker
+must have.  ``standby`` requests a second worker that keeps a copy of each instance's state.  Nested
+in ``@source(..)`` it has ``parallel`` alone, that of the stream's receiver.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PARTITIONER_PREFIX: Final = "partition-"
 RECEIVER_PREFIX: Final = "receiver-"
 TRIGGER_PREFIX: Final = "trigger-"
 _RESERVED: Final = (PARTITIONER_PREFIX, RECEIVER_PREFIX, TRIGGER_PREFIX)
-#: A group's name stands in names of instances, keys and producers.
+#: A group's name is part of the names of instances, keys and producers.
 _GROUP_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}\Z")
 _LABEL: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*=[A-Za-z0-9_.-]+\Z")
 _ELEMENTS: Final = ("execGroup", "parallel", "partitions", "node", "standby")
@@ -39,7 +39,7 @@ PARALLEL_MAX: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class Dist:
-    """What is said of the group of one element, with where."""
+    """The ``@dist`` of one element's group, with its position."""
 
     group: str
     parallel: int
@@ -48,15 +48,15 @@ class Dist:
     partitions: int | None = None
     #: ``key=value`` of each label that a worker must have; None where nothing is said.
     node: tuple[str, ...] | None = None
-    #: Workers that stand by for each instance, 0 or 1; None where nothing is said.
+    #: Workers that stand by for each instance, 0 or 1; None if not specified.
     standby: int | None = None
 
 
 def read_dist(annotations: Iterable[Annotation], position: Position) -> Dist:
-    """The ``@dist`` of an element that stands at ``position``.
+    """Read the ``@dist`` of an element at ``position``.
 
     Raises:
-        MeshError: MESH-P203 to P205, P224 and P226 for what is wrong in it.
+        MeshError: MESH-P203 to P205, P224 and P226 for errors in it.
     """
     found = [a for a in annotations if a.name.lower() == "dist"]
     if not found:
@@ -76,9 +76,9 @@ def read_dist(annotations: Iterable[Annotation], position: Position) -> Dist:
 
 
 def receiver_parallel(sources: Sequence[Annotation]) -> int:
-    """How many instances the receiver of a stream with these ``@source`` has.
+    """Number of instances of the receiver of a stream with these ``@source``.
 
-    The lowest of what ``@dist(parallel='n')`` in them says; 1 where none says anything.
+    The lowest ``@dist(parallel='n')`` in them; 1 if there is none.
     """
     said = []
     for source in sources:

@@ -1,4 +1,4 @@
-"""What an aggregation is kept by: seconds, minutes, .. years, and how texts name them."""
+"""Durations of aggregations: seconds, minutes, .. years, and their names in texts."""
 
 from __future__ import annotations
 

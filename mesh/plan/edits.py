@@ -1,12 +1,12 @@
-"""A running app takes another text: what is desired from then on, or why it can't be had like that.
+"""Edit of a running app: its new desired state, or the reasons against it.
 
-Groups whose part stays the same go on.  The others restart from where they stopped, with the states
-that ``mesh.plan.changes`` says are kept; a group that would lose a state has to be named for that.
-What would lose events, or give some twice, is refused: it is left to who takes the app apart and
-deploys it anew.
+Groups whose part stays the same continue.  The others restart at their last position, with the
+states that ``mesh.plan.changes`` keeps; a group that would lose a state has to be named for that.
+An edit that would lose or repeat events is refused: the user has to undeploy the app and deploy it
+again.
 
-A group that begins to read a stream which is there already begins behind what the stream holds at
-the time of the edit; a new stream is read as a whole.
+A group that begins to read an existing stream begins after the stream's last message at the time of
+the edit; a new stream is read as a whole.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What becomes of an app."""
+    """An edit of an app."""
 
-    #: What is desired from now on.
+    #: The new desired state.
     spec: AppSpec
     found: Changes
-    #: What is taken out of the app.
+    #: Channels and groups that are removed from the app.
     retired: Retired
-    #: By group, the JetStream streams that it begins to read and that are there already.
+    #: By group, the existing JetStream streams that it begins to read.
     joins: Mapping[str, tuple[str, ...]]
 
     def begun(self, ends: Mapping[str, int]) -> AppSpec:
-        """``spec``, where each group begins behind the ends of the streams that it begins to read.
+        """``spec``, where each group begins after the ends of the streams that it begins to read.
 
         Args:
             ends: the last sequences of all of ``joins``.
@@ -69,14 +69,14 @@ def edit_app(old: AppSpec, new: AppSpec, number: int, reset: Collection[str] = (
     """What becomes of ``old`` when ``new`` takes its place while it runs.
 
     Args:
-        old: as it is desired now.
+        old: the app that is desired now.
         new: another text of the same app.
         number: of this edit, 1 for the first of the app.
-        reset: groups that forget their state; those that lose some must be among them.
+        reset: groups that discard their state; those that lose some must be among them.
 
     Raises:
-        MeshError: MESH-C120 for a state that would be lost; MESH-C121 for events that would be;
-            MESH-C122 when ``reset`` names what is no group.
+        MeshError: MESH-C120 for a state that would be lost; MESH-C121 for events that would be lost
+            or repeated; MESH-C122 if ``reset`` has a name without a group.
     """
     found = changes_between(old, new, reset=reset)
     groups = {group.name for group in new.groups}
@@ -116,9 +116,9 @@ def edit_app(old: AppSpec, new: AppSpec, number: int, reset: Collection[str] = (
 
 
 def still_retired(before: Retired | None, now: Retired, spec: AppSpec) -> Retired | None:
-    """What is to be removed, of this edit and of those before that nobody has removed yet.
+    """Channels and groups to remove, of this edit and of earlier ones, if they still exist.
 
-    What ``spec`` has again stays.
+    Those that ``spec`` uses again stay.
     """
     earlier = before or Retired()
     there = {channel.js_stream() for channel in spec.channels}
@@ -134,10 +134,10 @@ def still_retired(before: Retired | None, now: Retired, spec: AppSpec) -> Retire
 def _after(
     old: GroupSpec | None, new: GroupSpec, number: int, is_reset: bool, found: Changes
 ) -> GroupSpec:
-    """``new`` with what it has of its past.
+    """``new`` with the history of the running app.
 
-    What a stateful group puts out is counted, and the count goes on; what others put out has the
-    numbers of the events that it is made of, which say nothing beside those of another text.
+    The output of a stateful group is counted, and the count continues.  The output of other groups
+    has the numbers of its input events, which have no meaning beside those of another text.
     """
     if old is None:
         return replace(new, edit=number)
@@ -153,7 +153,7 @@ def _after(
 
 
 def _joined(old: AppSpec, group: GroupSpec) -> Iterator[str]:
-    """The JetStream streams that are there already and that the group did not read."""
+    """The existing JetStream streams that the group did not read so far."""
     there = {c.js_stream(p) for c in old.channels for p in range(c.partitions)}
     was = old.group(group.name)
     read = {s for i in was.inputs for s in _js_streams(i)} if was is not None else set()
@@ -168,12 +168,12 @@ def _js_streams(one: GroupInput) -> list[str]:
 
 
 def obstacles(old: AppSpec, new: AppSpec, found: Changes) -> Iterator[str]:
-    """Why ``old`` can't become ``new`` while it runs, in fragments: what MESH-C121 tells.
+    """Reasons why ``old`` can't become ``new`` while it runs, as fragments for MESH-C121.
 
     Args:
-        old: as it is desired now.
-        new: what is to take its place.
-        found: what ``changes`` says of the two.
+        old: the app that is desired now.
+        new: the app that is to replace it.
+        found: the result of ``changes`` for the two.
     """
     for group in new.groups:
         was = old.group(group.name)

@@ -1,4 +1,4 @@
-"""A plan for people and for programs: what ``mesh plan`` prints."""
+"""Explanation of a plan as text and as JSON: the output of ``mesh plan``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mesh.model.app import Channel, GroupInput, GroupSpec
     from mesh.plan.build import AppPlan
 
-#: More instances of a group than this are told by the first and the last.
+#: Of more instances of a group than this, only the first and the last are listed.
 _INSTANCES_MAX: Final = 4
 
 
@@ -54,7 +54,7 @@ def explain(plan: AppPlan) -> str:
 
 
 def to_values(plan: AppPlan) -> dict[str, Any]:
-    """The same as JSON values."""
+    """The explanation as JSON values."""
     return {
         "app": plan.spec.name,
         "groups": [_group_values(group) for group in plan.spec.groups],

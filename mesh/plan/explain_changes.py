@@ -1,4 +1,4 @@
-"""What ``mesh diff`` prints: which groups restart and why, and what becomes of their state."""
+"""Explanation of an edit, printed by ``mesh diff``: restarts with reasons, and kept states."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def explain_changes(found: Changes, obstacles: Sequence[str] = ()) -> str:
     """The changes as text of several lines.
 
     Args:
-        found: what becomes of the app.
-        obstacles: why it can't be changed like that while it runs, in fragments.
+        found: the changes of the app.
+        obstacles: reasons against this change while the app runs, as fragments.
     """
     if found.is_same:
         return f"app {found.app}: nothing restarts"
@@ -87,7 +87,7 @@ def _channel_line(change: ChannelChange) -> str:
 
 
 def changes_to_values(found: Changes, obstacles: Sequence[str] = ()) -> dict[str, Any]:
-    """The same as JSON values."""
+    """The changes as JSON values."""
     return {
         "app": found.app,
         "same": found.is_same,

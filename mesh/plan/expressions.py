@@ -69,7 +69,7 @@ _COMPARED: Final = (AttributeType.STRING, AttributeType.BOOL)
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What can be called and asked in the expressions of an app."""
+    """The functions and tables that the expressions of an app can use."""
 
     #: Looks a table up for ``in``; MESH-L217 without one of that name.
     table: Callable[[InTable], Source]
@@ -81,7 +81,7 @@ class Vocabulary:
 def bind_condition(
     expression: Expression, scope: Scope, vocabulary: Vocabulary, where: str
 ) -> BoundExpression:
-    """A condition; ``where`` says whose, for errors."""
+    """A condition; ``where`` names its place in errors."""
     bound = bind_expression(expression, scope, vocabulary)
     _require_bool(bound, expression, where)
     return bound
@@ -90,7 +90,7 @@ def bind_condition(
 def bind_test(
     expression: Expression, scope: Scope, vocabulary: Vocabulary, where: str
 ) -> BoundExpression:
-    """A condition where the engine takes no bare name, constant or aggregator for one."""
+    """A condition for which the engine accepts no bare name, constant or aggregator."""
     bound = bind_condition(expression, scope, vocabulary, where)
     if isinstance(bound, Column | Constant | AggregateCall):
         raise MeshError(
@@ -109,7 +109,7 @@ def bind_expression(root: Expression, scope: Scope, vocabulary: Vocabulary) -> B
         MeshError: MESH-L202 to L208, L217 and L218 at the first part that doesn't fit.
     """
     done: list[BoundExpression] = []
-    # What is to be bound; and, behind its parts, what is to be put together of them.
+    # Expressions to bind; and, after their operands, expressions to assemble from these.
     pending: list[tuple[Expression, Scope, int | None]] = [(root, scope, None)]
     while pending:
         expression, place, count = pending.pop()
@@ -136,7 +136,7 @@ def type_of(expression: BoundExpression) -> AttributeType:
 
 
 def argument(expression: Expression, bound: BoundExpression) -> Argument:
-    """What the catalogue has to know of an argument."""
+    """The facts about an argument that the catalogue needs."""
     if isinstance(expression, Literal):
         return Argument(expression.type, Form.CONSTANT, expression.value)
     form = Form.ATTRIBUTE if isinstance(expression, Variable) else Form.EXPRESSION
@@ -203,7 +203,7 @@ def _refuse_function_prefix(variable: Variable) -> None:
 def _operands(
     expression: Expression, scope: Scope, vocabulary: Vocabulary
 ) -> tuple[tuple[Expression, ...], Scope]:
-    """What has to be bound before ``expression``, and in which scope."""
+    """Expressions that have to be bound before ``expression``, with their scopes."""
     match expression:
         case Unary():
             return (expression.operand,), scope
@@ -275,7 +275,7 @@ def _binary(expression: Binary, left: BoundExpression, right: BoundExpression) -
 
 
 def _arithmetic(expression: Binary, left: AttributeType, right: AttributeType) -> AttributeType:
-    """The widest number's type; what is no number beside it counts for nothing."""
+    """The type of the widest number; operands of other types don't count."""
     numbers = [kind for kind in (left, right) if kind.is_numeric]
     if not numbers:
         detail = "It takes numbers."

@@ -1,8 +1,8 @@
-"""An app cut into execution groups.
+"""Division of an app into execution groups.
 
-What is annotated alike with ``@dist(execGroup='g', parallel='n')``, queries and whole partitions,
-is a group; those without share the group ``default``, of one instance.  A table or a named window
-lives in one group, of one instance; a table in a store is anybody's.
+Queries and whole partitions with the same ``@dist(execGroup='g', parallel='n')`` are a group; those
+without share the group ``default``, of one instance.  A table or a named window belongs to one
+group, of one instance; a table in a store is available to all groups.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """A query or a partition: its tree, and what it is bound to."""
+    """A query or a partition: its tree, and its bound form."""
 
     tree: Query | Partition
     bound: BoundQuery | BoundPartition
@@ -39,7 +39,7 @@ class Element:
 
     @property
     def uses(self) -> Uses:
-        """What it uses of the app."""
+        """The parts of the app that it uses."""
         return uses_of(self.bound)
 
 
@@ -56,13 +56,13 @@ class Group:
     node: tuple[str, ...] = ()
     #: Workers that stand by for each of its instances, 0 or 1.
     standby: int = 0
-    #: Fault streams (``!S``) that somebody reads: of streams that this group reads, so that events
-    #: on which its queries fail go there.
+    #: Fault streams (``!S``) with a reader: of streams that this group reads, so that events on
+    #: which its queries fail go there.
     faults: tuple[str, ...] = ()
 
     @property
     def is_shared(self) -> bool:
-        """Whether its instances share what it reads, or may once it is scaled."""
+        """Whether its instances share their input, or may once it is scaled."""
         return self.parallel > 1 or self.partitions is not None
 
     @property
@@ -74,7 +74,7 @@ class Group:
 
     @property
     def to_unshare(self) -> str:
-        """What would make one instance of it, for hints."""
+        """The change that would reduce it to one instance, for hints."""
         name = f'for group "{self.name}"'
         if self.parallel == 1 and self.partitions is not None:
             return f"leave 'partitions' out {name}"
@@ -87,7 +87,7 @@ class Group:
 
     @property
     def uses(self) -> Uses:
-        """What its elements use of the app, and the fault streams that they write by failing."""
+        """The parts of the app that its elements use, and the fault streams of their failures."""
         own = union(element.uses for element in self.elements)
         return union([own, Uses(writes=self.faults)])
 
@@ -103,7 +103,7 @@ class Group:
 
     @property
     def is_stateful(self) -> bool:
-        """Whether one of its queries keeps state, or its failures are events for somebody.
+        """Whether one of its queries keeps state, or its failures are events for a reader.
 
         Then the whole group runs as a stateful one.
         """
@@ -117,7 +117,8 @@ def split_app(app: App, bound: BoundApp) -> tuple[Group, ...]:
     """The groups of ``app``, in the order of their first elements.
 
     Raises:
-        MeshError: MESH-P2xx where ``@dist`` asks for what can't be, MESH-P900 for what can't yet.
+        MeshError: MESH-P2xx if ``@dist`` requests the impossible, MESH-P900 if it is not supported
+            yet.
     """
     members: dict[str, list[Element]] = {}
     said: dict[str, list[Dist]] = {}
@@ -174,7 +175,7 @@ def _refuse_two(
 
 
 def _in_memory(bound: BoundApp) -> frozenset[str]:
-    """The tables that one group keeps for itself; those of a store are anybody's."""
+    """The tables that one group keeps for itself; those of a store are shared by all."""
     return frozenset(
         table.schema.name for table in bound.tables if find(table.annotations, "store") is None
     )
@@ -259,7 +260,7 @@ def _refuse_far_aggregations(groups: tuple[Group, ...], bound: BoundApp) -> None
 
 
 def _refuse_loops(group: Group) -> None:
-    """Refuse queries that read, through others of their own group, what they write."""
+    """Refuse queries that read their own output through other queries of their group."""
     readers: dict[str, list[tuple[BoundQuery, str]]] = {}
     writers: list[tuple[Query, BoundQuery, str]] = []
     for number, element in enumerate(group.elements):

@@ -1,7 +1,7 @@
-"""What a stream is divided by: attributes, a computed value, or ranges.
+"""Partitioning keys of streams: attributes, a computed value, or ranges.
 
-A key has a name that stands in subjects and in names of JetStream streams: its attributes' names
-joined, or for what is computed the words of its text with a digest.
+A key has a name that occurs in subjects and in names of JetStream streams: the joined names of its
+attributes, or for a computed key the words of its text with a digest.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ _SPREADING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Attributes, in the order of first mention, or what is computed from an event."""
+    """Attributes, in the order of first mention, or a computation on an event."""
 
     attributes: tuple[str, ...] = ()
-    #: SiddhiQL of what stands before ``of`` in a partition; empty when attributes are the key.
+    #: SiddhiQL before ``of`` in a partition; empty if attributes are the key.
     computed: str = ""
-    #: An event may be in several ranges, or in none: then it comes several times, or not at all.
+    #: An event may be in several ranges, or in none: then it is delivered several times, or not at
+    #: all.
     has_ranges: bool = False
 
     def __str__(self) -> str:
@@ -83,7 +84,7 @@ def partition_key(written: PartitionKey, bound: BoundKey) -> Key:
 
 
 def spread_key(schema: StreamSchema) -> Key | None:
-    """A key for who only wants events shared out: the attribute most likely to tell them apart."""
+    """A key that only distributes events: the attribute that most likely has many values."""
     fit = [a for a in schema.attributes if _KEY_NAME.match(a.name) and a.type in _SPREADING]
     best = min(fit, key=lambda a: _SPREADING.index(a.type), default=None)
     return Key((best.name,)) if best is not None else None
@@ -105,7 +106,7 @@ def _digest(text: str) -> str:
 
 
 def _readings(joined: str, names: tuple[str, ...]) -> int:
-    """In how many ways ``joined`` is made of ``names`` with ``_`` between."""
+    """Number of ways to build ``joined`` from ``names`` with ``_`` between."""
     ways = [0] * (len(joined) + 1)
     ways[0] = 1
     for end in range(len(joined)):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: How many names a message lists.
 _SHOWN_MAX: Final = 20
-#: Among how many names the nearest one is looked for, and up to which length: it takes its time.
+#: Limits of the search for the nearest name, in names and length: it takes time.
 _NEAR_MAX: Final = 1000
 _LENGTH_MAX: Final = 100
 

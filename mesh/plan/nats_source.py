@@ -1,7 +1,7 @@
 """Sources that are JetStream streams: ``@source(type='nats', stream='ORDERS', destination='o.>')``.
 
-Such a stream is read as the app's own channels are, by sequence and exactly once, and left as it
-is: nothing is written to it, and undeploying the app takes nothing from it.
+Such a stream is read like the app's own channels, by sequence and exactly once. It is never
+changed: nothing is written to it, and undeploying the app removes nothing from it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mesh.model.types import StreamSchema
 
 TYPE: Final = "nats"
-#: What ``type='nats'`` has here; ``@dist`` and ``@map`` stand in it as in any source.
+#: Options of ``type='nats'`` here; ``@dist`` and ``@map`` may be nested as in any source.
 _OPTIONS: Final = ("type", "stream", "destination")
 _STREAM_NAME: Final = re.compile(r"[^\s.*>/\\]+\Z")
 _SUBJECT: Final = re.compile(r"[^\s.*>]+(\.[^\s.*>]+|\.\*)*(\.>)?\Z|[*](\.[^\s.>]+)*(\.>)?\Z|>\Z")

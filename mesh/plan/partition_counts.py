@@ -1,8 +1,8 @@
-"""How many virtual partitions keyed channels have.
+"""Number of virtual partitions of keyed channels.
 
-Channels that one group reads by key have equally many, since an instance owns partition p of each
-of them; and a channel has one number whoever reads it.  So groups that are joined by channels agree
-on one: that which ``@dist(partitions='n')`` of any of them says, else the cluster's.
+Channels that one group reads by key have the same number, since an instance owns partition p of
+each of them; and a channel has the same number for all readers.  So groups that are joined by
+channels agree on one: ``@dist(partitions='n')`` of any of them, else the cluster's default.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mesh.plan.groups import Group
     from mesh.plan.strategies import InputPartitioning
 
-#: A stream, and what it is divided by.
+#: A stream and its key.
 _Channel = tuple[str, "frozenset[str] | str"]
 
 

@@ -1,4 +1,4 @@
-"""What of patterns and sequences is refused: the little that has no meaning worth keeping."""
+"""Refusal of patterns and sequences that have no useful meaning."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def check_pattern(source: BoundPattern) -> None:
-    """Refuse what of a pattern does not run.
+    """Refuse the parts of a pattern that don't run.
 
     Raises:
         MeshError: MESH-P900 at the first such part.
@@ -33,7 +33,7 @@ def check_pattern(source: BoundPattern) -> None:
 def _check_absence(element: BoundElement) -> bool:
     """Refuse absence for a time after events that are optional.
 
-    Returns whether all of ``element`` may be passed over without an event.
+    Returns whether all of ``element`` may be skipped without an event.
     """
     match element:
         case Every(inner):

@@ -1,10 +1,10 @@
-"""Where user-given sources and sinks of an app run.
+"""Placement of user-defined sources and sinks in groups.
 
 A source that one group of one instance reads runs in that group, and its events never touch a
-channel; unless it is a JetStream stream and other groups write its stream too.  One that several
-groups read, or one of several instances, gets a receiver group, which passes the events on.  A sink
-runs where the events of its stream come to be: in each group that writes it, and where its source
-is.
+channel; unless it is a JetStream stream and other groups write its stream too.  A source that
+several groups read, or one of several instances, gets a receiver group, which forwards the events.
+A sink runs where the events of its stream originate: in each group that writes it, and where its
+source is.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """A group to be added: it passes on what the sources of ``stream`` bring."""
+    """A group to be added: it forwards the events of the sources of ``stream``."""
 
     stream: str
     parallel: int
-    #: What it reads where its source is a stream; a source of another kind brings events by itself.
+    #: Its input if the source is a JetStream stream; a source of another kind has no input here.
     channel: Channel | None = None
 
     @property
@@ -60,10 +60,10 @@ class Connections:
 def connect(
     bound: BoundApp, groups: Sequence[Group], shared: Mapping[str, Sequence[InputPartitioning]]
 ) -> Connections:
-    """Say where the sources and sinks of ``bound`` run.
+    """Assign the sources and sinks of ``bound`` to groups.
 
     Raises:
-        MeshError: MESH-P900 for a sink whose stream nobody writes and every instance of several
+        MeshError: MESH-P900 for a sink of a stream without a writer that each of several instances
             reads as a whole; MESH-P203 or P205 for ``@dist`` in a source.
     """
     receivers: list[Receiver] = []

@@ -1,7 +1,8 @@
-"""A group with more or fewer instances: the plan of an app as it was, but for that.
+"""Change of a group's number of instances: the same plan of the app in all else.
 
-What can be scaled without changing anything else: a group that is divided by key, up to the number
-of its partitions; and one without state, whose instances take what they read in turn.
+Two kinds of groups can be scaled without another change: a group that is divided by key, up to the
+number of its partitions; and a group without state, whose instances read blocks of their input in
+turn.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def scaled(spec: AppSpec, group: str, parallel: int) -> AppSpec:
 
 
 def as_scaled(spec: AppSpec, parallels: Mapping[str, int]) -> AppSpec:
-    """``spec`` with as many instances of its groups as was asked for, where it still can be."""
+    """``spec`` with the requested numbers of instances for its groups, if still possible."""
     for group, parallel in parallels.items():
         found = spec.group(group)
         if found is not None and _reason_against(found, parallel) is None:
@@ -60,13 +61,13 @@ def _with_instances(group: GroupSpec, parallel: int) -> GroupSpec:
 
 
 def _partitions(group: GroupSpec) -> int:
-    """How many virtual partitions a group is divided into; 0 for one that isn't."""
+    """Number of virtual partitions of a group; 0 for one that isn't divided."""
     keyed = (i.channel for i in group.inputs if i.strategy is Strategy.BY_KEY)
     return max((channel.partitions for channel in keyed), default=0)
 
 
 def _reason_against(group: GroupSpec, parallel: int) -> tuple[str, str] | None:
-    """Why a group can't have so many instances, and what would help; None where it can."""
+    """Why a group can't have so many instances, and the remedy; None if it can."""
     if parallel < 1:
         return "A group has at least one instance.", "'mesh undeploy' stops an app."
     if parallel == group.parallel:

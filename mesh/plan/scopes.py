@@ -1,9 +1,9 @@
-"""What a name means where it stands: a filter, a pattern's event, ``select``, ``having``.
+"""Scopes: the meaning of a name in a filter, a pattern's event, ``select`` or ``having``.
 
 The rules are the reference engine's.  In a pattern an event's own filter sees its own attributes
-without a prefix, and with one those of events known by then; ``select`` sees all events, and a name
-without a prefix must be the attribute of one of them only.  Behind ``select`` a query over one
-stream knows its output only; joins and patterns know what they read as well.
+without a prefix, and with a prefix those of events known by then.  ``select`` sees all events, and
+a name without a prefix must be the attribute of one of them only.  After ``select`` a query over
+one stream knows its output only; joins and patterns know their inputs as well.
 """
 
 from __future__ import annotations
@@ -36,41 +36,41 @@ class Scope(Protocol):
         ...
 
     def event(self, name: str, kind: StreamKind, index: int | None) -> EventIsNull | None:
-        """Whether the event called ``name`` is there, as an expression; None: no such event."""
+        """Whether the event called ``name`` exists, as an expression; None: no such event."""
         ...
 
     def spread(self, position: Position) -> tuple[Column, ...]:
-        """What ``*`` stands for; MESH-L210 where two of them have one name."""
+        """The attributes that ``*`` expands to; MESH-L210 if two of them have one name."""
         ...
 
     def inside(self) -> Scope:
-        """Where the names inside of ``in`` are looked up, but those of the table."""
+        """The scope of names inside ``in``, except for those of the table."""
         ...
 
     def takes_tables(self) -> bool:
-        """Whether the engine takes ``in`` here."""
+        """Whether the engine accepts ``in`` here."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class InputScope:
-    """What a query reads: ``select``, ``group by`` and filters.
+    """The input of a query, for ``select``, ``group by`` and filters.
 
-    ``own`` is the step of the event whose filter it is: it knows those before and itself.
+    ``own`` is the step of the event whose filter it is: it knows the earlier events and itself.
     """
 
     sources: Sources
     #: Whether an app knows a stream, table, window .. of that name.
     is_known: Callable[[str], bool]
     own: int | None = None
-    #: The source whose attribute a name without a prefix is, where others have it too.
+    #: The source whose attribute a name without a prefix is, if others have it too.
     preferred: int | None = None
     #: Whether a counted event's attribute has its own type without an index as well.
     is_behind_select: bool = False
 
     @property
     def _seen(self) -> int:
-        """How many of the sources are known here."""
+        """Number of sources that are known here."""
         return len(self.sources) if self.own is None else self.own + 1
 
     def _called(self, name: str, kind: StreamKind) -> list[Source]:
@@ -88,7 +88,7 @@ class InputScope:
             return self._unqualified(variable)
         found = self._called(variable.source, variable.kind)
         if not found and variable.kind is StreamKind.INNER:
-            # The engine passes over a mark that means nothing, and the name behind it.
+            # The engine ignores a mark without a meaning, and the name after it.
             return self._unqualified(variable)
         if not found:
             raise self._unknown_source(variable)
@@ -173,19 +173,19 @@ class FirstScope:
         return name in self.around.sources[0].attributes
 
     def event(self, name: str, kind: StreamKind, index: int | None) -> EventIsNull | None:
-        """As around."""
+        """The same as in the outer scope."""
         return self.around.event(name, kind, index)
 
     def spread(self, position: Position) -> tuple[Column, ...]:
-        """As around."""
+        """The same as in the outer scope."""
         return self.around.spread(position)
 
     def inside(self) -> Scope:
-        """The same place."""
+        """This scope."""
         return self
 
     def takes_tables(self) -> bool:
-        """As around."""
+        """The same as in the outer scope."""
         return self.around.takes_tables()
 
 
@@ -213,11 +213,11 @@ class OutputScope:
         return replace(self.output.column(variable), index=None)
 
     def has(self, name: str) -> bool:
-        """Whether it is an attribute here."""
+        """Whether this is an attribute here."""
         return name in self.output.attributes or (self.reads_input and self.input.has(name))
 
     def event(self, name: str, kind: StreamKind, index: int | None) -> EventIsNull | None:
-        """As in the input."""
+        """The same as in the input."""
         return self.input.event(name, kind, index)
 
     def spread(self, position: Position) -> tuple[Column, ...]:
@@ -229,7 +229,7 @@ class OutputScope:
         return self.input.inside()
 
     def takes_tables(self) -> bool:
-        """It does."""
+        """Accepted."""
         return True
 
 
@@ -247,7 +247,7 @@ class RowScope:
 
     def column(self, variable: Variable) -> Column:
         """An attribute of the table or of the output."""
-        # The engine passes over a mark of inner streams, and the name behind it.
+        # The engine ignores a mark of inner streams, and the name after it.
         if variable.source is not None and variable.kind is not StreamKind.INNER:
             if not self.table.answers(variable.source, variable.kind):
                 hint = f'The table\'s attributes have "{self.table.name}." before them, '
@@ -263,7 +263,7 @@ class RowScope:
         raise error
 
     def has(self, name: str) -> bool:
-        """Whether it is an attribute here."""
+        """Whether this is an attribute here."""
         return name in self.output.attributes or (
             self.bare_is_table and name in self.table.attributes
         )
@@ -281,11 +281,11 @@ class RowScope:
         return tuple(columns)
 
     def inside(self) -> Scope:
-        """The same place."""
+        """This scope."""
         return self
 
     def takes_tables(self) -> bool:
-        """It does."""
+        """Accepted."""
         return True
 
 
@@ -297,29 +297,29 @@ class TableScope:
     around: Scope
 
     def column(self, variable: Variable) -> Column:
-        """An attribute of the table, with its name before, or what it is around."""
+        """An attribute of the table, with its name as prefix, or of the outer scope."""
         if variable.source is not None and self.table.answers(variable.source, variable.kind):
             return self.table.column(variable)
         return self.around.column(variable)
 
     def has(self, name: str) -> bool:
-        """As around."""
+        """The same as in the outer scope."""
         return self.around.has(name)
 
     def event(self, name: str, kind: StreamKind, index: int | None) -> EventIsNull | None:
-        """The table's row, or what it is around."""
+        """The table's row, or an event of the outer scope."""
         if self.table.answers(name, kind):
             return EventIsNull(self.table.name, TABLE_STEP, index)
         return self.around.event(name, kind, index)
 
     def spread(self, position: Position) -> tuple[Column, ...]:
-        """As around."""
+        """The same as in the outer scope."""
         return self.around.spread(position)
 
     def inside(self) -> Scope:
-        """The same place."""
+        """This scope."""
         return self
 
     def takes_tables(self) -> bool:
-        """As around."""
+        """The same as in the outer scope."""
         return self.around.takes_tables()

@@ -1,4 +1,4 @@
-"""What the names in a query can be of: streams, sides of a join, events, tables, the output."""
+"""Things that names in a query can refer to: streams, sides, events, tables, the output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One thing whose attributes can be named: a stream, a side, an event, a table, the output."""
+    """A thing with attributes to name: a stream, a side, an event, a table, the output."""
 
     #: As it is defined, with its mark: ``S``, ``#M``, ``!S``.
     id: str
@@ -31,7 +31,7 @@ class Source:
 
     @property
     def name(self) -> str:
-        """What its attributes are called by."""
+        """The prefix of its attributes."""
         return self.alias if self.alias is not None else self.id
 
     def answers(self, name: str, kind: StreamKind) -> bool:
@@ -60,7 +60,7 @@ class Source:
 
 
 class Sources:
-    """What a query reads, in order, each found by its name in no time however many there are."""
+    """The inputs of a query, in order, each found by its name in constant time."""
 
     def __init__(self, sources: Iterable[Source]) -> None:
         self._all = list(sources)
@@ -82,7 +82,7 @@ class Sources:
         return self._all[place]
 
     def put(self, place: int, source: Source) -> None:
-        """Replace a source by what it is behind its stream functions, of the same name."""
+        """Replace a source by the one after its stream functions, of the same name."""
         self._all[place] = source
         self._by_attribute = None
 
@@ -112,12 +112,12 @@ def by_name(attributes: Iterable[Attribute]) -> dict[str, Attribute]:
 
 
 def table_source(name: str, attributes: Iterable[Attribute]) -> Source:
-    """A table's rows as what can be named."""
+    """A table's rows as a source."""
     return Source(name, by_name(attributes), step=TABLE_STEP)
 
 
 def output_source(name: str, attributes: Iterable[Attribute]) -> Source:
-    """A query's output as what can be named."""
+    """A query's output as a source."""
     return Source(name, by_name(attributes), step=OUTPUT_STEP)
 
 

@@ -1,9 +1,9 @@
-"""Which states of a group that restarts can be kept: those of queries, tables and named windows.
+"""States of a restarting group that can be kept: those of queries, tables and named windows.
 
-A query goes on from its state when it is the same, over the same streams.  In a partition its state
-is divided by the numbers that the partition gave its keys: so a partition goes on from one earlier
-partition, and of its queries those that stood there.  What reads a named window goes on only with
-the window's content, for it will be told when events leave it.
+A query continues from its state if it is the same, over the same streams.  In a partition its state
+is divided by the numbers that the partition gave its keys.  So a partition continues from one
+earlier partition, and its queries from the queries of that one.  A reader of a named window
+continues only with the window's content, because it will receive the events that leave it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _NUMBERED: Final = re.compile(r"query-[0-9]+\Z")
 
 
 class StateFate(StrEnum):
-    """What becomes of a state."""
+    """The effect of an edit on a state."""
 
     KEPT = "kept"
-    #: What keeps it stays, but can't go on from it.
+    #: The query, table or window stays, but can't continue from it.
     LOST = "lost"
-    #: What keeps it is new, and starts from nothing.
+    #: The query, table or window is new, and starts empty.
     NEW = "new"
-    #: What keeps it is gone.
+    #: The query, table or window no longer exists.
     DROPPED = "dropped"
 
 
@@ -60,9 +60,9 @@ class Keeper:
     #: ``query``, ``table`` or ``window``.
     kind: str
     name: str
-    #: Equal for what can go on from each other's state.
+    #: Equal for keepers that can continue from each other's state.
     content: object
-    #: The keys of the partition that it stands in.
+    #: The keys of its partition.
     place: object = None
     #: Of a query in a partition: which of the app's partitions, from 0.
     partition: int | None = field(default=None, compare=False)
@@ -73,18 +73,18 @@ class Keeper:
 
     @property
     def where(self) -> tuple[str, int | None, int, str]:
-        """Tells it from all others of its app."""
+        """A description that identifies it in its app."""
         return self.kind, self.partition, self.number, self.name
 
     @property
     def is_numbered(self) -> bool:
-        """Whether it got its name from its place in the text."""
+        """Whether its name is derived from its place in the text."""
         return self.kind == "query" and _NUMBERED.match(self.name) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class _Match:
-    """What keeps state, what it goes on from or takes the place of, and why it can't go on."""
+    """A keeper, the one that it continues from or replaces, and why it can't continue."""
 
     one: Keeper
     was: Keeper | None
@@ -92,7 +92,7 @@ class _Match:
 
 
 def state_changes(old: GroupSpec, new: GroupSpec) -> Iterator[StateChange]:
-    """What becomes of each state of a group that restarts; first those of the new plan."""
+    """The changes of each state of a group that restarts; those of the new plan first."""
     before, after = bind_group(old), bind_group(new)
     divided = division_changed(old, new)
     matches = _matches(before, after)
@@ -112,9 +112,9 @@ def state_changes(old: GroupSpec, new: GroupSpec) -> Iterator[StateChange]:
 
 
 def continued(before: BoundApp, after: BoundApp) -> list[tuple[Keeper, Keeper]]:
-    """What of ``after`` goes on, and from which state of ``before``; divided as it was.
+    """The keepers of ``after`` that continue, each with its state in ``before``; divided as it was.
 
-    Queries of one partition all go on from one partition, which may be that of others too.
+    Queries of one partition all continue from one partition, which may be that of others too.
     """
     return [(m.one, m.was) for m in _matches(before, after) if m.was is not None and not m.reason]
 
@@ -128,12 +128,12 @@ def first_states(group: GroupSpec) -> Iterator[StateChange]:
 def left_behind(
     new: GroupSpec, states: Sequence[StateChange], dropped: Mapping[str, Collection[Keeper]]
 ) -> Iterator[StateChange]:
-    """``states`` of a group, where what moved to it from another leaves its state there.
+    """``states`` of a group, where keepers that moved to it from another leave their state there.
 
     Args:
         new: the group.
-        states: of it, as ``state_changes`` or ``first_states`` has them.
-        dropped: by group, what it had and has no more.
+        states: its states, from ``state_changes`` or ``first_states``.
+        dropped: by group, the keepers that it no longer has.
     """
     keepers = {(one.kind, one.name): one for one in _keepers(bind_group(new))}
     for state in states:
@@ -147,7 +147,7 @@ def left_behind(
 
 
 def dropped_keepers(group: GroupSpec, states: Iterable[StateChange]) -> list[Keeper]:
-    """What of a group of the earlier plan has no state any more, by what became of its states."""
+    """Keepers of a group of the earlier plan that lose their state, by its state changes."""
     gone = {(s.kind, s.name) for s in states if s.fate is StateFate.DROPPED}
     return [one for one in _keepers(bind_group(group)) if (one.kind, one.name) in gone]
 
@@ -207,16 +207,16 @@ def _windows(query: BoundQuery) -> tuple[str, ...]:
 
 
 def _entrance(partition: BoundPartition) -> object:
-    """What the instances of a partition depend on."""
+    """The dependencies of a partition's instances."""
     return (partition.keys, partition.annotations)
 
 
 def _matches(before: BoundApp, after: BoundApp) -> list[_Match]:
-    """For each keeper of ``after`` what it goes on from, or why it can't."""
+    """For each keeper of ``after``, the one that it continues from, or why it can't."""
     keepers = list(_keepers(after))
     pairs = _pairs(list(_keepers(before)), keepers)
     found = [_match(one, pairs.get(id(one))) for one in keepers]
-    # By partition, the earlier one whose keys' numbers it takes over: that of its first query.
+    # By partition, the earlier one whose key numbers it inherits: that of its first query.
     source: dict[int | None, int | None] = {}
     for match in found:
         if match.was is not None and match.reason is None and match.one.partition is not None:
@@ -232,7 +232,7 @@ def _match(one: Keeper, was: Keeper | None) -> _Match:
 def _in_company(
     match: _Match, source: Mapping[int | None, int | None], windows: Collection[str]
 ) -> _Match:
-    """``match``, given what becomes of its partition and of the windows that it reads."""
+    """``match``, given the changes of its partition and of the windows that it reads."""
     one, was = match.one, match.was
     if was is None or match.reason is not None:
         return match
@@ -245,7 +245,7 @@ def _in_company(
 
 
 def _pairs(before: Sequence[Keeper], after: Sequence[Keeper]) -> Mapping[int, Keeper]:
-    """By ``id`` of what is new, what it goes on from or takes the place of."""
+    """By ``id`` of a new keeper, the one that it continues from or replaces."""
     pairs: dict[int, Keeper] = {}
     left = list(before)
 
@@ -277,7 +277,7 @@ def _reason(was: Keeper, one: Keeper) -> str | None:
 
 
 def division_changed(old: GroupSpec, new: GroupSpec) -> str | None:
-    """Why no state of a group can be kept; None where each could be."""
+    """Why no state of a group can be kept; None if each could be."""
     before, after = _division(old), _division(new)
     for stream, how in after.items():
         if stream in before and before[stream] != how:

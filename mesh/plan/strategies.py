@@ -1,9 +1,9 @@
-"""How the instances of a group share what it reads.
+"""Strategies: the way in which the instances of a group share its input.
 
-With one instance a group reads all events.  With several, plain queries read round robin;
-partitions read what they divide by key, and everything else that they read all of it; aggregations
-with ``group by`` and no window read by the group-by columns.  What else keeps state would keep a
-part of it in each instance, and is refused.
+With one instance a group reads all events.  With several, plain queries read round robin.
+Partitions read the streams that they divide by key, and every other stream as a whole.
+Aggregations with ``group by`` and no window read by the group-by columns.  Other queries with state
+would keep a part of it in each instance, and are refused.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _ReadRequirement:
     #: Any of the key's attributes will do, as with ``group by``: rows that are alike in all are
     #: alike in some.
     takes_part: bool = False
-    #: For who takes events as they come: a key that shares them out as well.
+    #: For readers that accept events in any division: a key that distributes them as well.
     spread: Key | None = None
 
 
@@ -59,9 +59,9 @@ def input_partitioning(group: Group) -> tuple[InputPartitioning, ...]:
     """How ``group`` reads each of its streams, internal ones too, in order of first mention.
 
     Raises:
-        MeshError: MESH-P206 to P212, P218 and P219 where several instances can't share the events,
-            MESH-P223 where partitions are asked for and nothing is read by key, MESH-P900 for what
-            can't be divided yet.
+        MeshError: MESH-P206 to P212, P218 and P219 if several instances can't share the events,
+            MESH-P223 if partitions are requested and nothing is read by key, MESH-P900 for inputs
+            that can't be divided yet.
     """
     if not group.is_shared:
         return tuple(InputPartitioning(stream, Strategy.ALL) for stream in group.reads)
@@ -83,7 +83,7 @@ def input_partitioning(group: Group) -> tuple[InputPartitioning, ...]:
         keys[wish.stream] = both
     whole = {wish.stream for wish in wishes if wish.wants_all}
     if keys:
-        # Virtual partitions are where such a group runs, so all that comes to it comes by key.
+        # Such a group runs in virtual partitions, so all its input is by key.
         kept = {*keys, *whole, *group.writes}
         keys |= {w.stream: w.spread for w in wishes if w.spread and w.stream not in kept}
     _refuse_mixtures(group, wishes, keys)
@@ -183,7 +183,7 @@ def _group_key(group: Group, tree: Query, query: BoundQuery) -> Key | None:
             position=tree.position,
         )
     if query.order_by or query.limit is not None or query.offset is not None:
-        # What goes out at once would be divided among the instances.
+        # The rows of one output would be divided among the instances.
         raise not_supported(f"order by, limit or offset {where}", tree.position, hint=hint)
     if query.having is not None and has_aggregate(query.having):
         # It is one over all groups.

@@ -1,6 +1,6 @@
-"""What the language has and the runtime has not: refused here, each with its place.
+"""Supported language: parts that the runtime doesn't run are refused, each with its position.
 
-What runs is listed, and all else is refused, so that nothing new in the language slips past.
+The supported parts are listed, and all others are refused, so no new part passes by accident.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         BoundScript,
     )
 
-#: Those who come after call themselves for each level of an expression.
+#: Later passes recurse once for each level of an expression.
 _LEVELS_MAX: Final = 200
 _FUNCTIONS: Final = frozenset(
     s.bound_name for s in (*SCALARS.values(), *DOCUMENTED_FUNCTIONS.values()) if s.runs
@@ -71,7 +71,7 @@ _ARITHMETIC: Final = frozenset(
         BinaryOperator.MODULO,
     }
 )
-#: What gives events to a query.
+#: Inputs that deliver events to a query.
 EVENT_SOURCES: Final = frozenset(SourceKind) - {SourceKind.TABLE, SourceKind.AGGREGATION}
 _STREAM_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
 _CONNECTIONS: Final = ("sink", "store", "map")
@@ -79,7 +79,7 @@ _APP_ANNOTATIONS: Final = ("app:guarantee",)
 
 
 def check_supported(app: BoundApp) -> None:
-    """Refuse what of ``app`` does not run yet.
+    """Refuse parts of ``app`` that don't run yet.
 
     Raises:
         MeshError: MESH-P900 at the first such part; MESH-P201 for ``@dist`` on a stream; MESH-P214
@@ -226,7 +226,7 @@ def _check_query(query: BoundQuery) -> None:
     if isinstance(action, Update):
         for assignment in action.assignments:
             _check_expression(assignment.value)
-    # In joins what has no window leaves as soon as it has come.
+    # In joins, an input without a window expires each event at once.
     has_window = isinstance(source, BoundJoin) or (
         isinstance(source, BoundStream)
         and (source.window is not None or source.kind is SourceKind.WINDOW)
@@ -328,7 +328,7 @@ def _check_condition(condition: BoundExpression, where: str) -> None:
 
 
 def _check_expression(root: BoundExpression) -> None:
-    """Refuse what can't be computed."""
+    """Refuse expressions that can't be computed."""
     pending = [(root, 1)]
     while pending:
         part, level = pending.pop()

@@ -1,1 +1,1 @@
-"""What tests of mesh and of apps need."""
+"""Support for tests of mesh and of apps."""

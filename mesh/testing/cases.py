@@ -1,9 +1,9 @@
-"""Query cases as data: an app, its input, and what the reference engine made of it.
+"""Query cases as data: an app, its input, and the reference engine's output.
 
 A case is one JSON object a line:
 
-    name     what it is about
-    source   where the expectation comes from: the engine, its version and mode
+    name     subject of the case
+    source   origin of the expectation: the engine, its version and mode
     app      SiddhiQL
     steps    ["S", time_ms, [values]] sends one event; time_ms alone lets time pass
     expect   by stream: [time_ms, [values]] for each event, in order
@@ -77,10 +77,10 @@ def collect(runs: Iterable[OutputRun], into: dict[str, list[Row]]) -> None:
 
 
 class Feed:
-    """Feeds an executor one step at a time, as if each came in a batch of its own.
+    """Feeds an executor one step at a time, as if each arrived in a batch of its own.
 
-    With several inputs, all are known up to the millisecond after an event when it comes, so that
-    it goes on at once, as in the engine; timers of that millisecond fire with it.
+    With several inputs, all are known up to the millisecond after an event when it arrives.  So it
+    is processed at once, as in the engine; timers of that millisecond fire with it.
     """
 
     def __init__(self, app: BoundApp, inputs: Iterable[str], outputs: Iterable[str]) -> None:
@@ -113,7 +113,7 @@ class Feed:
 
 
 def run(case: Case) -> dict[str, list[Row]]:
-    """What the executor makes of a case, by stream; only those the case expects something of."""
+    """The executor's output for a case, by stream; only streams with an expectation."""
     app = bind(parse(case.app))
     fed = {step[0] for step in case.steps if not isinstance(step, int)}
     feed = Feed(app, sorted(fed), case.expect)
@@ -132,7 +132,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 def differences(case: Case) -> list[str]:
-    """Where the executor's result is not what the case expects; empty when it is."""
+    """Differences between the executor's result and the expectation; empty if there are none."""
     app = bind(parse(case.app))
     found = []
     for stream, rows in run(case).items():

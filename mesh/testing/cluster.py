@@ -63,7 +63,7 @@ class MeshCluster(Processes):
 
 
 class Outside:
-    """One NATS connection of a test, looking at a mesh from outside."""
+    """One NATS connection of a test that observes a mesh from outside."""
 
     #: How long it waits for anything, seconds.
     deadline_s = DEADLINE_S
@@ -87,7 +87,7 @@ class Outside:
         self.service = ManagerService(client, view, settings, SystemClock())
 
     async def until(self, what: str, condition: Callable[[], Any]) -> Any:
-        """What ``condition`` gives once it is true; looked at whenever a record changes."""
+        """The value of ``condition`` once it is true; evaluated whenever a record changes."""
         end_s = time.monotonic() + self.deadline_s
         while time.monotonic() < end_s:
             version = self.view.version
@@ -96,7 +96,7 @@ class Outside:
                 found = await found
             if found:
                 return found
-            # What is counted elsewhere, in channels, changes without a record.
+            # Counts of channels change without a record.
             await self.view.changed(version, 0.1)
         raise AssertionError(f"{what}: not within {self.deadline_s:g} s\n{self.processes.logs()}")
 
@@ -120,7 +120,7 @@ class Outside:
         return status
 
     async def count(self, js_stream: str, subject: str) -> int:
-        """How many messages a subject of a JetStream stream holds."""
+        """Number of messages on a subject of a JetStream stream."""
         info = await self.js.stream_info(js_stream, subjects_filter=subject)
         return (info.state.subjects or {}).get(subject, 0)
 

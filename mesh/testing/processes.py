@@ -1,4 +1,4 @@
-"""Processes of a mesh, started for a test, and what can be done to them: killed, paused, ended."""
+"""Processes of a mesh, started for a test, that can be killed, paused and stopped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-#: How long a process may take to end in order before it is killed.
+#: Time for a regular end of a process before it is killed, seconds.
 END_S = 25.0
 
 
@@ -30,7 +30,7 @@ class Processes:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._running: dict[str, subprocess.Popen[bytes]] = {}
-        #: What a process belongs to, also of those whose parents have ended: to be cleaned up.
+        #: All processes of the mesh, also those of ended parents: to be cleaned up.
         self._left: list[psutil.Process] = []
 
     def __repr__(self) -> str:
@@ -55,7 +55,7 @@ class Processes:
             )
 
     def names(self) -> list[str]:
-        """Of those that were started and not ended by us, in the order they were started."""
+        """Processes that were started and not stopped by us, in the order of their start."""
         return list(self._running)
 
     def pid(self, name: str) -> int:
@@ -72,7 +72,7 @@ class Processes:
         return found[0] if found else None
 
     def kill(self, name: str) -> None:
-        """Kill -9 a process, without a word; of a worker the agent, whose session ends with it."""
+        """Kill -9 a process without notice; of a worker the agent, with which its session ends."""
         process = self._running.pop(name)
         self._left += _children(process.pid)
         process.send_signal(signal.SIGKILL)
@@ -93,7 +93,7 @@ class Processes:
         os.kill(pid, signal.SIGKILL)
 
     def killer(self, name: str) -> Callable[[], None]:
-        """What kills a process and all that it has started, as fast as that can be done."""
+        """A function that kills a process and its descendants, as fast as possible."""
         tree = _tree(self.pid(name))
 
         def kill() -> None:
@@ -119,7 +119,7 @@ class Processes:
         self._running[new] = self._running.pop(name)
 
     def wake(self, name: str) -> None:
-        """Let go on whatever is paused of a process and of what it has started."""
+        """Resume a paused process and all its descendants."""
         self.signal_all_of(name, signal.SIGCONT)
 
     def end(self, name: str) -> None:
@@ -130,17 +130,17 @@ class Processes:
         _wait(process)
 
     def wait(self, name: str) -> int:
-        """Wait until a process ends by itself, or by a ``killer``; its exit status."""
+        """Wait until a process ends on its own, or by a ``killer``; its exit status."""
         status = self._running[name].wait(END_S)
         del self._running[name]
         return status
 
     def stop(self) -> None:
-        """End everything in order, and kill what is left."""
+        """Stop all processes in order, and kill the rest."""
         left = [*self._left]
         for process in self._running.values():
             left += _children(process.pid)
-            # One that is paused takes no signal but these.
+            # A paused process handles no signal but these.
             process.send_signal(signal.SIGCONT)
             process.terminate()
         for process in self._running.values():

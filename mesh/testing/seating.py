@@ -16,7 +16,7 @@ Seat = TypeVar("Seat")
 def most_placeable(needs: Iterable[Need], hosts: Iterable[Candidate]) -> int:
     """How many of ``needs`` fit on ``hosts`` at most; a capacity of 0 is none.
 
-    On purpose not how placement goes about it.
+    Deliberately another method than that of placement.
     """
     needs = list(needs)
     seats = [host for host in hosts for _ in range(host.capacity or len(needs))]
@@ -28,9 +28,9 @@ def most_seated(
 ) -> int:
     """How many guests can sit at once, each on a seat that fits, one to a seat.
 
-    A maximum matching by augmenting paths: who finds no free seat asks those on the seats that fit
-    to move, who ask others in turn (H. W. Kuhn, "The Hungarian method for the assignment problem",
-    1955; C. Berge, "Two theorems in graph theory", 1957).  Takes O(guests * guests * seats).
+    A maximum matching by augmenting paths: a guest without a free seat makes those on fitting seats
+    move, and so on (H. W. Kuhn, "The Hungarian method for the assignment problem", 1955; C. Berge,
+    "Two theorems in graph theory", 1957).  Time: O(guests * guests * seats).
 
     Example:
         >>> most_seated("ab", [1, 2], lambda guest, seat: guest == "a" or seat == 1)

@@ -6,7 +6,7 @@ airport:
 
 - ``deviceID``: the airport, 1 EWR, 2 JFK, 3 LGA (alphabetical);
 - ``roomNo``: 100 plus the airport's index from 0: 100 EWR, 101 JFK, 102 LGA;
-- ``temp``: degrees Fahrenheit as it stands, null in the one row that has none;
+- ``temp``: degrees Fahrenheit, unchanged, null in the one row that has none;
 - event time: an hour of data is a second, ``base_ms + 1000 * hours since the first hour``.
 
 Hours are counted in UTC (column ``time_hour``), so the hour that clocks show twice in November is
@@ -32,7 +32,7 @@ from mesh.model.types import Attribute, AttributeType, StreamSchema
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: What ``examples/temperature.siddhi`` reads.
+#: The schema of the input of ``examples/temperature.siddhi``.
 STREAM = StreamSchema(
     "TempStream",
     (
@@ -43,7 +43,7 @@ STREAM = StreamSchema(
 )
 ROWS = 26_115
 AIRPORTS = ("EWR", "JFK", "LGA")
-#: Where event time begins unless told otherwise: 2013-01-01T00:00:00Z.
+#: Default start of event time: 2013-01-01T00:00:00Z.
 BASE_MS = 1_356_998_400_000
 #: An hour of data in event time.
 HOUR_MS = 1000

@@ -51,7 +51,7 @@ async def _open_request(service: FakeService, *arguments: Any, **more: Any) -> h
 
 
 def ask(service: FakeService, *arguments: Any, **more: Any) -> httpx.Response:
-    """One request to an anonymous API."""
+    """Send one request to an anonymous API."""
 
     async def run() -> httpx.Response:
         return await _open_request(service, *arguments, **more)

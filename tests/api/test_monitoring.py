@@ -1,4 +1,4 @@
-"""What the API tells of a cluster, and who may ask for what."""
+"""Monitoring of a cluster through the API, and the permissions that it needs."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def test_users_may_do_what_their_line_says(tmp_path: Path) -> None:
     users.add(path, "ada", "a")
     users.add(path, "bob", "b", frozenset({Permission.VIEW}))
     users.add(path, "eve", "e", read_permissions("monitor, view"))
-    # Another password changes nothing of what they may.
+    # Another password doesn't change their permissions.
     users.add(path, "bob", "b2")
     file = users.Users(path)
     file.refresh()

@@ -1,4 +1,4 @@
-"""What the chaos suite decides: rows compared, stories matched, moments met; one fault, whole."""
+"""Checks of the chaos suite: rows compared, stories matched, moments met; one fault in full."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_scenario_that_fails_stops_no_other_one(
     monkeypatch.setattr(chaos, "play", play)
     names = "moved-about,server-killed,server-restarted,nats-away,storm,nodes-killed"
     assert chaos.main(["--only", names, "--output", "json"]) == 1
-    # What follows one that failed has a stage of its own.
+    # The scenario after a failed one has a stage of its own.
     faults = json.loads(capsys.readouterr().out)["faults"]
     assert [(one["scenario"], one["failures"]) for one in faults] == [
         ("moved-about", []),
@@ -130,7 +130,7 @@ def test_a_scenario_that_fails_stops_no_other_one(
 
 
 class Echo:
-    """A server that answers each line, as NATS answers a publish, and remembers what came."""
+    """A server that answers each line, as NATS answers a publish, and records the input."""
 
     def __init__(self) -> None:
         self.socket = socket.create_server(("127.0.0.1", 0))

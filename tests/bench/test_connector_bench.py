@@ -1,4 +1,4 @@
-"""What the bench decides and prints: targets, ratios, exit status; and that its limits are true."""
+"""Checks and output of the bench: targets, ratios, exit status; and that its limits are true."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def same_signals() -> Iterator[None]:
-    """The runner sets handlers for the life of its process, which here goes on."""
+    """The runner sets handlers for the life of its process, which here continues."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
     before = [signal.getsignal(number) for number in numbers]
     yield

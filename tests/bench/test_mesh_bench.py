@@ -1,4 +1,4 @@
-"""What the bench of the mesh deploys, and what it answers without measuring."""
+"""Apps that the bench of the mesh deploys, and its answers without a measurement."""
 
 from __future__ import annotations
 

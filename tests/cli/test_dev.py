@@ -40,7 +40,7 @@ class Dev:
     environment: dict[str, str]
 
     def wait_for(self, words: str) -> str:
-        """What was printed up to the line with ``words``."""
+        """Wait for a line with ``words``; the output up to it."""
         assert self.process.stdout is not None
         descriptor = self.process.stdout.fileno()
         said = ""

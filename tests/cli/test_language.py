@@ -1,4 +1,4 @@
-"""``mesh validate`` and ``mesh format``: what is printed, what is written, and exit codes."""
+"""``mesh validate`` and ``mesh format``: output, written files, and exit codes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VALID = f"@App:name('A') {DEFINED}\nfrom S select a insert into T;\n"
 MISSPELT_TWICE = (
     f"@App:name('A') {DEFINED}\nfrom S selct a insert into T;\nfrom S select a insrt into T;"
 )
-#: Valid, and does not run yet; take another app once it does.
+#: Valid, and does not run yet; use another app once it does.
 NOT_RUN = (
     f"@App:name('A') {DEFINED}\ndefine function f[r] return int {{ return(1) }};\n"
     "from S select a insert into T;\n"
@@ -114,7 +114,7 @@ def test_variables_come_from_options_then_the_environment_then_defaults(
     monkeypatch.setenv("TYPE", "wrong")
     said = run("validate", "-", given=text)
     assert said.exit_code == 1
-    # The caret is below what the person wrote.
+    # The caret is below the text as the user wrote it.
     assert "define stream S (a ${TYPE:int})" in said.stderr
     assert run("validate", "--var", "TYPE=long", "-", given=text).exit_code == 0
     assert run("plan", "--var", "TYPE=long", "-", given=text).exit_code == 0

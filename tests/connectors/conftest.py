@@ -34,12 +34,12 @@ def broker(nats_server: server.NatsServer) -> Iterator[Broker]:
 
 @pytest.fixture
 def publisher() -> Iterator[Callable[..., publish.Publisher]]:
-    """``publisher(url, epoch)``: a writer that knows nothing of what another one has learnt."""
+    """``publisher(url, epoch)``: a writer that shares no knowledge with another one."""
     opened: list[Connection] = []
 
     def make(url: str, epoch: int = 1, **given: str) -> publish.Publisher:
         options = sink_options.sink_options({"servers": url, "epoch": str(epoch), **given})
-        # What a process knows of markers is kept for its next task; these are other processes.
+        # A process caches markers for its next task; these writers represent other processes.
         marker_cache.clear()
         opened.append(Connection(options.connection))
         return publish.Publisher(opened[-1], options)
@@ -51,7 +51,7 @@ def publisher() -> Iterator[Callable[..., publish.Publisher]]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local session whose Python workers find the connector by themselves."""
+    """A local session with Python workers that find the connector on their own."""
     from pyspark.sql import SparkSession
 
     scratch = tmp_path_factory.mktemp("spark")

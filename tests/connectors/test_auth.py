@@ -1,4 +1,4 @@
-"""Every way to say who we are, right and wrong, to a real server; without and with TLS."""
+"""All methods of authentication, right and wrong, with a real server; without and with TLS."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Serve = Callable[[str], NatsServer]
 
-#: A refusal is known at once; what takes longer was tried again.
+#: A refusal is known at once; a longer time means that it was tried again.
 AT_ONCE_S = 3.0
 
 
@@ -199,7 +199,7 @@ def test_a_subject_that_is_denied_is_named_at_once(serve: Serve) -> None:
         with pytest.raises(RefusedError, match='may not publish to "s"'):
             connection.retry_while_unavailable("publish", publish)
 
-        # What the server won't let us listen to only wakes us up late.
+        # A refused subscription only delays the wake-up.
         def listen() -> bool:
             sid = connection.subscribe("s", most=1)
             return connection.wait_for_message({sid}, 0.2)

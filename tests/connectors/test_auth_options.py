@@ -1,4 +1,4 @@
-"""What is read of options, files and contexts of the ``nats`` command line; without a server."""
+"""Authentication by options, files and contexts of the ``nats`` command; without a server."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def refused(**given: Any) -> str:
 
 @pytest.fixture
 def contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where context files stand, and a home directory."""
+    """A folder of context files, and a home directory."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
@@ -89,7 +89,7 @@ def test_servers_that_are_none_are_refused_without_their_secrets(servers: str, s
     assert "secret" not in text
 
 
-# --- who we are
+# --- authentication
 
 
 def test_a_seed_is_taken_as_text_or_from_a_file(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Who we are, and whom we trust, reaches Spark's Python workers without the files."""
+"""Credentials and trusted certificates reach Spark's Python workers without the files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FILES = ("credentials", "tlsCa", "tlsCert", "tlsKey")
 
 @contextlib.contextmanager
 def secured(directory: Path) -> Iterator[tuple[Broker, dict[str, str]]]:
-    """A server that wants a JWT and a client certificate, and the options to connect to it."""
+    """A server that requires a JWT and a client certificate, and the options to connect to it."""
     authority, operator, user = Authority(directory), jwts.Operator(), jwts.key("user")
     pair, client = authority.issue("server", hosts=("127.0.0.1",)), authority.issue("client")
     creds = jwts.creds(directory / "ann.creds", operator.user_jwt(user), user.seed)

@@ -38,7 +38,7 @@ def connect(url: str, **given: str) -> Connection:
 
 
 def echo(connection: Connection, size: int = 10) -> int:
-    """Send ourselves a message, and say how large it came."""
+    """Send ourselves a message, and return the size received."""
 
     def step() -> int:
         _, inbox = connection.new_inbox()
@@ -52,7 +52,7 @@ def echo(connection: Connection, size: int = 10) -> int:
     return connection.retry_while_unavailable("echo", step)
 
 
-# --- servers that go and come
+# --- servers that start and stop
 
 
 def test_a_server_that_is_killed_and_comes_back_is_ridden_through(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def cluster(tmp_path: Path) -> Iterator[list[NatsServer]]:
 def test_a_server_that_says_nothing_is_left_for_another_and_not_tried_first_again(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # What waits for its handshake fails; what hurries doesn't.
+    # Calls that wait for the handshake fail; urgent ones don't.
     monkeypatch.setattr(link, "_HANDSHAKE_S", 60.0)
     monkeypatch.setattr(link, "_HURRY_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -127,7 +127,7 @@ def test_a_server_that_says_nothing_is_left_for_another_and_not_tried_first_agai
 
 
 def wait_until_all_are_known(connection: Connection) -> None:
-    """Wait until the servers, who tell of each other unasked, have told of all three."""
+    """Wait until the servers, which announce each other on their own, have announced all three."""
     echo(connection)
     while len(connection.info.get("connect_urls", ())) < 3:
         assert connection.is_readable(30)
@@ -162,9 +162,9 @@ def test_a_server_that_is_about_to_go_is_left_between_steps(
                 break
         echo(connection)
         assert connection.info["server_name"] != "n0"
-        # It still served us: nobody threw us out.
+        # The server still worked for us: it did not close the connection.
         assert cluster[0].process.poll() is None
-        # It would linger until nobody is connected.
+        # The server would wait until no client is connected.
         cluster[0].process.kill()
 
 
@@ -183,7 +183,7 @@ def test_servers_are_tried_in_order_and_each_address_once() -> None:
     for turn in (1, 2, 3, 0):
         pool.advance()
         assert pool.current == pool.servers[turn]
-    # A server that left the cluster is not tried again; one that tells nothing changes nothing.
+    # A server that left the cluster is not tried again; one without announcements changes nothing.
     pool.learn({"connect_urls": ["10.0.0.2:4222"]})
     pool.learn({})
     assert [one.host for one in pool.servers] == ["first.example", "second", "10.0.0.2"]
@@ -243,7 +243,7 @@ def test_a_message_over_the_limit_is_refused_and_not_tried_again(nats_server: Na
 
 
 class Fake:
-    """A server that shakes hands, and then does what the test wants, with one client."""
+    """A server that completes the handshake, and then runs the test's script, with one client."""
 
     def __init__(self, then: Callable[[socket.socket], None], info: bytes = b"{}") -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -296,7 +296,7 @@ def test_sending_and_being_sent_to_do_not_wait_for_each_other() -> None:
     size, taken = 24 * MB, []
 
     def then(client: socket.socket) -> None:
-        # Takes nothing until all of its own is taken.
+        # Reads nothing until all its own data is sent.
         client.sendall(b"MSG s 1 %d\r\n%s\r\n" % (size, b"y" * size))
         taken.append(drain(client, size))
 
@@ -326,7 +326,7 @@ def test_a_slow_server_slows_us_down_and_a_stuck_one_is_given_up(
     with Fake(slowly) as fake, connect(fake.url) as connection:
         began_s = time.monotonic()
         connection.retry_while_unavailable("send", lambda: connection.send(b"x" * size))
-        # Longer than a standstill may take; the last few MB are the kernel's to send.
+        # Longer than the limit of a standstill; the last few MB are the kernel's to send.
         assert time.monotonic() - began_s > 1.0
 
     def stuck(_: socket.socket) -> None:
@@ -366,7 +366,7 @@ def test_a_large_message_that_comes_slowly_is_waited_for_and_looked_at_once(
 
         def step() -> int:
             monkeypatch.setattr(frames, "split", counted)
-            # Shorter than the message takes, longer than it takes to begin.
+            # Shorter than the message needs, longer than its beginning needs.
             deadline_s = time.monotonic() + 0.5
             while not len(found := connection.take_frames()):
                 connection.receive(deadline_s)

@@ -1,4 +1,4 @@
-"""What events are readable, and that it never depends on their neighbours."""
+"""Readable events, and their independence of neighbouring events."""
 
 from __future__ import annotations
 

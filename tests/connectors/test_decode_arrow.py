@@ -1,4 +1,4 @@
-"""Arrow messages: types that agree or widen, compressed bodies, and what strangers may send."""
+"""Arrow messages: types that agree or widen, compressed bodies, and input of foreign clients."""
 
 from __future__ import annotations
 

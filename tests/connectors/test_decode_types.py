@@ -1,4 +1,4 @@
-"""Attributes of every type: what is read, what is said of the rest, and that each way agrees."""
+"""Attributes of every type: accepted values, errors of the others, and agreement of all paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sink's promise: every row once, whatever is run again and whoever else is there."""
+"""The sink's guarantee: every row once, with repeated batches and concurrent writers."""
 
 from __future__ import annotations
 

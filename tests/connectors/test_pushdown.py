@@ -1,4 +1,4 @@
-"""Filters narrow what is read, and never leave out what passes."""
+"""Filters reduce the data that is read, and never remove a matching row."""
 
 from __future__ import annotations
 

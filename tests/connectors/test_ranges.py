@@ -1,4 +1,4 @@
-"""Planning is arithmetic: what it keeps, whatever the numbers are."""
+"""Planning is arithmetic: its invariants for any numbers."""
 
 from __future__ import annotations
 

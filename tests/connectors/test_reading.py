@@ -181,7 +181,7 @@ def test_a_batch_waits_to_be_worth_its_while_but_not_for_ever(broker: Any) -> No
     assert looking.latest(first, least)["S"]["sequence"] == 4
     soon = Limits(offsets_min=100, delay_max_ms=1)
     assert looking.latest(first, soon)["S"]["sequence"] == 4
-    # All that is there, as the trigger "once" wants it.
+    # All present messages, as the trigger "once" requires.
     assert looking.latest(first, None)["S"]["sequence"] == 4
 
 
@@ -214,7 +214,7 @@ def test_news_on_other_subjects_only_make_no_batch(
     broker.publish("ev.b.1", "x")
     end = looking.latest(start, None)
     assert end["S"]["sequence"] == 2
-    # But the position must not stay behind for ever, where it would expire.
+    # But the position must not stay back for ever, where it would expire.
     broker.publish("ev.other", "x")
     monkeypatch.setattr(polling, "_ADVANCE_S", 0.0)
     assert looking.latest(end, None)["S"]["sequence"] == 3
@@ -292,7 +292,7 @@ def test_a_query_halts_where_it_is_told_and_tells_so(broker: Any, tmp_path: Path
     assert halting.halted_positions(path) is None
     assert reading.latest(third, None) == third
     assert halting.halted_positions(path) == third
-    # It may be sent on, and is there again only when it is.
+    # A halt may be moved further; then it is reached only there.
     halting.ask(path, {"S": 6})
     assert halting.halted_positions(path) is None
     last = reading.latest(third, None)
@@ -326,7 +326,7 @@ def test_a_cut_batch_has_the_time_of_its_last_message(broker: Any) -> None:
     assert plain["S"]["time_ms"] <= broker.info("S").first_ms
     marked = {"rangeMarkers": "true"}
     end = watch(broker, **marked).latest(start, Limits(offsets_max=3))
-    # Sequence 3 is gone; the first one behind it is admitted instead.
+    # Sequence 3 is gone; the first one after it is admitted instead.
     assert end["S"]["sequence"] == 4
     part = next(fetch.read_range(broker.connection, StreamRange("S", 0, 4, 0, 0), Blocks()))
     assert end["S"]["time_ms"] == part.time_ns[-1] // 1_000_000

@@ -1,4 +1,4 @@
-"""What tasks tell the planner, and what hearing it costs the planner's process."""
+"""Reports of tasks to the planner, and their cost in the planner's process."""
 
 from __future__ import annotations
 

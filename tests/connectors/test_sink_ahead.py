@@ -1,4 +1,4 @@
-"""Rows sent ahead of acks: whoever else publishes, and whatever breaks, each row is out once."""
+"""Rows sent ahead of acks: each is stored once, despite other publishers and any failure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def write(publisher: publish.Publisher, first: int = 0, last: int = ROWS) -> Non
 
 
 def numbers(broker: Any, subject: str = "ev.S") -> list[int]:
-    """What is out, in the stream's order, read by a consumer: it may be much."""
+    """The numbers stored, in the stream's order, read by a consumer because there may be many."""
     connection = broker.connection
     config = {
         "name": "all", "ack_policy": "none", "filter_subject": subject, "deliver_policy": "all",
@@ -66,7 +66,7 @@ def numbers(broker: Any, subject: str = "ev.S") -> list[int]:
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What went out and came back, in order: "rows", "marker", and the code of a refusal."""
+    """Messages sent and received, in order: "rows", "marker", and the code of a refusal."""
     told: list[str] = []
     publisher = exactly_once.ExactlyOncePublisher
     send_rows, send_marker, refused = (
@@ -114,7 +114,7 @@ def test_rows_are_sent_ahead_and_leave_nothing_but_a_marker(
 def test_messages_between_rows_and_their_marker_change_nothing(
     broker: Any, publisher: Any, sent: list[str], monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    """A foreign batch of just our size comes in between, for one; our batches stand further on."""
+    """Among others, a foreign batch of exactly our size is in between; our batches are shifted."""
     broker.create("S", "ev.>")
     foreign = b"".join(frames.publish("ev.else", b"") for _ in range(count))
     send_marker = exactly_once.ExactlyOncePublisher._send_marker
@@ -218,7 +218,7 @@ def test_a_replaced_writer_is_stopped_between_its_batches(broker: Any, publisher
 
 
 class Cutter:
-    """A relay to the server that cuts the connection once, when so many acks have come back."""
+    """A relay to the server that cuts the connection once, after a number of acks."""
 
     def __init__(self, port: int, *, acks: int, token: bytes = b'"batch":') -> None:
         self._port, self._acks, self._token = port, acks, token
@@ -352,8 +352,8 @@ def test_a_server_killed_between_batches_on_their_way_loses_none(
         thread.join(60)
         assert not failed
         assert not thread.is_alive()
-        # A killed server may forget what it acked last, when nothing was flushed to the disk; what
-        # is there is a beginning, and no row twice. On one machine the page cache survives.
+        # A killed server may lose its last acked messages, if nothing was flushed to the disk; the
+        # rest is a prefix, and no row is there twice. On one machine the page cache survives.
         assert numbers(broker) == list(range(ROWS))
     finally:
         running.stop()

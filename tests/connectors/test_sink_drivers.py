@@ -67,7 +67,7 @@ class Driver:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has nothing left to do."""
+        """Whether all its rows are written."""
         return self.is_refused or self.batch_id == len(self.cuts)
 
     def step(self, rows: int) -> None:
@@ -98,7 +98,7 @@ class Driver:
             self.batch_id += 1
 
     def crash(self) -> None:
-        """Leave what is under way, and run the batch again."""
+        """Abandon the batch under way, and run it again."""
         self.publisher = None
 
     def run(self, until: int | None = None) -> None:
@@ -107,7 +107,7 @@ class Driver:
             self.step(TOTAL)
 
     def close(self) -> None:
-        """Close what it opened."""
+        """Close all that it opened."""
         for connection in self.opened:
             connection.close()
 
@@ -118,7 +118,7 @@ def out(broker: Broker) -> list[int]:
 
 @pytest.fixture
 def drivers(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Driver]]:
-    """Two drivers whose cuts the test sets."""
+    """Two drivers with cuts chosen by the test."""
     monkeypatch.setattr(exactly_once, "_ROWS_MAX", CHUNK)
     broker.create("S")
     made = [Driver(broker, name, []) for name in "ab"]
@@ -230,12 +230,13 @@ def test_a_task_without_rows_writes_down_that_it_has_none(
 
 
 def cuts() -> st.SearchStrategy[list[int]]:
-    """How ``TOTAL`` rows are cut into batches, some of them empty."""
+    """Divisions of ``TOTAL`` rows into batches, some of them empty."""
     ends = st.lists(st.integers(0, TOTAL), max_size=4).map(sorted)
     return ends.map(lambda inner: [b - a for a, b in pairwise([0, *inner, TOTAL])])
 
 
-#: Who goes on, and with how many rows; without any, it crashes and begins its batch again.
+#: The driver that continues, and its number of rows; without any, it crashes and begins its batch
+#: again.
 STEPS = st.lists(st.tuples(st.booleans(), st.sampled_from([0, 1, 2, 3, 5, 9, TOTAL])), max_size=30)
 
 
@@ -288,7 +289,7 @@ def test_other_cuts_are_exact_or_refused(
     assert found == list(range(len(found)))
     if not all(driver.is_refused for driver in drivers):
         assert len(found) == TOTAL
-    # Empty batches at the end are all that may differ without anybody noticing.
+    # Empty batches at the end are the only difference that may go unnoticed.
     if list(accumulate(one)) != list(accumulate(other)) and len(one) == len(other):
         assert any(driver.is_refused for driver in drivers)
 

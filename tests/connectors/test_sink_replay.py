@@ -126,7 +126,7 @@ def test_other_rows_in_a_batch_that_is_out_are_refused_and_nothing_is_written(
 def test_more_rows_than_are_out_of_the_last_batch_are_those_that_were_missing(
     broker: Any, run: Any
 ) -> None:
-    # The task was killed between its chunks: what is out is the beginning of what is run again.
+    # The task was killed between its chunks: the stored rows are a prefix of those run again.
     run(5, messages(5, 0, 1000), is_whole=False)
     assert broker.payloads("S", "ev.S") == said(5, 999)
     run(5, messages(5, 0, 1500))
@@ -160,7 +160,7 @@ def test_two_partitions_with_rows_of_one_producer_are_refused(broker: Any, run: 
     run(4, messages(4, 0, 10), task=0)
     with pytest.raises(OrderError, match="come from two Spark partitions in one batch"):
         run(4, messages(4, 10, 10), task=1)
-    # Another attempt of the same task is not another partition, and another run starts anew.
+    # Another attempt of the same task is not another partition, and another run starts again.
     run(4, messages(4, 0, 10), task=0)
     run(4, messages(4, 0, 10), task=1, run="later")
     assert len(broker.payloads("S", "ev.S")) == 10

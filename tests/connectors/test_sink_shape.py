@@ -212,7 +212,7 @@ def test_messages_do_not_depend_on_batches_and_hold_all_events(
     assert sorted(ids) == list(range(60))
     subjects = table["subject"].to_pylist()
     assert [subjects[m] for m in read.message] == [f"ev.d{n % 3}" for n in ids]
-    # In order within a subject, and never more than asked for in a message.
+    # In order within a subject, and never more than the limit in a message.
     for device in range(3):
         mine = [n for n in ids if n % 3 == device]
         assert mine == sorted(mine)
@@ -282,7 +282,7 @@ def test_events_that_are_out_are_left_out_of_messages_cut_elsewhere(
     found: list[Any] = read.rows.column("id").to_pylist()
     assert sorted(found) == list(range(out, 40))
     if out < 40:
-        # The messages of a block stand or fall together: only its end is a position.
+        # The messages of a block are valid only together: only its end is a position.
         assert set(table["position"].to_pylist()) == {position(39)}
         assert set(table["first_position"].to_pylist()) == {position(out)}
 

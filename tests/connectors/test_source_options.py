@@ -1,4 +1,4 @@
-"""Every option of the source: what it means, and what is said when it is wrong."""
+"""Every option of the source: its meaning, and the error for an invalid value."""
 
 from __future__ import annotations
 

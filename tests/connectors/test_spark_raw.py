@@ -171,7 +171,7 @@ def test_filters_of_a_table_reach_the_server_where_the_session_allows_it(
         again = spark.read.format("nats").options(**broker.given, stream="S").load()
         pushed = [again.where(c) for c in conditions]
         assert [[r.sequence for r in one.collect()] for one in pushed] == plain
-        # Only what passes was read: the range is a task's, and fifty sequences make five of ten.
+        # Only matching rows were read: the range is a task's, and fifty sequences make five of ten.
         tasks = spark.read.format("nats").options(
             **broker.given, stream="S", maxRecordsPerPartition="10"
         )
@@ -226,7 +226,7 @@ def test_progress_tells_what_is_behind_and_what_a_batch_fetched(
     ]
     assert [r["S"]["messages_behind"] for r in reports] == [30, 10, 0]
     assert reports[0]["S"]["bytes_behind"] > 30 * 100
-    # When a batch is planned, the tasks of the one before have told what they did.
+    # When a batch is planned, the tasks of the previous one have sent their reports.
     fetched = [r["_batch"] for r in reports[1:]]
     assert [one["messages"] for one in fetched] == [20, 20]
     assert all(one["bytes"] > 2000 and one["fetch_ms"] > 0 for one in fetched)

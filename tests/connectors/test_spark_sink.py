@@ -78,7 +78,7 @@ def test_a_stream_of_typed_rows_passes_through_once(
     )
     given = dict(broker.given, stream="OUT", subject="out.{site}", format="json", producer="p")
     for checkpoint in ("one", "another"):
-        # The second one knows nothing of the first: the source's columns tell what is out.
+        # The second one shares nothing with the first: the source's columns show the stored rows.
         query = start(source.where("id % 5 != 0"), "nats", checkpoint, **given)
         query.processAllAvailable()
         query.stop()
@@ -100,7 +100,7 @@ def numbers(spark: SparkSession, broker: Any, limit: int, **given: str) -> DataF
 
 
 def pass_through(broker: Any, start: Any, rows: DataFrame, **given: str) -> None:
-    """Write what there is now to OUT."""
+    """Write the present rows to OUT."""
     sink = dict(broker.given, stream="OUT", subject="out.all", format="json")
     query = start(rows, "nats", **sink, **given)
     try:

@@ -132,7 +132,7 @@ class Program:
 
 
 def environment() -> dict[str, str]:
-    """What a user sets: a Java, and where the connector is if it is not installed."""
+    """Environment that a user sets: a Java, and the connector's path if it is not installed."""
     return {
         **os.environ,
         "JAVA_HOME": str(java.java_home()),

@@ -1,4 +1,4 @@
-"""The recommended settings: complete in what they say, and really set in the mesh's session."""
+"""The recommended settings: complete in the documents, and really set in the mesh's session."""
 
 from __future__ import annotations
 

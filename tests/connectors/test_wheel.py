@@ -1,8 +1,8 @@
-"""The connector as a distribution of its own: built, installed and used where there is no mesh.
+"""The connector as a distribution of its own: built, installed and used without mesh.
 
-What is installed here is linked into a directory of its own, but only the packages that the
-connector's wheel says it needs, with what those need.  So a dependency that is used and not
-declared is missing, and so is mesh.
+Installed packages are linked into a directory of its own, but only those that the connector's wheel
+declares, with their dependencies.  So a dependency that is used and not declared is missing, and so
+is mesh.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def clean_python(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFacto
             "PATH": os.environ["PATH"],
             "HOME": str(home),
             "JAVA_HOME": str(java.java_home()),
-            # A directory named here is searched, but its .pth files are not read: they are what
-            # makes an editable mesh visible.
+            # A directory named here is searched, but its .pth files, which make an editable mesh
+            # visible, are not read.
             "PYTHONPATH": str(needed),
             "PYSPARK_PYTHON": str(python),
         }
@@ -108,7 +108,7 @@ def clean_python(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFacto
 
 
 def run(command: list[Any], **given: Any) -> str:
-    """What ``command`` prints; an assertion with all of it when it fails."""
+    """Output of ``command``; an assertion with all of it if it fails."""
     done: subprocess.CompletedProcess[str] = subprocess.run(
         [str(part) for part in command], capture_output=True, text=True, timeout=100,
         preexec_fn=server.die_with_parent(), **given,
@@ -126,7 +126,7 @@ def requirements(wheel: Path) -> list[str]:
 
 
 def names(requirements: Iterator[str] | list[str]) -> list[str]:
-    """Of requirements without an "extra"."""
+    """Names of requirements without an "extra"."""
     found = (re.match(r"[\w.-]+", line) for line in requirements if "extra ==" not in line)
     return [match[0] for match in found if match]
 

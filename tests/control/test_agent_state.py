@@ -1,4 +1,4 @@
-"""The agent's state machine: transcripts of events and instructions, and what never happens."""
+"""The agent's state machine: transcripts of events and instructions, and invariants."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Player:
     """A shell that plays a script, with a server that answers at once or not at all."""
 
     now_s: float = 0.0
-    #: What the view shows, as in ``cluster_lines.snapshot``.
+    #: Content of the view, as in ``cluster_lines.snapshot``.
     shown: dict[str, str] = field(default_factory=dict)
     reports: dict[str, str] = field(default_factory=dict)
     is_away: bool = False
@@ -120,7 +120,7 @@ class Player:
         self.now_s = until_s
 
     def handle(self, event: Event) -> None:
-        """Handle an event, and what is answered at once."""
+        """Handle an event, and the immediate answers to its instructions."""
         answers: list[Event] = []
         if isinstance(event, events.ReportWritten) and not self.is_away:
             self.show(event.status)
@@ -285,6 +285,6 @@ def test_what_never_happens(steps: list[tuple[str, float]]) -> None:
         has_session &= state.session.value == "ready"
         assert not state.running.keys() & state.stopping.keys()
         assert not (state.running and state.membership is Membership.OUT)
-        # However long the answers take: what runs has a term that is not over.
+        # However long the answers need: running instances have a term that is not over.
         assert not state.running or player.now_s <= state.heartbeat.term_ends_s + 1e-6
         assert state.wake_s > player.now_s - 1e-6

@@ -149,7 +149,7 @@ def test_a_drained_worker_is_emptied_and_takes_its_share_again_later(cluster: Cl
         assert (await eye.service.wait_running("Two", 10)).state is AppState.RUNNING
         await eye.service.order_node("w2", "cordoned")
         await eye.service.order_node("w1", "open")
-        # A cordoned worker keeps what it has.
+        # A cordoned worker keeps its instances.
         await eye.view.changed(eye.view.version + 8, 2)
         assert set(eye.placed().values()) == {"w2"}
         await eye.service.order_node("w2", "open")

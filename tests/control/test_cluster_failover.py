@@ -39,7 +39,8 @@ def test_instances_of_a_killed_worker_move_within_three_seconds(cluster: Cluster
         assert (await eye.service.wait_running("Two", 10)).state is AppState.RUNNING
         for name, worker in before.items():
             assert (eye.epochs()[name] > epochs[name]) == (worker == "w1")
-        # The bound is the settings' own: term and margin, with a beat's age on top of neither.
+        # The bound follows from the settings: term and margin, with a heartbeat's age on top of
+        # neither.
         assert took_s < 3.0
 
     look(cluster, scene)
@@ -57,7 +58,7 @@ def test_a_worker_started_again_within_its_term_has_its_own_instances_again(
     async def scene(eye: Eye) -> None:
         await eye.deploy_on("w1", "w2")
         before, epochs = eye.placed(), eye.epochs()
-        # Who has one of three gets as many again when counts are evened out.
+        # A worker with one of three gets as many again when counts are evened out.
         workers = list(before.values())
         killed = min(workers, key=workers.count)
         assert workers.count(killed) == 1
@@ -79,7 +80,7 @@ def test_a_worker_started_again_within_its_term_has_its_own_instances_again(
 def test_a_worker_started_again_within_its_term_gets_its_instances_where_nobody_else_can(
     cluster: Cluster,
 ) -> None:
-    # Nobody else has room for them.
+    # No other worker has room for them.
     for name, room in (("w1", "2"), ("w2", "1")):
         cluster.worker(name, MESH_WORKER_CAPACITY=room)
     cluster.manager("m1")

@@ -1,4 +1,4 @@
-"""Decisions of the control plane: scripts for what happens when, properties for what never does."""
+"""Decisions of the control plane: scripts of events, and invariants as properties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What placement never does, whatever there is to place and wherever."""
+"""Invariants of placement, for any instances and workers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Case:
 
 @st.composite
 def plain(draw: st.DrawFn) -> Case:
-    """Workers that take anything and any number, some of them gone or closed."""
+    """Workers that accept any instance and any number, some of them gone or closed."""
     needs = NEEDS[: draw(st.integers(0, len(NEEDS)))]
     current = {n.instance: draw(st.sampled_from(WORKERS)) for n in needs if draw(st.booleans())}
     found = [
@@ -46,7 +46,7 @@ def plain(draw: st.DrawFn) -> Case:
 
 @st.composite
 def choosy(draw: st.DrawFn) -> Case:
-    """Workers with labels and capacities, needs that ask for labels."""
+    """Workers with labels and capacities, needs that require labels."""
     needs = tuple(
         replace(one, labels=draw(st.frozensets(st.sampled_from(LABELS), max_size=1)))
         for one in NEEDS[: draw(st.integers(0, len(NEEDS)))]
@@ -113,7 +113,7 @@ def test_what_fits_somewhere_is_placed_and_what_is_not_says_why(case: Case) -> N
     found = case.place()
     closed = {h.name for h in case.hosts if h.admits is Admits.CLOSED}
     kept = {i for i, worker in found.where.items() if worker in closed}
-    # Who stays on a closed worker takes no seat of an open one.
+    # An instance that stays on a closed worker uses no seat of an open one.
     placed = len(found.where) - len(kept) - len(found.stuck)
     needs = [n for n in case.needs if n.instance not in kept]
     assert placed == most_placeable(needs, [h for h in case.hosts if h.admits is Admits.OPEN])

@@ -1,4 +1,4 @@
-"""The tables of states in docs/control-plane.md, row by row, beside what the code decides."""
+"""The tables of states in docs/control-plane.md, row by row, beside the decision of the code."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.support.paths import ROOT
 
 DOCUMENT = (ROOT / "docs" / "control-plane.md").read_text()
 
-#: Each row's condition, and a cluster in which it holds and all rows below it as well: so that what
-#: is decided is this row's only when it comes first.
+#: Each row's condition, and a cluster in which it holds and all rows below it as well: so the
+#: decision is this row's only if it is checked first.
 APP_STATES = {
     "it was undeployed": (
         "now=1 workers=w1:1,w2:1 apps=-A:g*3+gpu:h*2 placed=A-h-1:w1@5,A-h-2:w2@5"

@@ -1,4 +1,4 @@
-"""The support table: its examples cover the language, and it says what the code does."""
+"""The support table: its examples cover the language, and it agrees with the code."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def marked_tests() -> dict[str, Marked]:
     found = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        # The values that parametrized tests take from a name of their module.
+        # The values that parametrized tests read from a name of their module.
         assigned = {
             node.targets[0].id: node.value
             for node in tree.body

@@ -46,7 +46,7 @@ def scenes(mesh_cluster: MeshCluster, request: pytest.FixtureRequest) -> Scenes:
 
 @pytest.fixture
 def scene_outcome(scenes: Scenes, request: pytest.FixtureRequest) -> Callable[[], None]:
-    """Raises what the test's scene has raised; the first of a kind runs the scenes of all."""
+    """Raise the error of the test's scene; the first of a kind runs the scenes of all."""
     error = scenes.outcome(request.node)
 
     def tell() -> None:

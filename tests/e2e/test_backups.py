@@ -43,7 +43,7 @@ def totals(first: int, last: int) -> list[tuple[int, int, int]]:
 
 
 async def rows(view: View, app: str, count: int) -> list[tuple[int, int, int]]:
-    """All rows that came out, once there are ``count``."""
+    """All output rows, once there are ``count``."""
 
     async def are_there() -> bool:
         return await view.count(f"mesh-{app}-Totals", f"mesh.{app}.Totals") >= count

@@ -1,4 +1,4 @@
-"""A running app gets another text while events come: through NATS and Spark."""
+"""Edits of a running app while events arrive: through NATS and Spark."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def fates(done: Deployed) -> dict[str, str]:
 
 
 async def there(view: View, name: str, stream: str) -> list[dict[str, Any]]:
-    """The rows of a JSON stream that are there."""
+    """The rows of a JSON stream that exist now."""
     found = await view.messages(f"mesh-{name}-{stream}", f"mesh.{name}.{stream}")
     return [json.loads(message.data) for message in found]
 
@@ -104,7 +104,7 @@ def epochs(view: View, name: str) -> dict[str, int]:
 
 
 async def all_is_there(view: View, name: str, total: int) -> None:
-    """What every text of the app puts out, of ``total`` events: nothing lost, nothing doubled."""
+    """The output of every text of the app for ``total`` events: no row lost or duplicate."""
     even = await rows(view, name, "Even", (total + 1) // 2)
     assert [row["n"] for row in even] == list(range(0, total, 2))
     counted: dict[str, list[int]] = {}
@@ -118,7 +118,7 @@ async def all_is_there(view: View, name: str, total: int) -> None:
 async def one_of_three_changed(view: View, is_killed: bool) -> None:
     name = f"Edited{int(is_killed)}"
     app = APP.format(name=name)
-    # The queries that stay stand elsewhere now, and have other numbers.
+    # The queries that stay have other places and other numbers now.
     first = "@dist(execGroup='sum') from Feed#"
     changed = app.replace(first, SEVENS + first)
     await view.service.deploy(app)
@@ -206,7 +206,7 @@ def test_a_change_is_undone_and_a_group_is_reset(play: Callable[..., None]) -> N
         seen = [row["c"] for row in await rows(view, "Undone", "Seen", total)]
         cut = seen.index(1, 1)
         assert seen == [*range(1, cut + 1), *range(1, total - cut + 1)]
-        # It forgets, and goes on behind what was out already.
+        # It discards its state, and continues after the earlier output.
         assert out <= cut <= total
         sevens = [row["n"] for row in await there(view, "Undone", "Sevens")]
         assert sevens == list(range(sevens[0], total, 7))

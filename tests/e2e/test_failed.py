@@ -42,7 +42,7 @@ end;
 
 
 def expected(sent: list[tuple[int, dict[str, Any]]]) -> list[tuple[str, int, str]]:
-    """What fails in the group that keeps state, in order: query, time, event."""
+    """Failures in the group that keeps state, in order: query, time, event."""
     spec = plan(APP).spec.group("default")
     assert spec is not None
     bound = bind_group(spec)

@@ -1,4 +1,4 @@
-"""Apps that share a worker: what one of them does wrong the others must not suffer from."""
+"""Apps that share a worker: errors of one of them must not affect the others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(280)]
 
-#: An instance of each group on each worker, so that both workers' others are asked.
+#: An instance of each group on each worker, so the others of both workers are checked.
 GOOD = """@App:name('{name}')
 define stream Feed (n int);
 @dist(execGroup='sum', parallel='2')
@@ -27,7 +27,7 @@ partition with (n of Feed) begin from Feed select n, count() as c insert into Co
 from Feed select n insert into Copies;
 """
 
-#: One event of it does what is filled in.
+#: One event of it performs the action filled in.
 DEADLY = """@App:name('Deadly')
 define stream Feed (n int);
 define function odd[python] return int {{
@@ -59,7 +59,7 @@ async def publish(view: View, app: str, first: int, last: int) -> None:
     ("does", "times"),
     [
         pytest.param("os.kill(os.getpid(), 9)", 3, id="kills its process"),
-        # What hangs is found out after 45 s; in a query of its own nobody waits for it.
+        # A query that hangs is detected after 45 s; one of its own delays no other.
         pytest.param("pass", 1, id="hangs", marks=pytest.mark.long),
     ],
 )
@@ -113,7 +113,8 @@ def test_a_slow_one_does_not_hold_the_others_up_for_long(play: Callable[..., Non
             took_s.append(time.monotonic() - began_s)
         done = await view.count("mesh-Slow-Out", "mesh.Slow.Out")
         assert done < 2000, "it was to be at work all the time"
-        # Its first batch is of 200 events, and the next ones are of what takes a fair time.
+        # Its first batch has 200 events, and the size of the next ones follows from a fair
+        # duration.
         assert max(took_s) < 15, took_s
         assert sorted(took_s)[15] < 3, took_s
         assert len(await rows(view, "Quick", "Counts", 30)) == 30

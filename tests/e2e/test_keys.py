@@ -1,4 +1,4 @@
-"""Streams divided by computed keys and by ranges, and channels that are there already."""
+"""Streams divided by computed keys and by ranges, and existing channels."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_an_app_may_find_its_channels_there(view: View) -> None:
     done = await view.service.update(text, replace=True)
     assert done.replaced
     await view.until_running("There")
-    # Streams that were not made for it stay, with what they hold.
+    # Streams that were not created for it stay, with their messages.
     assert await view.count("mesh-There-Out", "mesh.There.Out") >= 1
     await view.service.undeploy("There")
     await view.until("There is gone", lambda: view.view.snapshot().app("There") is None)
@@ -129,7 +129,7 @@ async def test_groups_place_what_the_next_one_reads_by_key_once(view: View, kill
         if n == 100:
             # All that it had placed and not yet marked is placed again, and skipped.
             await kill.happens()
-    # What a client publishes to the stream between goes the same way.
+    # An event that a client publishes to the stream between is handled in the same way.
     for n in range(70):
         order = {"item": f"item-{n % 7}", "amount": 1}
         await view.js.publish("mesh.Placed.Checked", json.dumps(order).encode())

@@ -1,4 +1,4 @@
-"""A worker whose instances share a query, beside one that gives each a query of its own."""
+"""A worker with instances in a shared query, beside one with a query for each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_instances_move_between_workers_with_queries_of_both_kinds(
     play: Callable[..., None],
 ) -> None:
     async def order(view: View, opened: set[str]) -> None:
-        """Have these workers take all instances."""
+        """Place all instances on these workers."""
         for worker in ("w1", "w2", "w3"):
             await view.service.order_node(worker, "open" if worker in opened else "draining")
 

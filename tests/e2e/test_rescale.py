@@ -1,4 +1,4 @@
-"""Instances that hand over, and groups that change while events come: through NATS and Spark."""
+"""Handover of instances, and changes of groups while events arrive: through NATS and Spark."""
 
 from __future__ import annotations
 

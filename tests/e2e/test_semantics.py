@@ -69,7 +69,7 @@ end;
 
 
 def expected(app: str, group: str, sent: list[tuple[int, dict[str, Any]]]) -> dict[str, list[Any]]:
-    """What the operators make of it without Spark, by stream."""
+    """The operators' output for it without Spark, by stream."""
     spec = plan(app).spec.group(group)
     assert spec is not None
     bound = bind_group(spec)

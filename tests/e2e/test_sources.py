@@ -1,4 +1,4 @@
-"""Sources that are JetStream streams of somebody else, through receivers and without."""
+"""Sources that are foreign JetStream streams, through receivers and without."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_streams_of_others_are_read_once_and_left_as_they_are(view: View, 
     assert refused.value.code == "MESH-N122"
     await view.js.add_stream(name="ORDERS", subjects=["orders.>"])
     await view.js.add_stream(name="PRICES", subjects=["prices"])
-    # What is there already counts, what is on other subjects does not.
+    # Existing messages count, those on other subjects do not.
     for order in ORDERS[:600]:
         await view.js.publish(f"orders.{order['item']}", json.dumps(order).encode())
     await view.js.publish("orders.not.these", b'{"item": "x", "n": 3}')

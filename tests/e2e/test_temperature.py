@@ -1,6 +1,6 @@
-"""The demo's app over its year of weather: out of NATS comes what the reference engine makes.
+"""The demo's app over its year of weather: its output in NATS equals the reference engine's.
 
-Also with a worker or a Spark session killed half-way: nothing lost, nothing doubled, row by row.
+Also with a worker or a Spark session killed half-way: no row lost or duplicate, row by row.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ async def year(
     Args:
         view: of the cluster.
         app: its name.
-        fault: what is broken half-way, while events come.
-        ready: waits until the fault may come, before the first event.
+        fault: the fault to inject half-way, while events arrive.
+        ready: waits until the fault is allowed, before the first event.
     """
     await view.service.deploy(named(app))
     await view.until_running(app)
@@ -123,7 +123,7 @@ async def test_the_year_with_a_worker_killed(view: View, kill: Kill) -> None:
         await kill.happens(victim=victim)
         await view.until("moved", lambda: worker_of(view, f"{app}-group-1-1") != victim)
 
-    # The others wait for it: events of the year come all the time.
+    # The others wait for it: events of the year arrive all the time.
     await year(view, "YearLessAWorker", kill_worker, kill.others)
 
 
@@ -174,7 +174,7 @@ async def test_events_that_cannot_be_read_are_told_and_the_rest_goes_on(view: Vi
 
 
 class PlainClient:
-    """The NATS protocol by hand: a client that has never heard of mesh, or of JetStream."""
+    """The NATS protocol by hand: a client without knowledge of mesh or JetStream."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader

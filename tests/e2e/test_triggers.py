@@ -1,4 +1,4 @@
-"""Triggers in a cluster: the same times for all who read them, also when sessions die half-way."""
+"""Triggers in a cluster: the same times for all readers, also when sessions die half-way."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ def test_uuids_are_the_same_however_the_events_are_cut() -> None:
     evaluate = compile_expression(app.queries[0].outputs[0].expression)
     rows = pa.RecordBatch.from_pylist(ROWS * 25, app.stream("S").arrow)
     events = events_of(rows)
-    # Arrays of five events each: those of one array are told apart by their places in it.
+    # Arrays of five events each: those of one array are distinguished by their places in it.
     events.order[:] = 2 * (np.arange(100) // 5) + 1
 
     def made(start: int, stop: int) -> list[Any]:

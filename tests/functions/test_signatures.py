@@ -1,4 +1,4 @@
-"""The catalogue against what the reference engine answered: tests/cases/signatures."""
+"""The catalogue against the reference engine's answers: tests/cases/signatures."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_refusal_reads_as_an_error(file: str, case: RecordedCall) -> None:
 @pytest.mark.parametrize("case", KINDS, ids=[case.call for case in KINDS])
 def test_a_kind_has_the_engines_verdict(case: RecordedCall) -> None:
     found = judge_kind(case.call)
-    # What only extensions have is known here, so that it can be told from a slip.
+    # Names of the extensions are known here, to distinguish them from a typing error.
     is_the_engines = isinstance(found, Extension) and found.origin is Origin.ENGINE
     assert is_the_engines == case.is_accepted, found
 

@@ -4,9 +4,9 @@ It needs Atheris, which is no dependency of this project: ``pip install atheris`
 
     python -m tests.fuzz.language tests/fuzz/corpus -max_total_time=600 -dict=tests/fuzz/words.dict
 
-goes on from the texts of the corpus and adds to it each that reaches code which none before did.
-Further options are libFuzzer's; ``-merge=1 NEW OLD`` keeps the fewest texts that reach as much.
-Every text of the corpus is read again by the tests.
+continues from the texts of the corpus and adds each that reaches new code.  Further options are
+libFuzzer's; ``-merge=1 NEW OLD`` keeps the fewest texts that reach as much.  Every text of the
+corpus is read again by the tests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a fuzzer throws texts at: everything may be refused, and nothing may crash."""
+"""Targets of a fuzzer: any text may be refused, and none may crash."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mesh.plan.supported import check_supported
 if TYPE_CHECKING:
     from mesh.language.syntax import App
 
-#: What on-demand queries are bound to.
+#: The app that on-demand queries are bound to.
 _APP: Final = bind(
     parse_app(
         """define stream S (a int, b string); define table T (a int, b string);
@@ -54,7 +54,7 @@ def read(text: str) -> None:
 
 
 def _bind(app: App, text: str) -> None:
-    """Bind what was read; what is typed may still be nothing that runs."""
+    """Bind a parsed app; a typed one may still be unable to run."""
     try:
         bound = bind(app)
         check_supported(bound)

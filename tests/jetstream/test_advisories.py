@@ -1,4 +1,4 @@
-"""What NATS tells of its streams' leaders, in an app's story: with a cluster of three."""
+"""Changes of leaders that NATS announces for its streams, in an app's story: a cluster of three."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def leader_other_than(client: Client, stream: str, former: str) -> str:
     """The leader of a stream, as soon as there is one that isn't ``former``."""
     async with asyncio.timeout(60):
         while True:
-            # A stream that has no leader has nobody who answers.
+            # A stream without a leader has no server that answers.
             with contextlib.suppress(NatsTimeoutError, ServiceUnavailableError):
                 info = await client.jetstream().stream_info(stream)
                 assert info.cluster is not None
@@ -69,7 +69,7 @@ def test_an_app_is_told_of_its_streams_new_leaders_and_not_of_its_first(tmp_path
             told = await first_entry(manager.client, "A", "NATS reported")
             assert told.text == f"NATS reported new leaders: {leader} of mesh-A-S"
             assert told.by == "manager m1"
-            # Buckets are everybody's.
+            # Buckets belong to no app.
             leader = await step_down(manager.client, "KV_mesh_snapshots")
             told = await first_entry(manager.client, "", "NATS reported")
             assert told.text == f"NATS reported new leaders: {leader} of KV_mesh_snapshots"

@@ -1,4 +1,4 @@
-"""Where an app begins to read what is there already."""
+"""Start positions of an app in existing streams."""
 
 from __future__ import annotations
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class Starting:
-    """JetStream as servers offer it that have not found each other: at first none places anything.
+    """JetStream of servers that have not found each other: at first none places anything.
 
-    How long that is can't be had from a real cluster at will.
+    The duration of that state can't be controlled in a real cluster.
     """
 
     def __init__(self, js: JetStreamContext, refusals: float) -> None:
@@ -88,7 +88,7 @@ def test_it_is_said_when_none_came(
 
 def test_what_does_not_pass_is_raised_at_once(nats_server: NatsServer) -> None:
     async def play(js: JetStreamContext) -> None:
-        # A server by itself has no replicas.
+        # A single server has no replicas.
         with pytest.raises(Exception, match="replicas > 1 not supported"):
             await channels.ensure_buckets(js, ChannelSettings(replicas=3))
 

@@ -19,7 +19,7 @@ APP = "@App:name('A') define stream S (a int); from S select a insert into T;"
 
 
 class _Lossy:
-    """A client that hears nothing of every other answer."""
+    """A client that loses every other answer."""
 
     def __init__(self, client: Any) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""Snapshots, their stores, and what standbys hold of them, on a real server."""
+"""Snapshots, their stores, and the copies of standbys, on a real server."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def store_of(nats: NatsServer, store: str) -> AsyncIterator[Store]:
 
 @pytest.fixture(params=[JETSTREAM, "path", "uri"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Each kind of store that can be had here."""
+    """Each kind of store that is available here."""
     paths = {"path": str(tmp_path / "shared"), "uri": (tmp_path / "shared").as_uri()}
     return paths.get(request.param, JETSTREAM)
 
@@ -141,7 +141,7 @@ def test_an_older_epoch_can_neither_save_nor_restore(
                 await save(old, tmp_path / "d", 2, SECOND)
             with pytest.raises(MeshError, match="S110"):
                 await restore(have.snapshots(1), tmp_path / "e")
-            # What the old one would have dropped is still there.
+            # The pieces that the old one would have dropped still exist.
             assert await restore(have.snapshots(3), tmp_path / "f") == (
                 {"number": 1}, on_disk(FIRST),
             )  # fmt: skip
@@ -188,11 +188,11 @@ def test_a_standby_holds_what_was_shared_last_and_a_start_takes_it_from_there(
             await save(active, tmp_path / "b", 2, SECOND)
             assert await mirror.look()
             assert sorted(p.read_bytes() for p in mirror.directory.iterdir()) == [b"kept", b"new"]
-            # It has them at hand: the store is not asked.
+            # It has local copies: the store is not read.
             blind = Store(have.js, Blind())
             taken = await restore(blind.snapshots(2, mirror.directory), tmp_path / "c")
             assert taken == ({"number": 2}, on_disk(SECOND))
-            # Moved, not copied; what it doesn't hold is fetched.
+            # Moved, not copied; missing pieces are fetched.
             assert not list(mirror.directory.iterdir())
             taken = await restore(have.snapshots(3, mirror.directory), tmp_path / "d")
             assert taken == ({"number": 2}, on_disk(SECOND))

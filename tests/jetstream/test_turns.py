@@ -1,4 +1,4 @@
-"""Which server is tried when a connection was lost."""
+"""Choice of the next server after a lost connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts that nobody would write: read or refused in time linear in their length, never a crash."""
+"""Unusual texts: read or refused in time linear in their length, never a crash."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _FILTER = "define stream S (a int); from S["
 _FROM = "define stream S (a int); from "
-#: What stands first, and what is repeated behind it.
+#: A prefix, and the text repeated after it.
 _ENDLESS = {
     "brackets": (_FILTER, "("),
     "calls": (_FILTER, "f("),
@@ -59,7 +59,7 @@ _ENDLESS = {
 
 
 def refused(parse: Callable[[str], object], text: str) -> tuple[MeshError, ...]:
-    """What is wrong with ``text``; nothing, if it is read."""
+    """The errors of ``text``; none if it is read."""
     try:
         parse(text)
     except MeshErrors as errors:
@@ -104,10 +104,10 @@ def test_five_megabytes_are_read_or_refused(name: str) -> None:
         parse_app(start + repeated * (5_000_000 // len(repeated)))
 
 
-# What can be read, and goes on and on
+# Valid texts that repeat
 
 _S = "define stream S (a int, b bool, s string);\n"
-#: What stands first, what is repeated with its number, what joins it, and what stands behind.
+#: A prefix, the text repeated with its number, the separator, and a suffix.
 _LONG = {
     "events": (_S + "from ", "e{n}=S[a > e0.a]", " -> ", " select e0.a insert into Out;"),
     "events without names": (_S + "from ", "S", " -> ", " select a insert into Out;"),
@@ -134,7 +134,7 @@ _LONG = {
 
 
 def bound_or_refused(text: str) -> tuple[MeshError, ...]:
-    """What is wrong with ``text`` once it is bound, too."""
+    """The errors of ``text``, also of its binding."""
     try:
         bind(parse_app(text))
     except MeshError as error:

@@ -1,7 +1,7 @@
 """Valid and invalid apps: our verdict beside the reference engine's, case by case.
 
 ``differences.txt`` lists the cases where the two differ, and why.  It is strict: a case listed
-there that agrees fails too.  ``--rewrite`` writes the list anew and keeps its reasons.
+there that agrees fails too.  ``--rewrite`` writes the list again and keeps its reasons.
 """
 
 from __future__ import annotations

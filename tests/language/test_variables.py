@@ -1,4 +1,4 @@
-"""Variables in a text: values put in, and errors that point at what the person wrote."""
+"""Variables in a text: values substituted, and errors that point at the original text."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 async def until_backed_up(have: Mesh) -> BackupRecord:
-    """Group one is at In 3 and has put out 4 rows; two is at Mid 2, so two are between them."""
+    """Group one is at In 3 and has published 4 rows; two is at Mid 2, so two are between them."""
     await have.service.deploy(TEXT, by="ada")
     await have.publish("mesh.Pair.Ins", 3)
     await have.write(MID, "one", 4, position=4)
@@ -45,7 +45,7 @@ async def until_backed_up(have: Mesh) -> BackupRecord:
 
 
 async def go_on(have: Mesh) -> None:
-    """What comes after the backup."""
+    """Events after the backup."""
     await have.publish("mesh.Pair.Ins", 2)
     await have.write(MID, "one", 2, position=6)
     await have.write(OUT, "two", 3, position=5)
@@ -76,7 +76,7 @@ def test_a_restore_reads_again_what_has_come_and_puts_it_out_again(
             assert await have.marker(MID, f"{new}-one-0") == {"position": 4, "epoch": -1}
             assert await have.marker(OUT, f"{new}-two-0") == {"position": 2, "epoch": -1}
             assert (await have.marker(MID, f"{old}-one-0"))["epoch"] > 2**50
-            # What one had put out since counts for nothing; In is the client's.
+            # Later output of group one is void; In is the client's.
             (skip,) = have.record.skips
             assert (skip.js_stream, skip.after) == (MID, 5)
             state = await stream_positions.state(have.client, MID)

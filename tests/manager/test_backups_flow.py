@@ -55,7 +55,7 @@ def test_after_a_restore_each_group_reads_what_it_has_not_and_puts_out_what_is_n
             await second.until(11, 14)
             assert hand.rows("Pair", "Totals") == totals((1, 9), (7, 11))
 
-            # Once more, from the same: what the second one has put out counts for nothing as well.
+            # Once more, from the same backup: the output of the second app is void as well.
             await second.stop()
             await have.service.backups.restore("Pair")
             third = Groups(have, hand, runner, epoch=7)

@@ -33,7 +33,7 @@ APP = "@App:name('A') define stream S (a int, b string); from S[a > 1] select a 
 
 @pytest.fixture
 def play(nats_server: NatsServer) -> Play:
-    """Run a scene with a manager that has the app deployed; nobody works on it."""
+    """Run a scene with a manager that has the app deployed; no instance runs."""
 
     async def whole(scene: Scene) -> None:
         settings = Settings(
@@ -55,7 +55,7 @@ async def fail(js: JetStreamContext, **entry: Any) -> int:
 
 
 async def sent(js: JetStreamContext) -> list[tuple[Any, str | None]]:
-    """What stream S has been sent: the events, each with its own time."""
+    """The events sent to stream S, each with its own time."""
     stream = names.js_stream("A", "S")
     count = (await js.stream_info(stream)).state.last_seq
     found = [await js.get_msg(stream, number) for number in range(1, count + 1)]
@@ -68,7 +68,7 @@ def test_failed_events_are_replayed_where_they_were_meant_to_go(play: Play) -> N
     async def scene(manager: Manager, service: ManagerService, js: JetStreamContext) -> None:
         events = service.events
         first = await fail(js, data='{"a": 2, "b": 7}', event_time_ms=1234)
-        # A marker of a sink stands among the entries.
+        # A marker of a sink is among the entries.
         await js.publish(f"{names.marker_subject(names.error_js_stream('A'))}.x", b"{}")
         second = await fail(js, data='[{"a": 3}, {"a": 4}]', index=1)
         third = await fail(js, data_base64="AAAA")
@@ -105,7 +105,7 @@ def test_failed_events_are_discarded_one_by_one_by_age_and_all(play: Play) -> No
         assert await events.failed("A", 5) == entries
         assert (await events.discard("A", [ids[1], 999])).ids == (ids[1],)
         del entries[1]
-        # As old as the last but one, by the clock of who looks: what came before it goes.
+        # As old as the last but one, by the reader's clock: earlier ones are deleted.
         old_ms = entries[2]["recorded_at_ms"]
         events._now_ms = lambda: old_ms + 60_000
         older = [e["id"] for e in entries if e["recorded_at_ms"] < old_ms]

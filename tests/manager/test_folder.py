@@ -1,4 +1,4 @@
-"""A manager's folder of apps: what is done about it, and that it is done."""
+"""A manager's folder of apps: the decisions about it, and their execution."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_manager_follows_its_folder(nats_server: NatsServer, tmp_path: Path) -
             await until(manager, lambda: service.record("B") is not None)
             (folder / "A.siddhi").unlink()
             await until(manager, lambda: service.record("A") is None)
-            # One at fault keeps nothing else from being deployed, and its story says what it is.
+            # A faulty one keeps no other from being deployed, and its story has the error.
             assert [app.app for app in await service.apps()] == ["B"]
             await manager.journal.stored()
             for app, code in (("Wrong", "MESH-A106"), ("Bad", "MESH-L1")):
@@ -143,7 +143,7 @@ def test_a_manager_follows_its_folder(nats_server: NatsServer, tmp_path: Path) -
 
 
 class FakeApps:
-    """Takes down what is asked of it; away, it answers as a manager without NATS does."""
+    """Records its requests; while away, it answers as a manager without NATS does."""
 
     def __init__(self) -> None:
         self.records: dict[str, AppRecord] = {}

@@ -1,4 +1,4 @@
-"""Records, names and partitions: what crosses a process border comes back as it was."""
+"""Records, names and partitions: values that cross a process border are unchanged after it."""
 
 from __future__ import annotations
 

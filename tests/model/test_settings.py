@@ -1,4 +1,4 @@
-"""Settings: where values come from, what is refused, and that conf/mesh.yaml tells the truth."""
+"""Settings: origin of values, refused values, and agreement with conf/mesh.yaml."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_an_equal_older_value_takes_the_newer_one_away() -> None:
 
 
 def test_group_keys_are_not_joined_as_text() -> None:
-    # Siddhi 5.1.7 joins the keys with ":-:" and takes these two for one group.
+    # Siddhi 5.1.7 joins the keys with ":-:" and treats these two as one group.
     app = (
         "define stream S (a string, b string); "
         "from S select a, b, count() as n group by a, b insert into O;"

@@ -172,7 +172,7 @@ def test_what_nobody_takes_from_a_fault_stream_is_told(
 
 
 def test_what_a_query_made_fails_the_event_that_set_it_off() -> None:
-    """With the array it came in; what a timer sets off has no event, and is told."""
+    """With the array it arrived in; a failure caused by a timer has no event, and is reported."""
     app = bind(
         parse(
             DEFINE

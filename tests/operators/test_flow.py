@@ -17,7 +17,7 @@ from mesh.testing.cases import batch, values
 
 DEFINE = "define stream S (k string, v int); define stream T (k string, w int); "
 PURGE = "@purge(enable='true', interval='1 sec', idle.period='1 sec') "
-#: What is fed with events, and the app.
+#: The input streams, and the app.
 APPS = {
     "chain": "from S[v > 1] select k, v insert into A; from A#window.length(3) select k, "
     "sum(v) as t insert all events into O; from A select k, v * 2 as v insert into O2; "
@@ -60,7 +60,7 @@ APPS = {
     "join": "from S#window.length(2) as a join T#window.time(20) as b on a.k == b.k "
     "select a.k as k, a.v as v, b.w as w insert into O;",
 }
-#: Time standing still is likely, so that timers and events meet; late events too.
+#: Equal times are likely, so timers and events coincide; late events too.
 _EVENT = st.tuples(
     st.sampled_from("SST"),
     st.sampled_from([0, 0, 0, 1, 5, 10, 20, 500, 1500, -5]),
@@ -129,7 +129,7 @@ def stored(state: State) -> State:
 
 
 def log_of(steps: list[Any]) -> list[tuple[str, Chunk]]:
-    """What is sent, in order, with its time."""
+    """The input, in order, with its time."""
     now_ms, log = START_MS, []
     for stream, step_ms, rows in steps:
         at_ms = now_ms + step_ms

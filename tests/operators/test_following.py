@@ -1,4 +1,4 @@
-"""A selector that follows its window by row numbers gives what one does that takes its events."""
+"""A selector that follows its window by row numbers agrees with one that reads its events."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_groups_that_have_left_the_window_are_dropped(way: str, key: str) -> Non
 
 
 def test_rows_that_stay_long_cost_no_room_for_those_that_left() -> None:
-    """One key's rows stay while another's come and go: what is held of rows is put together."""
+    """One key's rows stay while another's are replaced: the kept rows are compacted."""
     query = "from S#window.length(2) select k, sum(v) as t insert into O;"
     text = f"partition with (k of S) begin {query} end;"
     log = [(1000, [1, 1.0, "a"])] + [(1000 + n, [2, 1.0, "a"]) for n in range(1, 300_000)]

@@ -1,4 +1,4 @@
-"""Queries that look at what others change: in bulk, cut and restored they do as step by step."""
+"""Queries that read state written by others: in bulk, cut and restored they agree with stepwise."""
 
 from __future__ import annotations
 

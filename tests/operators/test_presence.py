@@ -1,4 +1,4 @@
-"""What snapshots of the output show, beside a model that is a list of events."""
+"""Snapshots of the output, beside a model that is a list of events."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Shown = tuple[int, int, str | None, str, int]
 
 @dataclass
 class Model:
-    """One instance: events that are there, and of each group the newest aggregate."""
+    """One instance: its present events, and of each group the newest aggregate."""
 
     shows: Shows
     grouped: bool
@@ -89,7 +89,7 @@ class Model:
 
 
 def text(value: Any) -> str:
-    """What tells values apart: NaN is itself, and 0.0 is not -0.0."""
+    """Text that distinguishes values: NaN equals itself, and 0.0 is not -0.0."""
     return repr(value)
 
 
@@ -115,7 +115,7 @@ WAYS = [
 
 
 def kinds_of(shows: Shows, grouped: bool, kind: int) -> int:
-    """What comes: without a window nothing leaves, and where groups are nothing resets."""
+    """Kinds of events: without a window none expires, and with groups there is no reset."""
     if shows is Shows.LAST:
         return CURRENT
     return EXPIRED if kind == RESET and grouped else kind

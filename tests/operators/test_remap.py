@@ -1,4 +1,4 @@
-"""Where a group's text changes, what stayed the same goes on as if nothing had happened."""
+"""Edits of a group's text: unchanged parts continue as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ INSIDE = (
         "from #I{0} select k, sum(c) as c insert into {0};"
     ),
 )
-#: Both streams come whatever else is read.
+#: Both streams are inputs whatever else is read.
 ALWAYS = "from S select k insert into Fixed; from T select k insert into Fixed;"
 
 
@@ -63,7 +63,7 @@ def text_of(chosen: Sequence[int], inside: Sequence[Sequence[int]]) -> str:
 
 
 class Group(Recorder):
-    """A recorder of a group that goes on with another text."""
+    """A recorder of a group that continues with another text."""
 
     def __init__(self, text: str) -> None:
         self.become(text)
@@ -180,7 +180,7 @@ def test_a_table_keeps_its_rows_when_the_queries_around_it_change() -> None:
 
 
 def test_a_query_goes_on_when_it_no_longer_feeds_itself() -> None:
-    """In a circle of queries causes are counted by themselves."""
+    """In a circle of queries causes are counted separately."""
     count = "from {0}#window.length(9) select k, count() as c insert into A; "
     out = "from A select k, c insert into O; "
     back = "define stream A (k int, c long); from A[k < 3] select k + 1 as k, 0.0 as v insert into "
@@ -193,7 +193,7 @@ def test_a_query_goes_on_when_it_no_longer_feeds_itself() -> None:
     group.edit(DEFINE + back + "T; " + count.format("T") + out)
     run(group, "T", (1020, [2, None]))
     found = ["[1, 1]", "[2, 2]", "[3, 3]", "[1, 4]", "[2, 5]", "[3, 6]"]
-    # What comes round is counted before the event that it comes from is handed on.
+    # An event that returns is counted before the event that caused it is passed on.
     assert sorted(values for _, values in group.of("O")) == sorted(found)
 
 
@@ -213,5 +213,5 @@ def test_queries_of_a_partition_come_from_one_partition() -> None:
     one, two = (query.format(f"P{n}") for n, query in enumerate(INSIDE[:2]))
     together = DEFINE + f"partition with (k of S) begin {one} {two} end;"
     assert kept_inside(text.format(one, two), together) == {"P0"}
-    # What is parted goes on in both.
+    # Both parts of a division continue.
     assert kept_inside(together, text.format(one, two)) == {"P0", "P1"}

@@ -62,7 +62,7 @@ START_MS, END_MS = 1000, 1700
 
 
 def recorder_of(text: str) -> Recorder:
-    """One that knows of queries in partitions too."""
+    """A recorder that supports queries in partitions too."""
     recorder = Recorder(text)
     recorder.inputs, recorder.outputs = ("S",), ("O",)
     recorder.executor = Executor(recorder.app, recorder.outputs)

@@ -1,4 +1,4 @@
-"""A batch writes what it changed of a state, not all there is."""
+"""A batch writes the changed part of a state, not all of it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _START_MS = 1_600_000_000_000
 
 
 def batches(text: str, rows: int) -> Iterator[tuple[Executor, InputRun]]:
-    """An executor, and batches of so many events, of keys that come in turn."""
+    """An executor, and batches of so many events, with keys in turn."""
     app = bind(parse(DEFINE + text))
     executor = Executor(app, ("O",))
     streams = {stream for stream in ("S", "T") if f"={stream}" in text or stream == "S"}
@@ -73,7 +73,7 @@ def test_a_small_batch_writes_little_of_a_large_state(name: str) -> None:
         written = sum(piece.nbytes for key, piece in pieces.items() if key not in known)
         sizes.append((written, sum(piece.nbytes for piece in pieces.values())))
         known = set(pieces)
-    # One batch may close a piece; what counts is what batches write from day to day.
+    # One batch may close a piece; the usual size of a batch's writes counts.
     written, whole = np.median(np.array(sizes[-20:]), axis=0).tolist()
     assert whole > 150_000
     assert written < 0.4 * whole

@@ -1,4 +1,4 @@
-"""The demo's app over the whole year of weather gives what the reference engine gives."""
+"""The demo's app over the whole year of weather agrees with the reference engine."""
 
 from __future__ import annotations
 

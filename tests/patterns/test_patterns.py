@@ -25,7 +25,7 @@ START_MS = 900
 TIMES = {"30 sec": "30 milliseconds", "10 sec": "10 milliseconds"}
 
 
-#: What makes a recorder see the streams of a partition.
+#: Annotation with which a recorder observes the streams of a partition.
 BESIDE = (
     "from O select * insert into P; from S select k insert into X; from T select k insert into X;"
 )
@@ -260,7 +260,7 @@ def test_a_batch_writes_what_comes_and_goes() -> None:
         written.append(size(after - before))
         before = after
     assert len(recorder.rows) == 500
-    # A bit for each that waits, and what came, some of it together with what came just before.
+    # A bit for each waiting match, and the events, some of them together with the previous one.
     assert sum(written) / len(written) < waiting // 8 + 300 * batch_size < whole // 50
     # Events of the last moment wait for one another.
     recorder.run([], {"S": 10**6, "T": 10**6})

@@ -1,4 +1,4 @@
-"""Two plans compared: what restarts and why, what state is kept; ``mesh diff``."""
+"""Comparison of two plans: restarts with reasons, and kept states; ``mesh diff``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NEW = OLD.replace(
 
 
 def changed(text: str) -> str:
-    """What becomes of the app before ``=>`` when that behind it takes its place."""
+    """The changes when the app before ``=>`` is replaced by the one after it."""
     whole = text.startswith("app\n")
     old, new = text.removeprefix("app\n").split("\n=>\n")
     try:

@@ -1,4 +1,4 @@
-"""A running app takes another text: what is desired then, and what is refused."""
+"""Edits of a running app: the new desired state, and refusals."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_events_on_their_way_are_not_given_up() -> None:
     assert "by (k) in 8 partitions rather than not at all" in (error.detail or "")
     error = refused(ONE + TWO, ONE.replace("'g'", "'h'") + TWO, "h")
     assert 'the query into "T" moves from g to h' in (error.detail or "")
-    # Who copies events by key must not end before it has.
+    # A partitioner must not end before it has copied its events.
     makes = "@dist(execGroup='f') from S select k, a insert into M; "
     reads = (
         "@dist(execGroup='g', parallel='2') from M select k, sum(a) as n group by k insert into T; "

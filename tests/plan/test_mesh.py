@@ -1,6 +1,6 @@
-"""A plan carried out in this process, event by event: it gives what the app gives as a whole.
+"""A plan executed in this process, event by event: it agrees with the app as a whole.
 
-Groups are executors and channels are calls; what is tested is who gets which event, not how.
+Groups are executors and channels are calls; the test is about who gets which event, not how.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ APPS = {
 
 
 class Mesh:
-    """An app's groups, each executor in its place; ``out`` holds what came to each stream."""
+    """An app's groups, each executor in its place; ``out`` holds the events of each stream."""
 
     def __init__(self, spec: AppSpec, clock: Iterator[int]) -> None:
         self._spec = spec
@@ -119,7 +119,7 @@ class Mesh:
         self.out: dict[str, list[tuple[Any, ...]]] = {}
 
     def publish(self, stream: str, row: tuple[Any, ...]) -> None:
-        """As a client does, to the stream's plain channel; all that follows is done then."""
+        """Publish as a client does, to the stream's plain channel, and process the consequences."""
         channel = next(c for c in self._spec.channels if c.stream.name == stream and not c.is_keyed)
         columns = {name: [value] for name, value in zip(channel.stream.names, row, strict=True)}
         rows = pa.RecordBatch.from_pydict(columns, schema=channel.stream.arrow)
@@ -142,7 +142,7 @@ class Mesh:
                     self._run(group, place, channel.stream.name, rows)
 
     def _places(self, group: GroupSpec, strategy: Strategy, partition: int) -> Iterable[int]:
-        """The virtual partitions, or instances, that an event comes to."""
+        """The virtual partitions, or instances, that an event is delivered to."""
         if strategy is Strategy.BY_KEY:
             return [partition]
         if strategy is Strategy.ROUND_ROBIN:

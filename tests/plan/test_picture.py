@@ -1,4 +1,4 @@
-"""The picture of a plan: layers and places for any graph, and what SVG and dot hold."""
+"""The picture of a plan: layers and places for any graph, and the content of SVG and dot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apps planned: groups, channels, refusals, and parts that bind to what they were cut from."""
+"""Plans of apps: groups, channels, refusals, and parts that bind like the whole."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the reference engine accepts and refuses, and what we make of the same apps.
+"""Apps that the reference engine accepts or refuses, and our verdict on them.
 
-The expectations are data that the engine produced.  Where ours differs for good, the case is named
+The expectations are data that the engine produced.  If ours differs permanently, the case is named
 below with the reason.
 """
 
@@ -22,7 +22,7 @@ from tests.support.plans import triggered
 _FILE = CASES / "plan" / "reference.jsonl"
 HEADER, *ROWS = [json.loads(line) for line in _FILE.read_text(encoding="utf-8").splitlines()]
 
-#: Accepted there and here, and then not run: it can only fail, or mean nothing, when events come.
+#: Accepted there and here, and then not run: these fail, or mean nothing, when events arrive.
 NOT_RUN = {
     "int + bool",
     # Always false there, whatever stream is named.
@@ -31,8 +31,8 @@ NOT_RUN = {
     "expired no window",
     "pattern: expired",
 }
-#: Refused there, accepted here: a minus before a name; and what extensions bring that the engine
-#: was asked without.
+#: Refused there, accepted here: a minus before a name; and parts of extensions that the engine ran
+#: without.
 WIDER = {"neg var", "event ns call", "math", "function def"}
 
 

@@ -1,4 +1,4 @@
-"""A plan with another number of instances: what can have it, and that nothing else changes."""
+"""A plan with another number of instances: the groups that can have it, and no other change."""
 
 from __future__ import annotations
 

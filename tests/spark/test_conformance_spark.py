@@ -1,7 +1,7 @@
 """A sample of the recorded cases through Spark: step by step, and restored half-way.
 
-Some cases of each category, always the same ones until a file changes.  One query runs them all,
-so that the sample takes less than the starts of as many queries would.
+Some cases of each category, always the same ones until a file changes.  One query runs them all, so
+the sample needs less time than the starts of as many queries would.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def test_one_settles_where_it_is(hand: Hand, group: str) -> None:
     settle(hand, app, group)
     assert app.statuses[group].settled
     assert app.statuses[group].position == {"mesh-A-Numbers": 2}
-    # Whoever asks again is told again.
+    # A repeated request gets the same answer.
     app.statuses.clear()
     app.by_group[group].stop(settle=True)
     assert app.statuses[group].position == {"mesh-A-Numbers": 2}
@@ -68,7 +68,7 @@ def test_one_goes_on_until_nothing_is_out_behind_it(hand: Hand, group: str) -> N
     # As after a kill: nothing was shared, and what was put out is ahead of where it begins.
     app.by_group[group].on_query_failed("killed", is_suspect=False)
     hand.pool.submit(int).result()
-    # It takes one message before it is told to end.
+    # It reads one message before it is requested to end.
     key = "0" if group == "sums" else "mesh-A-Numbers"
     members.pace_file(app.by_group[group]._run, key).write_text("1")
     hand.until(WORK, group)
@@ -124,7 +124,7 @@ def test_an_older_writer_that_wakes_is_refused_once_another_has_settled(
     io = one.io
     producer = io.producer("1of1-1")
     pair = ("mesh-A-Large", producer)
-    # Nothing was put out: no marker tells of a newer one.
+    # There was no output: no marker shows a newer one.
     hand.publish("A", 1)
     hand.until(WORK, "large")
     assert markers.positions(hand.nats, [pair])[pair].epoch == -1
@@ -162,7 +162,7 @@ def test_one_that_can_not_settle_says_so(hand: Hand) -> None:
     hand.pool.submit(int).result()
     members.pace_file(app.by_group["large"]._run, "mesh-A-Numbers").write_text("1")
     hand.until(WORK, "large")
-    # Nothing more is there, by what the store says.
+    # There is nothing more, according to the store.
     app.stores["large"].last = 1
     settle(hand, app, "large")
     assert not app.statuses["large"].settled

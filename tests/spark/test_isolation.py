@@ -1,4 +1,4 @@
-"""What is wrong with one carried instance is its own, with a real server and without Spark."""
+"""Errors of one carried instance don't affect others, with a real server and without Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
 
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception]:
-    """What looking at a stream raises, by its name; put there what is to go wrong."""
+    """Errors that reading a stream raises, by its name; add entries to cause them."""
     wrong: dict[str, Exception] = {}
     honest = offsets.Watch.latest_now
 

@@ -26,7 +26,7 @@ def _hide_java() -> str:
 
 @pytest.fixture
 def fake_java(tmp_path: Path) -> Callable[[int, bool], Path]:
-    """Makes a ``JAVA_HOME`` whose java says it is of a version, and takes Spark's flag or not."""
+    """Creates a ``JAVA_HOME`` with a java of a given version, with or without Spark's flag."""
 
     def make(version: int, takes_flag: bool) -> Path:
         home = tmp_path / f"java-{version}-{takes_flag}"

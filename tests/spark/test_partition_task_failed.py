@@ -45,7 +45,7 @@ def rows(batches: Batches, now_ms: int, *numbers: int) -> list[dict[str, Any]]:
 def test_they_go_to_the_error_stream_with_positions_of_their_own(batches: Batches) -> None:
     first = rows(batches, 1000, 3) + rows(batches, 1000, 0)
     start = batches.position
-    # What is sent as one message fails as one.
+    # Events sent as one message fail as one.
     second = rows(batches, 2000, 6, 0)
     third = rows(batches, 3000, 6)
     told = [row for row in first + second + third if row["stream"] == "mesh-Fade-errors-"]
@@ -60,7 +60,7 @@ def test_they_go_to_the_error_stream_with_positions_of_their_own(batches: Batche
     assert {(one["stream"], one["query"], one["group"]) for one in records} == {
         ("Sparks", "q", "default")
     }
-    # With what goes out otherwise they are numbered through.
+    # They share one numbering with the regular output.
     found = sorted(row["position"] for row in first + second + third)
     assert found == [1, 2, 3, 4, 5]
 

@@ -1,4 +1,4 @@
-"""Keyed channels: divided among virtual partitions, an app answers what it answers as a whole."""
+"""Keyed channels: divided among virtual partitions, an app gives the same answers as a whole."""
 
 from __future__ import annotations
 

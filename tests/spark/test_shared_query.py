@@ -1,4 +1,4 @@
-"""What a carrier's planner and tasks do, with a real server and without Spark."""
+"""Planner and tasks of a carrier, with a real server and without Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_instances_of_all_kinds_share_a_batch(hand: Hand) -> None:
     assert hand.rows("A", "Sums") == [[1], [3], [6], [9]]
     assert hand.rows("A", "Large") == [[20], [30], [40]]
     assert hand.rows("A", "Late") == []
-    # Nothing comes; its timer is due.
+    # There is no event; its timer is due.
     assert hand.step() == [(WORK, "late")]
     assert hand.rows("A", "Late") == [[1], [2], [3], [4]]
     assert hand.step(0.1) == []
@@ -204,7 +204,7 @@ def test_ears_hear_each_name_once(nats_server: NatsServer) -> None:
     ears.wait(5)
     assert ears.poll() == {"a"}
     ears.close()
-    # What is made anew hears nothing, and says so.
+    # A newly created one receives nothing, and reports that.
     assert ears.listen(wanted) == {"a", "b"}
     ears.close()
     mouth.close()

@@ -90,7 +90,7 @@ def test_a_changed_group_goes_on_from_what_the_earlier_text_stored(
     assert manifest.clocks == {"S": [1003, False, True]}
     second = executor(new)
     second.restore(local.load(manifest))
-    # The first event behind: what is known goes on, what is new begins, positions grow.
+    # The first event after the edit: known queries continue, new ones begin, positions grow.
     made = run(second, 4, 4)
     found = {stream: value for stream, _, value in made}
     assert min(position for _, position, _ in made) == 7

@@ -100,7 +100,7 @@ class Cluster:
 
 
 class Eye:
-    """A service on a view of its own: what any manager would answer."""
+    """A service on a view of its own: it answers as any manager would."""
 
     def __init__(
         self, cluster: Cluster, client: Client, view: ClusterView, service: ManagerService

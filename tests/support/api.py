@@ -42,7 +42,7 @@ class FakeNode:
 
 @dataclass
 class FakeEvents:
-    """Five failed events of one app, and what was done."""
+    """Five failed events of one app, and a record of the requests."""
 
     ids: list[int] = field(default_factory=lambda: [1, 2, 3, 4, 5])
     done: list[tuple[Any, ...]] = field(default_factory=list)

@@ -33,7 +33,7 @@ def totals(*spans: tuple[int, int]) -> list[list[int]]:
 
 
 class Groups:
-    """The instances of what is deployed, in a hand."""
+    """The instances of the deployed groups, played by the test."""
 
     def __init__(self, have: Mesh, by: Hand, runner: Executor, epoch: int) -> None:
         self.have = have

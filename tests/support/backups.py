@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
     from mesh.model.cluster import AppRecord
 
-#: Two groups with a channel between them, and one behind.
+#: Two groups with a channel between them, and one after them.
 TEXT = """@App:name('Pair')
 define stream Ins (a int);
 @dist(execGroup='one') from Ins#window.length(2) select a insert into Mid;
@@ -47,7 +47,7 @@ def manifest(stream: str, sequence: int) -> str:
 
 @dataclass
 class Mesh:
-    """A manager's service on a server, and what the test plays."""
+    """A manager's service on a server, and the groups played by the test."""
 
     client: Client
     view: ClusterView
@@ -97,7 +97,7 @@ class Mesh:
         await asyncio.to_thread(store.save, "0", manifest(stream, sequence).encode(), {"p": path})
 
     async def state(self, incarnation: str, group: str) -> tuple[dict[str, Any], bytes]:
-        """What a start of a group would find."""
+        """The state that a start of a group would find."""
         loop = asyncio.get_running_loop()
         store = JetStreamSnapshots(
             self.client.jetstream(), loop, self.pieces,

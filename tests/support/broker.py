@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mesh.jetstream import server
     from pyspark_nats.sink.marker import Marker
 
-#: A stream that nothing is heard of is looked at this often, seconds.
+#: A stream without notifications is read this often, seconds.
 _LOOK_S: Final = 0.25
 
 
@@ -82,26 +82,27 @@ class Broker:
         *,
         subject: str = "",
     ) -> None:
-        """Wait until something holds of stream ``name``, looked at when it takes something in.
+        """Wait until a condition holds of stream ``name``, checked when it stores a message.
 
         Args:
             name: of the stream.
-            holds: asks the stream; what it raises ends the waiting.
-            what: names it in the error.
+            holds: reads the stream; an error that it raises ends the waiting.
+            what: its name in the error.
             timeout_s: seconds.
-            subject: of its rows, ``ev.{name}`` where nothing else is said.
+            subject: of its rows, ``ev.{name}`` by default.
         """
         deadline_s = time.monotonic() + timeout_s
         options = connection_options.connection_options({**self.given, "timeoutS": "40"})
         listener = MessageListener(Connection(options))
         try:
             while True:
-                # Before the look, so that what comes after it is heard.
+                # Before the check, so that later messages cause a notification.
                 listener.listen({name: (subject or f"ev.{name}",)})
                 if holds():
                     return
                 assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s: {what}"
-                # What is heard may not be stored yet, hence the limit of one look.
+                # A message may not be stored yet when its notification arrives, hence the limit of
+                # one check.
                 listener.wait(_LOOK_S)
                 listener.poll()
         finally:
@@ -114,7 +115,7 @@ class Broker:
         ]
 
     def payloads(self, name: str, subject: str) -> list[bytes]:
-        """What the stream holds on ``subject``, in order."""
+        """The payloads of the stream on ``subject``, in order."""
         found: list[bytes] = []
         at = 1
         while True:

@@ -1,13 +1,13 @@
-"""Cases as text files: what goes in, ``----``, what comes out.
+"""Cases as text files: the input, ``----``, the output.
 
-    # What the case shows, in comment lines.
+    # The subject of the case, in comment lines.
     define stream S (a int);
     from S select a insert into T;
     ----
-    what is expected, of any number of lines
+    the expected output, of any number of lines
 
-Cases are divided by blank lines, so neither half holds any.  Run with ``--rewrite``, the second
-halves become what came out.
+Cases are divided by blank lines, so neither half holds any.  With ``--rewrite`` the second halves
+are replaced by the results.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def read(path: Path) -> tuple[Case, ...]:
 
 
 def check(path: Path, run: Callable[[str], str], *, rewrite: bool) -> None:
-    """Run the cases of a file; with ``rewrite`` write what came out instead of comparing."""
+    """Run the cases of a file; with ``rewrite`` write the results instead of comparing them."""
     cases = read(path)
     done = [
         Case(case.comments, case.given, without_blank_lines(run(case.given)))

@@ -1,4 +1,4 @@
-"""A cluster as a line of text, for tests of what is decided about it."""
+"""A cluster as a line of text, for tests of decisions about it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TTL_S, MARGIN_S = SETTINGS.worker.ttl_s, SETTINGS.worker.margin_s
 
 
 def words(line: str) -> dict[str, str]:
-    """``now=1 apps=A:g*2`` as a mapping; what has no ``=`` is the command and is left out."""
+    """``now=1 apps=A:g*2`` as a mapping; a word without ``=`` is the command and is left out."""
     return dict(word.split("=", 1) for word in line.split() if "=" in word)
 
 
@@ -82,8 +82,8 @@ def app(name: str, *groups: str) -> Seen[AppRecord]:
 def group(app: str, text: str) -> GroupSpec:
     """``g*2`` has two instances.
 
-    Behind that, ``+label``; ``!`` for a receiver, ``%`` for one that is divided by key, ``&`` for
-    one that takes a stream in turn, ``~`` for standbys; ``/2`` for what its text says.
+    After that, ``+label``; ``!`` for a receiver, ``%`` for one that is divided by key, ``&`` for
+    one that reads blocks of a stream in turn, ``~`` for standbys; ``/2`` is its text.
     """
     first, *labels = text.split("+")
     first, _, says = first.partition("/")
@@ -111,7 +111,7 @@ def group(app: str, text: str) -> GroupSpec:
 
 
 def form(app: str, text: str) -> Seen[GroupForm]:
-    """``g*2@3`` is the third form after the first; ``g*2@3^7`` begins behind sequence 7."""
+    """``g*2@3`` is the third form after the first; ``g*2@3^7`` begins after sequence 7."""
     spec, _, numbers = text.partition("@")
     number, _, start = numbers.partition("^")
     made = group(app, spec)
@@ -181,7 +181,7 @@ def order(name: str, admission: str) -> Seen[NodeOrder]:
 
 
 def snapshot(line: str) -> ClusterSnapshot:
-    """The cluster that a script's lines tell of."""
+    """The cluster that a script's lines describe."""
     given_words = words(line)
     lease: Seen[LeaseRecord | None] | None = None
     if "lease" in given_words:
@@ -192,7 +192,7 @@ def snapshot(line: str) -> ClusterSnapshot:
         worker, epoch = where.split("@")
         reports.append(report(instance, worker, int(epoch), state))
     apps = tuple(app(name, *groups) for name, *groups in listed(given_words.get("apps", "")))
-    # Where nothing else is said, groups are what they should be.
+    # By default, groups are as desired.
     forms = {
         (spec.app, spec.name): Seen(
             GroupForm(spec.app, spec.name, record.value.incarnation, spec, 0), 5, 0.0
@@ -242,7 +242,7 @@ def hosts(text: str) -> list[Candidate]:
 
 
 def need(text: str) -> Need:
-    """``a-g-1+gpu`` asks for a label, ``a-g-1!`` is a receiver's."""
+    """``a-g-1+gpu`` requires a label, ``a-g-1!`` is a receiver's."""
     first, *labels = text.split("+")
     instance = first.removesuffix("!")
     name, group, _ = instance.rsplit("-", 2)

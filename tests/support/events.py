@@ -23,7 +23,7 @@ KEYS: Final = 13
 
 
 async def rows(view: View, app: str, stream: str, count: int) -> list[dict[str, Any]]:
-    """The rows of a JSON stream, once there are ``count`` of them and nothing more is behind."""
+    """The rows of a JSON stream, once there are ``count`` of them and nothing more is pending."""
     js_stream, subject = f"mesh-{app}-{stream}", f"mesh.{app}.{stream}"
 
     async def enough() -> bool:
@@ -36,7 +36,7 @@ async def rows(view: View, app: str, stream: str, count: int) -> list[dict[str, 
 
 
 async def row_values(view: View, app: str, stream: str, count: int) -> list[list[Any]]:
-    """The rows of a JSON stream, once there are ``count`` of them and nothing more is behind."""
+    """The rows of a JSON stream, once there are ``count`` of them and nothing more is pending."""
     js_stream, subject = f"mesh-{app}-{stream}", f"mesh.{app}.{stream}"
 
     async def enough() -> bool:
@@ -65,7 +65,7 @@ async def publish(view: View, app: str, sent: list[tuple[int, dict[str, Any]]]) 
 
 @contextlib.asynccontextmanager
 async def load(view: View, app: str) -> AsyncIterator[list[int]]:
-    """Events for stream Feed of ``app``, one after the other; the list holds what was published."""
+    """Events for stream Feed of ``app``, one after the other; the list holds the published ones."""
     sent: list[int] = []
     done = asyncio.Event()
 
@@ -74,7 +74,7 @@ async def load(view: View, app: str) -> AsyncIterator[list[int]]:
             event = {"k": f"key-{len(sent) % KEYS}", "n": len(sent)}
             await view.js.publish(f"mesh.{app}.Feed", json.dumps(event).encode())
             sent.append(len(sent))
-            # Some hundred a second: what piles up while a session starts is read by the test too.
+            # Some hundred a second: the backlog of a session's start is read by the test too.
             await asyncio.sleep(0.003)
 
     publishing = asyncio.create_task(publish())

@@ -1,6 +1,6 @@
-"""A session that runs nothing: says that it does, in the protocol of the real one.
+"""A session without instances that reports their states, in the protocol of the real one.
 
-``FAKE_STOP_S`` says how long it takes to stop an instance.
+``FAKE_STOP_S`` is the time to stop an instance, seconds.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Batches:
         self.position = Position.of(nothing, nothing)
 
     def run(self, now_ms: int, *numbers: int) -> list[Any]:
-        """One with these events at ``now_ms``, or in which only time passes; what comes out."""
+        """Run one batch with these events at ``now_ms``, or without events; its output."""
         rows = None
         times = np.full(len(numbers), now_ms)
         if numbers:

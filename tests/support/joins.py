@@ -1,4 +1,4 @@
-"""Random events of two streams, and what an app makes of them."""
+"""Random events of two streams, and the output of an app for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Row = tuple[int, str, tuple[object, ...]]
 def run(
     app: str, steps: list[Row], mode: Mode, cuts: set[int], saves: bool = False
 ) -> list[tuple[object, ...]]:
-    """What comes out of ``app``, by position; ``cuts``: before which events a new run begins."""
+    """The output of ``app``, by position; ``cuts``: the events before which a new run begins."""
     bound = bind(parse_app(app))
     executor = Executor(bound, ["O"], mode=mode)
     names = [s.name for s in bound.streams if s.name in {stream for _, stream, _ in steps}]

@@ -65,7 +65,7 @@ class Operator:
     system: Key = field(default_factory=lambda: key("account"))
 
     def configuration(self, *, account_expires_s: int = 0) -> str:
-        """What a server's configuration needs to take the account's users."""
+        """The part of a server's configuration that admits the account's users."""
         operator = signed(self.key, self.key, "op", {"type": "operator"})
         limits = {
             **_NO_LIMIT, "imports": -1, "exports": -1, "wildcards": True, "conn": -1, "leaf": -1,

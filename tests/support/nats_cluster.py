@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.support.broker import Broker
 
-#: An election after a kill takes 4 to 8 s, joining again a few more; then this is a fault.
+#: An election after a kill needs 4 to 8 s, joining again a few more; a longer time is a fault.
 DEADLINE_S = 40.0
 
 
@@ -37,7 +37,7 @@ class Node:
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
+        """URL for clients."""
         return f"nats://127.0.0.1:{self.port}"
 
 
@@ -101,7 +101,7 @@ class Cluster:
             if self.process(name).poll() is None:
                 self.kill(name)
 
-    # --- what the cluster says of itself
+    # --- state of the cluster
 
     def meta_leader(self) -> str:
         """The leader of the meta group, which makes streams and consumers; "" for none."""
@@ -155,7 +155,7 @@ class Cluster:
 
 
 def create_replicated(broker: Broker, name: str, subject: str = "") -> None:
-    """Make a stream with three replicas that takes exactly-once rows, of ``ev.{name}``."""
+    """Create a stream with three replicas for exactly-once rows, of ``ev.{name}``."""
     broker.call(
         f"STREAM.CREATE.{name}",
         name=name, subjects=[subject or f"ev.{name}", f"mesh._marker.{name}.>"], storage="file",

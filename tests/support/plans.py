@@ -9,7 +9,7 @@ from mesh.plan.bound import SourceKind
 
 
 def triggered(value: Any) -> Any:
-    """A bound query whose triggers are streams, as they are to who reads them."""
+    """A bound query with triggers as streams, as its readers see them."""
     if value is SourceKind.TRIGGER:
         return SourceKind.STREAM
     if isinstance(value, tuple):

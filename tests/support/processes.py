@@ -1,4 +1,4 @@
-"""Waiting for what another process tells nobody of unasked: a line in its log, its monitoring."""
+"""Waiting for a state that another process does not announce: a line in its log, its monitoring."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _LOOK_S: Final = 0.05
 def look_until(
     holds: Callable[[], bool], process: subprocess.Popen[bytes], what: str, timeout_s: float
 ) -> None:
-    """Look again and again until ``holds``, while ``process`` is waited for: it must not end.
+    """Poll until ``holds``, and wait for ``process`` meanwhile: it must not end.
 
     Args:
-        holds: asks the process, or looks at what it has written.
-        process: whose state it is.
-        what: names it in the error.
+        holds: queries the process, or reads its output.
+        process: the process with that state.
+        what: its name in the error.
         timeout_s: seconds.
     """
     deadline_s = time.monotonic() + timeout_s

@@ -110,7 +110,7 @@ def at_once(text: str, log: Log) -> list[Any]:
 
 
 def run_in_pieces(recorder: Recorder, log: Log, data: Any, start_ms: int) -> dict[str, int]:
-    """Run ``log`` cut anywhere, with restarts in between; up to when each stream has come."""
+    """Run ``log`` cut anywhere, with restarts in between; the final clock of each stream."""
     at = dict.fromkeys(recorder.inputs, 0)
     clocks = dict.fromkeys(recorder.inputs, start_ms)
     while any(at[s] < len(log[s]) for s in at):

@@ -31,7 +31,7 @@ Scene = Callable[[View], Awaitable[None]]
 KilledScene = Callable[[View, "Kill"], Awaitable[None]]
 Outcome = BaseException | None
 
-#: How long the scenes of a kind may take together, seconds.
+#: Maximum time of the scenes of a kind together, seconds.
 LIMIT_S: Final = 400.0
 #: A scene waits longer here than alone: others have the processors too.
 DEADLINE_S: Final = 240.0
@@ -39,7 +39,7 @@ DEADLINE_S: Final = 240.0
 
 @asynccontextmanager
 async def viewing(cluster: MeshCluster) -> AsyncIterator[View]:
-    """A connection of its own to a cluster whose workers w1 and w2 are ready."""
+    """A connection of its own to a cluster with workers w1 and w2 ready."""
     client = await connect(NatsSettings(url=cluster.nats.url), "test")
     await ensure_buckets(client.jetstream(), ChannelSettings())
     records = ClusterView(client, SystemClock())
@@ -67,7 +67,7 @@ class Kill:
         self._error: BaseException | None = None
 
     async def leave(self) -> None:
-        """Note that a scene has ended: nobody waits for it any longer."""
+        """Record that a scene has ended: the kill doesn't wait for it any longer."""
         async with self._changed:
             self._scenes -= 1
             self._changed.notify_all()
@@ -78,10 +78,10 @@ class Kill:
             await self._changed.wait_for(lambda: self._waiting >= self._scenes - 1)
 
     async def happens(self, *, victim: str | None = None) -> None:
-        """Wait for the kill, which comes when all scenes wait for it.
+        """Wait for the kill, which happens when all scenes wait for it.
 
         Args:
-            victim: the worker to be killed itself, where that matters to the scene.
+            victim: the worker to be killed itself, if that matters to the scene.
         """
         async with self._changed:
             self._victim = victim or self._victim
@@ -162,7 +162,7 @@ class Scenes:
         self._outcomes: dict[str, Outcome] = {}
 
     def outcome(self, item: pytest.Item) -> Outcome:
-        """How the scene of a test ended."""
+        """The result of a test's scene."""
         if item.nodeid not in self._outcomes:
             (marker,) = item.iter_markers("scene")
             kind = marker.args[0]

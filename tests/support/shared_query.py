@@ -122,7 +122,7 @@ class Hand:
         return told
 
     def until(self, kind: str, instance: str) -> None:
-        """Run batches until one tells that."""
+        """Run batches until one reports this."""
         for _ in range(20):
             if (kind, instance) in self.step():
                 return
@@ -221,7 +221,7 @@ class Instances:
 
 
 def begun(hand: Hand, name: str, clock: Clock | None = None, *, retry_s: float = 0.0) -> Instances:
-    """An app whose instances are all in."""
+    """An app with all its instances admitted."""
     app = Instances(hand, name, clock=clock, retry_s=retry_s)
     hand.make(app.spec)
     for one in app.by_group.values():
@@ -233,7 +233,7 @@ def begun(hand: Hand, name: str, clock: Clock | None = None, *, retry_s: float =
 
 
 class HandClock(SystemClock):
-    """A clock that stands still."""
+    """A clock that is moved by hand."""
 
     now_s = 1000.0
 

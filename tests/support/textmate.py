@@ -1,7 +1,7 @@
-"""A small interpreter of TextMate grammars: enough to see what colour a word gets.
+"""A small interpreter of TextMate grammars: sufficient to find the colour of a word.
 
-Patterns are tried at the first place where any matches, those listed first before the others; one
-with ``begin`` and ``end`` stays in force until its end, over lines too.
+Patterns are tried at the first place where any matches, in the order listed; one with ``begin`` and
+``end`` is in force until its end, over lines too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Grammar = dict[str, Any]
 
 
 def patterns_of(grammar: Grammar, rule: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The patterns of a rule, with what they include."""
+    """The patterns of a rule, with those that they include."""
     for pattern in rule.get("patterns", ()):
         if "include" in pattern:
             yield from patterns_of(grammar, grammar["repository"][pattern["include"][1:]])

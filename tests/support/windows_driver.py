@@ -1,7 +1,7 @@
-"""Drives one window alone through the steps of a case, and says what came out of it, call by call.
+"""Drives a single window through the steps of a case, and returns its output, call by call.
 
 A case is a window over ``S (k string, v long, d double, t long)``, steps as the reference engine's
-program takes them, and what the callback of ``from S#window.x(..) select * insert all events`` got.
+program reads them, and the callbacks of ``from S#window.x(..) select * insert all events``.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Case:
         return Window(self.window, tuple(_bound(a) for a in self.arguments))
 
     def line(self) -> str:
-        """As it is kept."""
+        """The line of its case file."""
         value = [self.window, self.arguments, self.steps, self.calls]
         return json.dumps(value, separators=(",", ":"))
 
@@ -74,7 +74,7 @@ def read(path: Path) -> list[Case]:
 
 
 def of_line(line: str) -> Case:
-    """What ``Case.line`` wrote."""
+    """Read a result of ``Case.line``."""
     window, arguments, steps, calls = json.loads(line)
     return Case(window, arguments, steps, [_call(call) for call in calls])
 
@@ -104,7 +104,7 @@ def _bound(argument: Any) -> Constant | Column:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What one step sends: events with their times, at a clock; none where time just passes."""
+    """The events that one step sends with their times, at a clock; none if only time passes."""
 
     clock_ms: int
     events: list[tuple[int, list[Any]]]
@@ -127,7 +127,7 @@ def sent(steps: Sequence[dict[str, Any]]) -> Iterator[Sent]:
 
 
 def run(case: Case, cuts: Sequence[int] | None = None, *, restores: bool = False) -> list[Call]:
-    """What comes out; ``cuts``: after which of the steps a run of the operator ends (None: all)."""
+    """The output; ``cuts``: the steps after which a run of the operator ends (None: all)."""
     window = make_window(case.bound, SCHEMA, timer_path=0)
     return [_of_chunk(chunk) for chunk in chunks(drive(window, case, cuts, restores=restores))]
 
@@ -135,7 +135,7 @@ def run(case: Case, cuts: Sequence[int] | None = None, *, restores: bool = False
 def drive(
     window: WindowOperator, case: Case, cuts: Sequence[int] | None = None, *, restores: bool = False
 ) -> Events:
-    """All that ``window`` puts out."""
+    """All output of ``window``."""
     every = list(sent(case.steps))
     ends = range(1, len(every) + 1) if cuts is None else [*sorted(set(cuts)), len(every)]
     first, number = 0, 0

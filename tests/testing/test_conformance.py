@@ -1,4 +1,4 @@
-"""Whole apps against the reference engine's recorded answers, and the runner that asks them."""
+"""Whole apps against the reference engine's recorded answers, and the runner of these cases."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ STEPS: list[dict[str, Any]] = [
 
 
 def cut(*commands: Command, halved: bool = False) -> list[tuple[int | None, list[int]]]:
-    """Each leg's origin, and the numbers of what is sent in it."""
+    """Each leg's origin, and the numbers of the events sent in it."""
     found: list[Leg] = legs(commands, halved=halved)
     return [(leg.origin, [number for number, _ in leg.sent]) for leg in found]
 
@@ -62,7 +62,7 @@ def test_a_new_start_has_no_origin() -> None:
 
 def test_the_second_half_goes_on_where_the_first_ended() -> None:
     assert cut(Fresh(), A, B, C, D, halved=True) == [(None, [0, 1]), (0, [2, 3])]
-    # What is sent by then may be all that its leg has.
+    # The events sent by then may be all that its leg has.
     assert cut(Fresh(), A, B, Kept(1), C, D, halved=True) == [(None, [0, 1]), (0, [2, 3])]
 
 

@@ -1,4 +1,4 @@
-"""What the fuzzer takes for a choice, and what not."""
+"""Differences that the fuzzer explains as a choice, and those that it does not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STREAM = "define stream S (k string, v int); "
 NULL = [{"stream": "S", "data": [None, 1]}]
 NOT_RESTORED = "CannotRestoreSiddhiAppStateException: ClassCastException"
 
-#: The app, what the engine said, whether its time is that of the events, and words of the reason.
+#: The app, the engine's log, whether its time is that of the events, and words of the reason.
 CHOICES = [
     (
         "from S#window.sort(2, v) select k insert into O;",

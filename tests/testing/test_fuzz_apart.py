@@ -1,6 +1,7 @@
-"""A difference that the order of timers makes is told from one that would be a bug of ours.
+"""Differences by the order of timers are distinguished from bugs of ours.
 
-In the engine's place is our own, in a process that answers some apps as if they were others.
+Our own engine replaces the reference engine, in a process that answers some apps as if they were
+others.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A difference that the engine's own restart makes is told from one that would be a bug of ours.
+"""Differences by the engine's own restart are distinguished from bugs of ours.
 
-In the engine's place is our own, in a process that loses the state at each restart.
+Our own engine replaces the reference engine, in a process that loses the state at each restart.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def test_a_restart_becomes_a_step_that_does_nothing() -> None:
     "inputs",
     [
         (sent(1), {"restart": None}, sent(2)),
-        # It forgets what came behind the snapshot, and is to.
+        # It loses the events after the snapshot, as intended.
         (SNAPSHOT, sent(1), RESTART, sent(2)),
         (sent(1), {"restart": "never taken"}),
     ],

@@ -1,4 +1,4 @@
-"""The control plane under simulated faults, and that the simulator notices what is wrong."""
+"""The control plane under simulated faults, and errors that the simulator has to detect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: Scenarios that once failed.
 FOUND = {
-    # A leader whose watch was broken took its own deafness for the death of workers.
+    # A leader with a broken watch mistook its own isolation for the death of workers.
     "deaf leader": """
         manager m1
         manager m2
@@ -39,7 +39,7 @@ FOUND = {
         at 340.0 cut m1 down 0.8
         at 400.0 cut m2 down 0.8
     """,
-    # A leader stopped for long performed what it had decided before, as nobody else led.
+    # A leader stopped for long performed its earlier decision, as there was no other leader.
     "stale decision": """
         manager m1
         worker w1
@@ -50,7 +50,7 @@ FOUND = {
         at 200.0 stall m1 20.0
         at 200.1 cut w2 up 5.0
     """,
-    # The last heartbeat of a killed worker came after its successor had claimed the name.
+    # The last heartbeat of a killed worker arrived after its successor had claimed the name.
     "late heartbeat": """
         manager m1
         worker w1 capacity=3
@@ -59,8 +59,8 @@ FOUND = {
         at 164.8 outage 10.1
         at 170.6 kill w1 1.4
     """,
-    # What was to run up to a place was stopped there, as its worker's term was over, and begun once
-    # more in the same epoch, when the leader had taken the report for its end.
+    # An instance with a final position was stopped at it, as its worker's term was over, and begun
+    # once more in the same epoch, when the leader had counted the report as its end.
     "second run": """
         manager m1
         worker w1 capacity=4
@@ -71,7 +71,8 @@ FOUND = {
         at 101.0 deploy C g*3
         at 102.0 outage 1.0
     """,
-    # What was to share its state was withdrawn from a worker that ended, and taken for what fails.
+    # An instance that had to share its state was withdrawn from a worker that ended, and counted as
+    # failed.
     "not at fault": """
         manager m1
         worker w1

@@ -40,7 +40,7 @@ def _table(events: Events) -> list[Any]:
         events.kind,
         events.instance,
     )
-    # What is in the row of a reset means nothing.
+    # The content of a reset's row has no meaning.
     rows = [
         None if kind == 2 else row
         for row, kind in zip(events.rows.to_pylist(), events.kind.tolist(), strict=True)
@@ -105,14 +105,14 @@ def test_each_instance_of_a_partition_has_a_window_of_its_own(name: str) -> None
 
 def _of_instances(case: driver.Case, count: int) -> tuple[Events, Any]:
     events, clocks = driver.events_of(list(driver.sent(case.steps)), 0)
-    # What is sent at once goes to one instance.
+    # Events that are sent at once belong to one instance.
     return replace(events, instance=events.order // 2 % count), clocks
 
 
 def _processed(case: driver.Case, events: Events, clocks: Any, cut: int) -> Events:
     window = make_window(case.bound, driver.SCHEMA, timer_path=0)
     now = int(clocks[-1]) + 1000 if len(clocks) else 0
-    # Runs are cut between what is not sent at once.
+    # Runs are cut between events that are not sent at once.
     while 0 < cut < len(events) and events.order[cut] == events.order[cut - 1]:
         cut += 1
     first = int(events.order[cut]) // 2 if cut < len(events) else len(clocks)

@@ -1,4 +1,4 @@
-"""A worker compiles the native loops before it takes an instance, where installing has not."""
+"""A worker compiles the native loops before it accepts an instance, if the installation has not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker's session does with commands that come while it is about something else."""
+"""Handling of commands that arrive while a worker's session performs another one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class FakeInstance:
-    """An instance that has said that it has stopped, and takes its time to end."""
+    """An instance that has reported its stop, and needs time to end."""
 
     def __init__(self, io: InstanceIO) -> None:
         self.io = io
@@ -67,7 +67,7 @@ def test_what_is_asked_for_again_before_it_has_ended_is_started_then(
         await one.handle(to_line(StopInstance("A-g-1", 5)))
         assert await asyncio.to_thread(made[0].is_awaited.wait, 20)
         again = asyncio.create_task(one.handle(start))
-        # It is asked for while the first one is still there.
+        # It is requested while the first one still exists.
         await asyncio.sleep(0)
         made[0].may_end.set()
         await again

@@ -1,4 +1,4 @@
-"""A worker's session that stands by and takes over, with a real server and without Spark."""
+"""A worker's session as a standby that takes over, with a real server and without Spark."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 
 
 class Said:
-    """What the session replies."""
+    """The session's replies."""
 
     def __init__(self) -> None:
         self.held = 0
@@ -89,11 +89,11 @@ def test_what_is_held_is_taken_and_not_fetched(
 
             first.instances["one"].stop()
             await first.settle()
-            # What it holds is all that it has.
+            # Its copies are all that it has.
             session._pieces = Blind()
             assignment = Assignment(name, "Pair", "one", 1, incarnation, "w2", 6, 1)
             await session.handle(to_line(StartInstance(assignment, group)))
-            # The leader has chosen somebody else by now.
+            # The leader has chosen another worker by now.
             await session.handle(to_line(ReleaseState(name)))
             await first.until(7, 7)
             assert hand.rows("Pair", "Totals") == totals((1, 7))

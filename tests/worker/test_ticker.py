@@ -1,4 +1,4 @@
-"""Triggers in a cluster: each time once, whoever publishes it and whatever came in between."""
+"""Triggers in a cluster: each time once, with any publisher and any fault in between."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ START_MS = 1_700_000_000_050
 
 
 class HandClock(SystemClock):
-    """A wall clock that stands where it is put."""
+    """A wall clock that is set by hand."""
 
     def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms
@@ -48,7 +48,7 @@ class HandClock(SystemClock):
 
 
 class Stage:
-    """One server with the app's channels, and tickers on it."""
+    """One server with the app's channels, with tickers on it."""
 
     def __init__(self, client: Client, spec: AppSpec) -> None:
         self.client = client

@@ -2,7 +2,7 @@
 
     python -m tools.docgen
 
-writes them anew in a checkout; a test compares them.
+writes them in a checkout; a test compares them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def documents(root: Path) -> dict[Path, str]:
-    """What belongs into which file of the checkout at ``root``."""
+    """Content of the generated files of the checkout at ``root``."""
     shown = codes.shown(root)
     return {
         root / "mesh" / "codes" / "shown.json": codes.shown_json(shown),

@@ -9,7 +9,7 @@ from tools.docgen import documents
 
 
 def main() -> None:
-    """Write those that differ from what is there."""
+    """Write the documents that differ from the present files."""
     root = Path()
     for path, text in documents(root).items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:

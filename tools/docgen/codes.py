@@ -1,7 +1,7 @@
-"""docs/errors.md: every code of an error, with an example of what a person sees.
+"""docs/errors.md: every error code, with an example of the output for a user.
 
 Examples are apps of the tests' case files, checked as ``mesh validate`` does.  Codes that no app
-can give are shown by the messages in the source.
+can cause are shown by the messages in the source.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ also has its line with a caret. The first entry below is an example.
 
 
 class Shown(TypedDict):
-    """What ``shown.json`` holds."""
+    """Content of ``shown.json``."""
 
     examples: dict[str, dict[str, str]]
     messages: dict[str, list[str]]
 
 
 def shown(root: Path) -> Shown:
-    """What ``shown.json`` holds: examples of the codes for apps, messages of the others."""
+    """Content of ``shown.json``: examples of the codes for apps, messages of the others."""
     raised = raised_codes(root)
     wanted = {code for code in raised if code[5] in "LP"}
     examples = collect_examples(root, wanted)
@@ -135,7 +135,7 @@ def _example(app: str) -> tuple[str, Example] | None:
 
 
 def _plainness(example: Example) -> tuple[int, int, int, str]:
-    """What makes an example a good one: a hint, a name above all, few lines and few words."""
+    """Rank of an example: a hint, a name above all, few lines and few words."""
     hints = ("\n  hint: Did you mean", "\n  hint: ", "")
     hint = next(index for index, start in enumerate(hints) if start in example.error)
     return hint, example.app.count("\n"), len(example.app), example.app
@@ -169,7 +169,7 @@ def _engine_cases(root: Path) -> Iterator[str]:
                     yield _NAMED + case.app
 
 
-# What the source raises
+# Codes raised by the source
 
 
 def raised_codes(root: Path) -> set[str]:
@@ -178,7 +178,7 @@ def raised_codes(root: Path) -> set[str]:
 
 
 def computed_parts(root: Path) -> set[str]:
-    """Letters whose codes are made from a number, as ``MESH-A{status}`` is."""
+    """Letters of the codes that are computed from a number, as ``MESH-A{status}`` is."""
     return {
         match[1]
         for tree in _trees(root)
@@ -201,7 +201,7 @@ def collect_messages(root: Path) -> dict[str, list[str]]:
 
 
 def _codes(root: Path) -> Iterator[tuple[ast.AST, ast.Constant, str]]:
-    """Each code in the source with what it stands in."""
+    """Each code in the source with the node that contains it."""
     for tree in _trees(root):
         for parent in ast.walk(tree):
             if isinstance(parent, ast.Compare | ast.MatchValue):
@@ -221,7 +221,7 @@ def _trees(root: Path) -> Iterator[ast.Module]:
 
 
 def _template(message: ast.expr) -> str | None:
-    """A message as written, ``{name}`` for what differs; None when it is made elsewhere."""
+    """A message as written, with ``{name}`` for variable parts; None if it is built elsewhere."""
     if isinstance(message, ast.Constant):
         return str(message.value)
     if not isinstance(message, ast.JoinedStr):
@@ -237,7 +237,7 @@ def _template(message: ast.expr) -> str | None:
 
 
 def _last_name(expression: ast.expr) -> str:
-    """The word that says what stands there: the last name of an expression."""
+    """The placeholder of an expression: its last name."""
     names: Iterable[str] = re.findall(r"[A-Za-z_]\w*", ast.unparse(expression))
     *_, last = ("..", *names)
     return last.strip("_").lower()

@@ -1,7 +1,7 @@
-"""examples/editor: a TextMate grammar, by which editors colour SiddhiQL.
+"""examples/editor: a TextMate grammar, with which editors colour SiddhiQL.
 
-The words come from the tokenizer's table.  The regular expressions keep to what Oniguruma and
-Python have in common, so that tests can run them.
+The words are those of the tokenizer's table.  The regular expressions use only features that
+Oniguruma and Python have in common, so tests can run them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mesh.language.tokens import KEYWORDS
 
 SCOPE: Final = "source.siddhiql"
 
-#: The keywords by what they are coloured as; every one is here once.
+#: The keywords by their colour; every one is here once.
 WORDS: Final = {
     "storage.type.definition": "define stream table window trigger function aggregation app",
     "storage.type.primitive": "string int long float double bool object",

@@ -1,7 +1,7 @@
 """Support table of the language: parses, types and runs an example of each element.
 
-Parsed: ``mesh.language`` reads it.  Typed: names and types are found, too.  Runs: an app with it
-can be deployed.
+Parsed: ``mesh.language`` reads it.  Typed: names and types are resolved as well.  Runs: an app with
+it can be deployed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _QUERY: Final = "query: "
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """How far an example comes."""
+    """The last stage that an example passes."""
 
     parsed: bool = False
     typed: bool = False
@@ -68,12 +68,12 @@ def _element(block: str) -> Element:
 
 
 def try_element(element: Element) -> Support:
-    """How far the element's example comes."""
+    """The last stage that the element's example passes."""
     return try_app(element.app, element.query)
 
 
 def try_app(app: str, query: str | None = None) -> Support:
-    """How far an app comes, or an on-demand query to it."""
+    """The last stage that an app passes, or an on-demand query to it."""
     if not app.startswith("@App:name"):
         app = _NAME + app
     try:
@@ -87,7 +87,7 @@ def try_app(app: str, query: str | None = None) -> Support:
         bound = bind(tree)
         if query is not None:
             bind_on_demand(asked, bound)
-            # Nobody answers them yet.
+            # They can't be run yet.
             return Support(parsed=True, typed=True)
     except MeshError:
         return Support(parsed=True)
@@ -121,7 +121,7 @@ _CONSTANTS: Final[dict[AttributeType, tuple[str, int | float | bool | str]]] = {
 
 
 def try_call(signature: Signature) -> Support:
-    """How far an app comes that makes the plainest call of ``signature`` there is."""
+    """The last stage that an app with the simplest call of ``signature`` passes."""
     written = _example_call(signature)
     assert written is not None, f"no call of {signature.name} is right"
     call, types = written
@@ -137,7 +137,7 @@ def try_call(signature: Signature) -> Support:
 
 
 def _definition(types: Sequence[AttributeType]) -> str:
-    """A stream S with an attribute of each type; objects come from no stream but are made."""
+    """A stream S with an attribute of each type; objects are created, not read."""
     plain = [one for one in types if one is not AttributeType.OBJECT] or [AttributeType.INT]
     attributes = ", ".join(f"{_ATTRIBUTES[one]} {one}" for one in plain)
     if AttributeType.OBJECT not in types:
@@ -183,7 +183,7 @@ def namespaces(signatures: dict[str, Signature]) -> Iterator[tuple[str, list[Sig
 
 
 def all_supports(signatures: Sequence[Signature]) -> tuple[int, int, int]:
-    """Of how many calls each stage takes."""
+    """Number of calls that each stage accepts."""
     tried = [try_call(signature) for signature in signatures]
     return (
         sum(s.parsed for s in tried),

@@ -1,10 +1,10 @@
 """``python -m tools.fuzz --minutes N --oracle PROGRAM``: random apps, both engines.
 
-Each round makes cases of every category, asks the engine and the operators, makes what differs
-smaller until every part of it is needed, and keeps one case of each cause.  What differs for a
-reason that ``explanations`` knows, because of the engine's restarts (``restarts``) or because of
-the order of timers (``apart``) is counted and not looked at further; the exit code is 1 when there
-was anything else.
+Each round generates cases of every category and runs them with the engine and the operators.  It
+reduces each case that differs until every part of it is needed, and keeps one case of each cause.
+Differences for a reason that ``explanations`` knows, because of the engine's restarts
+(``restarts``) or of the order of timers (``apart``) are only counted.  The exit code is 1 if there
+was any other.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 #: Of every category in a round.
 _CASES_PER_ROUND: Final = 15
-#: A case that takes longer than this hangs in the engine; the first ones wait for it to start.
+#: A case that needs longer than this hangs in the engine; the first ones wait for its start.
 _OPTIONS: Final = ("--timeout-ms", "15000")
 _FOUND: Final = (Likeness.CHUNKS, Likeness.ORDER, Likeness.DIFFERENT)
-#: Of steps that nobody can take: a row that only the engine lets in, a stream that isn't there.
+#: For invalid steps: a row that only the engine accepts, a stream that doesn't exist.
 _NOT_SENT: Final = ("CaseError", "DefinitionNotExistException")
 #: Beside the words of ``Likeness``: different, and meant to be.
 _EXPLAINED: Final = "explained"
@@ -58,7 +58,7 @@ class Search:
     explained: Counter[str] = field(default_factory=Counter)
 
     def round(self, cases: Sequence[Case]) -> Iterator[tuple[Case, list[str]]]:
-        """Ask both engines; yields each new difference, made small, and what differs in it."""
+        """Run both engines; yields each new difference, reduced, with its description."""
         for case, (like, said) in zip(cases, self._likeness(cases, count=True), strict=True):
             category = case["name"].split()[0]
             self.counts.setdefault(category, Counter())[like] += 1
@@ -122,7 +122,7 @@ class Search:
     def _changed_by_restarts(
         self, cases: Mapping[int, Case], ours: Sequence[Case]
     ) -> Iterator[int]:
-        """Which of ``cases`` both answer alike without restarts, and ours answers so with them.
+        """Those of ``cases`` that agree without restarts, and where our answer needs no restart.
 
         Without restarts they may still differ for a reason that is known.
         """
@@ -141,7 +141,7 @@ class Search:
     def _of_ties(
         self, cases: Mapping[int, Case], wanted: Sequence[Case]
     ) -> Iterator[tuple[int, str]]:
-        """Which of ``cases`` both answer alike with times apart, and why they differ as is."""
+        """Those of ``cases`` that agree with times apart, and why they differ as they are."""
         asked = {n: explain(case, wanted[n], of_ties=True) for n, case in cases.items()}
         tied = {n: reason for n, reason in asked.items() if reason is not None}
         shown = self._likeness([apart(cases[n]) for n in tied], of_ties=False)
@@ -151,7 +151,7 @@ class Search:
 
     def _compared(self, ours: Case, wanted: Case) -> tuple[Likeness, list[str]]:
         if wanted["status"] not in ("ok", "creation_error"):
-            return Likeness.UNSUPPORTED, []  # The engine itself comes to no answer.
+            return Likeness.UNSUPPORTED, []  # The engine itself gives no answer.
         if self.streams_only:
             ours, wanted = {**ours, "queries": {}}, {**wanted, "queries": {}}
         found, expected = compact(ours), compact(wanted)

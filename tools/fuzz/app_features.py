@@ -1,6 +1,6 @@
 """Features of an app's text that explanations ask for: sequences and selected attributes.
 
-Not a parser: it reads what the fuzzer writes, and what becomes of that as it is made smaller.
+Not a parser: it reads the fuzzer's apps, and their reduced forms.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ AGGREGATE: Final = (
     r"(?:sum|avg|count|min|max|stdDev|distinctCount|minForever|maxForever"
     r"|`?and`?|`?or`?|unionSet)\("
 )
-#: What may stand behind a select clause before ``output``.
+#: Clauses that may follow a select clause before ``output``.
 _ENDS: Final = r"\s(?:group by|having|order by|limit|offset|output)\s"
 _STEP: Final = r"e\d=\w+(?:\[[^\]]*\])?"
 _SEQUENCE: Final = re.compile(
@@ -25,7 +25,7 @@ _SEQUENCE: Final = re.compile(
 
 
 def begins_and_ends_with_nothing(app: str) -> bool:
-    """Whether there is a sequence whose first and last step need no event.
+    """Whether a sequence exists whose first and last step need no event.
 
     >>> begins_and_ends_with_nothing("from every e1=S?, e2=S, e3=S[a >= e2.a]* select e1.a as a")
     True
@@ -50,7 +50,7 @@ def sums_least_longs(app: str) -> bool:
 
 
 def columns(app: str) -> list[str]:
-    """What the query that takes snapshots selects, each without its name.
+    """The expressions that the query with snapshots selects, each without its name.
 
     >>> columns("from S select max(a, b) as m, k output snapshot every 1 sec insert into O;")
     ['max(a, b)', 'k']
@@ -69,7 +69,7 @@ def columns(app: str) -> list[str]:
 
 
 def grouped(app: str) -> list[str]:
-    """The attributes that the query which takes snapshots groups by.
+    """The attributes that the query with snapshots groups by.
 
     >>> grouped("from S select a as n group by a, x.k limit 1 output snapshot every 1 sec")
     ['a', 'x.k']
@@ -96,10 +96,10 @@ def is_aggregate(column: str) -> bool:
 
 
 def compares_aggregates(aggregates: Sequence[int], count: int) -> bool:
-    """Whether the engine mistakes aggregates for others of the ``count`` attributes of a snapshot.
+    """Whether the engine confuses aggregates among the ``count`` attributes of a snapshot.
 
-    It passes over one at a time, the first of them to begin with, and takes for the next that at
-    the place of the attribute rather than of the aggregate.
+    It skips one at a time, starting with the first, and uses as the next the one at the place of
+    the attribute rather than of the aggregate.
 
     ``aggregates``: their places, growing.
 

@@ -1,11 +1,11 @@
 """Explanations of intended differences between the reference engine's answers and ours.
 
-The fuzzer asks about every difference it comes upon.  An explanation recognises its cause by what
-the app is made of, what its input holds, and what the engine said in its log; its reason is that of
-the recorded cases in ``tests/cases/conformance/differences.txt`` which show the same choice.
+The fuzzer looks up every difference that it finds.  An explanation recognises its cause by the
+parts of the app, the content of its input, and the engine's log.  Its reason is that of the
+recorded cases in ``tests/cases/conformance/differences.txt`` which show the same choice.
 
-What a restart of the engine changes is told by playing the case without it: ``restarts``.  Where
-the order of timers may be the cause, it is if both agree on the case with its times ``apart``.
+Effects of the engine's restarts are found by playing the case without them: ``restarts``.  The
+order of timers is the cause if both agree on the case with its times ``apart``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of a difference.
+    """The known facts about a difference.
 
     ``said``: the engine's log and errors as one text; ``plays_back``: whether the case's time is
     that of its events; ``has_nulls``, ``has_arrays``: whether its input has any; ``has_ties``:
@@ -69,15 +69,15 @@ class Evidence:
         return all(text in self.said for text in texts)
 
     def fails_on(self, name: str) -> bool:
-        """Whether a variable of the engine's whose name is like this one was null."""
+        """Whether a variable of the engine's with a name like this one was null."""
         return re.search(rf'\\"{name}\\" is null', self.said) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One choice: its reason, and how to know it.
+    """One choice: its reason, and its recognition.
 
-    ``is_of_ties``: that it is the cause is to be shown: by playing the case with times apart.
+    ``is_of_ties``: the cause has to be shown, by playing the case with times apart.
     """
 
     reason: str
@@ -103,7 +103,7 @@ def _looks_at_aggregates(app: str) -> bool:
 
 
 def _finds_by_index(app: str) -> bool:
-    """Whether a condition names what table ``D`` has an index of."""
+    """Whether a condition uses an indexed attribute of table ``D``."""
     indexed = re.findall(r"@Index\('(\w+)'\)", app)
     conditions = re.findall(r"\bon\b(?:(?!\bselect\b)[^;])*", app)
     return any(re.search(rf"\bD\.{name}\b", one) for name in indexed for one in conditions)
@@ -119,9 +119,9 @@ _RATE: Final = r"\boutput [\w ]*every \d+ (?:milli)?sec"
 _TIMER: Final = r"#window\.(?:time|timeBatch|timeLength|session)\("
 #: Two windows with timers.
 _TWO: Final = rf"(?s){_TIMER}.*{_TIMER}"
-#: Windows that let go all they hold at once, and a filter behind one.
+#: Windows that emit all their events at once, followed by a filter.
 _BATCH: Final = r"#window\.(?:batch|lengthBatch|timeBatch|externalTimeBatch)\([^()]*\)"
-#: What a query has timers for.
+#: Parts of a query that have timers.
 _TIMED: Final = rf"{_TIMER}|{_RATE}|{_ABSENCE}|define window[^;]*\b(?:time\w*|session)\("
 
 EXPLANATIONS: Final[Sequence[Explanation]] = (
@@ -341,12 +341,12 @@ EXPLANATIONS: Final[Sequence[Explanation]] = (
 def explain(
     asked: Mapping[str, Any], answer: Mapping[str, Any], *, of_ties: bool = False
 ) -> str | None:
-    """The reason why our answer to a case may differ from the engine's; None: there is none.
+    """The reason why our answer to a case may differ from the engine's; None if there is none.
 
     Args:
         asked: the case.
         answer: the engine's whole answer to it, with its log.
-        of_ties: whether to look for one that is yet to be shown, or for the others.
+        of_ties: whether to search for one that has to be shown, or for the others.
     """
     evidence = Evidence.of(asked, answer)
     asked_for = (one for one in EXPLANATIONS if one.is_of_ties == of_ties)

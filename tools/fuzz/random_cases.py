@@ -232,11 +232,11 @@ def random_case(category: str, seed: int) -> dict[str, Any]:
 
 
 def _inputs(p: Parts) -> list[dict[str, Any]]:
-    """Events and time; in playback each event has its own time, and some come late."""
+    """Events and time; in playback each event has its own time, and some are late."""
     played = p.chance(0.25)
     restarts = p.chance(0.05)
     now_ms = 10_000
-    # The start is a whole second: schedules name it, and what comes first there is a choice.
+    # The start is a whole second: schedules name it, and the first event there is a choice.
     steps: list[dict[str, Any]] = [] if played else [{"sleep_ms": 1}]
     for _ in range(p.random.randint(4, 14)):
         stream = p.one("S", "S", "T")

@@ -23,7 +23,7 @@ _COMPARISONS: Final = ("==", "!=", "<", "<=", ">", ">=")
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Draws pieces; ``prefixes`` stand before attributes (``e1.``), one of them for each."""
+    """Draws pieces; ``prefixes`` precede attributes (``e1.``), one of them for each."""
 
     random: Random
     prefixes: tuple[str, ...] = ("",)
@@ -33,7 +33,7 @@ class Parts:
         return Parts(self.random, prefixes)
 
     def one(self, *texts: str) -> str:
-        """One of ``texts``."""
+        """A choice of ``texts``."""
         return self.random.choice(texts)
 
     def chance(self, share: float) -> bool:
@@ -41,7 +41,7 @@ class Parts:
         return self.random.random() < share
 
     def attribute(self, *names: str) -> str:
-        """One of the attributes ``names``, with a prefix."""
+        """A choice of the attributes ``names``, with a prefix."""
         return self.one(*self.prefixes) + self.one(*names)
 
     def number(self, depth: int = 2) -> str:
@@ -91,7 +91,7 @@ class Parts:
         """``[..]`` or nothing."""
         return f"[{self.condition(1)}]" if self.chance(share) else ""
 
-    # What a query selects
+    # The select clause of a query
 
     def plain(self) -> str:
         """``select`` of attributes and expressions."""
@@ -126,7 +126,7 @@ class Parts:
                 return f"sum({self.number(1)}) + count()"
 
     def aggregates(self) -> str:
-        """``select`` with aggregators, and what may stand behind it."""
+        """``select`` with aggregators, and the clauses that may follow it."""
         count = self.random.randint(1, 3)
         columns = [f"{self.aggregate()} as n{i}" for i in range(count)]
         keys = [self.attribute("k"), self.attribute("k", "a")] if self.chance(0.6) else []
@@ -156,10 +156,10 @@ class Parts:
             return self.aggregates()
         return self.plain() + self.ending(0.05)
 
-    # What stands around it
+    # The other clauses of a query
 
     def window(self, kinds: Sequence[str] = ()) -> str:
-        """A window: what follows ``#window.``."""
+        """A window: the text after ``#window.``."""
         time = self.one(*TIMES)
         count = self.one("1", "2", "3", "4")
         kind = self.one(*(kinds or WINDOWS))
@@ -199,7 +199,7 @@ class Parts:
                 return f"output snapshot every {self.one('100 milliseconds', '1 sec')} "
 
     def events(self, rate: str = "") -> str:
-        """Which events are inserted; behind a snapshot only one kind will do."""
+        """The kind of events to insert; after a snapshot only one kind is valid."""
         if rate.startswith("output snapshot"):
             return self.one("", "all events ")
         return self.one("", "", "", "current events ", "expired events ", "all events ")

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     #: Which of the cases, given in one go, still show it.
     Shows = Callable[[Sequence[Case]], list[bool]]
 
-#: Of one round; the smallest come first.
+#: Candidates of one round; the smallest are first.
 _CANDIDATES_MAX: Final = 150
 _ROUNDS_MAX: Final = 15
 
 
 def reduce(case: Case, shows: Shows) -> Case:
-    """The smallest case found by leaving out steps and parts of the app, one after the other.
+    """Return the smallest case found by removing steps and parts of the app, one after the other.
 
     Args:
-        case: shows it.
-        shows: is asked about the candidates of a round at once.
+        case: the case that shows the difference.
+        shows: tests the candidates of a round at once.
     """
     for _ in range(_ROUNDS_MAX):
         candidates = sorted(_smaller(case), key=size)[:_CANDIDATES_MAX]
@@ -43,7 +43,7 @@ def reduce(case: Case, shows: Shows) -> Case:
 
 
 def size(case: Case) -> int:
-    """How much there is to read in a case."""
+    """The amount of text in a case."""
     return len(json.dumps([case["app"], case["inputs"]]))
 
 
@@ -61,7 +61,7 @@ def _smaller(case: Case) -> Iterator[Case]:
         try:
             app = print_app(tree)
         except (MeshError, TypeError, ValueError, AssertionError):
-            continue  # What is left is no app.
+            continue  # The rest is no app.
         if app not in seen and len(app) < len(case["app"]) + 20:
             seen.add(app)
             yield {**case, "app": app}
@@ -95,7 +95,7 @@ def _lacking(node: Any) -> Iterator[Any]:
 
 
 def outline(case: Case) -> str:
-    """What an app is made of, without its constants: alike for findings with one cause."""
+    """The parts of an app, without its constants: the same for findings with one cause."""
     words = "".join(c if c.isalnum() or c in "_.#" else " " for c in case["app"]).split()
     begin = list(itertools.dropwhile(lambda word: word != "from", words))
     return " ".join(word for word in begin if not word[0].isdigit())

@@ -1,10 +1,10 @@
 """Detection of answers that differ only because of the engine's restart.
 
-Here an app that is started again with its last state goes on as if nothing had been; that is the
-contract of every operator, and tests hold each to it.  The engine's has changed, in places: a match
-that waits for an optional step is gone, a session loses what comes, ``not`` of a true is true.  So
-where both agree on a case played without its restarts, and ours with them is the same again, what
-differs is what the engine's restart has changed.
+Here an app that is started again with its last state continues without a difference; that is the
+contract of every operator, and tests check it.  The engine's state changes in places: a match that
+waits for an optional step is lost, a session loses events, ``not`` of a true is true.  So the
+engine's restart is the cause if both agree on the case without its restarts, and our answer with
+them is the same.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 REASON: Final = (
     "over a restart an app goes on as if none had been; the engine's may change what comes"
 )
-#: A step that changes nothing, so that those behind it keep their numbers.
+#: A step that changes nothing, so that the steps after it keep their numbers.
 _NOTHING: Final = {"snapshot": "nothing"}
 
 
 def without_restarts(case: Mapping[str, Any]) -> dict[str, Any] | None:
-    """``case`` with steps that do nothing in place of its restarts.
+    """Replace the restarts of ``case`` by steps that do nothing.
 
     Returns:
-        None where there are none, or where one isn't from the state of that very moment: it sets
-        the app back, and has to change what comes.
+        None if there are none, or if one isn't from the state of that very moment: such a restart
+        sets the app back, and has to change the following output.
     """
     current: set[str] = set()
     steps = []

@@ -1,8 +1,8 @@
 """Detection of answers that differ only in the order of timers due at one instant.
 
 The engine fires them in the order in which they were set, here they fire in the order of the
-queries, and a case says little of either where nothing else happens at once.  So what differs is
-the order of timers where both agree as soon as no two of them are due together.
+queries, and a case shows little of either if nothing else happens at once.  So the order of timers
+is the cause if both agree as soon as no two of them are due together.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _DURATION: Final = re.compile(r"\b(\d+) (millisec(?:ond)?s?|sec(?:ond)?s?)\b")
-#: By how much durations become shorter, one after the other: what they add up to differs, too.
+#: Amounts by which durations become shorter, in turn: so their sums differ, too.
 _LESS_MS: Final = (3, 7, 13, 19, 29, 37, 43)
-#: All durations of random cases are multiples of it; events come at other times.
+#: All durations of random cases are multiples of it; events have other times.
 _GRID_MS: Final = 50
 
 

@@ -1,1 +1,1 @@
-"""What is done to a mesh under load, each fault a function over the scene."""
+"""Faults of a mesh under load, each a function over the scene."""

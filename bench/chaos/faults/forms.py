@@ -26,17 +26,17 @@ async def rescaled(scene: Scene) -> None:
 
 
 async def rescaled_killed(scene: Scene) -> None:
-    """A worker dies while its instances are divided anew."""
+    """A worker dies while its instances are rescaled."""
     await _killed_while_scaled(scene, 4, scene.holder)
 
 
 async def rescaled_led(scene: Scene) -> None:
-    """The leader dies while instances are divided anew: the next one goes on in the middle."""
+    """The leader dies while instances are rescaled: the next one continues in the middle."""
     await _killed_while_scaled(scene, 1, scene.leader)
 
 
 async def edited(scene: Scene) -> None:
-    """A query more in a group with a window and a pattern: both go on with what they hold."""
+    """A further query in a group with a window and a pattern: both continue with their state."""
     scene.hit()
     await _put(scene, scene.text + QUERY)
     await scene.outside.until_running(scene.name)
@@ -73,7 +73,7 @@ async def _scale(scene: Scene, group: str, parallel: int) -> None:
 
 
 async def _put(scene: Scene, text: str) -> None:
-    """Put another text in the place of what runs."""
+    """Deploy another text of the running app."""
     status = await call(scene, scene.follower, "PUT", "/siddhi-apps", content=text.encode())
     if status != 200:
         raise ScenarioError(f"{scene.follower} answered {status} to a changed app")

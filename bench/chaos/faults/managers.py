@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def leader_paused(scene: Scene) -> None:
-    """The leader stands still for longer than its lease, and wakes up as nobody."""
+    """The leader is paused for longer than its lease, and wakes up deposed."""
     scene.pause(scene.leader)
     await scene.led_by(scene.follower)
     await scene.order(scene.holder, "draining")
@@ -42,7 +42,7 @@ def leader_cut(*, up: bool, down: bool) -> Callable[[Scene], Awaitable[None]]:
 
 
 async def managers_killed(scene: Scene) -> None:
-    """Nobody leads for a while: instances run on."""
+    """There is no leader for a while: instances continue to run."""
     await scene.kill(scene.leader, scene.follower)
     await scene.counted(300)
     scene.stage.start(scene.follower)
@@ -61,7 +61,7 @@ async def killed_placing(scene: Scene) -> None:
 
 
 async def killed_answering(scene: Scene) -> None:
-    """The manager that was asked to deploy dies before it has written the app down."""
+    """The manager that got the deployment dies before it has stored the app."""
     await scene.know_managers()
     asked = asyncio.create_task(ask(scene, scene.leader, scene.text))
     await scene.kill_when(scene.leader, f"STREAM.CREATE.mesh-{scene.name}-Means", When.AFTER)
@@ -73,7 +73,7 @@ async def killed_answering(scene: Scene) -> None:
 
 
 async def two_deploys(scene: Scene) -> None:
-    """Two texts of one app come to two managers at once: one is taken."""
+    """Two texts of one app arrive at two managers at once: one is accepted."""
     await scene.know_managers()
     scene.hit()
     other = scene.text.replace("a % 3 != 0", "a % 3 != 1")

@@ -67,7 +67,7 @@ async def stepped_down(scene: Scene) -> None:
 
 
 async def node_killed(scene: Scene) -> None:
-    """The server of three that a worker is connected to is killed, and comes back."""
+    """The server of three that a worker is connected to is killed, and restarted."""
     node = await _node_of(scene, scene.holder)
     scene.hit()
     await asyncio.to_thread(scene.stage.servers.kill, node)
@@ -77,7 +77,7 @@ async def node_killed(scene: Scene) -> None:
 
 
 async def nodes_killed(scene: Scene) -> None:
-    """All three servers are killed, and come back."""
+    """All three servers are killed, and restarted."""
     scene.hit()
     for name in scene.stage.servers.names:
         await asyncio.to_thread(scene.stage.servers.kill, name)
@@ -102,9 +102,9 @@ async def _node_of(scene: Scene, worker: str) -> str:
 
 
 async def _step_down(client: Client, subject: str) -> bool:
-    """Have a leader hand over; False where that can't be had."""
+    """Make a leader step down; False if that fails."""
     for _ in range(3):
-        # Who hands over may be gone as the leader before it has answered.
+        # The leader may be gone before the previous one has answered.
         with contextlib.suppress(*UNREACHABLE):
             answer = await client.request(f"$JS.API.{subject}", b"", timeout=5)
             if orjson.loads(answer.data).get("success"):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bench.chaos.scene import Scene
     from tools.links import When
 
-#: What the app's sink writes last of each commit to the stream that is counted.
+#: The last message of the app's sink for each commit to the counted stream.
 COMMIT: Final = "mesh._marker.mesh-{app}-Counts."
 
 
@@ -37,7 +37,7 @@ async def session_killed(scene: Scene) -> None:
 
 
 async def worker_restarted(scene: Scene) -> None:
-    """A worker is killed and comes back before it is gone."""
+    """A worker is killed and restarted before it is gone."""
     await scene.kill(scene.holder)
     scene.stage.start(scene.holder)
     await scene.outside.until_running(scene.name)
@@ -45,7 +45,7 @@ async def worker_restarted(scene: Scene) -> None:
 
 
 async def worker_replaced(scene: Scene) -> None:
-    """Only a new worker can take what the killed one had."""
+    """Only a new worker can take over the instances of the killed one."""
     await scene.order(scene.other, "cordoned")
     await scene.kill(scene.holder)
     scene.stage.start("w3")
@@ -56,7 +56,7 @@ async def worker_replaced(scene: Scene) -> None:
 
 
 async def worker_paused(scene: Scene) -> None:
-    """A whole machine stands still for longer than its term, and wakes up."""
+    """A whole machine is frozen for longer than its term, and wakes up."""
     scene.pause(scene.holder)
     await scene.moved(scene.holder)
     await scene.passing(PAST_TERMS_S)
@@ -87,7 +87,7 @@ def worker_cut(*, up: bool, down: bool) -> Callable[[Scene], Awaitable[None]]:
 
 
 async def turned_away(scene: Scene) -> None:
-    """A second process with a worker's name ends by itself, and nothing else happens."""
+    """A second process with a worker's name ends on its own, and nothing else happens."""
     before = scene.pids()
     scene.hit()
     await _refused(scene, "w1-second", await _second(scene))
@@ -97,7 +97,7 @@ async def turned_away(scene: Scene) -> None:
 
 
 async def name_taken(scene: Scene) -> None:
-    """A second process takes the name of one that is paused; the first one ends when it wakes."""
+    """A second process claims the name of a paused one; the first one ends when it wakes."""
     scene.pause(scene.holder)
     await scene.moved(scene.holder)
     first = scene.holder
@@ -122,7 +122,7 @@ async def rolling_restart(scene: Scene) -> None:
 
 
 async def storm(scene: Scene) -> None:
-    """Workers come and go, in order and not, while others are emptied and filled."""
+    """Workers start and end, in order and not, while others are drained and refilled."""
     scene.hit()
     scene.stage.start("w3")
     await scene.order("w1", "draining")

@@ -1,8 +1,8 @@
-"""A syntax tree to a bound app: every name looked up, every type known, as the engine judges it.
+"""Binding of a syntax tree: resolve every name and type, with the rules of the engine.
 
 ``bind(app)`` and ``bind_on_demand(query, app)`` raise ``MeshError`` with a code MESH-L2xx, or
-``MeshErrors`` with several.  What this version doesn't run yet is bound all the same:
-``mesh.plan.supported`` refuses it.
+``MeshErrors`` with several.  Parts that this version doesn't run yet are bound as well:
+``mesh.plan.supported`` refuses them.
 """
 
 from mesh.plan.bind.apps import bind as bind

@@ -1,4 +1,4 @@
-"""``define aggregation``, and the ``within`` and ``per`` of those who ask one."""
+"""Binding of ``define aggregation``, and of ``within`` and ``per`` in queries of aggregations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mesh.plan.expressions import Vocabulary
     from mesh.plan.scopes import Scope
 
-#: What may be called in the select clause of an aggregation.
+#: Functions that the select clause of an aggregation may call.
 AGGREGATION_FUNCTIONS: Final = SCALARS | INCREMENTAL_AGGREGATORS | DOCUMENTED_FUNCTIONS
 TIMESTAMP: Final = Attribute("AGG_TIMESTAMP", AttributeType.LONG)
 
@@ -34,7 +34,7 @@ _TIMES: Final = (AttributeType.STRING, AttributeType.LONG)
 
 
 def durations(written: Durations) -> tuple[TimeUnit, ...]:
-    """The durations of an aggregation from short to long; MESH-L225 if there are none such."""
+    """The durations of an aggregation from short to long; MESH-L225 if there are none."""
     for unit in written.units:
         if unit not in DURATIONS:
             raise MeshError(
@@ -104,7 +104,7 @@ def result_schema(name: str, outputs: StreamSchema) -> StreamSchema:
 def bind_within(
     written: WithinRange | None, scope: Scope, names: Names, position: Position
 ) -> BoundWithin:
-    """The span of time that is asked for; MESH-L226 if there is none or it is no time."""
+    """The requested span of time; MESH-L226 if there is none or it is no time."""
     if written is None:
         raise _missing("within", position)
     start = bind_expression(written.start, scope, names.vocabulary)
@@ -130,7 +130,7 @@ def bind_within(
 def bind_per(
     written: Expression | None, scope: Scope, names: Names, position: Position
 ) -> BoundExpression:
-    """The duration that is asked for; MESH-L226 if there is none or it is no duration."""
+    """The requested duration; MESH-L226 if there is none or it is no duration."""
     if written is None:
         raise _missing("per", position)
     per = bind_expression(written, scope, names.vocabulary)

@@ -1,7 +1,7 @@
-"""A whole app, bound: its definitions, then its queries and partitions in the order written.
+"""Binding of a whole app: its definitions, then its queries and partitions in the order written.
 
-A stream that no definition names gets its attributes from the first query that inserts into it; so
-it is known to the queries behind that one, as in the reference engine.
+A stream without a definition gets its attributes from the first query that inserts into it; so it
+is known to the queries after that one, as in the reference engine.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def bind(app: App) -> BoundApp:
     """Resolve every name and type of ``app``.
 
     Raises:
-        MeshError: MESH-L2xx for what is not defined or doesn't fit; ``MeshErrors`` for several.
-            An app without a name is bound; its name is empty then.
+        MeshError: MESH-L2xx for a name that is not defined or a part that doesn't fit;
+            ``MeshErrors`` for several. An app without a name is bound; its name is empty then.
     """
     problems, names = Diagnostics(), Names()
     bound = None
@@ -91,7 +91,7 @@ class QueryNames:
     def name(self, query: Query, otherwise: str) -> str:
         """The name of ``query``, or ``otherwise`` if it has none.
 
-        One that is taken is noted as MESH-L212.
+        A name that is in use is reported as MESH-L212.
         """
         self._count += 1
         own = query.name or otherwise

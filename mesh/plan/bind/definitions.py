@@ -1,4 +1,4 @@
-"""Definitions, bound: what names they give, and whether two of them go together."""
+"""Binding of definitions: the names that they declare, and conflicts between them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Defined:
-    """What definitions gave, by kind; streams are in ``Names``."""
+    """Bound definitions by kind; streams are in ``Names``."""
 
     tables: list[BoundTable] = field(default_factory=list)
     windows: list[BoundNamedWindow] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Defined:
 def bind_definitions(
     definitions: Iterable[Definition], names: Names, problems: Diagnostics
 ) -> Defined:
-    """Note the names of ``definitions``, and look up those that stand in them."""
+    """Declare the names of ``definitions``, and resolve the names inside them."""
     written = tuple(definitions)
     first: dict[tuple[type, str], Definition] = {}
     fresh = [d for d in written if _is_fresh(d, first, problems)]
@@ -91,7 +91,7 @@ def bind_definitions(
 def _is_fresh(
     definition: Definition, first: dict[tuple[type, str], Definition], problems: Diagnostics
 ) -> bool:
-    """Whether it is the first of its kind and name; one that differs from the first is noted."""
+    """Whether it is the first of its kind and name; report one that differs from the first."""
     before = first.setdefault((type(definition), definition.name), definition)
     if before is definition:
         return True

@@ -1,4 +1,4 @@
-"""What queries read, bound: one stream with its handlers, or two of them joined."""
+"""Binding of query inputs: one stream with its handlers, or a join of two."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 _STREAM_FUNCTIONS: Final = STREAM_FUNCTIONS | DOCUMENTED_STREAM_FUNCTIONS
 _WINDOWS: Final = WINDOWS | DOCUMENTED_WINDOWS
 _STATIC: Final = (SourceKind.TABLE, SourceKind.AGGREGATION)
-#: What the engine adds to the stream that an aggregation is joined with: the span asked for.
+#: Attributes that the engine adds to the stream joined with an aggregation: the requested span.
 _SPAN: Final = (Attribute("_START", AttributeType.LONG), Attribute("_END", AttributeType.LONG))
 
 
@@ -72,7 +72,7 @@ class HandledSource:
 def bind_stream(
     written: StreamInput, names: Names, problems: Diagnostics
 ) -> tuple[BoundStream, InputScope] | None:
-    """A query's only input, and the scope of its select clause; None if it can't be told."""
+    """A query's only input, and the scope of its select clause; None if that is unknown."""
     bound = problems.attempt(names.readable, written.stream, EVENTS)
     if bound is None:
         return None
@@ -100,9 +100,9 @@ def bind_handlers(
 
     Args:
         written: filters, stream functions, at most one window.
-        source: what they stand behind.
-        names: what the app knows.
-        problems: takes what is wrong with filters and windows, which nothing else rests on.
+        source: the source that they follow.
+        names: the names of the app.
+        problems: receives the errors of filters and windows, on which nothing else depends.
         around: in a pattern, all its events; ``source`` is kept up to date in them.
 
     Raises:
@@ -130,9 +130,9 @@ def bind_handlers(
 
 
 def bind_window(handler: WindowHandler, scope: Scope, names: Names) -> Window:
-    """A window; MESH-L213 if there is none such, or its arguments don't fit."""
+    """A window; MESH-L213 if it doesn't exist, or its arguments don't fit."""
     found, arguments = _resolve(_WINDOWS, handler, scope, names, "MESH-L213")
-    # What the catalogue takes here is a constant or an attribute.
+    # The catalogue accepts constants and attributes here.
     fitting = tuple(a for a in arguments if isinstance(a, Constant | Column))
     return Window(found.signature.name, fitting, found.fails, position=handler.position)
 
@@ -210,7 +210,7 @@ def _refuse_second_window(written: StreamInput) -> None:
 def bind_join(
     written: JoinInput, names: Names, problems: Diagnostics
 ) -> tuple[BoundJoin, InputScope] | None:
-    """A join, and the scope of its select clause; None if it can't be told."""
+    """A join, and the scope of its select clause; None if that is unknown."""
     left = problems.attempt(_side, written.left, 0, names, problems)
     right = problems.attempt(_side, written.right, 1, names, problems)
     if left is None or right is None:
@@ -221,7 +221,7 @@ def bind_join(
     on = None
     if written.on is not None:
         condition = written.on
-        # The engine takes any expression here, not only conditions.
+        # The engine accepts any expression here, not only conditions.
         on = problems.attempt(bind_expression, condition, _for_on(scope, sides), names.vocabulary)
         if on is not None:
             problems.attempt(_check_condition, written, sides, on)
@@ -265,7 +265,7 @@ def _side(
 def _joined(
     left: tuple[BoundStream, Source], right: tuple[BoundStream, Source]
 ) -> tuple[Source, Source]:
-    """Both sides; on the left one are the ends of the span that is asked of an aggregation."""
+    """Both sides; the left one has the ends of the span that is requested of an aggregation."""
     first, second = left[1], right[1]
     if SourceKind.AGGREGATION in (left[0].kind, right[0].kind):
         first = replace(first, attributes={**first.attributes, **by_name(_SPAN)})
@@ -310,7 +310,7 @@ def _check_sides(written: JoinInput, sides: Sequence[BoundStream]) -> None:
 def _check_condition(
     written: JoinInput, sides: Sequence[BoundStream], on: BoundExpression | None
 ) -> None:
-    """Refuse what the engine fails on: an aggregation on the left compared with the right."""
+    """Refuse comparing an aggregation on the left with the right side: the engine fails on it."""
     if on is None or sides[0].kind is not SourceKind.AGGREGATION:
         return
     steps = {part.step for part in walk(on) if isinstance(part, Column)}

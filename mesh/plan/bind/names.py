@@ -1,4 +1,4 @@
-"""What an app knows by name: streams, tables, windows, triggers, aggregations, inner streams."""
+"""Names of an app: streams, tables, windows, triggers, aggregations, inner streams."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from mesh.language.syntax import InTable, StreamReference
 
 _STREAMS: Final = (SourceKind.STREAM, SourceKind.TRIGGER, SourceKind.FAULT, SourceKind.INNER)
-#: What a query over one stream and a pattern may read.
+#: Kinds that a query over one stream and a pattern may read.
 EVENTS: Final = frozenset({*_STREAMS, SourceKind.WINDOW})
-#: What a side of a join may be.
+#: Kinds that a side of a join may be.
 JOINED: Final = EVENTS | {SourceKind.TABLE, SourceKind.AGGREGATION}
 
 
@@ -68,11 +68,11 @@ class Names:
     def readable(
         self, reference: StreamReference, allowed: frozenset[SourceKind]
     ) -> tuple[SourceKind, StreamSchema]:
-        """What a query reads by ``reference``.
+        """The input that ``reference`` in a query refers to.
 
         Raises:
-            MeshError: MESH-L201 if there is no such thing, MESH-L219 if it can't be read there.
-            NotKnown: what defines it is wrong, and that has been told.
+            MeshError: MESH-L201 if it doesn't exist, MESH-L219 if it can't be read there.
+            NotKnown: its definition has an error, which has been reported.
         """
         found = self.find(str(reference))
         if found is None:
@@ -110,7 +110,7 @@ class Names:
         )
 
     def table(self, name: str, position: Position) -> StreamSchema:
-        """A table that a query changes or asks; MESH-L217 without one of that name."""
+        """A table that a query changes or reads; MESH-L217 without one of that name."""
         found = self.tables.get(name)
         if found is None:
             other = self.find(name)
@@ -141,7 +141,7 @@ class Names:
         return self.streams.get(name) or self.windows.get(name) or self.tables.get(name)
 
     def infer(self, reference: StreamReference, schema: StreamSchema | None) -> None:
-        """Note the stream that a query makes; ``schema`` is None if the query is wrong."""
+        """Declare the stream that a query creates; ``schema`` is None if the query has an error."""
         if self.target(reference) is not None:
             return
         if reference.kind is StreamKind.INNER:

@@ -1,4 +1,4 @@
-"""On-demand queries, bound against an app: they ask or change its tables, windows, aggregations."""
+"""Binding of on-demand queries: they read or change tables, windows and aggregations of an app."""
 
 from __future__ import annotations
 
@@ -45,10 +45,11 @@ def bind_on_demand(query: OnDemandQuery, app: BoundApp) -> BoundOnDemandQuery:
 
     Args:
         query: as parsed.
-        app: the app that it asks.
+        app: the app that it reads.
 
     Raises:
-        MeshError: MESH-L2xx for what is not defined or doesn't fit; ``MeshErrors`` for several.
+        MeshError: MESH-L2xx for a name that is not defined or a part that doesn't fit;
+            ``MeshErrors`` for several.
     """
     problems, names = Diagnostics(), _names(app)
     bound = None

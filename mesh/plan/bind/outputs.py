@@ -1,4 +1,4 @@
-"""What becomes of a query's output, bound: inserted into a stream, or changing a table."""
+"""Binding of a query's output action: an insertion into a stream, or a change of a table."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 def bind_action(
     written: QueryOutput, produced: StreamSchema, names: Names, *, bare_is_table: bool = False
 ) -> Action:
-    """What becomes of ``produced``, the query's output.
+    """Bind the action on ``produced``, the query's output.
 
     ``bare_is_table`` says whether the table's attributes need no prefix.
 
     Raises:
-        MeshError: MESH-L209 where the output doesn't fit, MESH-L217 without such a table, and what
-            conditions over the table's rows may raise.
-        NotKnown: what is written to is wrong itself.
+        MeshError: MESH-L209 if the output doesn't fit, MESH-L217 without such a table, and the
+            errors of conditions over the table's rows.
+        NotKnown: the target has an error itself.
     """
     match written:
         case InsertInto():
@@ -145,7 +145,7 @@ def _check_subset(produced: StreamSchema, table: StreamSchema, reference: Stream
 def _assignment(
     written: SetAssignment, table: StreamSchema, scope: RowScope, names: Names
 ) -> Assignment:
-    # The engine looks at the name alone, whatever stands before it.
+    # The engine checks the name alone, whatever mark precedes it.
     target = written.attribute
     if target.name not in scope.table.attributes:
         name = Variable(target.name, position=target.position)

@@ -1,4 +1,4 @@
-"""Partitions, bound: what streams are divided by, and the queries inside with their streams."""
+"""Binding of partitions: the keys of their streams, and the queries inside with their streams."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def bind_partition(
     written: Partition, query_names: Sequence[str], names: Names, problems: Diagnostics
 ) -> BoundPartition | None:
-    """A partition; None if something in it is wrong, which is noted."""
+    """A partition; None if something in it has an error, which is reported."""
     failures = problems.failures
     refuse_second(written.annotations, ("purge",), problems)
     for annotation in written.annotations:

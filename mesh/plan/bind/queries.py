@@ -1,4 +1,4 @@
-"""One query of an app, bound."""
+"""Binding of one query of an app."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 def bind_query(query: Query, name: str, names: Names, problems: Diagnostics) -> BoundQuery | None:
     """A query with every name looked up; None if something in it is wrong, which is noted.
 
-    The stream that it makes is known from here on; of a query that is wrong it is known that it is
-    there, and what reads it is passed over.
+    The stream that it creates is known from here on.  If the query has an error, the stream is
+    known to exist, and queries that read it are skipped.
     """
     failures = problems.failures
     bound = _bind(query, name, names, problems)
@@ -82,7 +82,7 @@ def _bind(query: Query, name: str, names: Names, problems: Diagnostics) -> Bound
 
 
 def _output_name(stream: StreamReference) -> str:
-    """What ``having`` calls the output; that into ``!S`` as the one into ``S``."""
+    """The name that ``having`` uses for the output; output into ``!S`` has that of ``S``."""
     return stream.name if stream.kind is StreamKind.FAULT else str(stream)
 
 

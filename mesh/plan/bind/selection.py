@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What comes out of a query, and which of it."""
+    """The output of a query, with the filters on it."""
 
     outputs: tuple[BoundOutput, ...]
     group_by: tuple[Column, ...]
@@ -33,7 +33,7 @@ class Selection:
     offset: int | None
 
     def schema(self, name: str) -> StreamSchema:
-        """What comes out, as a stream called ``name``."""
+        """The output as a stream called ``name``."""
         return StreamSchema(
             name, tuple(Attribute(o.name, type_of(o.expression)) for o in self.outputs)
         )
@@ -49,16 +49,16 @@ def bind_selection(
     reads_input: bool,
     position: Position,
 ) -> Selection | None:
-    """A selector; None if what comes out can't be told.
+    """A selector; None if its output is unknown.
 
     Args:
         selector: as written.
-        scope: what the query reads.
-        vocabulary: what can be called.
-        problems: takes what is wrong.
-        output: the name of what it writes, with its mark, by which ``having`` may call it.
+        scope: the query's input.
+        vocabulary: the functions that can be called.
+        problems: receives the errors.
+        output: the name of its target with its mark, which ``having`` may use.
         reads_input: whether ``having`` and ``order by`` know the input as well.
-        position: where ``*`` would stand if nothing is selected by name.
+        position: position of ``*`` if nothing is selected by name.
     """
     if selector.attributes:
         outputs = _outputs(selector.attributes, scope, vocabulary, problems)

@@ -1,8 +1,9 @@
-"""Patterns and sequences, bound: their events in order, and how they belong together.
+"""Binding of patterns and sequences: their events in order, and their combination.
 
-Events are numbered in the order in which the engine sees to them: that of the text, but of ``and``
-and ``or`` the right one first, and one that is absent behind one that is not.  A filter knows the
-events before its own in that order, and ``select *`` puts them out in it.
+Events are numbered in the order in which the engine handles them.  That is the order of the text,
+with two exceptions: of ``and`` and ``or`` the right event is first, and an absent event is after
+one that is not.  A filter knows the earlier events in that order, and ``select *`` emits them in
+it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 def bind_pattern(
     written: StateInput, names: Names, problems: Diagnostics
 ) -> tuple[BoundPattern, InputScope] | None:
-    """A pattern or sequence, and the scope of its select clause; None if it can't be told."""
+    """A pattern or sequence, and the scope of its select clause; None if that is unknown."""
     found = list(_events(written.element))
     read = [problems.attempt(names.readable, event.stream, EVENTS) for event, _ in found]
     sources: list[Source] = []
@@ -114,7 +115,7 @@ def _step(
     names: Names,
     problems: Diagnostics,
 ) -> BoundStep:
-    """One event; what its stream functions add is put into ``events``."""
+    """One event; the attributes of its stream functions are added to ``events``."""
     kind, schema = read
     handled = bind_handlers(event.handlers, own, names, problems, events)
     handlers = tuple(
@@ -124,10 +125,10 @@ def _step(
 
 
 def _reaching(element: BoundElement, kind: StateKind) -> BoundElement:
-    """``every`` of a sequence with absence in its middle: it reaches to before the last event.
+    """``every`` of a sequence with absence in its middle: it extends to before the last event.
 
-    So the engine reads ``every e1=S, not T for t, e2=S``, though not where absence begins or ends
-    the sequence, or brackets say what is repeated.
+    So the engine reads ``every e1=S, not T for t, e2=S``, though not if absence begins or ends the
+    sequence, or brackets delimit the repetition.
     """
     if kind is not StateKind.SEQUENCE or not isinstance(element, Next):
         return element

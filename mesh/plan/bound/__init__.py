@@ -1,6 +1,6 @@
-"""Bound apps: what was written, with every name resolved and every type known.
+"""Bound apps: the app as written, with every name resolved and every type known.
 
-Frozen values, ready to be compiled to operators: nothing in them is left to look up.
+Frozen values, ready to be compiled to operators: they contain no names to resolve.
 """
 
 from mesh.plan.bound.apps import BoundAggregation as BoundAggregation

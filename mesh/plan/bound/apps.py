@@ -1,4 +1,4 @@
-"""Bound apps: what is defined, what is inferred, queries and partitions."""
+"""Bound apps: definitions, inferred streams, queries and partitions."""
 
 # ``at()`` makes a field, it is no value that instances would share.
 # ruff: noqa: RUF009
@@ -65,13 +65,13 @@ class BoundScript:
 
 @dataclass(frozen=True, slots=True)
 class BoundAggregation:
-    """``define aggregation``; its schema is what a query finds, the time first."""
+    """``define aggregation``; its schema is that of the rows found by a query, the time first."""
 
     schema: StreamSchema
     input: BoundStream
     outputs: tuple[BoundOutput, ...]
     group_by: tuple[Column, ...]
-    #: None: when the event came.
+    #: None: the arrival time of the event.
     aggregate_by: Column | None
     #: From short to long, each once.
     durations: tuple[TimeUnit, ...]
@@ -89,7 +89,7 @@ class BoundRange:
 
 @dataclass(frozen=True, slots=True)
 class BoundKey:
-    """What a stream is divided by: the value of an expression, or the first range that fits."""
+    """A stream's key in a partition: the value of an expression, or the first range that fits."""
 
     stream: str
     value: BoundExpression | None
@@ -110,7 +110,7 @@ class BoundPartition:
 
 @dataclass(frozen=True, slots=True)
 class BoundApp:
-    """All streams, defined, of triggers, of faults and inferred; and what works on them."""
+    """All streams (defined, inferred, of triggers and of faults), with all that works on them."""
 
     name: str
     streams: tuple[StreamSchema, ...]
@@ -123,7 +123,7 @@ class BoundApp:
     aggregations: tuple[BoundAggregation, ...] = ()
     partitions: tuple[BoundPartition, ...] = ()
     annotations: tuple[Annotation, ...] = ()
-    #: (stream, annotation of its definition): its sources, sinks and what else is said of it.
+    #: (stream, annotation of its definition): its sources, its sinks and other annotations.
     stream_annotations: tuple[tuple[str, Annotation], ...] = ()
     #: (stream, where it is named first).
     stream_positions: tuple[tuple[str, Position], ...] = field(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mesh.errors import Position
 
-#: ``Column.step`` of the query's own output attributes, behind its select clause.
+#: ``Column.step`` of the query's own output attributes, after its select clause.
 OUTPUT_STEP: Final = -1
 #: ``Column.step`` of the rows of a table: inside ``in``, and in conditions over a table's rows.
 TABLE_STEP: Final = -2
@@ -37,9 +37,9 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """An attribute; ``step`` says of which side of a join or event of a pattern, 0 elsewhere.
+    """An attribute; ``step`` is the side of a join or the event of a pattern, 0 elsewhere.
 
-    ``OUTPUT_STEP`` and ``TABLE_STEP`` stand for the query's output and for a table's rows.
+    ``OUTPUT_STEP`` and ``TABLE_STEP`` denote the query's output and a table's rows.
     """
 
     name: str
@@ -87,7 +87,7 @@ class FunctionCall:
 
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
-    """An aggregator, ``avg(temp)``; may stand anywhere in a select expression."""
+    """An aggregator, ``avg(temp)``; may occur anywhere in a select expression."""
 
     function: str
     arguments: tuple[BoundExpression, ...]
@@ -134,7 +134,7 @@ BoundExpression = (
 
 
 def operands(expression: BoundExpression) -> tuple[BoundExpression, ...]:
-    """The expressions that ``expression`` is made of, from left to right."""
+    """The direct operands of ``expression``, from left to right."""
     match expression:
         case UnaryExpression() | TableCheck():
             return (expression.operand,)
@@ -156,5 +156,5 @@ def walk(expression: BoundExpression) -> Iterator[BoundExpression]:
 
 
 def has_aggregate(expression: BoundExpression) -> bool:
-    """Whether an aggregator stands anywhere in ``expression``."""
+    """Whether an aggregator occurs anywhere in ``expression``."""
     return any(isinstance(part, AggregateCall) for part in walk(expression))

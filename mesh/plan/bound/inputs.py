@@ -1,4 +1,4 @@
-"""Bound inputs: one stream, two joined, a pattern or sequence, a store that is asked."""
+"""Bound inputs: one stream, a join, a pattern or sequence, the store of an on-demand query."""
 
 # ``at()`` makes a field, it is no value that instances would share.
 # ruff: noqa: RUF009
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class SourceKind(StrEnum):
-    """What a name stands for; the values are how messages call it."""
+    """The kind of an input; the values are the words that messages use."""
 
     STREAM = "stream"
     TABLE = "table"
@@ -33,7 +33,7 @@ class SourceKind(StrEnum):
     FAULT = "fault stream"
 
 
-# Handlers: what events pass behind a stream's name
+# Handlers: the steps that follow a stream's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class BoundFilter:
 
 @dataclass(frozen=True, slots=True)
 class BoundStreamFunction:
-    """``#pol2Cart(theta, rho)``: what it is given, and the attributes that it adds."""
+    """``#pol2Cart(theta, rho)``: its arguments, and the attributes that it adds."""
 
     name: str
     arguments: tuple[BoundExpression, ...]
@@ -69,12 +69,12 @@ BoundHandler = BoundFilter | BoundStreamFunction | Window
 
 @dataclass(frozen=True, slots=True)
 class BoundStream:
-    """One input: a stream, or a side of a join, with what its events pass in order."""
+    """One input: a stream, or a side of a join, with the handlers of its events in order."""
 
     schema: StreamSchema
     handlers: tuple[BoundHandler, ...] = ()
     kind: SourceKind = SourceKind.STREAM
-    #: What its attributes are called by where it is not its name.
+    #: The prefix of its attributes, if that is not its name.
     alias: str | None = None
     position: Position = at()
 
@@ -90,7 +90,7 @@ class BoundStream:
 
     @property
     def filters_after(self) -> tuple[BoundExpression, ...]:
-        """The conditions behind the window; they see current and expired events alike."""
+        """The conditions after the window; they apply to current and expired events alike."""
         return self._conditions[1]
 
     @property
@@ -107,7 +107,7 @@ class BoundStream:
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
-        """Its attributes behind all handlers."""
+        """Its attributes after all handlers."""
         added = (h.adds for h in self.handlers if isinstance(h, BoundStreamFunction))
         return (*self.schema.attributes, *(attribute for adds in added for attribute in adds))
 
@@ -127,7 +127,7 @@ class BoundJoin:
     left: BoundStream
     right: BoundStream
     kind: JoinKind
-    #: The side whose events set it off.
+    #: The side whose events trigger the join.
     trigger: JoinSide
     on: BoundExpression | None = None
     within: BoundWithin | None = None
@@ -140,7 +140,7 @@ class BoundJoin:
 
 @dataclass(frozen=True, slots=True)
 class BoundStep:
-    """One event of a pattern; its filters may name columns of those known when it comes."""
+    """One event of a pattern; its filters may use columns of the events known at its arrival."""
 
     schema: StreamSchema
     handlers: tuple[BoundFilter | BoundStreamFunction, ...] = ()
@@ -161,14 +161,14 @@ class BoundStep:
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
-        """Its attributes behind all handlers."""
+        """Its attributes after all handlers."""
         added = (h.adds for h in self.handlers if isinstance(h, BoundStreamFunction))
         return (*self.schema.attributes, *(attribute for adds in added for attribute in adds))
 
 
 @dataclass(frozen=True, slots=True)
 class OneEvent:
-    """An event that must come; ``step`` is its index in the pattern's steps."""
+    """An event that must occur; ``step`` is its index in the pattern's steps."""
 
     step: int
     position: Position = at()
@@ -176,7 +176,7 @@ class OneEvent:
 
 @dataclass(frozen=True, slots=True)
 class SomeEvents:
-    """An event that comes ``least`` to ``most`` times; None: without end."""
+    """An event that occurs ``least`` to ``most`` times; None: no upper bound."""
 
     step: int
     least: int
@@ -186,7 +186,7 @@ class SomeEvents:
 
 @dataclass(frozen=True, slots=True)
 class NoEvent:
-    """An event that must not come, for a time or until the other side's has come."""
+    """An event that must not occur, for a time or until the other side's has occurred."""
 
     step: int
     waiting_ms: int | None = None
@@ -236,7 +236,7 @@ class BoundPattern:
 
 @dataclass(frozen=True, slots=True)
 class BoundStore:
-    """What an on-demand query asks: a table, a named window, an aggregation."""
+    """The store that an on-demand query reads: a table, a named window, an aggregation."""
 
     schema: StreamSchema
     kind: SourceKind

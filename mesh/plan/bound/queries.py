@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BoundOutput:
-    """One output attribute and what computes it."""
+    """One output attribute and the expression that computes it."""
 
     name: str
     expression: BoundExpression
@@ -59,7 +59,7 @@ class BoundRate:
     position: Position = at()
 
 
-# What becomes of the output
+# Actions on the output
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """The rows of a table that meet ``on``, whose columns are the output's and the table's."""
+    """The rows of a table that match ``on``, whose columns are the output's and the table's."""
 
     target: StreamSchema
     on: BoundExpression
@@ -102,7 +102,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The output is what the on-demand query answers."""
+    """The output is the answer of the on-demand query."""
 
     target: StreamSchema
     position: Position = at()
@@ -139,7 +139,7 @@ class BoundQuery:
 
     @property
     def inputs(self) -> tuple[tuple[str, SourceKind], ...]:
-        """What it reads and of what kind, in the order of the text."""
+        """Its inputs and their kinds, in the order of the text."""
         match self.input:
             case BoundStream():
                 sources: tuple[BoundStream, ...] = (self.input,)
@@ -151,7 +151,7 @@ class BoundQuery:
 
     @property
     def input_streams(self) -> tuple[str, ...]:
-        """What it reads, each once, in the order of first mention."""
+        """Its input streams, each once, in the order of first mention."""
         return tuple(dict.fromkeys(name for name, _ in self.inputs))
 
     @property
@@ -196,13 +196,13 @@ class BoundQuery:
 
 
 def _multiplies(handler: BoundHandler) -> bool:
-    """Whether it may make several events of one: those of the extensions do."""
+    """Whether a function may emit several events for one: those of the extensions do."""
     return isinstance(handler, BoundStreamFunction) and ":" in handler.name
 
 
 @dataclass(frozen=True, slots=True)
 class BoundOnDemandQuery:
-    """A query that is asked once, of a table, a named window or an aggregation."""
+    """A query that is run once, on a table, a named window or an aggregation."""
 
     #: None: ``select`` of constants, or a change of a table without ``select``.
     store: BoundStore | None

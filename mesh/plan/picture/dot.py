@@ -1,4 +1,4 @@
-"""The picture of a plan in Graphviz's language, for those who draw with it."""
+"""The picture of a plan in Graphviz's language, for users who draw with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What there is to draw of a plan: groups and channels, and who writes and reads what."""
+"""The graph of a plan to draw: groups and channels as nodes, writing and reading as edges."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _QUERIES_MAX: Final = 4
 
 
 class Shape(StrEnum):
-    """What a node stands for."""
+    """The kind of a node."""
 
     STATEFUL = "stateful"
     STATELESS = "stateless"
@@ -37,7 +37,7 @@ class Node:
     id: str
     shape: Shape
     lines: tuple[str, ...]
-    #: What a pointer shows: nothing is left out here.
+    #: Text of the tooltip, with all details.
     title: str
 
 

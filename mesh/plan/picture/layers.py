@@ -1,10 +1,9 @@
 """Layers for a graph that is drawn from left to right, and the order of nodes in each.
 
-Loops are cut where a walk from the first node on finds them; an edge that leads back counts the
-other way round.  Each node stands one layer behind the last of those that lead to it, or, when
-nothing does, right before the first that it leads to.  Edges over several layers get waypoints.
-Nodes of a layer are put into the order of their neighbours' middles, to and fro, and the order with
-the fewest crossings is kept.
+Loops are cut where a walk from the first node finds them; an edge that leads back counts the other
+way round.  Each node is one layer after the last of its predecessors, or, without any, right before
+its first successor.  Edges over several layers get waypoints.  Nodes of a layer are put into the
+order of their neighbours' middles, to and fro, and the order with the fewest crossings is kept.
 
 Source: Sugiyama, Tagawa and Toda, "Methods for visual understanding of hierarchical system
 structures" (1981); the barycentre heuristic.
@@ -24,7 +23,7 @@ _SWEEPS: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """Nodes and waypoints by layer, in order; what an edge passes, from its start to its end."""
+    """Nodes and waypoints by layer, in order; the waypoints of each edge from start to end."""
 
     layers: tuple[tuple[str, ...], ...]
     #: (source, target) to all that it passes, both ends included, in layers that only grow.

@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _through_spark(
     asked: Sequence[dict[str, Any]], given: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    # Only who wants Spark waits for it to be imported.
+    # Imported only for Spark, because the import is slow.
     from mesh.testing.conformance import spark
 
     logging.disable(logging.CRITICAL)
@@ -93,7 +93,7 @@ def _compare(
 def answer_all(
     asked: Sequence[dict[str, Any]], jobs: int = 1, *, unchecked: bool = False
 ) -> list[dict[str, Any]]:
-    """The answers to ``asked``, in order, each with its place as ``index``.
+    """The answers to the cases ``asked``, in order, each with its place as ``index``.
 
     With several jobs a case that ends its process has the status ``crash``.
     """

@@ -1,6 +1,6 @@
-"""Answers: what came out of an app, as JSON values; and whether two answers are the same.
+"""Answers: the output of an app as JSON values, and the comparison of two answers.
 
-A recorded answer is the compact form of one, what is compared and nothing else:
+A recorded answer has the compact form, with only the parts that are compared:
 
     {"status": "ok", "streams": {name: [[step, ts, values, types], ..]},
      "queries": {name: [[ts, events or null, events or null], ..]}, "errors": [[type, where], ..]}
@@ -8,9 +8,9 @@ A recorded answer is the compact form of one, what is compared and nothing else:
 
 with events [ts, values, types] and, where they left a window, a fourth member 1.
 
-A callback without any events says nothing, and is not compared: the engine calls with nothing
-where a batch, a limit or a snapshot lets nothing go.  Nor is a callback's own time: its events
-have theirs, and the engine gives it that of the last of them, or of a reset that nobody sees.
+A callback without events has no information and is not compared: the engine calls without events if
+a batch, a limit or a snapshot emits none.  A callback's own time is not compared either: its events
+have theirs.  The engine gives it the time of the last of them, or of a reset that is not visible.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def event(
 
 
 def _letter(value: Any, kind: AttributeType) -> str:
-    """What a value is; one of type ``object`` may be a plain one."""
+    """The kind of a value; one of type ``object`` may be a plain one."""
     if value is None:
         return "n"
     if kind is not AttributeType.OBJECT:
@@ -128,10 +128,10 @@ def refusal(error: MeshError) -> dict[str, Any]:
 
 
 def compact(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """What of an answer is compared; floats as their text in Java reads here."""
+    """The parts of an answer that are compared; floats as their text in Java reads here."""
     status = answer["status"]
     if status == "creation_error":
-        # Whose words and classes say it is each one's own.
+        # The wording and the classes of errors are specific to each engine.
         return {"status": status}
     if status != "ok":
         return {"status": status, "error": answer.get("error")}
@@ -176,7 +176,7 @@ def _masked(value: Any) -> Any:
 
 
 class Likeness(StrEnum):
-    """How near two answers are."""
+    """The degree of agreement of two answers."""
 
     SAME = "same"
     CHUNKS = "same events, other chunks"
@@ -186,7 +186,7 @@ class Likeness(StrEnum):
 
 
 def likeness(ours: Mapping[str, Any], wanted: Mapping[str, Any]) -> Likeness:
-    """How near two compact answers are; the first is ours."""
+    """The likeness of two compact answers; the first is ours."""
     ours, wanted = telling(ours), telling(wanted)
     if ours["status"] == "error" and str(ours.get("error")).startswith("MESH-P900"):
         return Likeness.UNSUPPORTED
@@ -211,8 +211,8 @@ def telling(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    # 1 and 1.0 differ as text, and so do 0.0 and -0.0.  Which of Java's lists the engine makes of
-    # the events of a count says nothing to anybody.
+    # 1 and 1.0 differ as text, and so do 0.0 and -0.0.  The class of Java's list that the engine
+    # creates for the events of a count is irrelevant.
     text = json.dumps(value, sort_keys=True)
     return text.replace('"java.util.LinkedList"', '"java.util.ArrayList"')
 
@@ -235,7 +235,7 @@ def _bag(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differences(ours: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """Where two compact answers differ, at most ten sentences; none when they are the same."""
+    """Differences of two compact answers, at most ten sentences; none if they are the same."""
     ours, wanted = telling(ours), telling(wanted)
     if _text(ours) == _text(wanted):
         return []

@@ -1,4 +1,4 @@
-"""What a case says: steps, times and values, as the program that asks the engine reads them."""
+"""Content of a case: steps, times and values, as for the program that runs the engine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _INT_MAX: Final = {AttributeType.INT: 2**31 - 1, AttributeType.LONG: 2**63 - 1}
 
 
 class Mode(StrEnum):
-    """Where time comes from."""
+    """The source of time."""
 
     VIRTUAL = "virtual"
     PLAYBACK = "playback"
@@ -71,7 +71,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def case(line: Mapping[str, Any]) -> Case:
-    """The case that a line of a file stands for.
+    """Read the case of a line of a file.
 
     Raises:
         CaseError: the mode is not one that runs here.
@@ -114,7 +114,7 @@ def _event(event: Any) -> tuple[Any, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """What the relative times of a case are relative to."""
+    """The origin of a case's relative times."""
 
     start_ms: int
     now_ms: int
@@ -179,7 +179,7 @@ def _value(value: Any, attribute: Attribute, clock: Clock) -> Any:
 
 
 def _written_out(value: dict[str, Any], attribute: Attribute, clock: Clock) -> Any:
-    """What an object of JSON stands for: a time, or a value with its type."""
+    """The value that a JSON object denotes: a time, or a value with its type."""
     kind = attribute.type
     match value:
         case {"$t": "null"}:

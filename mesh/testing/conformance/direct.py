@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 def answer(line: Mapping[str, Any], *, unchecked: bool = False) -> dict[str, Any]:
-    """What the operators make of a case; never raises.
+    """Run a case on the operators and return the answer; never raises.
 
-    An app with parts that don't run yet has the status ``error``, and the error says which;
-    ``unchecked`` lets it run all the same, as far as it does.
+    An app with parts that don't run yet has the status ``error``, and the error names them;
+    ``unchecked`` runs it nevertheless, as far as possible.
     """
     try:
         asked = case(line)
@@ -66,7 +66,7 @@ def answer(line: Mapping[str, Any], *, unchecked: bool = False) -> dict[str, Any
 
 @dataclass(slots=True)
 class Run:
-    """One case as it runs; ``streams``, ``queries`` and ``errors`` grow with each step."""
+    """The run of one case; ``streams``, ``queries`` and ``errors`` grow with each step."""
 
     asked: Case
     app: BoundApp
@@ -75,7 +75,7 @@ class Run:
     queries: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     errors: list[dict[str, Any]] = field(default_factory=list)
     _executor: Executor = field(init=False)
-    #: By query, what its callback gets.
+    #: By query, the attributes of its callback's events.
     _targets: dict[str, tuple[Attribute, ...]] = field(default_factory=dict)
     _snapshots: dict[str, State] = field(default_factory=dict)
     _step: int = -1
@@ -159,7 +159,7 @@ class Run:
         times = np.array([now_ms if t is None else t for t, _ in events], dtype=np.int64)
         rows = batch(schema, [row for _, row in events], clock)
         if self.asked.mode is Mode.PLAYBACK:
-            # What is sent as an array moves time to that of its last event.
+            # An array that is sent moves time to that of its last event.
             last_ms = int(times[-1])
             latest_ms = last_ms if self._latest_ms is None else self._latest_ms
             self._latest_ms = max(last_ms, latest_ms)
@@ -192,7 +192,7 @@ class Run:
         return max(counts, default=0)
 
     def _take(self, made: Sequence[OutputRun]) -> None:
-        """Note what came out of a step."""
+        """Record the output of a step."""
         found = []
         for run in made:
             attributes = self.app.stream(run.stream).attributes
@@ -236,12 +236,12 @@ class Run:
 
 
 def _type(output: BoundOutput) -> AttributeType:
-    # A constant null has no type, and what comes is null.
+    # A constant null has no type, and its value is null.
     return output.expression.type or AttributeType.OBJECT
 
 
 def _rows(rows: pa.RecordBatch) -> list[list[Any]]:
-    """The rows of a record batch, each as a list; objects as what they are."""
+    """The rows of a record batch, each as a list; objects unchanged."""
     columns = [
         list(from_binary(column)) if pa.types.is_binary(column.type) else column.to_pylist()
         for column in rows.columns
@@ -250,7 +250,7 @@ def _rows(rows: pa.RecordBatch) -> list[list[Any]]:
 
 
 def _through_text(state: State) -> State:
-    """The state as it comes back from where it is kept."""
+    """The state after a round trip through its stored form."""
     pieces = {}
     for name, piece in state.pieces.items():
         sink = pa.BufferOutputStream()

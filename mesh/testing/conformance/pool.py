@@ -43,7 +43,7 @@ class Pool:
         self._pool.shutdown()
 
     def answers(self, asked: Sequence[Case]) -> list[dict[str, Any]]:
-        """The answers to ``asked``, in order; the status of one that ends its process: crash."""
+        """The answers to ``asked``, in order; status ``crash`` for a case that ends its process."""
         found: dict[int, dict[str, Any]] = {}
         while len(found) < len(asked):
             waiting = [number for number in range(len(asked)) if number not in found]

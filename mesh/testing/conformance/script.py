@@ -1,8 +1,8 @@
-"""What a case asks of the executors, call by call: written down once, and answered by another.
+"""Script of a case: its calls of the executors, recorded once and answered by another engine.
 
-A case is run on the operators themselves first; what the run asks of its executors is its script.
-Another engine carries the script out, and the run is done again with that engine's results in the
-executors' place: so steps, clocks, errors and the form of the answer are the same for both.
+A case is run on the operators themselves first; its calls of the executors are its script. Another
+engine executes the script, and the run is repeated with that engine's results in the executors'
+place. So steps, clocks, errors and the form of the answer are the same for both.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MARK: Final = "#mark"
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One call of ``Executor.step``: time passes to ``now_ms``, and then a chunk comes, if any."""
+    """One call of ``Executor.step``: time passes to ``now_ms``, then a chunk arrives, if any."""
 
     now_ms: int
     stream: str | None = None
@@ -39,7 +39,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """What runs ends, and the app starts from nothing."""
+    """The executor ends, and the app starts without state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What runs ends, and the app goes on from what is stored under ``mark``."""
+    """The executor ends, and the app continues from the state stored under ``mark``."""
 
     mark: int
 
@@ -61,7 +61,7 @@ Command = Sent | Fresh | Kept | Taken
 
 @dataclass(slots=True)
 class Made:
-    """What came out of one ``Sent``."""
+    """The output of one ``Sent``."""
 
     outputs: list[OutputRun] = field(default_factory=list)
     calls: list[CallRun] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Leg:
 
 
 class Recording(direct.Run):
-    """A run whose ``commands`` are its script."""
+    """A run that records its ``commands`` as the script."""
 
     def __init__(self, asked: Case, app: BoundApp) -> None:
         super().__init__(asked, app)
@@ -97,7 +97,7 @@ class Recording(direct.Run):
 
 
 class Replaying(direct.Run):
-    """A run with results of another engine, by the number of what was sent."""
+    """A run with results of another engine, by the number of each ``Sent``."""
 
     def __init__(self, asked: Case, app: BoundApp, made: Mapping[int, Made]) -> None:
         super().__init__(asked, app)
@@ -110,7 +110,7 @@ class Replaying(direct.Run):
 
 
 class _Recorder(Executor):
-    """Notes what it is asked, and answers."""
+    """Records its calls, and answers them."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class _Recorder(Executor):
 
 
 class _Player(Executor):
-    """Answers what another engine did; it has no operators."""
+    """Answers with the results of another engine; it has no operators."""
 
     def __init__(self, made: Mapping[int, Made]) -> None:
         self._made = made
@@ -171,13 +171,14 @@ class _Player(Executor):
         return State()
 
     def restore(self, state: State) -> None:
-        """What comes next is what the other engine made of that state."""
+        """Continue with the results of the other engine from that state."""
 
 
 def legs(commands: Sequence[Command], *, halved: bool) -> list[Leg]:
-    """The legs of a script, each from where an earlier one ended.
+    """The legs of a script, each from the end of an earlier one.
 
-    ``halved``: what runs is stopped after half of what is sent, and another goes on from its state.
+    ``halved``: the executor is stopped after half of the input, and another continues from its
+    state.
     """
     middle = sum(isinstance(command, Sent) for command in commands) // 2
     found: list[Leg] = []

@@ -1,4 +1,4 @@
-"""Runs cases through Spark: streaming queries of the code that workers run, but for the broker.
+"""Runs cases through Spark: streaming queries of the workers' code, without the broker.
 
 Each step of a case is a micro-batch: a source of rows that were laid out before stands in for the
 log, and a table in memory for the sink.  An app with state goes through the host of stateful groups
@@ -86,7 +86,7 @@ def session(jobs: int) -> Iterator[SparkSession]:
 
 @dataclass(slots=True)
 class _Asked:
-    """A case that is run: its script, and what came out so far."""
+    """A case being run: its script, and the output so far."""
 
     case: Case
     app: BoundApp
@@ -112,7 +112,7 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    """As it is shared between workers; without a manifest there was no state yet."""
+    """A snapshot as workers share it; without a manifest there was no state yet."""
 
     position: Position
     manifest: bytes | None = None
@@ -120,7 +120,7 @@ class _Snapshot:
 
     @classmethod
     def of(cls, local: LocalState, position: Position) -> _Snapshot:
-        """What the last batch has left."""
+        """The snapshot after the last batch."""
         manifest = local.manifest(position)
         if manifest is None:
             raise RuntimeError(f"no state at {position}")
@@ -143,7 +143,7 @@ def answer_all(
     halved: bool = False,
     unchecked: bool = False,
 ) -> list[dict[str, Any]]:
-    """The answers to ``asked``, in order; never raises for what a case does."""
+    """The answers to the cases ``asked``, in order; never raises for a case's errors."""
     return answer_each([(line, halved) for line in asked], jobs, unchecked=unchecked)
 
 
@@ -173,7 +173,7 @@ def answer_each(
 def _prepared(
     line: Mapping[str, Any], number: int, *, halved: bool, unchecked: bool
 ) -> _Asked | dict[str, Any]:
-    """A case with its script; or the answer, when it comes to that without Spark."""
+    """A case with its script; or the answer, if it needs no Spark."""
     try:
         asked = case(line)
     except (CaseError, KeyError, TypeError, ValueError) as error:
@@ -203,9 +203,9 @@ def _head(asked: Case) -> dict[str, Any]:
 
 
 def _group(asked: Case, app: BoundApp, name: str, watched: tuple[str, ...]) -> GroupSpec:
-    """The app as one group: what the case feeds comes in, what it watches goes out."""
+    """The app as one group: the case's fed streams are inputs, the watched ones outputs."""
     schemas = {stream.name: stream for stream in app.streams}
-    # A group without an input has a clock all the same: that of a stream on which nothing comes.
+    # A group without an input has a clock nevertheless: that of a stream without events.
     fed = [stream for stream in asked.fed if stream in schemas] or list(schemas)[:1]
     inputs = tuple(
         GroupInput(Channel(name, schemas[stream]), Strategy.ALL, records_errors=True)
@@ -254,7 +254,7 @@ def _wiring(one: _Asked) -> InstanceIO:
 
 
 def _collected(session: SparkSession, frame: DataFrame, directory: Path) -> list[dict[str, Any]]:
-    """The rows of a streaming query, once it has come to its end."""
+    """The rows of a streaming query, once it has ended."""
     jvm = session._jvm
     assert jvm is not None, "the session has ended"
     # A source written in Python is looked up in the calling thread's active session.
@@ -336,7 +336,7 @@ def _run_leg(
 
 
 def _start(one: _Asked, leg: Leg, streams: tuple[str, ...]) -> _Snapshot:
-    """What a leg starts from."""
+    """The snapshot from which a leg starts."""
     if leg.origin is None:
         nothing = {stream: {"sequence": 0, "time_ms": 0} for stream in streams}
         return _Snapshot(Position.of(nothing, streams))
@@ -344,7 +344,7 @@ def _start(one: _Asked, leg: Leg, streams: tuple[str, ...]) -> _Snapshot:
 
 
 def _take(one: _Asked, place: int, row: Mapping[str, Any]) -> None:
-    """Note a row of the sink."""
+    """Record a row of the sink."""
     made = one.made.setdefault(place, Made())
     stream = row["stream"]
     if stream == ERROR:
@@ -426,7 +426,7 @@ def _typed(
 
 
 def _take_stateless(one: _Asked, rows: Sequence[Mapping[str, Any]]) -> None:
-    """In the engine's order: one chunk goes through each query at once."""
+    """Record rows in the engine's order: one chunk passes through each query at once."""
     for channel in one.group.outputs:
         found = []
         for row in rows:

@@ -1,8 +1,8 @@
-"""The host of stateful groups, with the clock of a case: what ``mapInArrow`` calls.
+"""The host of stateful groups with the clock of a case, called by ``mapInArrow``.
 
 Everything but the clock is the host's own: it reads messages, finds the state at the position where
-the batch starts, runs the operators, encodes what comes out, and leaves the state at the end.
-Many cases share a query; a micro-batch is the next step of each.
+the batch starts, runs the operators, encodes the output, and leaves the state at the end. Many
+cases share a query; a micro-batch is the next step of each.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mesh.operators.executor import InputRun, OutputRun
     from mesh.spark.partition_task import Partition
 
-#: In place of a JetStream stream: rows with a call of a query, and with what ended a case.
+#: In place of a JetStream stream: rows with a call of a query, and with the error of a case.
 CALLS: Final = "?calls."
 ERROR: Final = "?error"
 _PLACE: Final = SINK_FIELDS.names.index("producer")
@@ -35,8 +35,8 @@ _CALL_COLUMNS: Final = ("#call", "#kind", "#clock_ms", "#time_ms")
 class CaseTask(PartitionTask):
     """One case in one leg.
 
-    ``is_log``: one stream whose events come when they are of: what comes is what a log tells, and
-    the operators are driven as they are by one.
+    ``is_log``: there is one stream, and its events arrive at their own times.  The input is then as
+    from a log, and the operators are driven as with one.
     """
 
     callbacks: tuple[str, ...]
@@ -52,7 +52,7 @@ class CasesTask:
     owners: dict[str, int]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run the next step of the cases whose rows come."""
+        """Run the next step of the cases with rows in this batch."""
         freeze_garbage()
         # Rows that fail are part of the answers.
         logging.disable(logging.CRITICAL)
@@ -65,7 +65,7 @@ class CasesTask:
         cuts = [n for n in range(1, len(owners)) if owners[n] != owners[n - 1]]
         for start, stop in pairwise([0, *cuts, len(owners)]):
             part = rows.slice(start, stop - start)
-            # The first row is a marker, which has no subject; the number of the step stands there.
+            # The first row is a marker without a subject; it has the number of the step there.
             name = f"{owners[start]}/{part.column('subject')[0].as_py()}"
             for made in _run(self.cases[owners[start]], part):
                 producer = pa.array([name] * made.num_rows, pa.string())
@@ -97,7 +97,7 @@ class CaseRun(PartitionRun):
     def _advance(
         self, partition: Partition, inputs: list[InputRun]
     ) -> tuple[list[OutputRun], bool]:
-        """To the case's time, and what was sent at it."""
+        """Advance to the case's time, with the events sent at it."""
         now_ms = max(end["time_ms"] for end in self._ends.values())
         if self._has_come:
             return [], True
@@ -125,7 +125,7 @@ def _call_row(call: CallRun) -> pa.RecordBatch:
 
 
 def call_run(stream: str, rows: pa.RecordBatch) -> CallRun:
-    """What ``_call_row`` was made of."""
+    """Decode a row of ``_call_row``."""
     width = len(_CALL_COLUMNS)
     call, kind, clock_ms, time_ms = (c.to_numpy() for c in rows.columns[:width])
     names = rows.schema.names[width:]

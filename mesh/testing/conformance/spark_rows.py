@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 def marked_rows(
     inputs: Mapping[str, GroupInput], position: Position, place: int, sent: Sent
 ) -> tuple[pa.RecordBatch, Position]:
-    """A step as the source gives it, and the position behind it.
+    """A step as rows of the source, and the position after it.
 
-    ``inputs``: by JetStream stream; ``place``: the step's number, which stands in the first row.
-    What is sent is one message, with the broker's time.
+    ``inputs``: by JetStream stream; ``place``: the step's number, which is in the first row. The
+    events are one message, with the broker's time.
     """
     starts = position.offsets
     ends = {stream: {**start, "time_ms": sent.now_ms} for stream, start in starts.items()}
@@ -90,7 +90,7 @@ def _is_plain(rows: pa.RecordBatch) -> bool:
 
 
 def typed_rows(place: int, sent: Sent) -> pa.RecordBatch:
-    """What is sent as the source gives it when it decodes; the sequence is the step's number."""
+    """Events as rows of a source that decodes; the sequence is the step's number."""
     assert sent.rows is not None
     assert sent.time_ms is not None
     count = sent.rows.num_rows

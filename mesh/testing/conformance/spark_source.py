@@ -33,7 +33,7 @@ def write(path: Path, rows: pa.RecordBatch) -> None:
 
 
 def reader(session: SparkSession, directory: Path, turns: int, parts: int = 1) -> Any:
-    """A reader of what is in ``directory``: ``turns`` micro-batches of ``parts`` partitions."""
+    """A reader of the rows in ``directory``: ``turns`` micro-batches of ``parts`` partitions."""
     session.dataSource.register(CasesDataSource)
     options = {"path": str(directory), "turns": str(turns), "parts": str(parts)}
     return session.readStream.format(FORMAT).options(**options)
@@ -44,7 +44,7 @@ class CasesDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What ``format(...)`` takes."""
+        """The name for ``format(...)``."""
         return FORMAT
 
     def streamReader(self, schema: StructType) -> CasesReader:
@@ -54,7 +54,7 @@ class CasesDataSource(DataSource):
 
 
 class CasesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One turn at a time."""
+    """Delivers one turn per micro-batch."""
 
     def __init__(self, directory: Path, turns: int, parts: int) -> None:
         self._directory = directory
@@ -70,14 +70,14 @@ class CasesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """One turn on, until all are done."""
+        """The next turn, until all are done."""
         return {"turn": min(start["turn"] + 1, self._turns)}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """All there is is there from the start."""
+        """Nothing to prepare: all rows exist from the start."""
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Of each turn."""
+        """The partitions of each turn."""
         turns = range(start["turn"], end["turn"])
         return [InputPartition((turn, part)) for turn in turns for part in range(self._parts)]
 

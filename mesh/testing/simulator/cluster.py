@@ -1,4 +1,4 @@
-"""A simulated cluster: plays a scenario, and says whether it comes to rest as it should."""
+"""A simulated cluster: plays a scenario, and checks that it comes to rest correctly."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 #: A cluster that nothing happens to must be at rest after this, simulated seconds.
 REST_S = 240.0
-#: What is left of a quiet time when the cluster is at rest; the rest of it is passed over, since
-#: nothing but heartbeats would happen in it.
+#: Remaining part of a quiet time when the cluster is at rest; the rest of it is skipped, because
+#: only heartbeats would happen in it.
 QUIET_S = 3.0
 
 
 @dataclass
 class Tally:
-    """What happened in a run."""
+    """Counts of a run."""
 
     simulated_s: float = 0.0
     #: Of these, played event by event.
@@ -90,7 +90,7 @@ class Cluster:
 
     @property
     def now_s(self) -> float:
-        """The simulated time, what was passed over with it."""
+        """The simulated time, with the skipped times."""
         return self.world.now_s + self._skipped_s
 
     def play(self) -> Tally:
@@ -137,10 +137,10 @@ class Cluster:
         self._advance_to(self.now_s + max(0.0, self._trouble_s - self.world.now_s) + REST_S + 60)
 
     def _unrest(self) -> str | None:
-        """Why the cluster is not at rest; None when it is.
+        """Why the cluster is not at rest; None if it is.
 
         Raises:
-            Violation: it is, and something that could be placed is not.
+            Violation: it is at rest, and an instance that could be placed is not.
         """
         leader = next((m for m in self.managers.values() if m.process.is_up and m.leads), None)
         if leader is None:
@@ -161,7 +161,7 @@ class Cluster:
         if any(app.value.deleting for app in snapshot.apps):
             return "an app is being removed"
         for change in found.changes.values():
-            # What is to run once more may have no place.
+            # An instance that has to run once more may have no place.
             if not change.left or any(name in found.placement.where for name in change.left):
                 return f"group {change.form.group} is to have another form"
         for name, where in found.placement.where.items():
@@ -180,7 +180,8 @@ class Cluster:
         """Who does not stand by as it should; None when all do.
 
         Raises:
-            Violation: one stands by for what it runs, or nobody for what somebody could.
+            Violation: a worker is the standby of its own instance, or a possible standby is
+                missing.
         """
         seats = Counter(found.placement.where.values())
         seats.update(s.worker for s in found.standbys.values())
@@ -259,7 +260,7 @@ class Cluster:
                 raise ValueError(f"not an event: {event}")
 
     def _trouble(self, name: str, lasts_s: float) -> float:
-        """Note that ``name`` has trouble; until when."""
+        """Record that ``name`` has trouble, with its end."""
         until_s = self.world.now_s + lasts_s
         self._trouble_s = max(self._trouble_s, until_s)
         known_s = self.invariants.troubled_s.get(name, 0.0)
@@ -302,14 +303,14 @@ class Cluster:
 
         def start() -> None:
             if worker.process.is_up and worker.process.life == life:
-                # Who starts it again does not wait for ever.
+                # A supervisor that restarts it doesn't wait for ever.
                 worker.end()
             self._start_again(worker)
 
         self.world.after(again_s + self.settings.worker.leave_s, start)
 
     def _start_later(self, worker: Worker) -> None:
-        """As whatever looks after processes does when one has ended with an error."""
+        """Restart later, as a supervisor of processes does after an error."""
         self.world.at(self._trouble(worker.name, 1.0), lambda: self._start_again(worker))
 
     def _start_again(self, node: Node) -> None:
@@ -329,7 +330,7 @@ class Cluster:
         self.store.write(Write(names.APPS_BUCKET, key, record, None, 0), "ada")
 
     def _reform(self, name: str, groups: tuple[str, ...]) -> None:
-        """Ask for other numbers or texts of the groups that an app has."""
+        """Request other numbers or texts for the groups of an app."""
         key = names.app_key(name)
         known = self.store.get(names.APPS_BUCKET, key)
         if known is not None and known.value is not None and not known.value.deleting:

@@ -1,7 +1,7 @@
-"""What instances have truly put out, and how far their shared snapshots are: known to nobody else.
+"""True output of instances and true positions of their snapshots, unknown to the cluster.
 
-Every group that reads reads one stream, which grows by ten events a second.  An instance that runs,
-and that the sink lets write, puts out all of its share at once; it shares a snapshot now and then.
+Every group that reads reads one stream, which grows by ten events a second.  An instance that runs
+and is admitted by the sink emits all of its share at once; it shares a snapshot now and then.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Running:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What of its group it owns: partitions, or a share of what the instances take in turn."""
+        """Its parts of the group: partitions, or a share of the blocks that are read in turn."""
         if not is_keyed(self.group):
             return (f"{self.assignment.index}of{self.group.parallel}",)
         count = max(i.channel.partitions for i in self.group.inputs)
@@ -46,19 +46,19 @@ class Running:
 
 @dataclass
 class _Part:
-    """What is known of a part of a group by its markers and its snapshot."""
+    """Facts about a part of a group, from its markers and its snapshot."""
 
-    #: Highest epoch that has opened its outputs, and who did.
+    #: Highest epoch that has opened its outputs, and the worker.
     epoch: int = 0
     by: str = ""
     #: Last sequence of it that is out.
     out: int = 0
     #: Where its last snapshot was taken.
     shared: int = 0
-    #: Who writes now, and since when it may have been stopped in its tracks, seconds.
+    #: The present writer, and since when it may have been frozen, seconds.
     writer: Running | None = None
     stopped_s: Callable[[], float] = field(default=lambda: float("inf"))
-    #: The last form in which nothing behind a sequence may be put out, and the sequence.
+    #: The last form in which no output beyond a sequence is allowed, and the sequence.
     sealed: tuple[int, int] = (-1, 0)
 
 
@@ -68,13 +68,13 @@ class Flows:
     def __init__(self, world: World) -> None:
         self._world = world
         self._parts: dict[tuple[str, str, str], _Part] = {}
-        #: Called with what opens, before it does.
+        #: Called with each instance before it opens its outputs.
         self.on_open: Callable[[Running], None] = lambda _: None
-        #: What was put out twice.
+        #: Duplicate outputs.
         self.doubled: list[str] = []
 
     def writer(self, running: Running) -> tuple[int, str]:
-        """The highest epoch that has opened a part of what ``running`` owns, and who did."""
+        """The highest epoch that has opened a part of ``running``, and the worker."""
         return max((one.epoch, one.by) for one in self._owned(running))
 
     def open(self, running: Running, stopped_s: Callable[[], float]) -> bool:
@@ -97,7 +97,7 @@ class Flows:
         return True
 
     def end(self, running: Running) -> None:
-        """It has ended without a word, and may have shared its state some time before."""
+        """End an instance without notice; it may have shared its state some time before."""
         for part in self._owned(running):
             if part.writer is running:
                 self._advance(part)
@@ -105,7 +105,7 @@ class Flows:
                 part.shared = max(part.shared, part.out - int(10 * _SNAPSHOT_S))
 
     def settle(self, running: Running) -> int | None:
-        """It halts, and shares what it has: where; None where the sink has a later epoch."""
+        """Halt an instance and share its state: position, or None if the sink has a later epoch."""
         parts = list(self._owned(running))
         if any(part.epoch > running.assignment.epoch for part in parts):
             return None
@@ -118,9 +118,9 @@ class Flows:
         return place
 
     def changes(self, old: GroupForm, new: GroupForm, *, is_troubled: bool) -> str | None:
-        """What is lost or doubled when ``new`` takes the place of ``old``; None for nothing.
+        """Lost or duplicate output when ``new`` replaces ``old``; None if there is none.
 
-        ``is_troubled``: some worker can't be heard, and may go on although it was given up.
+        ``is_troubled``: some worker is cut off, and may continue although it was given up.
         """
         if new.number == old.number:
             return None if new == old else "a form was changed under its number"
@@ -149,16 +149,16 @@ class Flows:
         return None
 
     def _writes(self, part: _Part) -> bool:
-        """Whether somebody writes, and is not stopped in its tracks."""
+        """Whether it has a writer that is not frozen."""
         return part.writer is not None and part.stopped_s() > self._world.now_s
 
     def _advance(self, part: _Part) -> None:
-        """What its writer has put out up to now."""
+        """Advance the output to the present time, as its writer would."""
         if part.writer is not None:
             end = int(10 * min(self._world.now_s, part.stopped_s()))
             until = part.writer.assignment.until
             if until is not None:
-                # It only goes as far as it is told to, or as one before it was.
+                # The output ends at ``until``, that of this instance or of an earlier one.
                 end = until.get(STREAM, 0)
             form, last = part.sealed
             if part.writer.assignment.form <= form and end > last:

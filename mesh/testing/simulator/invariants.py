@@ -1,4 +1,4 @@
-"""What must never happen, whatever happens to the cluster."""
+"""Invariants that hold whatever faults occur in the cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Violation(Exception):
 
 
 class Invariants:
-    """Watches what the store takes and what sinks open, from outside of the cluster."""
+    """Checks the writes of the store and the openings of sinks, from outside of the cluster."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Invariants:
         #: (app's incarnation, instance) to its highest epoch.
         self._epochs: dict[tuple[str, str], int] = {}
         self._leased_s = 0.0
-        #: Worker to until when something kept it from hearing or being heard.
+        #: Worker to the end of a fault that kept it from receiving or sending.
         self.troubled_s: dict[str, float] = {}
         self.placed = self.withdrawn = self.elected = self.opened = 0
         self.stood_by = self.reformed = 0
@@ -66,7 +66,7 @@ class Invariants:
         held = before.value if before is not None else None
         if isinstance(held, LeaseRecord) and held.holder != stored.by:
             self.elected += 1
-            # Clocks may differ by what they drift in a term.
+            # Clocks may differ by their drift in a term.
             self._must(now_s - self._leased_s >= ttl_s * 0.98, f"{stored.by} took a standing lease")
         self._leased_s = now_s
 
@@ -88,7 +88,7 @@ class Invariants:
         self._must(holder == stored.by, f"{stored.by} wrote {stored.key}, and {holder} leads")
 
     def _form(self, stored: Stored) -> None:
-        """A form takes another's place only when nothing is lost or doubled by that."""
+        """A form replaces another only if no output is lost or duplicated."""
         before = self._store.get(stored.bucket, stored.key)
         old, new = before.value if before is not None else None, stored.value
         if old is None or new is None or old.app_incarnation != new.app_incarnation:
@@ -99,7 +99,7 @@ class Invariants:
         self._must(wrong is None, f"{new.app} form {new.number}: {wrong}")
 
     def _removal(self, record: AppRecord | None) -> None:
-        """An app goes only when somebody asked for it, and nothing of it is assigned."""
+        """An app is removed only on request, and when nothing of it is assigned."""
         if not isinstance(record, AppRecord):
             return
         name = record.spec.name
@@ -111,7 +111,7 @@ class Invariants:
                 self._must(gone, f"{name} was removed while {instance} is assigned")
 
     def _opens(self, running: Running) -> None:
-        """One process writes in an epoch; while all can be heard, only one runs at all."""
+        """One process writes in an epoch; while no worker is cut off, only one runs at all."""
         self.opened += 1
         self._must(not self._flows.doubled, "; ".join(self._flows.doubled))
         assignment = running.assignment
@@ -141,8 +141,8 @@ class Invariants:
             theirs = known.assignment.instance
             both = f"{assignment.instance} begins on {own.name} while {other.name}"
             self._must(self.is_troubled(other.name), f"{both} runs {theirs}")
-            # However cut off, it has told its session to stop by now; only one that does not run
-            # can't have.
+            # A worker that is cut off has stopped its session by now, unless its process does not
+            # run.
             is_stopped = other.process.paused_s + 1.0 > self._world.now_s
             if other.process.is_up and not is_stopped:
                 self._must(not other.runs(known.assignment), f"{both} means {theirs} to go on")

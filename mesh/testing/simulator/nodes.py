@@ -64,7 +64,7 @@ class Node:
         self.settings = settings
         self.watch: Watch
         self._waiting: list[tuple[Work, int]] = []
-        #: Grows for a loop each time it is resumed, so that what it no longer waits for is told.
+        #: Grows for a loop each time that it is resumed, to identify waits that are over.
         self._tickets: dict[Work, int] = {}
 
     @property
@@ -101,7 +101,7 @@ class Node:
                 self._go_on(work, None)
 
     def _go_on(self, work: Work, result: Any) -> None:
-        """Resume ``work``, and see to what it waits for next."""
+        """Resume ``work``, and arrange its next wait."""
         self._tickets[work] = ticket = self._tickets.get(work, 0) + 1
         records = self.watch.catch_up()
         try:
@@ -135,7 +135,7 @@ class Manager(Node):
     """The loops of one manager."""
 
     def start(self) -> None:
-        """Begin to beat and to stand for election."""
+        """Start heartbeats and candidacy."""
         super().start()
         self.state: ManagerState | None = None
         #: How long it is stopped between its next decision and the first write of it, seconds.
@@ -156,7 +156,7 @@ class Manager(Node):
 
     @property
     def leads(self) -> bool:
-        """Whether it held the lease when it last looked."""
+        """Whether it held the lease at its last check."""
         return self.state is not None and self.state.leads
 
     def _lead(self) -> Work:

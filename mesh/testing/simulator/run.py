@@ -1,4 +1,4 @@
-"""Many clusters one after the other, and the shortest scenario that shows what went wrong."""
+"""Runs of many clusters in turn, and the reduction of a failing scenario to its shortest form."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a cluster fared."""
+    """The result of a cluster's run."""
 
     scenario: Scenario
     seed: int
@@ -31,7 +31,7 @@ def play(scenario: Scenario, seed: int) -> Outcome:
     try:
         cluster.play()
     except Violation as violation:
-        # What was to come after it doesn't matter.
+        # Events after the violation don't matter.
         played = tuple(e for e in scenario.events if e.at_s <= cluster.now_s)
         return Outcome(replace(scenario, events=played), seed, cluster.tally, str(violation))
     return Outcome(scenario, seed, cluster.tally, None)

@@ -1,4 +1,4 @@
-"""What a simulated cluster is made of and what happens to it, as lines that can be kept.
+"""Scenarios: the members of a simulated cluster and its events, as lines of text.
 
     manager m1
     worker w1 capacity=3 labels=gpu,big kind=queries
@@ -6,10 +6,10 @@
     at 61.5 pause w1 3.2
     at 63 cut m1 up 4
 
-An app's groups are ``name*parallel``, with ``+label`` for each label asked for, ``!`` for a
-receiver, ``%`` for one that is divided by key and ``&`` for one that takes its stream in turn,
-``~`` for one with standbys; ``/2`` is what its text says.  ``reform`` has groups of an app be as it
-says.  Times are simulated seconds; what lasts says for how long.
+An app's groups are ``name*parallel``, with ``+label`` for each required label, ``!`` for a
+receiver, ``%`` for one that is divided by key and ``&`` for one that reads blocks of its stream in
+turn, ``~`` for one with standbys; ``/2`` is the version of its text.  ``reform`` replaces groups of
+an app.  Times are simulated seconds; an event that lasts has a duration.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ PARTITIONS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happens."""
+    """One event of a scenario."""
 
     at_s: float
     kind: str
@@ -98,7 +98,7 @@ def read(text: str) -> Scenario:
 
 
 def draw(random: Random, hours: float, bursts_per_hour: float) -> Scenario:
-    """A scenario at random: faults come in bursts, with quiet times between."""
+    """A random scenario: faults occur in bursts, with quiet times between."""
     managers = tuple(f"m{i}" for i in range(1, random.choice((1, 2, 2, 3)) + 1))
     workers = tuple(
         (f"w{i}", _draw_kind(random)) for i in range(1, random.choice((1, 2, 3, 3, 4)) + 1)
@@ -114,7 +114,7 @@ def draw(random: Random, hours: float, bursts_per_hour: float) -> Scenario:
 
 
 def app_spec(name: str, groups: tuple[str, ...]) -> AppSpec:
-    """What a manager would have planned."""
+    """The plan of an app, as a manager would store it."""
     return AppSpec(name, "", (), tuple(_group(name, text) for text in groups))
 
 
@@ -148,7 +148,7 @@ def _group(app: str, text: str) -> GroupSpec:
 
 
 def reformed(group: GroupSpec, texts: tuple[str, ...]) -> GroupSpec:
-    """A group as one of ``texts`` says, but for its labels and what it reads; or as it is."""
+    """A group as in one of ``texts``, with its own labels and inputs; or unchanged."""
     for text in texts:
         new = _group(group.app, text)
         if new.name == group.name and group.inputs:

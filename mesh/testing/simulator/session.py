@@ -1,4 +1,4 @@
-"""A worker's session: what truly runs, whoever knows of it."""
+"""A worker's session: the instances that truly run, independent of the cluster's records."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ class Session:
         self._worker: Agent | None = None
         #: Grows with each start and end.
         self._life = 0
-        #: When it is done with what it was told: it does one thing after the other.
+        #: Time at which its present command is done; it performs one after the other.
         self._free_s = 0.0
         self.is_warm = False
         #: Until when it is stopped in its tracks, and since when.
         self.paused_s = 0.0
         self.paused_since_s = 0.0
         self.running: dict[str, Running] = {}
-        #: What has failed and rests, and how often it has in its epoch, by instance.
+        #: Failed instances that wait for a restart, and the number of failures in their epoch.
         self._resting: dict[str, Running] = {}
         self._retries: dict[tuple[str, int], Retries] = {}
-        #: What it is to stop, and has not, with whether it may settle.
+        #: Instances that it has to stop, and whether they may drain.
         self._stopping: dict[str, bool] = {}
 
     def start(self, worker: Agent) -> None:
@@ -72,7 +72,7 @@ class Session:
         self._forget()
 
     def fail(self) -> None:
-        """One of the instances fails, if one runs on; it is started again when it has rested."""
+        """Fail one of the running instances, if any; it is restarted after its delay."""
         names = sorted(self.running.keys() - self._stopping.keys())
         if not names or self.paused_s > self._world.now_s:
             return
@@ -95,7 +95,7 @@ class Session:
         self._later(found.rest_s, again)
 
     def crash(self) -> None:
-        """End by itself; the agent sees it and starts another."""
+        """End on its own; the agent notices and starts another."""
         worker = self._worker
         self.end()
         if worker is not None and worker.process.is_up:
@@ -129,7 +129,7 @@ class Session:
 
     def stop(self, assignment: Assignment, *, settle: bool = False) -> None:
         """Stop this, if it runs in this epoch or an older one."""
-        # From now on, not from its turn on: it would begin behind that.
+        # From now on, not from its turn on: later it would begin after that position.
         resting = self._resting.get(assignment.instance)
         if resting is not None and resting.assignment.epoch <= assignment.epoch:
             del self._resting[assignment.instance]
@@ -142,7 +142,7 @@ class Session:
             settle = self._stopping.pop(assignment.instance)
             known = self.running.get(assignment.instance)
             if known is not None and known.assignment.epoch <= assignment.epoch:
-                # Now and then a batch takes too long to be waited for.
+                # Now and then a batch exceeds the time that a stop waits for it.
                 self._end(known, settles=settle and self._world.random.random() < 0.85)
             else:
                 self._say(assignment, InstanceState.STOPPED)
@@ -165,7 +165,7 @@ class Session:
         self._say(assignment, InstanceState.STOPPED, place)
 
     def _stopped_s(self) -> float:
-        """When it was stopped in its tracks, as it still is; infinity when it isn't."""
+        """Time since which it is frozen; infinity if it isn't."""
         is_paused = self.paused_s > self._world.now_s
         return self.paused_since_s if is_paused else float("inf")
 

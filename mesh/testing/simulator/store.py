@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from mesh.testing.simulator.world import World
 
-#: What a write can come back with beside its revision.
+#: The results of a write besides its revision.
 CONFLICT = "conflict"
 TIMEOUT = "timeout"
 #: Typical delay of a message, seconds.
 HOP_S = 0.001
-#: How long a broken watch takes to be made anew, at most, seconds.
+#: Maximum time until a broken watch is created again, seconds.
 WATCH_S = 2.0
 
 
@@ -45,7 +45,7 @@ class Store:
         self._sequences: Counter[str] = Counter()
         self._last: dict[tuple[str, str], Stored] = {}
         self._watchers: dict[str, Watch] = {}
-        #: Called with each write that was taken, and what was there before.
+        #: Called with each accepted write, and the record before it.
         self.on_stored: Callable[[Stored], None] = lambda _: None
         self.refused = 0
         self.taken = 0
@@ -59,7 +59,7 @@ class Store:
         return sorted(self._last.values(), key=lambda one: (one.bucket, one.revision))
 
     def write(self, asked: Write, by: str) -> int | str:
-        """Take a write or refuse it."""
+        """Accept a write or refuse it."""
         if asked.expected is not None:
             key, revision = asked.expected
             known = self._last.get((asked.bucket, key))
@@ -77,7 +77,7 @@ class Store:
         return number
 
     def watch(self, process: Process, quiet_s: float, on_news: Callable[[], None]) -> Watch:
-        """Watch all buckets from what is there now; replaces an earlier watch of the process."""
+        """Watch all buckets from their present state on; replaces the process's earlier watch."""
         watch = Watch(self._world, process, quiet_s, on_news)
         for stored in self.all():
             watch.records.take(
@@ -93,10 +93,10 @@ class Store:
 
 @dataclass
 class Watch:
-    """What a process hears of the store, with the delays and losses of its link.
+    """The changes of the store that a process receives, with the delays and losses of its link.
 
-    Heartbeats are taken when somebody looks, with the time at which they came: between two looks
-    nobody could tell the difference, and most of what is sent are heartbeats.
+    Heartbeats are delivered when the process reads, with the time of their arrival: between two
+    reads the difference is not visible, and most messages are heartbeats.
     """
 
     world: World
@@ -107,7 +107,7 @@ class Watch:
     _pending: dict[str, deque[tuple[float, Stored]]] = field(default_factory=dict)
     _beats: dict[str, tuple[float, NodeRecord]] = field(default_factory=dict)
     _came_s: dict[str, float] = field(default_factory=dict)
-    #: When the next of what is pending comes, simulated seconds.
+    #: Arrival of the next pending message, simulated seconds.
     _next_s: float = math.inf
 
     def __post_init__(self) -> None:
@@ -119,7 +119,7 @@ class Watch:
         came_s = world.now_s + world.delay_s(HOP_S)
         if link.down_cut_s > world.now_s:
             came_s = max(came_s, link.down_cut_s + world.random.uniform(0.1, WATCH_S))
-        # A bucket's messages come in order.
+        # A bucket's messages arrive in order.
         came_s = max(came_s, self._came_s.get(stored.bucket, 0.0))
         self._came_s[stored.bucket] = came_s
         self._next_s = min(self._next_s, came_s)
@@ -128,7 +128,7 @@ class Watch:
             self.process.soon(came_s, self._look)
 
     def cut(self, until_s: float) -> None:
-        """Nothing more comes before ``until_s``, also of what is on its way."""
+        """Deliver nothing before ``until_s``, including messages under way."""
         came_s = until_s + self.world.random.uniform(0.1, WATCH_S)
         for bucket, pending in self._pending.items():
             held = deque((max(due_s, came_s), stored) for due_s, stored in pending)
@@ -138,12 +138,12 @@ class Watch:
                 self.process.soon(held[-1][0], self._look)
 
     def catch_up(self) -> Records:
-        """Take what has come by now."""
+        """Deliver the messages that have arrived by now."""
         now_s = self.world.now_s
         if now_s < self._next_s:
             return self.records
         self._next_s = math.inf
-        # A paused process reads what has come meanwhile only when it goes on.
+        # A paused process reads messages of the meantime only when it resumes.
         read_s = self.process.paused_s
         for bucket, pending in self._pending.items():
             while pending and pending[0][0] <= now_s:
@@ -162,7 +162,7 @@ class Watch:
             self.on_news()
 
     def _is_plain_beat(self, stored: Stored, came_s: float) -> bool:
-        """Whether this is a heartbeat that says nothing new and comes in time."""
+        """Whether this is a heartbeat without news that arrives in time."""
         if not isinstance(stored.value, NodeRecord):
             return False
         value = stored.value
@@ -216,7 +216,7 @@ def _ask(
     link, random = process.link, world.random
     is_lost, arrives_s = False, world.now_s + world.delay_s(HOP_S)
     if link.up_cut_s > world.now_s:
-        # TCP sends again what a cut has kept, unless the connection is given up meanwhile.
+        # TCP resends data that a cut held back, unless the connection is given up meanwhile.
         is_lost = random.random() < 0.5
         arrives_s = link.up_cut_s + random.uniform(0.0, 1.0)
     elif link.flaky_s > world.now_s and random.random() < 0.25:

@@ -130,12 +130,12 @@ class Worker(Node):
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it was told to end."""
+        """Whether it was requested to end."""
         return self.state is not None and self.state.leaving
 
     @property
     def holding(self) -> frozenset[str]:
-        """The instances that it stands by for."""
+        """The instances of which it is the standby."""
         return frozenset(self.state.holding) if self.state is not None else frozenset()
 
     def runs(self, assignment: Assignment) -> bool:
@@ -144,7 +144,7 @@ class Worker(Node):
 
     @property
     def _knows_ended(self) -> bool:
-        """Whether it can tell that its name's earlier process has ended: it was on this machine."""
+        """Whether it can know that its name's earlier process has ended: it was on this machine."""
         return self.process.life % 3 != 0
 
     def _wake(self) -> None:
@@ -191,7 +191,7 @@ class Worker(Node):
             case Leave():
                 self._leave()
             case _:
-                # Holding state costs nothing here, and nobody reads the journal.
+                # Copies of state cost nothing here, and the journal has no reader.
                 pass
 
     def _heartbeat_answered(self, answer: int | str) -> None:

@@ -1,7 +1,7 @@
 """Time as a queue of events, and nodes whose clocks, processes and links may fail.
 
-A node's work is a generator: it yields what it waits for and is resumed with the outcome.  Nothing
-here knows what the work is.
+A node's work is a generator: it yields the event to wait for and is resumed with the outcome.  This
+module is independent of the work.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Write:
     bucket: str
     key: str
     value: Any
-    #: The key whose revision is checked, and what it must be; None for a write that isn't.
+    #: The key to check and its required revision; None for a write without a check.
     expected: tuple[str, int] | None
     limit_s: float
 
@@ -49,7 +49,7 @@ class World:
         self._count = 0
 
     def at(self, time_s: float, do: Callable[[], None]) -> None:
-        """Have ``do`` called at ``time_s``; what is asked for at one time is done in order."""
+        """Schedule a call of ``do`` at ``time_s``; calls of the same time are done in order."""
         self._count += 1
         heapq.heappush(self._queue, (time_s, self._count, do))
 
@@ -94,7 +94,7 @@ class Process:
     is_up: bool = True
     #: Until when it is stopped, as by SIGSTOP.
     paused_s: float = 0.0
-    #: Grows when it ends, so that what was to be done for an earlier one isn't.
+    #: Grows when the process ends, which cancels the scheduled calls of earlier ones.
     life: int = 0
 
     def clock_s(self, true_s: float | None = None) -> float:

@@ -1,11 +1,11 @@
-"""Ask the reference engine what the demo's app makes of the year of weather, and keep the answer.
+"""Record the reference engine's output of the demo's app for the year of weather.
 
     python tests/cases/temperature/make.py PATH/TO/run_oracle.py
 
-``run_oracle.py`` runs cases through Siddhi 5.1.7; its own README says how.  The year goes through
-it twice, with the event times as its clock (playback) and live under a simulated clock, and both
-must give the same rows in the same order.  They differ in the times of what leaves a window: in
-playback that of the next event, live that at which the window lets it go.  The live ones are kept.
+``run_oracle.py`` runs cases through Siddhi 5.1.7; see its own README. It runs the year twice, with
+the event times as its clock (playback) and live under a simulated clock, and both must give the
+same rows in the same order.  They differ in the times of expired events: in playback that of the
+next event, live that of the expiry.  The live ones are kept.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A user's program: a streaming query from JetStream streams to a JetStream stream.
 
 Started by the tests as a process of its own, to be killed: ``python driver.py setup.json``.  It
-ends with status 0 when what was there at its start is through, and with the error otherwise.
+ends with status 0 when the rows of the time of its start are written, and with the error otherwise.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ CONF = {
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }
 
-#: Every row whose number is no multiple of five, with a "!" behind it.
+#: Every row with a number that is no multiple of five, with a "!" appended.
 FILTER = "cast(split(cast(data AS string), ' ')[0] AS int) % 5 != 0"
 ROW = ("concat('out.', stream) AS subject", "concat(cast(data AS string), '!') AS data")
-#: Carried along, they tell the sink where a row comes from.
+#: Columns that give the sink the origin of each row.
 PLACE = ("stream AS _stream", "sequence AS _sequence")
 
 
@@ -66,7 +66,7 @@ def main(setup: dict[str, Any]) -> None:
         .option("checkpointLocation", setup["checkpoint"])
     )
     if "asyncProgressTrackingEnabled" in setup["sink"]:
-        # Spark doesn't have it for a query that ends by itself.
+        # Spark doesn't offer it for a query that ends on its own.
         writer.start().processAllAvailable()
     else:
         writer.trigger(availableNow=True).start().awaitTermination()

@@ -1,4 +1,4 @@
-"""The test's side of ``driver.py``: starts it, kills it, pauses it, and knows what comes out."""
+"""The test's side of ``driver.py``: start, kill, pause, and the expected output."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _numbers = count(1)
 
 @dataclass(frozen=True)
 class Setup:
-    """What a driver is told."""
+    """Settings of a driver."""
 
     source: dict[str, str]
     sink: dict[str, str]
@@ -71,7 +71,7 @@ class Setup:
         return replace(self, master=master)
 
     def carrying_place(self) -> Setup:
-        """The same with rows that say where they come from."""
+        """The same with the origin of each row."""
         return replace(self, carries_place=True)
 
     def copied(self, name: str) -> Setup:
@@ -117,7 +117,7 @@ class Driver:
 
     @property
     def log(self) -> str:
-        """The end of what it printed, where the program's own error is."""
+        """The end of its log, which has the program's own error."""
         return self._log.read_text(errors="replace")[-8000:]
 
     def tree(self) -> list[psutil.Process]:
@@ -146,16 +146,16 @@ class Driver:
         for process in processes:
             send(process, signal.SIGKILL)
         self._process.wait()
-        # An orphan is reaped by somebody else.
+        # Another process reaps an orphan.
         psutil.wait_procs(processes, timeout=10)
 
     def kill_program(self) -> None:
-        """Kill -9 the program and its JVM; its workers see that nobody is there any more."""
+        """Kill -9 the program and its JVM; its workers notice that the JVM has ended."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def pause(self) -> None:
-        """Have all of it stand still."""
+        """Freeze all its processes."""
         for process in self.tree():
             send(process, signal.SIGSTOP)
 
@@ -178,7 +178,7 @@ class Driver:
         assert self._wait() == 0, self.log
 
     def failure(self) -> str:
-        """Wait until the query fails, and say what it printed; "" when it does not fail."""
+        """Wait until the query fails, and return its log; "" if it does not fail."""
         return self.log if self._wait() else ""
 
     def _wait(self) -> int:
@@ -189,10 +189,10 @@ class Driver:
 
 
 def spark_home(directory: Path) -> Path:
-    """A Spark home that starts sooner: without the zipped Python, which each process compiles anew.
+    """A Spark home that starts sooner: without the zipped Python that each process compiles again.
 
-    The one of this installation, if ``python -m mesh.worker.prepare`` made it, has the class path
-    that the class archive is for.
+    The one of this installation, if ``python -m mesh.worker.prepare`` created it, has the class
+    path that the class archive is for.
     """
     prepared = class_archive.directory() / f"spark-{pyspark.__version__}"
     if prepared.exists():
@@ -213,7 +213,7 @@ def send(process: psutil.Process, number: int) -> None:
 
 
 def expected(stream: str, rows: int) -> list[bytes]:
-    """What ``driver.py`` makes of the numbers below ``rows``, in ``stream``."""
+    """The output of ``driver.py`` for the numbers below ``rows``, in ``stream``."""
     return [b"%d %s!" % (n, stream.encode()) for n in range(rows) if n % 5 != 0]
 
 
@@ -241,6 +241,6 @@ def compare(messages: list[Message], rows: dict[str, int], *, may_stop_short: bo
 
 
 def batches(checkpoint: Path | str) -> int:
-    """How many batches a query has planned by its checkpoint."""
+    """Number of batches that a query has planned, from its checkpoint."""
     numbers = [int(p.name) for p in Path(checkpoint, "offsets").glob("[0-9]*")]
     return max(numbers, default=-1) + 1

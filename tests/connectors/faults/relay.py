@@ -1,7 +1,7 @@
-"""What a streaming query does, without Spark, so that a fault can be tried in a second.
+"""The steps of a streaming query without Spark, so that a fault can be tested in a second.
 
 It plans batches by the source's reader, as Spark would, and writes their rows by the sink's
-publisher.  ``stored`` looks at the outcome by plain requests, and shares no code with either.
+publisher.  ``stored`` checks the outcome by plain requests, and shares no code with either.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Relay:
         self._batch_rows = batch_rows
         self._ending = threading.Event()
         self._error: BaseException | None = None
-        #: Batches written so far; ``_moved`` is told when there is one more, and of its end.
+        #: Batches written so far; ``_moved`` is notified of each further one, and of its end.
         self.batches = 0
         self._moved = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
@@ -88,7 +88,7 @@ class Relay:
         return self._thread.is_alive()
 
     def wait_for(self, more: int, what: str, timeout_s: float = 40.0) -> None:
-        """Wait until it has written ``more`` batches; raises what it died of."""
+        """Wait until it has written ``more`` batches; raises the error that ended it."""
         wanted = self.batches + more
         with self._moved:
             done = self._moved.wait_for(
@@ -99,7 +99,7 @@ class Relay:
             raise self._error
 
     def finish(self, timeout_s: float = 60.0) -> None:
-        """Have it copy what is left, and wait for that; raises what it died of."""
+        """Make it copy the rest, and wait for that; raises the error that ended it."""
         self._ending.set()
         self._thread.join(timeout_s)
         assert not self._thread.is_alive(), f"the relay hangs after {self.batches} batches"

@@ -39,7 +39,7 @@ def setup(broker: Broker, tmp_path: Path) -> Setup:
 
 
 def check(broker: Broker, rows: int, *, may_stop_short: bool = False) -> None:
-    """Compare OUT with what ``rows`` of each input give."""
+    """Compare OUT with the output for ``rows`` of each input."""
     compare(stored(broker, "OUT"), dict.fromkeys(INPUTS, rows), may_stop_short=may_stop_short)
 
 
@@ -108,7 +108,7 @@ def test_a_paused_driver_that_was_replaced_is_refused_when_it_wakes(
 
 
 def with_old_checkpoint(broker: Broker, setup: Setup, start: Start) -> Setup:
-    """Run on behind a copy of the checkpoint; returns the query with the copy."""
+    """Continue with a copy of the old checkpoint; returns the query with the copy."""
     driver = start(setup)
     driver.wait(broker, 500)
     # A copy of files that do not move.

@@ -1,6 +1,6 @@
 """Servers killed, restarted, paused and without a leader, while rows are read and written.
 
-Every test compares what is in the output stream with what is in the input stream, row by row.
+Every test compares the output stream with the input stream, row by row.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def write(
 ) -> None:
     """Publish ``rows`` with their number as position, as a task of the sink would.
 
-    ``step`` is how many come in one Arrow batch.
+    ``step`` is the size of an Arrow batch.
     """
     given = sink_options.sink_options(
         {"servers": url, "timeoutS": TIMEOUT_S, "deliveryGuarantee": guarantee}
@@ -108,7 +108,7 @@ def test_a_server_that_stands_still_for_three_seconds(
     relays.append(relay := Relay(broker.url, batch_rows=10))
     relay.wait_for(3, "three batches")
     nats_server.process.send_signal(signal.SIGSTOP)
-    # The length of the pause is the fault itself: longer than a request may take.
+    # The length of the pause is the fault itself: longer than the timeout of a request.
     threading.Event().wait(3)
     assert relay.batches < 400
     nats_server.process.send_signal(signal.SIGCONT)
@@ -215,7 +215,7 @@ def test_the_meta_leader_is_killed_then_every_server_restarted_in_turn(
     relays.append(relay := Relay(cluster_broker.url, batch_rows=50))
 
     def go_on(what: str) -> None:
-        # Written through the fault as well: what is doubled here is doubled in the input.
+        # Written through the fault as well: duplicates here are duplicates in the input.
         cluster_broker.publish("ev.IN", *numbered(0, 500))
         relay.wait_for(2, f"batches after {what}")
 
