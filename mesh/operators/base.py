@@ -46,7 +46,7 @@ WHOLE = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Events:
+class EventBatch:
     """A run of events, as columns of one length n, in the total order.
 
     ``time_ms``: int64[n], each event's own timestamp.
@@ -79,13 +79,13 @@ class Events:
         """bool[n], whether it leaves a window rather than enters."""
         return np.equal(self.kind, EXPIRED)
 
-    def take(self, indices: Longs) -> Events:
+    def take(self, indices: Longs) -> EventBatch:
         """The events at ``indices``."""
         return self.at(indices).with_rows(self.rows.take(indices))
 
-    def at(self, indices: Longs) -> Events:
+    def at(self, indices: Longs) -> EventBatch:
         """The events at ``indices``, all but their attributes: ``rows`` stay as they are."""
-        return Events(
+        return EventBatch(
             self.time_ms[indices],
             self.clock_ms[indices],
             self.order[indices],
@@ -96,10 +96,10 @@ class Events:
             self.rows,
         )
 
-    def slice(self, start: int, stop: int) -> Events:
+    def slice(self, start: int, stop: int) -> EventBatch:
         """The events from ``start`` to below ``stop``, without a copy."""
         cut = slice(start, stop)
-        return Events(
+        return EventBatch(
             self.time_ms[cut],
             self.clock_ms[cut],
             self.order[cut],
@@ -110,13 +110,13 @@ class Events:
             self.rows.slice(start, stop - start),
         )
 
-    def where(self, mask: Bools) -> Events:
+    def where(self, mask: Bools) -> EventBatch:
         """The events for which ``mask`` holds."""
         return self if bool(mask.all()) else self.take(np.flatnonzero(mask))
 
-    def with_rows(self, rows: pa.RecordBatch) -> Events:
+    def with_rows(self, rows: pa.RecordBatch) -> EventBatch:
         """The same events with other attributes."""
-        return Events(
+        return EventBatch(
             self.time_ms,
             self.clock_ms,
             self.order,
@@ -127,9 +127,9 @@ class Events:
             rows,
         )
 
-    def with_path(self, path: Longs) -> Events:
+    def with_path(self, path: Longs) -> EventBatch:
         """The same events, come on other ways."""
-        return Events(
+        return EventBatch(
             self.time_ms,
             self.clock_ms,
             self.order,
@@ -143,7 +143,7 @@ class Events:
 
 #: By the identity of a schema, itself and a run of length 0.  To make one takes as long as some
 #: operators do, and so does it to hash a schema; as long as it is here, its identity is its own.
-_NO_EVENTS: dict[int, tuple[pa.Schema, Events]] = {}
+_NO_EVENTS: dict[int, tuple[pa.Schema, EventBatch]] = {}
 _NO_EVENTS_MAX = 4096
 
 
@@ -152,7 +152,7 @@ def no_rows(schema: pa.Schema) -> pa.RecordBatch:
     return no_events(schema).rows
 
 
-def no_events(schema: pa.Schema) -> Events:
+def no_events(schema: pa.Schema) -> EventBatch:
     """A run of length 0."""
     found = _NO_EVENTS.get(id(schema))
     if found is None:
@@ -160,7 +160,7 @@ def no_events(schema: pa.Schema) -> Events:
             _NO_EVENTS.clear()
         none = np.empty(0, dtype=np.int64)
         rows = pa.RecordBatch.from_pylist([], schema)
-        events = Events(none, none, none, none, none, np.empty(0, dtype=np.int8), none, rows)
+        events = EventBatch(none, none, none, none, none, np.empty(0, dtype=np.int8), none, rows)
         found = _NO_EVENTS[id(schema)] = schema, events
     return found[1]
 
@@ -170,14 +170,14 @@ def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else _concat(list(batches))
 
 
-def join(runs: Sequence[Events], schema: pa.Schema) -> Events:
+def join(runs: Sequence[EventBatch], schema: pa.Schema) -> EventBatch:
     """Runs of events with one schema, one behind the other."""
     runs = [run for run in runs if len(run)]
     if not runs:
         return no_events(schema)
     if len(runs) == 1:
         return runs[0]
-    return Events(
+    return EventBatch(
         np.concatenate([run.time_ms for run in runs]),
         np.concatenate([run.clock_ms for run in runs]),
         np.concatenate([run.order for run in runs]),
@@ -189,7 +189,7 @@ def join(runs: Sequence[Events], schema: pa.Schema) -> Events:
     )
 
 
-def merge(runs: Sequence[Events], schema: pa.Schema) -> Events:
+def merge(runs: Sequence[EventBatch], schema: pa.Schema) -> EventBatch:
     """Runs of events with one schema, as one run in the total order."""
     runs = [run for run in runs if len(run)]
     together = join(runs, schema)
@@ -199,7 +199,7 @@ def merge(runs: Sequence[Events], schema: pa.Schema) -> Events:
     return together.take(np.lexsort(keys))
 
 
-def with_timer_path(events: Events, path: int) -> Events:
+def with_timer_path(events: EventBatch, path: int) -> EventBatch:
     """Events with ``path`` where a timer of the operator itself caused them."""
     own = events.path == OWN_TIMER
     return events.with_path(np.where(own, path, events.path)) if bool(own.any()) else events
@@ -222,7 +222,7 @@ class Timeline:
     clocks_ms: Longs
     now_ms: int
     playback: bool = False
-    stands: bool = False
+    is_idle_playback: bool = False
 
     def timer_order(self, due_ms: Longs) -> Longs:
         """The order of timers due at ``due_ms``: before the first event that is not earlier."""
@@ -272,7 +272,7 @@ class Operator(Stateful, Protocol):
     Calls come in the order of time; an empty run of events lets time pass.
     """
 
-    def process(self, events: Events, timeline: Timeline) -> Events:
+    def process(self, events: EventBatch, timeline: Timeline) -> EventBatch:
         """Take events, in order, and return what they and the timers caused, in order.
 
         Timers due by ``timeline.now_ms`` fire, each at its own time.
@@ -284,7 +284,7 @@ class Operator(Stateful, Protocol):
         ...
 
 
-def prefixed(parts: Mapping[str, State]) -> State:
+def namespaced(parts: Mapping[str, State]) -> State:
     """The states of several parts as one, each name with its part's before it."""
     return State(
         {f"{name}/{key}": piece for name, s in parts.items() for key, piece in s.pieces.items()},
@@ -292,7 +292,7 @@ def prefixed(parts: Mapping[str, State]) -> State:
     )
 
 
-def part(state: State, name: str) -> State:
+def subset(state: State, name: str) -> State:
     """The state of one part of what ``prefixed`` put together."""
     start = f"{name}/"
     return State(
@@ -301,8 +301,8 @@ def part(state: State, name: str) -> State:
     )
 
 
-def restore_part(stateful: Stateful, state: State, name: str) -> None:
+def restore_subset(stateful: Stateful, state: State, name: str) -> None:
     """Give a part its own of what ``prefixed`` put together; what has none is new, and stays so."""
-    own = part(state, name)
+    own = subset(state, name)
     if own.pieces or own.scalars:
         stateful.restore(own)

@@ -20,15 +20,15 @@ from mesh.operators.base import (
     BEFORE_ALL,
     CURRENT,
     WHOLE,
-    Events,
+    EventBatch,
     Kinds,
     Longs,
     State,
     Timeline,
     concat,
-    part,
-    prefixed,
-    restore_part,
+    namespaced,
+    restore_subset,
+    subset,
 )
 from mesh.operators.dataflow.build import DataflowBuilder, make_dataflow
 from mesh.operators.dataflow.cycles import CyclicNode
@@ -144,7 +144,7 @@ class Executor:
                 node.work = node.make(self._flow.timers[number])
         self._tables = tables
         # Queries inside of partitions have no callbacks in the engine either.
-        outside = [part for part in nodes.parts if isinstance(part, DataflowNode)]
+        outside = [one for one in nodes.parts if isinstance(one, DataflowNode)]
         self._calls = [n.work.calls for n in outside if isinstance(n.work, QueryNode)]
         for calls in self._calls:
             calls.wanted = calls.query in callbacks
@@ -230,9 +230,9 @@ class Executor:
         )
         # In playback an event of a stream that nobody reads moves time as well.
         entering = [
-            (part_.stream, self._events_of(part_, number, clocks_ms))
-            for part_, number in zip(ready, numbers, strict=True)
-            if part_.stream in self._flow.roots
+            (part.stream, self._events_of(part, number, clocks_ms))
+            for part, number in zip(ready, numbers, strict=True)
+            if part.stream in self._flow.roots
         ]
         self._events += count
         self._now_ms = now_ms
@@ -251,25 +251,27 @@ class Executor:
             if next_ms >= now_ms or from_ms >= now_ms:
                 break
             # What was due before it was set fires where time stands, as it is moved there.
-            stands = next_ms <= from_ms and next_ms != fired_ms
-            from_ms = from_ms if stands else max(next_ms, from_ms + 1)
+            is_idle_playback = next_ms <= from_ms and next_ms != fired_ms
+            from_ms = from_ms if is_idle_playback else max(next_ms, from_ms + 1)
             fired_ms = next_ms
-            self._flow_on([], Timeline(self._events, none, from_ms, True, stands), leaving)
+            self._flow_on(
+                [], Timeline(self._events, none, from_ms, True, is_idle_playback), leaving
+            )
         if from_ms < now_ms:
             self._flow_on([], Timeline(self._events, none, now_ms, True), leaving)
 
     def _flow_on(
-        self, entering: list[tuple[str, Events]], timeline: Timeline, leaving: list[Emitted]
+        self, entering: list[tuple[str, EventBatch]], timeline: Timeline, leaving: list[Emitted]
     ) -> None:
         """Append the output of the dataflow to ``leaving``, ranked after what is there."""
         before = sum(len(one.rank) for one in leaving)
         made = self._flow.run(entering, timeline)
         leaving += [replace(one, rank=one.rank + before) for one in made] if before else made
 
-    def _events_of(self, ready: MergedRun, number: Longs, clocks_ms: Longs) -> Events:
+    def _events_of(self, ready: MergedRun, number: Longs, clocks_ms: Longs) -> EventBatch:
         count = len(ready.index)
         none = np.zeros(count, dtype=np.int64)
-        return Events(
+        return EventBatch(
             ready.time_ms,
             clocks_ms.take(number),
             2 * (self._events + number) + 1,
@@ -338,7 +340,7 @@ class Executor:
             scalars["new"] = True
         parts = {node.name: node.work.snapshot() for node in self._nodes}
         parts |= {"inputs": self._inputs.snapshot(), "tables": self._tables.snapshot()}
-        return prefixed({"own": State({}, scalars), **parts})
+        return namespaced({"own": State({}, scalars), **parts})
 
     def restore(self, state: State) -> None:
         """Go on from ``state``, a snapshot of an executor of the same app.
@@ -348,7 +350,7 @@ class Executor:
         Raises:
             MeshError: MESH-O105, the state was written by another version.
         """
-        own: Any = part(state, "own").scalars
+        own: Any = subset(state, "own").scalars
         if own.get("version") != STATE_VERSION:
             raise MeshError(
                 "MESH-O105",
@@ -359,10 +361,10 @@ class Executor:
         self._events, self._now_ms = own["events"], own["now_ms"]
         self.outputs_count, self._is_started = own["outputs"], own["started"]
         self._has_new = own.get("new", False)
-        self._inputs.restore(part(state, "inputs"))
-        self._tables.restore(part(state, "tables"))
+        self._inputs.restore(subset(state, "inputs"))
+        self._tables.restore(subset(state, "tables"))
         for node in self._nodes:
-            restore_part(node.work, state, node.name)
+            restore_subset(node.work, state, node.name)
 
     @property
     def places(self) -> dict[str, str]:

@@ -26,7 +26,7 @@ from mesh.operators.total_order import instance_chunk_begins, run_begins
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh.operators.base import Bools, Events, Longs
+    from mesh.operators.base import Bools, EventBatch, Longs
     from mesh.operators.frame import Frame
 
 #: The channel of events on which queries failed; a stream can't be called so.
@@ -34,7 +34,7 @@ FAILED: Final = "!"
 _ROWS: Final = pa.schema([(name, pa.string()) for name in ("query", "stream", "reason", "event")])
 
 
-def stopped(frame: Frame, events: Events) -> Bools:
+def stopped(frame: Frame, events: EventBatch) -> Bools:
     """bool[n], which events are not looked at: of a call the first that fails and all behind."""
     _forgive_resets(frame, events)
     result = np.zeros(len(events), dtype=np.bool_)
@@ -55,7 +55,7 @@ class FailureRouter:
     Those before the one that failed have taken the event; nothing behind it is looked at.
     """
 
-    def __init__(self, frame: Frame, events: Events) -> None:
+    def __init__(self, frame: Frame, events: EventBatch) -> None:
         self._frame = frame
         self._events = events
         self._before = frozenset(frame.failures)
@@ -82,7 +82,7 @@ class FailureRouter:
         return np.where(ended, -1, groups)
 
 
-def lost(frame: Frame, events: Events) -> Bools:
+def lost(frame: Frame, events: EventBatch) -> Bools:
     """bool[n], which events go nowhere; all of a call fail for the first reason in it."""
     ended = stopped(frame, events)
     if not frame.failures:
@@ -98,7 +98,7 @@ def lost(frame: Frame, events: Events) -> Bools:
     return result
 
 
-def _apart(frame: Frame, events: Events) -> Bools:
+def _apart(frame: Frame, events: EventBatch) -> Bools:
     """bool[n], where what fails together begins: a chunk, a join's call, or all of a cause."""
     if frame.calls is not None:
         return frame.calls()
@@ -111,13 +111,15 @@ def _apart(frame: Frame, events: Events) -> Bools:
     return result
 
 
-def _forgive_resets(frame: Frame, events: Events) -> None:
+def _forgive_resets(frame: Frame, events: EventBatch) -> None:
     """There is nothing in the row of a reset that could fail."""
     for row in [row for row in frame.failures if events.kind[row] == RESET]:
         del frame.failures[row]
 
 
-def failure_events(query: str, stream: str, events: Events, reasons: Sequence[str]) -> Events:
+def failure_events(
+    query: str, stream: str, events: EventBatch, reasons: Sequence[str]
+) -> EventBatch:
     """Events for the channel ``FAILED``: what failed, on which event, as JSON, and why.
 
     Args:
@@ -136,7 +138,7 @@ def failure_events(query: str, stream: str, events: Events, reasons: Sequence[st
     return events.with_rows(pa.RecordBatch.from_arrays(columns, schema=_ROWS))
 
 
-def faulted(schema: pa.Schema, events: Events, reasons: Sequence[str]) -> Events:
+def faulted(schema: pa.Schema, events: EventBatch, reasons: Sequence[str]) -> EventBatch:
     """Events for a fault stream of ``schema``: their own attributes, and behind them the reason."""
     values = to_binary([Opaque("java.lang.RuntimeException", reason) for reason in reasons])
     columns = [events.rows.column(name) for name in schema.names[:-1]]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mesh.functions.vectors import Indices, Mask
-    from mesh.operators.base import Events
+    from mesh.operators.base import EventBatch
     from mesh.plan.bound import Column
 
 #: (step, attribute) or, of an event that occurs several times, (step, attribute, index).
@@ -48,7 +48,7 @@ class Frame:
         self._arrays = arrays
         self._vectors: dict[Key, Vector] = {}
         self._missing: dict[tuple[int, int | None], Mask] = {}
-        self._events: Events | None = None
+        self._events: EventBatch | None = None
         self.calls: Callable[[], Mask] | None = None
 
     @classmethod
@@ -58,11 +58,11 @@ class Frame:
         return cls(rows.num_rows, {(step, n): rows.column(i) for i, n in enumerate(names)})
 
     @classmethod
-    def of_events(cls, events: Events, step: int = 0) -> Frame:
+    def of_events(cls, events: EventBatch, step: int = 0) -> Frame:
         """The attributes of one stream's events, and their times."""
         return cls.of_rows(events.rows, step).timed(events)
 
-    def timed(self, events: Events) -> Frame:
+    def timed(self, events: EventBatch) -> Frame:
         """This frame, with the times of ``events``, one for each row."""
         self._events = events
         return self
@@ -85,7 +85,7 @@ class Frame:
         return mixed_hash((*position, events.kind, events.instance))
 
     @property
-    def _known_events(self) -> Events:
+    def _known_events(self) -> EventBatch:
         assert self._events is not None, "a frame without times: see Frame.timed"
         return self._events
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mesh.operators.base import State, part, prefixed
+from mesh.operators.base import State, namespaced, subset
 from mesh.operators.dataflow.merge import with_schema
 from mesh.operators.executor import Executor
 from mesh.plan.states import continued
@@ -52,17 +52,17 @@ def remap(
         kept |= {f"trigger-{name}": f"trigger-{name}" for name in triggers}
     was, now = old.places, new.places
     moved = {now[one]: was[other] for one, other in kept.items() if one in now and other in was}
-    parts = {place: part(state, earlier) for place, earlier in moved.items()}
-    tables = part(state, "tables")
+    parts = {place: subset(state, earlier) for place, earlier in moved.items()}
+    tables = subset(state, "tables")
     for one, other in going:
         if one.kind == "table":
-            parts[f"tables/{one.name}"] = part(tables, other.name)
-    parts["inputs"] = _inputs(part(state, "inputs"), old, new)
+            parts[f"tables/{one.name}"] = subset(tables, other.name)
+    parts["inputs"] = _inputs(subset(state, "inputs"), old, new)
     for place, count in _counts(state, moved).items():
         parts[f"{place}/own"] = State({}, {"causes": count})
-    own = dict(part(state, "own").scalars)
+    own = dict(subset(state, "own").scalars)
     own["events"] = max([_count(state, ""), *(_count(state, _above(p)) for p in _outside(moved))])
-    return prefixed({"own": State({}, own | {"new": True}), **parts})
+    return namespaced({"own": State({}, own | {"new": True}), **parts})
 
 
 def _kept(going: Sequence[tuple[Keeper, Keeper]]) -> dict[str, str]:
@@ -124,7 +124,7 @@ def _above(place: str) -> str:
 
 def _count(state: State, above: str) -> int:
     """How many causes there have been in a partition or ring, or in the whole."""
-    found: Any = part(state, f"{above}/own").scalars.get("causes", 0) if above else None
+    found: Any = subset(state, f"{above}/own").scalars.get("causes", 0) if above else None
     if found is None:
-        found = part(state, "own").scalars["events"]
+        found = subset(state, "own").scalars["events"]
     return int(found)

@@ -19,7 +19,7 @@ from mesh.operators.base import NEVER
 from mesh.operators.native import helper
 
 if TYPE_CHECKING:
-    from mesh.operators.base import Bools, Events, Longs
+    from mesh.operators.base import Bools, EventBatch, Longs
 
 
 # Borders, NumPy
@@ -42,23 +42,23 @@ def run_starts(begins: Bools) -> Longs:
     return starts
 
 
-def cause_begins(events: Events) -> Bools:
+def cause_begins(events: EventBatch) -> Bools:
     """bool[n], whether an event has another cause than the one before it."""
     return run_begins(events.order, events.clock_ms, events.path)
 
 
-def chunk_begins(events: Events) -> Bools:
+def chunk_begins(events: EventBatch) -> Bools:
     """bool[n], whether a chunk begins with an event."""
     return run_begins(events.order, events.clock_ms, events.path, events.chunk)
 
 
-def instance_chunk_begins(events: Events) -> Bools:
+def instance_chunk_begins(events: EventBatch) -> Bools:
     """bool[n], whether the part of a chunk that is of one partition instance begins with it."""
     columns = (events.order, events.clock_ms, events.path, events.chunk, events.instance)
     return run_begins(*columns)
 
 
-def chunk_starts(events: Events) -> Longs:
+def chunk_starts(events: EventBatch) -> Longs:
     """int64[m], the first row of each chunk."""
     return np.flatnonzero(chunk_begins(events))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mesh.operators.base import State, part
+from mesh.operators.base import State, subset
 from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
 from mesh.spark.local_state import LocalState, Position
 from mesh.spark.stateless_task import positioned_routes
@@ -114,7 +114,7 @@ def last_positions(
         position = Position.of(places[partition], io.input_streams(partition))
         manifest = local.manifest(position) or local.restored(position)
         scalars: Any = manifest.scalars if manifest is not None else {}
-        own: Any = part(State({}, scalars), "own").scalars
+        own: Any = subset(State({}, scalars), "own").scalars
         for channel in io.group.outputs:
             for stream in _js_streams(channel):
                 found[stream, io.producer(str(partition))] = own.get("outputs", 0)

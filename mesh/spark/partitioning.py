@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from mesh.functions.vectors import Mask, Vector
     from mesh.model.app import Channel
-    from mesh.operators.base import Events, Longs
+    from mesh.operators.base import EventBatch, Longs
     from mesh.plan.bound import BoundApp, BoundKey
 
 
@@ -41,7 +41,7 @@ def channel_rows(
     rows: pa.RecordBatch,
     position: Any,
     event_time_ms: Any | None,
-    events: Callable[[], Events] | None = None,
+    events: Callable[[], EventBatch] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Rows for the sink that carry ``rows`` to a channel, each to its partition if it has a key.
 
@@ -70,7 +70,10 @@ def _if_any(times: Any | None) -> Any | None:
 
 
 def split_by_partition(
-    channel: Channel, text: str, rows: pa.RecordBatch, events: Callable[[], Events] | None = None
+    channel: Channel,
+    text: str,
+    rows: pa.RecordBatch,
+    events: Callable[[], EventBatch] | None = None,
 ) -> Iterator[tuple[int, Longs]]:
     """The partitions that ``rows`` go to, each with the rows that do, in their order.
 

@@ -22,7 +22,7 @@ import pyarrow.compute
 
 from mesh.functions.scripts import compile_scripts
 from mesh.model.app import Channel, GroupKind
-from mesh.operators.base import CURRENT, WHOLE, Events, Timeline, concat
+from mesh.operators.base import CURRENT, WHOLE, EventBatch, Timeline, concat
 from mesh.operators.dataflow.build import make_query
 from mesh.operators.environment import Environment, using
 from mesh.operators.failures import failure_events
@@ -232,7 +232,7 @@ class _CompiledRoute:
         )
         times = batch.column("_event_time_ms")
 
-        def events() -> Events:
+        def events() -> EventBatch:
             return as_events(batch, output.stream.arrow)
 
         yield from channel_rows(output, io.group.text, self.producer, rows, position, times, events)
@@ -271,12 +271,12 @@ def _compiled_query(
     return _CompiledQuery(name, app.stream(query.input_streams[0]), running, records_failures)
 
 
-def as_events(batch: pa.RecordBatch, schema: pa.Schema) -> Events:
+def as_events(batch: pa.RecordBatch, schema: pa.Schema) -> EventBatch:
     """Each row as a chunk of its own, ordered by its message and its place in that."""
     count = batch.num_rows
     times = (batch.column("_event_time_ms"), batch.column("_timestamp_ms"))
     time_ms = _longs(kernels.coalesce(*times))
-    return Events(
+    return EventBatch(
         time_ms,
         time_ms,
         _longs(batch.column("_sequence")),
@@ -295,7 +295,7 @@ def _with_reasons(metadata: pa.RecordBatch, told: pa.RecordBatch) -> pa.RecordBa
     return pa.RecordBatch.from_arrays(columns, schema=metadata.schema)
 
 
-def _row_numbers(made: Events, events: Events) -> Longs:
+def _row_numbers(made: EventBatch, events: EventBatch) -> Longs:
     """int64[n], the row of ``events`` that each of ``made`` comes of."""
     keys = events.order * POSITIONS_PER_MESSAGE + events.chunk
     order = np.argsort(keys, kind="stable")

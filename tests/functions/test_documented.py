@@ -14,7 +14,7 @@ from mesh.functions.catalogue import DOCUMENTED_FUNCTIONS, Kind
 from mesh.functions.objects import python_value
 from mesh.functions.rows import python_values
 from mesh.language.parser import parse
-from mesh.operators.base import Events
+from mesh.operators.base import EventBatch
 from mesh.operators.expressions import compile_expression
 from mesh.operators.frame import Frame
 from mesh.plan.bind import bind
@@ -42,7 +42,7 @@ def frame(length: int) -> Frame:
     order = np.arange(length, dtype=np.int64)
     none = np.zeros(length, dtype=np.int64)
     kind = none.astype(np.int8)
-    return Frame.of_events(Events(times, times, order, none, none, kind, none, rows))
+    return Frame.of_events(EventBatch(times, times, order, none, none, kind, none, rows))
 
 
 def _in_triple_quotes(found: re.Match[str]) -> str:

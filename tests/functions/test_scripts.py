@@ -15,7 +15,7 @@ from mesh.functions.objects import ValueSet, from_binary
 from mesh.functions.rows import python_values
 from mesh.functions.scripts import compile_scripts
 from mesh.language.parser import parse
-from mesh.operators.base import Events
+from mesh.operators.base import EventBatch
 from mesh.operators.environment import Environment, using
 from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.frame import Frame
@@ -32,11 +32,11 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-def events_of(rows: pa.RecordBatch) -> Events:
+def events_of(rows: pa.RecordBatch) -> EventBatch:
     count = rows.num_rows
     none = np.zeros(count, dtype=np.int64)
     order = 2 * np.arange(count) + 1
-    return Events(none, none, order, none, none, none.astype(np.int8), none, rows)
+    return EventBatch(none, none, order, none, none, none.astype(np.int8), none, rows)
 
 
 def evaluated(functions: str, call: str, rows: list[dict[str, Any]]) -> tuple[list[Any], Any]:
@@ -137,7 +137,7 @@ def test_only_what_the_engine_would_evaluate_fails(
     assert sorted(frame.failures) == fails
 
 
-def stream_function(call: str, rows: list[dict[str, Any]]) -> tuple[Events, dict[int, str]]:
+def stream_function(call: str, rows: list[dict[str, Any]]) -> tuple[EventBatch, dict[int, str]]:
     app = bind(parse(f"{STREAM}from S#{call} select i insert into Out;"))
     source = app.queries[0].input
     assert isinstance(source, BoundStream)

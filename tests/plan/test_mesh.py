@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from mesh.model.app import AppSpec, Channel, GroupKind, GroupSpec, Strategy
-from mesh.operators.base import CURRENT, WHOLE, Events
+from mesh.operators.base import CURRENT, WHOLE, EventBatch
 from mesh.operators.executor import Executor, InputRun
 from mesh.plan.build import bind_group, plan
 from mesh.spark.partitioning import restrict_to_partition, split_by_partition
@@ -180,11 +180,11 @@ def partitions_of(group: GroupSpec) -> int:
     return max(keyed, default=1)
 
 
-def as_events(rows: pa.RecordBatch) -> Events:
+def as_events(rows: pa.RecordBatch) -> EventBatch:
     zero = np.zeros(rows.num_rows, dtype=np.int64)
     kind = np.full(rows.num_rows, CURRENT, dtype=np.int8)
     whole = np.full(rows.num_rows, WHOLE, dtype=np.int64)
-    return Events(zero, zero, zero, zero, zero, kind, whole, rows)
+    return EventBatch(zero, zero, zero, zero, zero, kind, whole, rows)
 
 
 def answers(text: str) -> dict[str, Counter[tuple[Any, ...]]]:

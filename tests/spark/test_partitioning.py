@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from mesh.model.app import AppSpec, Channel, GroupKind, GroupSpec, Strategy
-from mesh.operators.base import CURRENT, WHOLE, Events
+from mesh.operators.base import CURRENT, WHOLE, EventBatch
 from mesh.operators.executor import Executor, InputRun
 from mesh.plan.build import bind_group, plan
 from mesh.spark.partitioning import label_partitions, restrict_to_partition, split_by_partition
@@ -122,12 +122,12 @@ def batch(channel: Channel) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns, schema=channel.stream.arrow)
 
 
-def events(rows: pa.RecordBatch) -> Events:
+def events(rows: pa.RecordBatch) -> EventBatch:
     n = rows.num_rows
     at = np.arange(n, dtype=np.int64)
     zero = np.zeros(n, dtype=np.int64)
     kind = np.full(n, CURRENT, dtype=np.int8)
-    return Events(at, at, at, zero, zero, kind, np.full(n, WHOLE, dtype=np.int64), rows)
+    return EventBatch(at, at, at, zero, zero, kind, np.full(n, WHOLE, dtype=np.int64), rows)
 
 
 def answers(executor: Executor, rows: pa.RecordBatch, chosen: Sequence[int]) -> Iterator[Any]:

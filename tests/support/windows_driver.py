@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.model.types import Attribute, AttributeType, StreamSchema
-from mesh.operators.base import CURRENT, EXPIRED, Events, State, Timeline, join
+from mesh.operators.base import CURRENT, EXPIRED, EventBatch, State, Timeline, join
 from mesh.operators.windows import WindowOperator, make_window
 from mesh.plan.bound import Column, Constant, Window
 
@@ -134,7 +134,7 @@ def run(case: Case, cuts: Sequence[int] | None = None, *, restores: bool = False
 
 def drive(
     window: WindowOperator, case: Case, cuts: Sequence[int] | None = None, *, restores: bool = False
-) -> Events:
+) -> EventBatch:
     """All output of ``window``."""
     every = list(sent(case.steps))
     ends = range(1, len(every) + 1) if cuts is None else [*sorted(set(cuts)), len(every)]
@@ -160,7 +160,7 @@ def _through_text(state: State) -> State:
     return State(state.pieces, json.loads(json.dumps(state.scalars)))
 
 
-def events_of(steps: Sequence[Sent], first: int) -> tuple[Events, Any]:
+def events_of(steps: Sequence[Sent], first: int) -> tuple[EventBatch, Any]:
     times, clocks, orders, rows = [], [], [], []
     number = first
     for step in steps:
@@ -177,7 +177,7 @@ def events_of(steps: Sequence[Sent], first: int) -> tuple[Events, Any]:
     )
     zero = np.zeros(count, dtype=np.int64)
     clock_ms = np.array(clocks, dtype=np.int64)
-    events = Events(
+    events = EventBatch(
         np.array(times, dtype=np.int64),
         clock_ms,
         np.array(orders, dtype=np.int64),
@@ -190,14 +190,14 @@ def events_of(steps: Sequence[Sent], first: int) -> tuple[Events, Any]:
     return events, clock_ms
 
 
-def chunks(events: Events) -> list[Events]:
+def chunks(events: EventBatch) -> list[EventBatch]:
     """The events chunk by chunk."""
     keys = np.stack([events.order, events.clock_ms, events.path, events.chunk], axis=1)
     starts = [0, *(np.flatnonzero((keys[1:] != keys[:-1]).any(axis=1)) + 1).tolist(), len(events)]
     return [events.slice(a, b) for a, b in pairwise(starts) if b > a]
 
 
-def _of_chunk(events: Events) -> Call:
+def _of_chunk(events: EventBatch) -> Call:
     rows = [list(row.values()) for row in events.rows.to_pylist()]
     times = (events.time_ms - START_MS).tolist()
     every = list(zip(times, rows, events.kind.tolist(), strict=True))

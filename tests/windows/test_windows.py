@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mesh.operators.base import Events, Timeline, join
+from mesh.operators.base import EventBatch, Timeline, join
 from mesh.operators.state.row_store import CHUNK_ROWS, RowStore
 from mesh.operators.windows import make_window
 from mesh.operators.windows.native_window import NativeWindow
@@ -30,7 +30,7 @@ def test_a_window_does_what_the_reference_engine_does(name: str) -> None:
     assert wrong == []
 
 
-def _table(events: Events) -> list[Any]:
+def _table(events: EventBatch) -> list[Any]:
     columns = (
         events.time_ms,
         events.clock_ms,
@@ -103,13 +103,13 @@ def test_each_instance_of_a_partition_has_a_window_of_its_own(name: str) -> None
             assert _seen(mine) == _seen(alone), case.app
 
 
-def _of_instances(case: driver.Case, count: int) -> tuple[Events, Any]:
+def _of_instances(case: driver.Case, count: int) -> tuple[EventBatch, Any]:
     events, clocks = driver.events_of(list(driver.sent(case.steps)), 0)
     # Events that are sent at once belong to one instance.
     return replace(events, instance=events.order // 2 % count), clocks
 
 
-def _processed(case: driver.Case, events: Events, clocks: Any, cut: int) -> Events:
+def _processed(case: driver.Case, events: EventBatch, clocks: Any, cut: int) -> EventBatch:
     window = make_window(case.bound, driver.SCHEMA, timer_path=0)
     now = int(clocks[-1]) + 1000 if len(clocks) else 0
     # Runs are cut between events that are not sent at once.
@@ -124,7 +124,7 @@ def _processed(case: driver.Case, events: Events, clocks: Any, cut: int) -> Even
     return join(parts, driver.SCHEMA)
 
 
-def _seen(events: Events) -> list[Any]:
+def _seen(events: EventBatch) -> list[Any]:
     table = _table(events)
     return [table[0], table[1], table[5], table[7]]
 

@@ -17,7 +17,7 @@ from mesh.operators.dataflow.topology import Topology
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from mesh.operators.base import Events, Timeline
+    from mesh.operators.base import EventBatch, Timeline
     from mesh.operators.dataflow.graph import DataflowNode
 
 
@@ -52,18 +52,18 @@ class BulkDataflow:
         """Let all nodes know that it is the app's start."""
         return self._go([], timeline, begins=True)
 
-    def run(self, entering: Sequence[tuple[str, Events]], timeline: Timeline) -> list[Emitted]:
+    def run(self, entering: Sequence[tuple[str, EventBatch]], timeline: Timeline) -> list[Emitted]:
         """Let external events in and time pass."""
         return self._go(entering, timeline, begins=False)
 
     def _go(
-        self, entering: Sequence[tuple[str, Events]], timeline: Timeline, *, begins: bool
+        self, entering: Sequence[tuple[str, EventBatch]], timeline: Timeline, *, begins: bool
     ) -> list[Emitted]:
-        flowing: dict[str, list[Events]] = {}
+        flowing: dict[str, list[EventBatch]] = {}
         for channel, events in entering:
             root = np.full(len(events), self.roots[channel], dtype=np.int64)
             flowing.setdefault(channel, []).append(events.with_path(root))
-        leaving: list[tuple[str, Events]] = []
+        leaving: list[tuple[str, EventBatch]] = []
         for stage in self._stages:
             for channel, events in (
                 stage.begin(flowing, timeline) if begins else stage.run(flowing, timeline)
@@ -74,7 +74,7 @@ class BulkDataflow:
         return _in_sequence(leaving)
 
 
-def _in_sequence(leaving: Sequence[tuple[str, Events]]) -> list[Emitted]:
+def _in_sequence(leaving: Sequence[tuple[str, EventBatch]]) -> list[Emitted]:
     """Give places by cause, and then by way through the nodes."""
     if not leaving:
         return []

@@ -17,7 +17,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mesh.operators.base import Bools, Events
+    from mesh.operators.base import Bools, EventBatch
 
 #: Order, clock and path.
 _Place = tuple[int, int, int]
@@ -28,12 +28,12 @@ class FailedInput:
     """Input events of a query, in order, with the reason of the failure that each caused."""
 
     stream: str
-    events: Events
+    events: EventBatch
     reasons: list[str]
 
 
 def failed_inputs(
-    inputs: Mapping[str, Sequence[Events]], failed: Events, reasons: Sequence[str]
+    inputs: Mapping[str, Sequence[EventBatch]], failed: EventBatch, reasons: Sequence[str]
 ) -> tuple[list[FailedInput], Bools]:
     """The events of one run that caused failures.
 
@@ -64,6 +64,6 @@ def failed_inputs(
     return found, np.array([place in known for place in places], dtype=np.bool_)
 
 
-def _places(events: Events) -> list[_Place]:
+def _places(events: EventBatch) -> list[_Place]:
     columns = (events.order, events.clock_ms, events.path)
     return list(zip(*(column.tolist() for column in columns), strict=True))

@@ -17,7 +17,7 @@ from mesh.operators.dataflow.graph import chunk_starts, has_conflicts
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from mesh.operators.base import Events
+    from mesh.operators.base import EventBatch
     from mesh.operators.dataflow.graph import DataflowNode, Outputs, StateAccess
 
 #: A position in the total order: order, clock and path.
@@ -29,7 +29,7 @@ Cause = tuple[int, str | None]
 class ChunkQueue:
     """The chunks of ``runs``, each run in order, and of one channel as it comes to one node."""
 
-    def __init__(self, runs: Sequence[tuple[Cause, Events]]) -> None:
+    def __init__(self, runs: Sequence[tuple[Cause, EventBatch]]) -> None:
         runs = [(cause, events) for cause, events in runs if len(events)]
         self._runs = runs
         starts = [chunk_starts(events) for _, events in runs]
@@ -58,7 +58,7 @@ class ChunkQueue:
         """The position of a chunk."""
         return int(self.order[at]), int(self.clock_ms[at]), int(self.path[at])
 
-    def one(self, at: int) -> tuple[Cause, Events]:
+    def one(self, at: int) -> tuple[Cause, EventBatch]:
         """The cause and the events of a chunk."""
         cause, events = self._runs[self._source[at]]
         return cause, events.slice(int(self._start[at]), int(self._stop[at]))
@@ -68,9 +68,9 @@ class ChunkQueue:
         for end in self._ends[bisect_left(self._ends, at + 1) :]:
             yield self._runs[self._source[end - 1]][0], end
 
-    def take(self, at: int, stop: int) -> dict[Cause, list[Events]]:
+    def take(self, at: int, stop: int) -> dict[Cause, list[EventBatch]]:
         """The events of consecutive chunks, by cause."""
-        found: dict[Cause, list[Events]] = {}
+        found: dict[Cause, list[EventBatch]] = {}
         source = self._source[at:stop]
         for number, (cause, events) in enumerate(self._runs):
             own = np.flatnonzero(source == number)
@@ -216,14 +216,14 @@ class OutputBuffer:
     """The output of nodes, in the sequence in which they returned it."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[int, str], list[Events]] = {}
+        self._found: dict[tuple[int, str], list[EventBatch]] = {}
 
-    def add(self, made: Sequence[tuple[int, str, Events]]) -> None:
+    def add(self, made: Sequence[tuple[int, str, EventBatch]]) -> None:
         """Add the output of nodes, each for a channel."""
         for number, channel, events in made:
             self.put(number, channel, events)
 
-    def put(self, number: int, channel: str, events: Events) -> None:
+    def put(self, number: int, channel: str, events: EventBatch) -> None:
         """Add the output of one node for one channel."""
         self._found.setdefault((number, channel), []).append(events)
 
@@ -235,7 +235,7 @@ class OutputBuffer:
         ]
 
 
-def _in_order(events: Events) -> Events:
+def _in_order(events: EventBatch) -> EventBatch:
     """Sorted: depth first is not the order of paths where one query emits several chunks."""
     columns = (events.chunk, events.path, events.clock_ms, events.order)
     place = np.lexsort(columns)

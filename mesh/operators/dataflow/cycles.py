@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mesh.operators.base import State, part, prefixed, restore_part
+from mesh.operators.base import State, namespaced, restore_subset, subset
 from mesh.operators.dataflow.depth_first import StepwiseDataflow
 from mesh.operators.dataflow.graph import DataflowNode, Outputs
 from mesh.operators.dataflow.partition import run_chunkwise
@@ -17,7 +17,7 @@ from mesh.operators.dataflow.topology import descendants, readers
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from mesh.operators.base import Events, Timeline
+    from mesh.operators.base import EventBatch, Timeline
     from mesh.operators.dataflow.graph import NodeOperator
 
 
@@ -30,7 +30,7 @@ class CyclicNode:
         #: Chunks processed so far.
         self._causes = 0
 
-    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
+    def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
         """Process the events, with all that their output causes in the cycle."""
         entering = [(c, run) for c, runs in inputs.items() for run in runs if len(run)]
         made, count = run_chunkwise(self._flow, entering, self._causes, timeline)
@@ -45,14 +45,14 @@ class CyclicNode:
     def snapshot(self) -> State:
         """The state of each node."""
         states = {node.name: node.work.snapshot() for node in self._nodes}
-        return prefixed({"own": State({}, {"causes": self._causes}), **states})
+        return namespaced({"own": State({}, {"causes": self._causes}), **states})
 
     def restore(self, state: State) -> None:
         """Take over the states."""
-        causes: Any = part(state, "own").scalars["causes"]
+        causes: Any = subset(state, "own").scalars["causes"]
         self._causes = causes
         for node in self._nodes:
-            restore_part(node.work, state, node.name)
+            restore_subset(node.work, state, node.name)
 
     @property
     def places(self) -> dict[str, str]:

@@ -22,7 +22,7 @@ from mesh.operators.dataflow.topology import readers
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from mesh.operators.base import Events
+    from mesh.operators.base import EventBatch
     from mesh.operators.dataflow.graph import DataflowNode
     from mesh.operators.dataflow.topology import Topology
 
@@ -37,7 +37,7 @@ REPEATS_MAX = 100_000
 class OutputSink(Protocol):
     """Receives the output of nodes."""
 
-    def put(self, number: int, channel: str, events: Events) -> None:
+    def put(self, number: int, channel: str, events: EventBatch) -> None:
         """Accept events that node ``number`` emitted on ``channel``."""
         ...
 
@@ -49,7 +49,7 @@ class _Task(NamedTuple):
     #: The node that emitted them.
     source: int
     channel: str
-    events: Events
+    events: EventBatch
 
 
 @dataclass(order=True, slots=True)
@@ -63,7 +63,7 @@ class _Deferred:
     tie: int
     source: int = field(compare=False)
     channel: str = field(compare=False)
-    events: Events = field(compare=False)
+    events: EventBatch = field(compare=False)
 
 
 class DepthFirst:
@@ -106,14 +106,14 @@ class DepthFirst:
             self._walk(tasks, order, then, sink)
         self._walk_deferred(then, sink)
 
-    def deliver(self, channel: str, events: Events, here: Timeline, sink: OutputSink) -> None:
+    def deliver(self, channel: str, events: EventBatch, here: Timeline, sink: OutputSink) -> None:
         """Process a chunk of a channel, which no node of the graph emitted."""
         tasks = self._expand(_OUTPUT, channel, events, 0)
         self._walk(tasks, int(events.order[0]), here, sink)
         self._walk_deferred(here, sink)
 
     def deliver_to(
-        self, number: int, channel: str, events: Events, here: Timeline, sink: OutputSink
+        self, number: int, channel: str, events: EventBatch, here: Timeline, sink: OutputSink
     ) -> None:
         """Process a chunk, which has the path through node ``number`` already, in that node."""
         tasks = self._tasks_of(number, _OUTPUT, channel, events, 0)
@@ -145,7 +145,7 @@ class DepthFirst:
             tasks = self._expand(one.source, one.channel, one.events, 0)
             self._walk(tasks, one.order, here, sink)
 
-    def _expand(self, source: int, channel: str, events: Events, depth: int) -> list[_Task]:
+    def _expand(self, source: int, channel: str, events: EventBatch, depth: int) -> list[_Task]:
         """A task for each reader of ``channel``, the last one first."""
         tasks: list[_Task] = []
         for number in reversed(self._reads.get(channel, ())):
@@ -159,7 +159,7 @@ class DepthFirst:
         return tasks
 
     def _tasks_of(
-        self, number: int, source: int, channel: str, events: Events, depth: int
+        self, number: int, source: int, channel: str, events: EventBatch, depth: int
     ) -> list[_Task]:
         """One task, or one for each event where the node takes them one by one, the last first."""
         if channel not in self._nodes[number].singles or len(events) < 2:
@@ -170,8 +170,8 @@ class DepthFirst:
         ]
 
     def _chunks(
-        self, number: int, channel: str, events: Events, order: int, sink: OutputSink
-    ) -> list[Events]:
+        self, number: int, channel: str, events: EventBatch, order: int, sink: OutputSink
+    ) -> list[EventBatch]:
         """The chunks of a node's output that belong to ``order``; later ones are deferred."""
         if not len(events):
             return []
@@ -206,7 +206,7 @@ class _Sequence:
         self._count = 0
         self.emitted: list[Emitted] = []
 
-    def put(self, number: int, channel: str, events: Events) -> None:
+    def put(self, number: int, channel: str, events: EventBatch) -> None:
         rank = np.arange(self._count, self._count + len(events))
         if self._numbers:
             events = replace(events, chunk=np.full(len(events), self._count))
@@ -239,7 +239,7 @@ class StepwiseDataflow:
             self._walker.advance_time(number, timeline, sink)
         return sink.emitted
 
-    def run(self, entering: Sequence[tuple[str, Events]], timeline: Timeline) -> list[Emitted]:
+    def run(self, entering: Sequence[tuple[str, EventBatch]], timeline: Timeline) -> list[Emitted]:
         """Process external events, and let time pass."""
         sink = _Sequence(self._numbers)
         at = timeline.first
@@ -257,7 +257,7 @@ class StepwiseDataflow:
             timeline.clocks_ms[:0],
             timeline.now_ms,
             timeline.playback,
-            timeline.stands,
+            timeline.is_idle_playback,
         )
         assert at <= end.first
         if timeline.playback and at < end.first:
@@ -293,14 +293,14 @@ class StepwiseDataflow:
                 raise AssertionError(f"a timer of {node.name} fires without an end")
 
 
-def _in_order(entering: Sequence[tuple[str, Events]]) -> list[tuple[str, Events]]:
+def _in_order(entering: Sequence[tuple[str, EventBatch]]) -> list[tuple[str, EventBatch]]:
     """The external events, chunk by chunk in order."""
     chunks = [(channel, chunk) for channel, events in entering for chunk in _split(events)]
     chunks.sort(key=lambda one: int(one[1].order[0]))
     return chunks
 
 
-def _split(events: Events) -> Iterator[Events]:
+def _split(events: EventBatch) -> Iterator[EventBatch]:
     starts = chunk_starts(events).tolist()
     for start, stop in zip(starts, [*starts[1:], len(events)], strict=True):
         yield events.slice(start, stop)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from mesh.operators.base import CURRENT, RESET, Events, Longs, Stateful
+from mesh.operators.base import CURRENT, RESET, EventBatch, Longs, Stateful
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mesh.operators.base import Timeline
 
 #: Events for channels, each channel any number of times, in order.
-Outputs = list[tuple[str, Events]]
+Outputs = list[tuple[str, EventBatch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Emitted:
 
     channel: str
     rank: Longs
-    events: Events
+    events: EventBatch
 
 
 class Dataflow(Protocol):
@@ -48,7 +48,9 @@ class Dataflow(Protocol):
         """Start the app in all nodes."""
         ...
 
-    def run(self, as_current: Sequence[tuple[str, Events]], timeline: Timeline) -> list[Emitted]:
+    def run(
+        self, as_current: Sequence[tuple[str, EventBatch]], timeline: Timeline
+    ) -> list[Emitted]:
         """Process external events, and let time pass; a run of a channel has any path."""
         ...
 
@@ -56,7 +58,7 @@ class Dataflow(Protocol):
 class NodeOperator(Stateful, Protocol):
     """Operator of a node, with several inputs and outputs; it is called in the order of time."""
 
-    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
+    def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
         """Process events, by channel, each run in order; return all that they and timers cause."""
         ...
 
@@ -139,20 +141,20 @@ class CallbackRecorder:
 
     query: str
     wanted: bool = False
-    runs: list[Events] = field(default_factory=list)
+    runs: list[EventBatch] = field(default_factory=list)
 
-    def record(self, made: Events) -> None:
+    def record(self, made: EventBatch) -> None:
         """Record output, if that is wanted."""
         if self.wanted and len(made):
             self.runs.append(made)
 
 
-def as_current(events: Events) -> Events:
+def as_current(events: EventBatch) -> EventBatch:
     """Events as they enter a stream: all of them current."""
     if not events.kind.any():
         return events
     events = events.where(events.kind != RESET)
-    return Events(
+    return EventBatch(
         events.time_ms,
         events.clock_ms,
         events.order,
@@ -164,7 +166,7 @@ def as_current(events: Events) -> Events:
     )
 
 
-def chunk_starts(events: Events) -> Longs:
+def chunk_starts(events: EventBatch) -> Longs:
     """int64[m], the first row of each chunk."""
     count = len(events)
     if not count:

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from mesh.functions.conversion import convert
 from mesh.model.types import AttributeType
-from mesh.operators.base import Events, Longs, State, join
+from mesh.operators.base import EventBatch, Longs, State, join
 from mesh.operators.dataflow.graph import Outputs, chunk_starts
 from mesh.operators.dataflow.instances import Instances, IntegerKeyIndex
 from mesh.operators.expressions import compile_expression, compile_filter
@@ -61,7 +61,7 @@ class _Keyed:
     """
 
     channel: str
-    events: Events
+    events: EventBatch
     row: Longs
     code: Longs
 
@@ -81,7 +81,7 @@ class KeyExtractor:
         #: By row, why the keys of the last call failed.
         self.failures: dict[int, str] = {}
 
-    def of(self, channel: str, events: Events) -> _Keyed:
+    def of(self, channel: str, events: EventBatch) -> _Keyed:
         """The keys of events; those without one are not in it."""
         frame = Frame.of_events(events)
         # The frame fills it while the key is computed.
@@ -140,7 +140,7 @@ class KeyRouter:
         #: When the first event with a key came.
         self._base_ms: int | None = None
 
-    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
+    def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
         """Hand events on, each to where its key says; then forget what is idle by now."""
         runs = [
             (channel, join(found, found[0].rows.schema))
@@ -237,7 +237,7 @@ class KeyRouter:
         rounds = max(1, (oldest + self._purge.idle_ms - base_ms) // self._purge.interval_ms + 1)
         return base_ms + rounds * self._purge.interval_ms
 
-    def first_keyed(self, inputs: Mapping[str, Sequence[Events]]) -> int | None:
+    def first_keyed(self, inputs: Mapping[str, Sequence[EventBatch]]) -> int | None:
         """The clock of the first event of the streams that have keys."""
         clocks = [
             int(run.clock_ms[0])
@@ -294,7 +294,7 @@ class KeyRouter:
         self._instances.restore(texts, numbers, own["next"])
 
 
-def _divided(part: _Keyed, numbers: Longs) -> Events:
+def _divided(part: _Keyed, numbers: Longs) -> EventBatch:
     events = part.events
     if len(part.row) != len(events) or not _is_count(part.row):
         events = events.take(part.row)
@@ -306,7 +306,7 @@ def _is_count(row: Longs) -> bool:
     return not len(row) or (int(row[0]) == 0 and bool((np.diff(row) == 1).all()))
 
 
-def _place(events: Events, row: int) -> tuple[int, int, int, int]:
+def _place(events: EventBatch, row: int) -> tuple[int, int, int, int]:
     return (
         int(events.order[row]),
         int(events.clock_ms[row]),
@@ -315,7 +315,7 @@ def _place(events: Events, row: int) -> tuple[int, int, int, int]:
     )
 
 
-def _split(events: Events) -> Events:
+def _split(events: EventBatch) -> EventBatch:
     """Cut chunks where the instance changes: number the parts under one cause and way."""
     chunk = np.empty(len(events), dtype=np.int64)
     _number_parts(events.order, events.clock_ms, events.path, events.chunk, events.instance, chunk)
@@ -336,7 +336,9 @@ def _number_parts(order: Any, clock: Any, path: Any, chunk: Any, instance: Any, 
             out[row] = out[last]
 
 
-def _to_all(events: Events, alive: Sequence[int], born: Sequence[tuple[_Place, int]]) -> Events:
+def _to_all(
+    events: EventBatch, alive: Sequence[int], born: Sequence[tuple[_Place, int]]
+) -> EventBatch:
     """Events for every instance there is when they come, a chunk for each."""
     places = [place[:4] for place, _ in born]
     row: list[int] = []

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mesh.operators.base import Events, Timeline
+    from mesh.operators.base import EventBatch, Timeline
     from mesh.operators.dataflow.graph import Outputs
     from mesh.plan.bound import BoundNamedWindow
 
@@ -45,7 +45,7 @@ class NamedWindowNode:
         self._timer = timer
         self._window = make_window(definition.window, self._schema, timer)
 
-    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
+    def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
         """The events that enter and leave the window."""
         events = merge(inputs.get(window_input(self._name), ()), self._schema)
         if events.rows.schema != self._schema:

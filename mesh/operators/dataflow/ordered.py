@@ -19,7 +19,7 @@ from mesh.operators.dataflow.topology import readers
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mesh.operators.base import Events
+    from mesh.operators.base import EventBatch
     from mesh.operators.dataflow.chunk_queue import Cause, Key
     from mesh.operators.dataflow.graph import DataflowNode, Outputs
     from mesh.operators.dataflow.topology import Topology
@@ -35,27 +35,31 @@ class BulkStage:
         self._order = order
         self._topology = topology
 
-    def begin(self, flowing: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
+    def begin(self, flowing: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
         """Start the app in the nodes, and return their output."""
         return self.run(flowing, timeline)
 
-    def run(self, flowing: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
+    def run(self, flowing: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
         """The output of the nodes for the events of channels and for their timers."""
         given = dict(arriving(self._nodes, self._order, self._topology, flowing))
         return [(channel, events) for _, channel, events in self.go(given, timeline)]
 
     def go(
-        self, given: Mapping[Cause, Sequence[Events]], timeline: Timeline, *, quick: bool = False
-    ) -> list[tuple[int, str, Events]]:
+        self,
+        given: Mapping[Cause, Sequence[EventBatch]],
+        timeline: Timeline,
+        *,
+        quick: bool = False,
+    ) -> list[tuple[int, str, EventBatch]]:
         """The output of the nodes for what is given to each, with their numbers.
 
         ``quick``: nodes without events and without a timer that is due are not called.
         """
-        own: dict[str, list[Events]] = {}
-        made: list[tuple[int, str, Events]] = []
+        own: dict[str, list[EventBatch]] = {}
+        made: list[tuple[int, str, EventBatch]] = []
         for number in self._order:
             node = self._nodes[number]
-            inputs: dict[str, list[Events]] = {}
+            inputs: dict[str, list[EventBatch]] = {}
             for channel in node.reads:
                 runs = [*given.get((number, channel), ())]
                 runs += [self._topology.via(number, events) for events in own.get(channel, ())]
@@ -77,8 +81,8 @@ def arriving(
     nodes: Sequence[DataflowNode],
     order: Sequence[int],
     topology: Topology,
-    flowing: Mapping[str, Sequence[Events]],
-) -> list[tuple[Cause, list[Events]]]:
+    flowing: Mapping[str, Sequence[EventBatch]],
+) -> list[tuple[Cause, list[EventBatch]]]:
     """The input of each node from outside, with the paths through it."""
     return [
         ((number, channel), [topology.via(number, events) for events in flowing[channel]])
@@ -108,7 +112,7 @@ class OrderedStage:
         self._walker = DepthFirst(nodes, reads, topology.timers, topology=topology)
         self._conflicts = ConflictTable(nodes, order, reads)
 
-    def begin(self, flowing: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
+    def begin(self, flowing: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
         """Start the app in the nodes, and return their output."""
         made = OutputBuffer()
         for number in self._numbers:
@@ -116,14 +120,14 @@ class OrderedStage:
         self._run(flowing, timeline, made)
         return made.all()
 
-    def run(self, flowing: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
+    def run(self, flowing: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
         """The output of the nodes for the events of channels and for their timers."""
         made = OutputBuffer()
         self._run(flowing, timeline, made)
         return made.all()
 
     def _run(
-        self, flowing: Mapping[str, Sequence[Events]], timeline: Timeline, made: OutputBuffer
+        self, flowing: Mapping[str, Sequence[EventBatch]], timeline: Timeline, made: OutputBuffer
     ) -> None:
         given = arriving(self._nodes, self._order, self._topology, flowing)
         pieces = ChunkQueue([(cause, run) for cause, runs in given for run in runs])

@@ -18,9 +18,9 @@ from mesh.operators.base import (
     Longs,
     State,
     Timeline,
-    part,
-    prefixed,
-    restore_part,
+    namespaced,
+    restore_subset,
+    subset,
 )
 from mesh.operators.dataflow.graph import Outputs, chunk_starts
 from mesh.operators.total_order import run_begins
@@ -28,7 +28,7 @@ from mesh.operators.total_order import run_begins
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mesh.operators.base import Events
+    from mesh.operators.base import EventBatch
     from mesh.operators.dataflow.graph import Dataflow, DataflowNode, Emitted
     from mesh.operators.dataflow.key_router import KeyRouter
 
@@ -46,7 +46,7 @@ class PartitionNode:
         #: Chunks sent to the queries so far: the position in the order inside.
         self._causes = 0
 
-    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
+    def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
         """The output of the queries; input is split where instances are purged in between."""
         made: Outputs = []
         due = self._entrance.next_purge(self._entrance.first_keyed(inputs))
@@ -63,7 +63,7 @@ class PartitionNode:
             due = self._entrance.next_purge(self._entrance.first_keyed(inputs))
         return made + self._part(inputs, timeline)
 
-    def _part(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
+    def _part(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
         quiet = replace(timeline, now_ms=BEFORE_ALL)
         inside_channels = set(self._entrance.channels.values())
         entered = [one for one in self._entrance.process(inputs, quiet) if len(one[1])]
@@ -82,15 +82,15 @@ class PartitionNode:
         """The keys, and the state of each query."""
         states = {node.name: node.work.snapshot() for node in self._nodes}
         own = State({}, {"causes": self._causes})
-        return prefixed({"own": own, "entrance": self._entrance.snapshot(), **states})
+        return namespaced({"own": own, "entrance": self._entrance.snapshot(), **states})
 
     def restore(self, state: State) -> None:
         """Take over keys and states."""
-        own: Any = part(state, "own").scalars
+        own: Any = subset(state, "own").scalars
         self._causes = own.get("causes", 0)
-        self._entrance.restore(part(state, "entrance"))
+        self._entrance.restore(subset(state, "entrance"))
         for node in self._nodes:
-            restore_part(node.work, state, node.name)
+            restore_subset(node.work, state, node.name)
 
     @property
     def places(self) -> dict[str, str]:
@@ -99,7 +99,7 @@ class PartitionNode:
 
 
 def run_chunkwise(
-    flow: Dataflow, runs: Sequence[tuple[str, Events]], first: int, timeline: Timeline
+    flow: Dataflow, runs: Sequence[tuple[str, EventBatch]], first: int, timeline: Timeline
 ) -> tuple[Outputs, int]:
     """Run each chunk through ``flow`` as a cause of its own, and let time pass in it.
 
@@ -117,7 +117,9 @@ def run_chunkwise(
         (channel, replace(events, order=2 * (first + number) + 1))
         for (channel, events), number in zip(runs, causes.numbers, strict=True)
     ]
-    inside = Timeline(first, causes.clock_ms, timeline.now_ms, timeline.playback, timeline.stands)
+    inside = Timeline(
+        first, causes.clock_ms, timeline.now_ms, timeline.playback, timeline.is_idle_playback
+    )
     leaving = flow.run(entering, inside)
     return _outside(leaving, causes, first, timeline), len(causes.clock_ms)
 
@@ -129,7 +131,7 @@ class _Causes:
     ``path``: int64[m], of each chunk.
     """
 
-    def __init__(self, runs: Sequence[Events]) -> None:
+    def __init__(self, runs: Sequence[EventBatch]) -> None:
         starts = [chunk_starts(run) for run in runs]
         columns = [
             np.concatenate([getattr(run, name)[at] for run, at in zip(runs, starts, strict=True)])
@@ -203,11 +205,11 @@ def _causes_of(
 
 
 def _cut(
-    inputs: Mapping[str, Sequence[Events]], due_ms: int
-) -> tuple[dict[str, list[Events]], dict[str, list[Events]]]:
+    inputs: Mapping[str, Sequence[EventBatch]], due_ms: int
+) -> tuple[dict[str, list[EventBatch]], dict[str, list[EventBatch]]]:
     """The events before ``due_ms`` and the others."""
-    before: dict[str, list[Events]] = {}
-    after: dict[str, list[Events]] = {}
+    before: dict[str, list[EventBatch]] = {}
+    after: dict[str, list[EventBatch]] = {}
     for channel, runs in inputs.items():
         for run in runs:
             at = int(np.searchsorted(run.clock_ms, due_ms, side="left"))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mesh.operators.base import Events, Longs, State, Timeline
+    from mesh.operators.base import EventBatch, Longs, State, Timeline
     from mesh.operators.query.handlers import RunningQuery
     from mesh.operators.tables import TableAction
     from mesh.plan.bound import BoundQuery
@@ -66,9 +66,9 @@ class QueryNode:
         self.query = running
         self.calls = CallbackRecorder(query.name)
 
-    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
+    def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
         """The output of the query for its target, and the events on which it failed."""
-        named: dict[str, list[Events]] = {}
+        named: dict[str, list[EventBatch]] = {}
         for channel, runs in inputs.items():
             named.setdefault(self._channels[channel], []).extend(runs)
         made = self.query.process(named, timeline)
@@ -86,7 +86,7 @@ class QueryNode:
         return result
 
     def _kept(
-        self, table: TableAction, made: Events, named: Mapping[str, Sequence[Events]]
+        self, table: TableAction, made: EventBatch, named: Mapping[str, Sequence[EventBatch]]
     ) -> Outputs:
         """Apply the output to the table; rows that it refuses are reported, as they are lost."""
         if made.kind.any():
@@ -108,7 +108,7 @@ class QueryNode:
         return result
 
     def _to_causes(
-        self, named: Mapping[str, Sequence[Events]], failed: Events, reasons: list[str]
+        self, named: Mapping[str, Sequence[EventBatch]], failed: EventBatch, reasons: list[str]
     ) -> Outputs:
         """Failed output: the events that caused it, if their stream has a fault stream."""
         asked = {stream: runs for stream, runs in named.items() if stream in self._faults}
@@ -127,7 +127,7 @@ class QueryNode:
             made.append((FAILED, failure_events(self._name, ", ".join(self._streams), events, why)))
         return made
 
-    def _failed(self, named: Mapping[str, Sequence[Events]]) -> Outputs:
+    def _failed(self, named: Mapping[str, Sequence[EventBatch]]) -> Outputs:
         """Events for the fault stream, where the stream has one; the others are told."""
         made: Outputs = []
         for events, reasons, known in self.query.failures.found:

@@ -16,7 +16,7 @@ from mesh.errors import MeshError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh.operators.base import Events, Longs
+    from mesh.operators.base import EventBatch, Longs
     from mesh.operators.dataflow.graph import DataflowNode
 
 #: More paths than this arise only from queries that feed each other in very many ways.
@@ -45,7 +45,7 @@ class Topology:
             self._walk(channel, self.roots[channel], None)
         self._tables = [self._table(number) for number in range(len(nodes))]
 
-    def via(self, node: int, events: Events) -> Events:
+    def via(self, node: int, events: EventBatch) -> EventBatch:
         """Events that arrive at ``node``, with their paths through it."""
         return events.with_path(self._tables[node][events.path])
 

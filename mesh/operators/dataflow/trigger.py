@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import CURRENT, OWN_TIMER, WHOLE, Events, State
+from mesh.operators.base import CURRENT, OWN_TIMER, WHOLE, EventBatch, State
 from mesh.operators.dataflow.schedules import Schedule
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class TriggerNode:
         self._is_started = False
         self._next_ms: int | None = None
 
-    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Outputs:
+    def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
         """An event for each time that is due."""
         if not self._is_started:
             self._is_started = True
@@ -44,7 +44,7 @@ class TriggerNode:
             return []
         times = np.array(due, dtype=np.int64)
         count = len(times)
-        events = Events(
+        events = EventBatch(
             times,
             times,
             timeline.timer_order(times),

@@ -9,7 +9,16 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.language.syntax import EventKind, JoinKind, RateKind
-from mesh.operators.base import CURRENT, EXPIRED, RESET, Events, Longs, State, part, prefixed
+from mesh.operators.base import (
+    CURRENT,
+    EXPIRED,
+    RESET,
+    EventBatch,
+    Longs,
+    State,
+    namespaced,
+    subset,
+)
 from mesh.operators.expressions import columns_of
 from mesh.operators.query.handlers import Failures, Handlers
 from mesh.operators.state.row_store import RowStore
@@ -60,7 +69,7 @@ class JoinInput:
         if self.definition is not None:
             self.window = make_window(self.definition, schema, self._timer_path)
 
-    def handle(self, events: Events, timeline: Timeline, failures: Failures) -> Events:
+    def handle(self, events: EventBatch, timeline: Timeline, failures: Failures) -> EventBatch:
         """Apply the handlers; the events that reach the window."""
         own = Failures()
         going = self._handlers.process(events, timeline, own)
@@ -89,7 +98,7 @@ class NumberedJoinInput(JoinInput):
         beside = [pa.field(INSTANCE, pa.int64()), pa.field(TIME, pa.int64())]
         self.rows = RowStore(pa.schema([*self.schema, *beside]))
 
-    def keep(self, events: Events) -> Longs:
+    def keep(self, events: EventBatch) -> Longs:
         """Keep the attributes of what comes to the window; the numbers of the rows."""
         first = self.rows.came
         columns = [events.rows.column(name) for name in self.schema.names]
@@ -97,7 +106,7 @@ class NumberedJoinInput(JoinInput):
         self.rows.append(pa.RecordBatch.from_arrays(columns, schema=self.rows.schema))
         return np.arange(first, first + len(events))
 
-    def pass_window(self, events: Events, numbers: Longs, timeline: Timeline) -> Events:
+    def pass_window(self, events: EventBatch, numbers: Longs, timeline: Timeline) -> EventBatch:
         """The output of the window as row numbers, in order."""
         array = pa.array(numbers, pa.int64())
         if self.window is None:
@@ -110,17 +119,17 @@ class NumberedJoinInput(JoinInput):
         """Rows and window."""
         window = State() if self.window is None else self.window.snapshot()
         rows = State(self.rows.pieces(), {"rows": self.rows.scalars()})
-        return prefixed({"window": window, "store": rows})
+        return namespaced({"window": window, "store": rows})
 
     def restore(self, state: State) -> None:
         """Take over rows and window."""
         if self.window is not None:
-            self.window.restore(part(state, "window"))
-        rows = part(state, "store")
+            self.window.restore(subset(state, "window"))
+        rows = subset(state, "store")
         self.rows.restore(rows.pieces, rows.scalars["rows"])
 
 
-def pass_nothing(events: Events) -> Events:
+def pass_nothing(events: EventBatch) -> EventBatch:
     """Without a window each event expires on arrival, and resets the aggregates."""
     count = len(events)
     kind = np.tile(_PASSING, count)

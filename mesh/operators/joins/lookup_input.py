@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import WHOLE, State, part, prefixed
+from mesh.operators.base import WHOLE, State, namespaced, subset
 from mesh.operators.environment import current
 from mesh.operators.frame import Frame
 from mesh.operators.joins.input import ROW, TIME, JoinInput
@@ -18,7 +18,7 @@ from mesh.plan.bound.expressions import TABLE_STEP
 
 if TYPE_CHECKING:
     from mesh.functions.vectors import Mask, Vector
-    from mesh.operators.base import Events, Timeline
+    from mesh.operators.base import EventBatch, Timeline
     from mesh.operators.query.handlers import Failures
     from mesh.plan.bound import BoundExpression, BoundQuery, BoundStream
 
@@ -47,7 +47,7 @@ class LookupInput(JoinInput):
         """True if its events expire on arrival."""
         return self.window is None and self._named is None
 
-    def enter(self, events: Events, timeline: Timeline, failures: Failures) -> Events:
+    def enter(self, events: EventBatch, timeline: Timeline, failures: Failures) -> EventBatch:
         """Process the events of the side; its output, with all columns that the join needs.
 
         If events expire on arrival (``is_passing``), the caller adds their expiry.
@@ -78,14 +78,14 @@ class LookupInput(JoinInput):
     def snapshot(self) -> State:
         """The window."""
         window = State() if self.window is None else self.window.snapshot()
-        return prefixed({"window": window, "own": State({}, {"came": self._came})})
+        return namespaced({"window": window, "own": State({}, {"came": self._came})})
 
     def restore(self, state: State) -> None:
         """Take over the window."""
-        came: Any = part(state, "own").scalars["came"]
+        came: Any = subset(state, "own").scalars["came"]
         self._came = came
         if self.window is not None:
-            self.window.restore(part(state, "window"))
+            self.window.restore(subset(state, "window"))
 
 
 class BesideFrame(Frame):
@@ -125,7 +125,7 @@ def of_table(on: BoundExpression | None, step: int) -> BoundExpression | None:
             return on
 
 
-def _moved(part_: BoundExpression, step: int) -> BoundExpression:
-    moved = of_table(part_, step)
+def _moved(part: BoundExpression, step: int) -> BoundExpression:
+    moved = of_table(part, step)
     assert moved is not None
     return moved

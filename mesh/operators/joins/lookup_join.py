@@ -22,12 +22,12 @@ from mesh.operators.base import (
     OWN_TIMER,
     RESET,
     Bools,
-    Events,
+    EventBatch,
     Longs,
     State,
     concat,
-    part,
-    prefixed,
+    namespaced,
+    subset,
 )
 from mesh.operators.expressions import compile_filter
 from mesh.operators.frame import Frame
@@ -96,8 +96,8 @@ class LookupJoin:
         self._last = (-1, -1, -1, -1)
 
     def process(
-        self, inputs: Sequence[Events], timeline: Timeline, failures: Failures
-    ) -> tuple[Events, Frame]:
+        self, inputs: Sequence[EventBatch], timeline: Timeline, failures: Failures
+    ) -> tuple[EventBatch, Frame]:
         """As ``WindowJoin.process``, for one chunk or one timer."""
         found: list[JoinMatches] = []
         if self._is_self and len(inputs[0]) > 1:
@@ -109,7 +109,7 @@ class LookupJoin:
         return self._result(found)
 
     def _both(
-        self, inputs: Sequence[Events], timeline: Timeline, failures: Failures
+        self, inputs: Sequence[EventBatch], timeline: Timeline, failures: Failures
     ) -> list[JoinMatches]:
         found: list[JoinMatches] = []
         for side, events in zip(self._sides, inputs, strict=True):
@@ -120,11 +120,11 @@ class LookupJoin:
                 made = self._own_times(side.step, made)
             if not len(made) or not self._sets_off[side.step]:
                 continue
-            part_ = self._find(side, made, failures)
-            found.append(self._passing(part_) if side.is_passing else part_)
+            part = self._find(side, made, failures)
+            found.append(self._passing(part) if side.is_passing else part)
         return found
 
-    def _find(self, side: LookupInput, made: Events, failures: Failures) -> JoinMatches:
+    def _find(self, side: LookupInput, made: EventBatch, failures: Failures) -> JoinMatches:
         """Find each event's rows on the other side; none if the condition fails."""
         step = side.step
         other = self._sides[1 - step]
@@ -214,7 +214,7 @@ class LookupJoin:
         events = pass_nothing(found.events)
         return JoinMatches(found.step, events, row[order], place[order], found.theirs)
 
-    def _own_times(self, step: int, made: Events) -> Events:
+    def _own_times(self, step: int, made: EventBatch) -> EventBatch:
         """Rows of a batch window that have been looked at keep their time when they leave."""
         limit = np.array([self._found.get((step, i), -1) for i in made.instance.tolist()])
         rows = made.rows.column(ROW).to_numpy(zero_copy_only=False)
@@ -224,7 +224,7 @@ class LookupJoin:
         times = made.rows.column(TIME).to_numpy(zero_copy_only=False)
         return replace(made, time_ms=np.where(keeps, times, made.time_ms))
 
-    def _result(self, found: Sequence[JoinMatches]) -> tuple[Events, Frame]:
+    def _result(self, found: Sequence[JoinMatches]) -> tuple[EventBatch, Frame]:
         arrays: dict[Key, pa.Array[Any]] = {}
         missing: list[tuple[int, Mask]] = []
         for side in self._sides:
@@ -241,7 +241,7 @@ class LookupJoin:
         frame.calls = partial(_calls, found)
         return events, frame.timed(events)
 
-    def _events(self, found: Sequence[JoinMatches]) -> Events:
+    def _events(self, found: Sequence[JoinMatches]) -> EventBatch:
         """The pairs as events, those of one event as a chunk of their own."""
         parts = [one.events.at(one.row) for one in found]
         begins = np.concatenate([_NO_MASK, *(entry_starts(one.row) for one in found)])
@@ -253,7 +253,7 @@ class LookupJoin:
         }
         path = columns["path"]
         columns["path"] = np.where(path == OWN_TIMER, self._timer_path, path)
-        return Events(chunk=self._chunks(columns, begins, whose), rows=rows, **columns)
+        return EventBatch(chunk=self._chunks(columns, begins, whose), rows=rows, **columns)
 
     def _chunks(self, columns: dict[str, Any], begins: Bools, whose: Longs) -> Longs:
         """Number the events that found something, under one cause."""
@@ -290,16 +290,16 @@ class LookupJoin:
             "last": list(self._last),
         }
         left, right = (side.snapshot() for side in self._sides)
-        return prefixed({"own": State({}, own), "left": left, "right": right})
+        return namespaced({"own": State({}, own), "left": left, "right": right})
 
     def restore(self, state: State) -> None:
         """Restore both windows."""
-        own: Any = part(state, "own").scalars
+        own: Any = subset(state, "own").scalars
         self._found = {(step, instance): row for step, instance, row in own["found"]}
         order, clock, path, chunk = own["last"]
         self._last = (order, clock, path, chunk)
         for side, name in zip(self._sides, ("left", "right"), strict=True):
-            side.restore(part(state, name))
+            side.restore(subset(state, name))
 
 
 def _calls(found: Sequence[JoinMatches]) -> Mask:

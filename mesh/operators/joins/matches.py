@@ -13,7 +13,7 @@ from mesh.operators.total_order import run_begins
 
 if TYPE_CHECKING:
     from mesh.functions.vectors import Mask
-    from mesh.operators.base import Bools, Events, Longs
+    from mesh.operators.base import Bools, EventBatch, Longs
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class JoinMatches:
     """
 
     step: int
-    events: Events
+    events: EventBatch
     row: Longs
     place: Longs
     theirs: pa.RecordBatch

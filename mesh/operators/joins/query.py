@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mesh.operators.base import RESET, State, merge, part, prefixed
+from mesh.operators.base import RESET, State, merge, namespaced, subset
 from mesh.operators.joins.lookup_join import LookupJoin
 from mesh.operators.joins.window_join import WindowJoin
 from mesh.operators.query.handlers import Failures, named_columns
@@ -18,7 +18,7 @@ from mesh.plan.bound import SourceKind
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mesh.operators.base import Events, Longs, Timeline
+    from mesh.operators.base import EventBatch, Longs, Timeline
     from mesh.plan.bound import BoundJoin, BoundQuery
 
 
@@ -68,7 +68,7 @@ class JoinQuery:
         self._named = named_columns(query, [side.alias or side.schema.name for side in sides])
         self.failures = Failures()
 
-    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Events:
+    def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> EventBatch:
         """Process events and timers; the selected output of their pairs."""
         merged = [merge(inputs.get(name, ()), schema) for name, schema in self._schemas]
         pairs, frame = self._join.process(merged, timeline, self.failures)
@@ -76,7 +76,7 @@ class JoinQuery:
         self.failures.take(frame, pairs, self._named)
         return self._with_resets(made, pairs) if self._tells_resets else made
 
-    def _with_resets(self, made: Events, pairs: Events) -> Events:
+    def _with_resets(self, made: EventBatch, pairs: EventBatch) -> EventBatch:
         """The output with the resets in it: the engine calls back with nothing for each."""
         resets = pairs.where(pairs.kind == RESET)
         if not len(resets):
@@ -103,9 +103,9 @@ class JoinQuery:
 
     def snapshot(self) -> State:
         """Windows, rows and aggregates."""
-        return prefixed({"join": self._join.snapshot(), "select": self._results.snapshot()})
+        return namespaced({"join": self._join.snapshot(), "select": self._results.snapshot()})
 
     def restore(self, state: State) -> None:
         """Take over windows, rows and aggregates."""
-        self._join.restore(part(state, "join"))
-        self._results.restore(part(state, "select"))
+        self._join.restore(subset(state, "join"))
+        self._results.restore(subset(state, "select"))

@@ -20,7 +20,7 @@ from mesh.operators.joins.keys import EquiJoinKeys
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh.operators.base import Events, Longs
+    from mesh.operators.base import EventBatch, Longs
     from mesh.operators.joins.input import NumberedJoinInput
     from mesh.operators.joins.keys import Equality
 
@@ -71,7 +71,9 @@ class RowLists:
 
     # Rows
 
-    def add(self, side: NumberedJoinInput, events: Events, numbers: Longs, ranks: Longs) -> None:
+    def add(
+        self, side: NumberedJoinInput, events: EventBatch, numbers: Longs, ranks: Longs
+    ) -> None:
         """Add rows that come to the window of ``side``, with their keys.
 
         ``ranks``: the place of each event among all that ever came on both sides.

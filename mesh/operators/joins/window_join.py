@@ -17,7 +17,16 @@ import pyarrow as pa
 
 from mesh.language.syntax import BinaryOperator, EventKind, JoinSide
 from mesh.model.types import AttributeType
-from mesh.operators.base import CURRENT, OWN_TIMER, RESET, Events, Longs, State, part, prefixed
+from mesh.operators.base import (
+    CURRENT,
+    OWN_TIMER,
+    RESET,
+    EventBatch,
+    Longs,
+    State,
+    namespaced,
+    subset,
+)
 from mesh.operators.expressions import compile_filter
 from mesh.operators.frame import Frame
 from mesh.operators.joins import join_loop as m
@@ -88,8 +97,8 @@ class WindowJoin:
     # Events
 
     def process(
-        self, inputs: Sequence[Events], timeline: Timeline, failures: Failures
-    ) -> tuple[Events, Frame]:
+        self, inputs: Sequence[EventBatch], timeline: Timeline, failures: Failures
+    ) -> tuple[EventBatch, Frame]:
         """Find the pairs of the events of both sides, and of the timers.
 
         Args:
@@ -140,7 +149,7 @@ class WindowJoin:
         rows.sweep()
         return result
 
-    def _ranks(self, coming: Sequence[Events]) -> list[Longs]:
+    def _ranks(self, coming: Sequence[EventBatch]) -> list[Longs]:
         """By side, each event's number among all that ever arrived; 0 if timers need no order."""
         left, right = coming
         if not self._has_ties:
@@ -156,8 +165,8 @@ class WindowJoin:
         return [ranks[: len(left)], ranks[len(left) :]]
 
     def _enter(
-        self, side: NumberedJoinInput, events: Events, ranks: Longs, timeline: Timeline
-    ) -> Events:
+        self, side: NumberedJoinInput, events: EventBatch, ranks: Longs, timeline: Timeline
+    ) -> EventBatch:
         """The output of the window of ``side``, as row numbers."""
         numbers = side.keep(events)
         if len(events):
@@ -165,7 +174,9 @@ class WindowJoin:
         made = side.pass_window(events, numbers, timeline)
         return made if side.kind is None else self._reset_times(side, side.kind, made)
 
-    def _reset_times(self, side: NumberedJoinInput, kind: WindowKind, made: Events) -> Events:
+    def _reset_times(
+        self, side: NumberedJoinInput, kind: WindowKind, made: EventBatch
+    ) -> EventBatch:
         """Give resets the time of the first event of their batch, as in the engine."""
         at = np.flatnonzero(made.kind == RESET)
         if not len(at) or not kind.resets_at_batch_time:
@@ -183,7 +194,7 @@ class WindowJoin:
         times[at] = side.rows.take(ids).column(TIME).to_numpy()
         return replace(made, time_ms=times)
 
-    def _columns(self, events: Events) -> Longs:
+    def _columns(self, events: EventBatch) -> Longs:
         columns = np.empty((len(events), m.EVENT_COLUMNS), dtype=np.int64)
         columns[:, m.E_ORDER], columns[:, m.E_CLOCK] = events.order, events.clock_ms
         columns[:, m.E_PATH] = np.where(events.path == OWN_TIMER, self._timer_path, events.path)
@@ -194,7 +205,7 @@ class WindowJoin:
 
     # Pairs
 
-    def _alone(self, made: Sequence[Events]) -> Longs | None:
+    def _alone(self, made: Sequence[EventBatch]) -> Longs | None:
         """The events that are emitted without a pair, for ``pairs.with_singles``; None: none."""
         may = np.array(self._triggers) & self._outer
         resets = [
@@ -232,8 +243,8 @@ class WindowJoin:
         self,
         failed: dict[int, str],
         own: Longs,
-        coming: Sequence[Events],
-        made: Sequence[Events],
+        coming: Sequence[EventBatch],
+        made: Sequence[EventBatch],
         failures: Failures,
     ) -> None:
         """Report the events that failed, as they arrived; ``own``: side and row of each."""
@@ -280,7 +291,7 @@ class WindowJoin:
                 frame.add_missing(side.step, none)
         return frame
 
-    def _result(self, parts: Sequence[Longs], run: Run | None) -> tuple[Events, Frame]:
+    def _result(self, parts: Sequence[Longs], run: Run | None) -> tuple[EventBatch, Frame]:
         pairs = np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else _NO_PAIRS
         out = np.empty((p.PAIR_ROWS, len(pairs)), dtype=np.int64)
         kind = np.empty(len(pairs), dtype=np.int8)
@@ -289,7 +300,7 @@ class WindowJoin:
             self._keep_times(run, pairs, out)
         frame = self.frame(out[p.P_LEFT], out[p.P_RIGHT])
         rows = pa.RecordBatch.from_arrays([pa.array(out[p.P_LEFT])], schema=_ROW_SCHEMA)
-        events = Events(
+        events = EventBatch(
             out[p.P_TIME],
             out[p.P_CLOCK],
             out[p.P_ORDER],
@@ -334,16 +345,16 @@ class WindowJoin:
             {"steps": steps, "came": self._came, "last": self._last.tolist()},
         )
         left, right = (side.snapshot() for side in self.sides)
-        return prefixed({"own": own, "left": left, "right": right})
+        return namespaced({"own": own, "left": left, "right": right})
 
     def restore(self, state: State) -> None:
         """Take over rows and windows."""
-        own = part(state, "own")
+        own = subset(state, "own")
         scalars: Any = own.scalars
         self._last[:] = scalars["last"]
         self._came = scalars["came"]
         for side, name in zip(self.sides, ("left", "right"), strict=True):
-            side.restore(part(state, name))
+            side.restore(subset(state, name))
         steps = scalars["steps"]
         self._rows.restore(own.pieces[f"registers-{steps}"], steps)
 
@@ -353,7 +364,7 @@ def _only_current(query: BoundQuery, source: BoundJoin) -> bool:
     if query.events is not EventKind.CURRENT or query.rate is not None or query.group_by:
         return False
     expressions = [output.expression for output in query.outputs]
-    expressions += [part for part in (query.having, source.on) if part is not None]
+    expressions += [one for one in (query.having, source.on) if one is not None]
     return not any(map(has_aggregate, expressions)) and all(map(is_safe, expressions))
 
 
@@ -369,7 +380,7 @@ def _calls(run: Run, pairs: Longs) -> Mask:
     return run_begins(*place)
 
 
-def _one_by_one(events: Events) -> Events:
+def _one_by_one(events: EventBatch) -> EventBatch:
     """Each event as a chunk: a stream joined with itself passes them on one by one."""
     begins = cause_begins(events)
     if begins.all():

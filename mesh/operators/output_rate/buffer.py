@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import BEFORE_ALL, Events, State, join, no_events
+from mesh.operators.base import BEFORE_ALL, EventBatch, State, join, no_events
 from mesh.operators.select.hashing import more_rows
 from mesh.operators.state.range_pieces import NUMBER, cut, joined
 from mesh.operators.total_order import cause_begins, run_begins, run_starts
@@ -98,7 +98,7 @@ class RateBuffer:
         #: Events that have come so far.
         self.rows = 0
 
-    def add(self, events: Events, groups: Longs) -> None:
+    def add(self, events: EventBatch, groups: Longs) -> None:
         """Append ``events``."""
         if len(events):
             numbers = np.arange(self.rows, self.rows + len(events))
@@ -144,10 +144,10 @@ class RateBuffer:
         own: Any = [column.to_numpy() for column in piece.columns[:8]]
         time_ms, clock_ms, order, path, chunk, kind, instance, self.groups = own
         rows = pa.RecordBatch.from_arrays(piece.columns[8:], schema=self._schema)
-        self.events = Events(time_ms, clock_ms, order, path, chunk, kind, instance, rows)
+        self.events = EventBatch(time_ms, clock_ms, order, path, chunk, kind, instance, rows)
 
 
-def pieces(events: Events, cause: Longs) -> Events:
+def pieces(events: EventBatch, cause: Longs) -> EventBatch:
     """``events`` with the numbers of chunks: one for each ``cause``, from 0 on in each instant."""
     if not len(events):
         return events
@@ -155,7 +155,7 @@ def pieces(events: Events, cause: Longs) -> Events:
     return replace(events, chunk=count - count[run_starts(cause_begins(events))])
 
 
-def ticked(events: Events, due_ms: Longs, timer_path: int, timeline: Timeline) -> Events:
+def ticked(events: EventBatch, due_ms: Longs, timer_path: int, timeline: Timeline) -> EventBatch:
     """``events`` as emitted by ticks at ``due_ms``, instance by instance."""
     made = replace(
         events,

@@ -32,7 +32,7 @@ from mesh.operators.select.hashing import more_rows
 from mesh.operators.total_order import run_begins, run_starts
 
 if TYPE_CHECKING:
-    from mesh.operators.base import Events, Longs, Timeline
+    from mesh.operators.base import EventBatch, Longs, Timeline
     from mesh.plan.bound import BoundRate
 
 
@@ -43,7 +43,7 @@ class Rate(Protocol):
         """Start each ``instance`` at its first ``clock_ms``, unless it has started before."""
         ...
 
-    def process(self, events: Events, groups: Longs, timeline: Timeline) -> Events:
+    def process(self, events: EventBatch, groups: Longs, timeline: Timeline) -> EventBatch:
         """Process the selected events, each with its group; the events that are emitted."""
         ...
 
@@ -115,7 +115,7 @@ class FirstPerKey:
     def begin(self, instance: Longs, clock_ms: Longs) -> None:
         """No timer depends on the start."""
 
-    def process(self, events: Events, groups: Longs, timeline: Timeline) -> Events:
+    def process(self, events: EventBatch, groups: Longs, timeline: Timeline) -> EventBatch:
         """The events that are first; what came together goes together."""
         if not len(events):
             return events
@@ -189,7 +189,7 @@ class EveryNEvents:
     def begin(self, instance: Longs, clock_ms: Longs) -> None:
         """No timer depends on the start."""
 
-    def process(self, events: Events, groups: Longs, timeline: Timeline) -> Events:
+    def process(self, events: EventBatch, groups: Longs, timeline: Timeline) -> EventBatch:
         """The blocks that ``events`` fill, each as a chunk."""
         if not len(events):
             return events
@@ -290,7 +290,7 @@ class EveryInterval:
         held = self._held.events
         return self.births.after(held.instance, held.clock_ms, self._every_ms)
 
-    def process(self, events: Events, groups: Longs, timeline: Timeline) -> Events:
+    def process(self, events: EventBatch, groups: Longs, timeline: Timeline) -> EventBatch:
         """The events that the ticks up to now emit, a chunk for each instance."""
         self._held.add(events, groups)
         if not len(self._held.events):

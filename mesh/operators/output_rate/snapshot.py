@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import BEFORE_ALL, RESET, Events, State, no_events, part, prefixed
+from mesh.operators.base import BEFORE_ALL, RESET, EventBatch, State, namespaced, no_events, subset
 from mesh.operators.native import bare, types
 from mesh.operators.output_rate.buffer import InstanceTimers, ticked
 from mesh.operators.output_rate.live_rows import LiveRows, Shows
@@ -114,7 +114,7 @@ class Snapshots:
         """Timers count from there."""
         self._births.note(instance, clock_ms)
 
-    def process(self, events: Events, groups: Longs, timeline: Timeline) -> Events:
+    def process(self, events: EventBatch, groups: Longs, timeline: Timeline) -> EventBatch:
         """The rows that ticks up to now show, a chunk for each instance."""
         self._ticks = []
         if len(events):
@@ -124,7 +124,7 @@ class Snapshots:
         self._presence.sweep()
         return made
 
-    def _take(self, events: Events, groups: Longs, timeline: Timeline) -> None:
+    def _take(self, events: EventBatch, groups: Longs, timeline: Timeline) -> None:
         presence = self._presence
         coming = presence.come(events.rows, events.time_ms, events.kind, events.instance, groups)
         self._timed = more_rows(self._timed, int(events.instance.max()) + 1)
@@ -149,7 +149,7 @@ class Snapshots:
             presence.follow(coming, at, stop)
             at = stop
 
-    def _late(self, events: Events, timeline: Timeline) -> Bools:
+    def _late(self, events: EventBatch, timeline: Timeline) -> Bools:
         """The events before which a tick may be due: a window's timer fires before all ticks then.
 
         So it is in playback with what has a later time than it is.
@@ -189,14 +189,14 @@ class Snapshots:
                 heapq.heappop(self._timers)
                 self._timed[instance] = False
 
-    def _shown(self, timeline: Timeline) -> Events:
+    def _shown(self, timeline: Timeline) -> EventBatch:
         if not self._ticks:
             return no_events(self._schema)
         due_ms, instance, lengths = np.array(self._ticks, dtype=np.int64).T
         time_ms, kind, rows = self._presence.shown()
         none = np.zeros(len(time_ms), dtype=np.int64)
         instance = np.repeat(instance, lengths)
-        events = Events(time_ms, none, none, none, none, kind, instance, rows)
+        events = EventBatch(time_ms, none, none, none, none, kind, instance, rows)
         return ticked(events, np.repeat(due_ms, lengths), self._timer_path, timeline)
 
     def next_time(self) -> int | None:
@@ -218,7 +218,7 @@ class Snapshots:
         order = np.argsort(instance)
         columns = {"due_ms": pa.array(due[order]), "turn": pa.array(turn[order])}
         timers = table(instance[order], columns)
-        return prefixed(
+        return namespaced(
             {
                 "births": self._births.snapshot(),
                 "there": self._presence.snapshot(),
@@ -231,9 +231,9 @@ class Snapshots:
         if "rows" in state.scalars:
             self._restore_lines(state)
             return
-        self._births.restore(part(state, "births"))
-        self._presence.restore(part(state, "there"))
-        timers = part(state, "timers").pieces
+        self._births.restore(subset(state, "births"))
+        self._presence.restore(subset(state, "there"))
+        timers = subset(state, "timers").pieces
         none = np.empty(0, dtype=np.int64)
         instance, due, turn = (
             [column.to_numpy() for column in joined(timers).columns] if timers else [none] * 3

@@ -24,7 +24,7 @@ from mesh.operators.windows import kind_of
 from mesh.plan.bound import BoundStream, Constant
 
 if TYPE_CHECKING:
-    from mesh.operators.base import Events, Longs
+    from mesh.operators.base import EventBatch, Longs
     from mesh.operators.windows import WindowKind
     from mesh.operators.windows.kind import TickOrder
     from mesh.plan.bound import BoundQuery, Window
@@ -87,7 +87,7 @@ class TimerTieBreaker:
         #: Events so far, for the name of the state.
         self._rows = 0
 
-    def order_around_ticks(self, events: Events, made: Events) -> Events:
+    def order_around_ticks(self, events: EventBatch, made: EventBatch) -> EventBatch:
         """``made`` of ``events``; the clock of what precedes its tick is one millisecond less."""
         own = made.path == self._timer_path
         if self._snapshots:
@@ -102,7 +102,7 @@ class TimerTieBreaker:
             early = own & np.fromiter((pair in found for pair in pairs), np.bool_, len(made))
         return replace(made, clock_ms=made.clock_ms - early)
 
-    def _early(self, events: Events) -> set[tuple[int, int]]:
+    def _early(self, events: EventBatch) -> set[tuple[int, int]]:
         """The instants at which the timers of instances come before their ticks."""
         leaves = (events.kind == EXPIRED) & (events.path == self._timer_path)
         tells = leaves | (events.kind == CURRENT) if self._remembers else leaves

@@ -21,7 +21,7 @@ from mesh.operators.select.ordering import begins
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mesh.operators.base import Events, Longs
+    from mesh.operators.base import EventBatch, Longs
     from mesh.operators.patterns.memory import Array
 
 #: Fewer events are taken in their order, however many instances they are of.
@@ -40,7 +40,7 @@ class Batch:
     where that is theirs.
     """
 
-    inputs: Sequence[Events]
+    inputs: Sequence[EventBatch]
     merged: Longs | None
     taken: Array
     slots: Array
@@ -77,7 +77,7 @@ class Batch:
         return place
 
 
-def merge_order(inputs: Sequence[Events]) -> Longs | None:
+def merge_order(inputs: Sequence[EventBatch]) -> Longs | None:
     """The sequence in which events of several runs come; None: in their order."""
     if sum(1 for events in inputs if len(events)) < 2:
         return None
@@ -85,7 +85,7 @@ def merge_order(inputs: Sequence[Events]) -> Longs | None:
     return np.lexsort([np.concatenate([getattr(e, name) for e in inputs]) for name in names])
 
 
-def event_rows(inputs: Sequence[Events], merged: Longs | None, has_chunks: bool) -> Array:
+def event_rows(inputs: Sequence[EventBatch], merged: Longs | None, has_chunks: bool) -> Array:
     """The rows of ``Batch.taken``; ``has_chunks``: whether it matters what was sent at once."""
     counts = [len(events) for events in inputs]
     taken = np.empty((sum(counts), EVENT_COLUMNS), dtype=np.int64)
@@ -106,7 +106,7 @@ def _in_sequence(columns: Sequence[Longs], merged: Longs | None) -> Longs:
     return max(columns, key=len)
 
 
-def _chunks(inputs: Sequence[Events], merged: Longs | None) -> Longs:
+def _chunks(inputs: Sequence[EventBatch], merged: Longs | None) -> Longs:
     """For each event, in sequence, the number of the array that it was sent in."""
     numbers = np.cumsum(np.concatenate([begins(events) for events in inputs]))
     return numbers if merged is None else numbers[merged]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import Events
+from mesh.operators.base import EventBatch
 from mesh.operators.expressions import columns_of, compile_filter
 from mesh.operators.frame import Frame, key_of
 from mesh.operators.patterns.memory_layout import PREDICATE_REASON, REQUESTS, STREAM
@@ -154,7 +154,7 @@ def _frame(
     none = np.zeros(len(asked), dtype=np.int64)
     rows = next(iter(slots.values()))
     return frame.timed(
-        Events(
+        EventBatch(
             time_ms,
             own[:, EVENT_CLOCK],
             own[:, EVENT_ORDER],

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.model.types import AttributeType
-from mesh.operators.base import Events, concat, no_rows
+from mesh.operators.base import EventBatch, concat, no_rows
 from mesh.operators.expressions import compile_expression
 from mesh.operators.frame import Frame
 from mesh.operators.patterns.memory_layout import ATTRIBUTES_MOST, FAILED, NONE
@@ -36,7 +36,7 @@ def untimed(rows: pa.RecordBatch) -> Frame:
     """Events whose times nothing depends on any more: what asks for them asked when they came."""
     none = np.zeros(rows.num_rows, dtype=np.int64)
     kind = np.zeros(rows.num_rows, dtype=np.int8)
-    return Frame.of_events(Events(none, none, none, none, none, kind, none, rows))
+    return Frame.of_events(EventBatch(none, none, none, none, none, kind, none, rows))
 
 
 class Texts:

@@ -18,7 +18,7 @@ from mesh.operators.base import (
     EXPIRED,
     OWN_TIMER,
     WHOLE,
-    Events,
+    EventBatch,
     State,
     no_events,
 )
@@ -159,7 +159,9 @@ class PatternOperator:
             self._pattern, self._layout, self._selected.table, self._program, self._events
         )
 
-    def process(self, inputs: Sequence[Events], timeline: Timeline, failures: Failures) -> Events:
+    def process(
+        self, inputs: Sequence[EventBatch], timeline: Timeline, failures: Failures
+    ) -> EventBatch:
         """Events of the pattern's streams, a run for each, in order of first mention.
 
         Returns the matches that they and the timers completed; ``failures`` takes the events on
@@ -209,7 +211,7 @@ class PatternOperator:
         start_at_once(self._machine.directory, WHOLE)
 
     def _slots(
-        self, inputs: Sequence[Events], merged: Longs | None
+        self, inputs: Sequence[EventBatch], merged: Longs | None
     ) -> tuple[Array, dict[tuple[int, int], str]]:
         """Give slots to events that pass a step's own condition.
 
@@ -271,7 +273,7 @@ class PatternOperator:
             return self._evaluator.reason(why)
         return self._events.reason(why)
 
-    def _outputs(self, batch: Batch) -> Events:
+    def _outputs(self, batch: Batch) -> EventBatch:
         """The matches that the machine wrote down, as events, in the order of what caused them."""
         w = self._memory
         count = int(w.scalars[memory_layout.OUTPUTS])
@@ -286,7 +288,7 @@ class PatternOperator:
         by_timer = np.equal(cause, memory_layout.NONE)
         paths = np.full(count, OWN_TIMER, dtype=np.int64)
         paths[~by_timer] = batch.path[cause[~by_timer]]
-        return Events(
+        return EventBatch(
             made[:, memory_layout.OUT_TIME].copy(),
             made[:, memory_layout.OUT_CLOCK].copy(),
             made[:, memory_layout.OUT_ORDER].copy(),
@@ -297,7 +299,7 @@ class PatternOperator:
             self._selected.rows(made, w.items, self._events, self._stream_of),
         )
 
-    def frame(self, matches: Events) -> Frame:
+    def frame(self, matches: EventBatch) -> Frame:
         """The columns of ``matches``, by step, attribute and index."""
         return self._selected.frame(matches)
 

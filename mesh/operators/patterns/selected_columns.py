@@ -15,7 +15,7 @@ from mesh.operators.patterns import memory_layout
 from mesh.plan.bound import Column, EventIsNull, walk
 
 if TYPE_CHECKING:
-    from mesh.operators.base import Events, Longs
+    from mesh.operators.base import EventBatch, Longs
     from mesh.operators.frame import Key
     from mesh.operators.patterns.events import EventStore
     from mesh.operators.patterns.memory import Array
@@ -125,7 +125,7 @@ class SelectedColumns:
         first = (ends - lengths).tolist()
         return to_binary([values[a:b] for a, b in zip(first, ends.tolist(), strict=True)])
 
-    def frame(self, matches: Events) -> Frame:
+    def frame(self, matches: EventBatch) -> Frame:
         """The columns of ``matches``, by step, attribute and index."""
         arrays = {c.key: matches.rows.column(c.name) for c in self._columns if c.key is not None}
         frame = Frame(len(matches), arrays)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mesh.functions.vectors import Mask
-    from mesh.operators.base import Events, Longs, Timeline
+    from mesh.operators.base import EventBatch, Longs, Timeline
     from mesh.operators.windows import WindowOperator
     from mesh.plan.bound import BoundHandler, BoundQuery, Column
 
@@ -35,7 +35,7 @@ class RunningQuery(Stateful, Protocol):
     #: The events on which it failed, until they are taken out.
     failures: Failures
 
-    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Events:
+    def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> EventBatch:
         """Process events, by the name of their stream; return current and expired output."""
         ...
 
@@ -60,12 +60,12 @@ class Failures:
     such a row in the total order identifies the event that caused it.
     """
 
-    found: list[tuple[Events, list[str], str | None]] = field(default_factory=list)
+    found: list[tuple[EventBatch, list[str], str | None]] = field(default_factory=list)
 
     def take(
         self,
         frame: Frame,
-        events: Events,
+        events: EventBatch,
         named: Named | None = None,
         stream: str | None = None,
     ) -> None:
@@ -106,7 +106,7 @@ class Filter:
     def __init__(self, handler: BoundFilter) -> None:
         self._passes: Callable[[Frame], Mask] = compile_filter(handler.condition)
 
-    def process(self, events: Events, failures: Failures) -> Events:
+    def process(self, events: EventBatch, failures: Failures) -> EventBatch:
         """The events for which the condition holds."""
         if not len(events):
             return events
@@ -158,7 +158,7 @@ class Handlers:
                     )
                     self._steps.append(None)
 
-    def before_window(self, events: Events, failures: Failures) -> Events:
+    def before_window(self, events: EventBatch, failures: Failures) -> EventBatch:
         """The events that reach the window, which is the last handler."""
         for step in self._steps[:-1]:
             if isinstance(step, Filter):
@@ -167,7 +167,7 @@ class Handlers:
                 events = _computed(step, events, failures)
         return events
 
-    def process(self, events: Events, timeline: Timeline, failures: Failures) -> Events:
+    def process(self, events: EventBatch, timeline: Timeline, failures: Failures) -> EventBatch:
         """The events after all handlers, and those that the window's timers cause."""
         for step in self._steps:
             if isinstance(step, Filter):
@@ -180,7 +180,7 @@ class Handlers:
         return events
 
 
-def _computed(step: StreamFunction, events: Events, failures: Failures) -> Events:
+def _computed(step: StreamFunction, events: EventBatch, failures: Failures) -> EventBatch:
     if not len(events):
         return events.with_rows(no_rows(step.schema))
     made = step.process(events)

@@ -35,7 +35,7 @@ from mesh.plan.bound import SourceKind, has_aggregate
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mesh.operators.base import Events, Timeline
+    from mesh.operators.base import EventBatch, Timeline
     from mesh.operators.select.selector import Selector
     from mesh.operators.windows import RowRefWindow
     from mesh.plan.bound import BoundExpression, BoundQuery, BoundStream
@@ -99,7 +99,7 @@ class LateSelection:
         #: ``_arguments`` lacks the rows that the window restored.
         self._is_behind = False
 
-    def process(self, events: Events, timeline: Timeline) -> Events:
+    def process(self, events: EventBatch, timeline: Timeline) -> EventBatch:
         """Process events, all of them current, and timers; the selected output."""
         window, held = self._window, self._arguments
         if self._is_behind:

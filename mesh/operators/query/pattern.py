@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mesh.operators.base import State, merge, part, prefixed, with_timer_path
+from mesh.operators.base import State, merge, namespaced, subset, with_timer_path
 from mesh.operators.patterns import PatternOperator
 from mesh.operators.query.handlers import Failures, named_columns
 from mesh.operators.query.results import Results
@@ -13,7 +13,7 @@ from mesh.operators.select.aggregates import Expiry
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mesh.operators.base import Events, Longs, Timeline
+    from mesh.operators.base import EventBatch, Longs, Timeline
     from mesh.plan.bound import BoundPattern, BoundQuery
 
 
@@ -33,7 +33,7 @@ class PatternQuery:
         self._named = named_columns(query, [step.name for step in source.steps])
         self.failures = Failures()
 
-    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Events:
+    def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> EventBatch:
         """The output for the matches that the events complete."""
         merged = [merge(inputs.get(name, ()), self._schemas[name]) for name in self._streams]
         matches = self._pattern.process(merged, timeline, self.failures)
@@ -60,9 +60,9 @@ class PatternQuery:
 
     def snapshot(self) -> State:
         """Partial matches and aggregates."""
-        return prefixed({"match": self._pattern.snapshot(), "select": self._results.snapshot()})
+        return namespaced({"match": self._pattern.snapshot(), "select": self._results.snapshot()})
 
     def restore(self, state: State) -> None:
         """Take over partial matches and aggregates."""
-        self._pattern.restore(part(state, "match"))
-        self._results.restore(part(state, "select"))
+        self._pattern.restore(subset(state, "match"))
+        self._results.restore(subset(state, "select"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from mesh.language.syntax import EventKind, RateKind
-from mesh.operators.base import BEFORE_ALL, WHOLE, State, part, prefixed
+from mesh.operators.base import BEFORE_ALL, WHOLE, State, namespaced, subset
 from mesh.operators.output_rate.limits import make_rate
 from mesh.operators.output_rate.snapshot import Snapshots
 from mesh.operators.output_rate.timer_order import make_tie_breaker
@@ -17,7 +17,7 @@ from mesh.operators.select.output_schema import output_schema
 from mesh.operators.select.selector import Selector
 
 if TYPE_CHECKING:
-    from mesh.operators.base import Bools, Events, Longs, Timeline
+    from mesh.operators.base import Bools, EventBatch, Longs, Timeline
     from mesh.operators.frame import Frame
     from mesh.operators.output_rate.limits import Rate
     from mesh.plan.bound import BoundQuery
@@ -76,7 +76,7 @@ class Results:
             else:
                 self._rate = make_rate(query.rate, schema, self._grouping, timer_path)
 
-    def process(self, frame: Frame, events: Events, timeline: Timeline) -> Events:
+    def process(self, frame: Frame, events: EventBatch, timeline: Timeline) -> EventBatch:
         """The output of ``events``, whose attributes are in ``frame``, and of timers due.
 
         Kinds are kept: what left a window is ``EXPIRED``.
@@ -105,7 +105,7 @@ class Results:
         groups = self.selector.groups if self._grouping else np.zeros(len(made), dtype=np.int64)
         return rate.process(made, groups, timeline)
 
-    def _of_earlier_timers(self, made: Events) -> Bools:
+    def _of_earlier_timers(self, made: EventBatch) -> Bools:
         """What timers of queries before this one set off: it goes out with the tick of its instant.
 
         Timers of one instant fire in the order of the queries.
@@ -113,7 +113,7 @@ class Results:
         early: Bools = (made.order & 1 == 0) & (made.path < self._timer_path)
         return early
 
-    def _before_ticks(self, made: Events, timeline: Timeline) -> Events:
+    def _before_ticks(self, made: EventBatch, timeline: Timeline) -> EventBatch:
         """In playback the window's timers fire before the rate's, whenever either were due.
 
         So do those of earlier queries.
@@ -153,14 +153,14 @@ class Results:
         ties = State() if self._ties is None else self._ties.snapshot()
         own = State({}, {"begins": self._begins, "now_ms": self._now_ms})
         parts = {"select": self.selector.snapshot(), "rate": rate, "ties": ties, "own": own}
-        return prefixed(parts)
+        return namespaced(parts)
 
     def restore(self, state: State) -> None:
         """Take over what ``snapshot`` gave."""
-        own: Any = part(state, "own").scalars
+        own: Any = subset(state, "own").scalars
         self._begins, self._now_ms = bool(own["begins"]), own.get("now_ms", BEFORE_ALL)
-        self.selector.restore(part(state, "select"))
+        self.selector.restore(subset(state, "select"))
         if self._rate is not None:
-            self._rate.restore(part(state, "rate"))
+            self._rate.restore(subset(state, "rate"))
         if self._ties is not None:
-            self._ties.restore(part(state, "ties"))
+            self._ties.restore(subset(state, "ties"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mesh.language.syntax import EventKind, RateKind
-from mesh.operators.base import State, merge, part, prefixed
+from mesh.operators.base import State, merge, namespaced, subset
 from mesh.operators.frame import Frame
 from mesh.operators.query.handlers import Failures, Handlers
 from mesh.operators.query.late_selection import LateSelection, can_select_late
@@ -17,14 +17,14 @@ from mesh.plan.bound import Column, SourceKind
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mesh.operators.base import Events, Longs, Timeline
+    from mesh.operators.base import EventBatch, Longs, Timeline
     from mesh.plan.bound import BoundQuery, BoundStream
 
 
 def _selected(query: BoundQuery) -> Sequence[str | None]:
     """For each output the attribute of the input that it is; None where it is computed."""
     parts = (output.expression for output in query.outputs)
-    return [part.name if isinstance(part, Column) and part.step == 0 else None for part in parts]
+    return [one.name if isinstance(one, Column) and one.step == 0 else None for one in parts]
 
 
 def _asks_for_expired(query: BoundQuery) -> bool:
@@ -98,7 +98,7 @@ class StreamQuery:
             return True
         return self._window is not None and self._window.is_batch
 
-    def process(self, inputs: Mapping[str, Sequence[Events]], timeline: Timeline) -> Events:
+    def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> EventBatch:
         """The output for the events of its stream and for the timers."""
         events = merge(inputs.get(self._stream, ()), self._input)
         if self._following is not None:
@@ -133,12 +133,12 @@ class StreamQuery:
     def snapshot(self) -> State:
         """Window and aggregates."""
         window = State() if self._window is None else self._window.snapshot()
-        return prefixed({"window": window, "select": self._results.snapshot()})
+        return namespaced({"window": window, "select": self._results.snapshot()})
 
     def restore(self, state: State) -> None:
         """Take over window and aggregates."""
         if self._window is not None:
-            self._window.restore(part(state, "window"))
-        self._results.restore(part(state, "select"))
+            self._window.restore(subset(state, "window"))
+        self._results.restore(subset(state, "select"))
         if self._following is not None:
             self._following.restored()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mesh.functions.vectors import Vector
-    from mesh.operators.base import Events, Longs
+    from mesh.operators.base import EventBatch, Longs
     from mesh.plan.bound import BoundStreamFunction
 
 #: What ``#log`` writes goes here, for each event as often as it is processed.
@@ -61,7 +61,7 @@ class StreamFunction:
         self.schema = pa.schema([*schema, *added])
         self.failures: dict[int, str] = {}
 
-    def process(self, events: Events) -> Events:
+    def process(self, events: EventBatch) -> EventBatch:
         """The events that come out of it, each in the place of the one that it is made of."""
         frame = Frame.of_events(events)
         arguments = [evaluate(frame) for evaluate in self._arguments]
@@ -77,11 +77,11 @@ class StreamFunction:
         return going.with_rows(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
 
 
-def _count(chosen: Longs | None, events: Events) -> int:
+def _count(chosen: Longs | None, events: EventBatch) -> int:
     return len(events) if chosen is None else len(chosen)
 
 
-def _find(handler: BoundStreamFunction) -> Callable[[list[Vector], Events, Frame], _Made]:
+def _find(handler: BoundStreamFunction) -> Callable[[list[Vector], EventBatch, Frame], _Made]:
     name = handler.name
     if name == "log":
         return _log
@@ -99,7 +99,7 @@ def _find(handler: BoundStreamFunction) -> Callable[[list[Vector], Events, Frame
     )
 
 
-def _log(arguments: list[Vector], events: Events, frame: Frame) -> _Made:
+def _log(arguments: list[Vector], events: EventBatch, frame: Frame) -> _Made:
     """``log([priority,] [message,] [is.event.logged])``."""
     strings = [a for a in arguments if a.type is AttributeType.STRING]
     flags = [a for a in arguments if a.type is AttributeType.BOOL]
@@ -118,7 +118,7 @@ def _log(arguments: list[Vector], events: Events, frame: Frame) -> _Made:
     return None, []
 
 
-def _texts(events: Events) -> list[str]:
+def _texts(events: EventBatch) -> list[str]:
     columns = [_shown(column) for column in events.rows.columns]
     rows: Any = zip(*columns, strict=True) if columns else [()] * len(events)
     return [
@@ -132,7 +132,7 @@ def _shown(column: Any) -> list[Any]:
     return list(from_binary(column)) if pa.types.is_binary(column.type) else column.to_pylist()
 
 
-def _pol2cart(arguments: list[Vector], events: Events, frame: Frame) -> _Made:
+def _pol2cart(arguments: list[Vector], events: EventBatch, frame: Frame) -> _Made:
     """Polar coordinates, the angle in degrees, to x and y; the height passes as it is."""
     theta, rho, *height = (argument.spread(len(events)) for argument in arguments)
     missing = np.logical_or.reduce([a.null_mask for a in (theta, rho, *height)])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import State, part, prefixed
+from mesh.operators.base import State, namespaced, subset
 from mesh.operators.failures import FailureRouter, stopped
 from mesh.operators.select.aggregate_extraction import AGGREGATES
 from mesh.operators.select.aggregate_slot import AggregateSlot, reset_counters
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh.functions.vectors import Vector
-    from mesh.operators.base import Bools, Events, Longs
+    from mesh.operators.base import Bools, EventBatch, Longs
     from mesh.operators.frame import Frame
     from mesh.operators.select.aggregate_extraction import ExtractedAggregate
     from mesh.operators.select.aggregates import Expiry
@@ -65,7 +65,7 @@ class Aggregators:
         self._pages = PagedPieces("groups")
         self._list_pages = {n: PagedPieces(f"list{n}") for n in self._listing}
 
-    def run(self, frame: Frame, groups: Longs, events: Events) -> None:
+    def run(self, frame: Frame, groups: Longs, events: EventBatch) -> None:
         """Add to ``frame`` the value of each aggregator after each event.
 
         ``groups``: int64[n], of each event; -1 for those that reset, or don't take part.
@@ -204,7 +204,7 @@ class Aggregators:
             pieces |= self._list_pages[number].pieces(listing.lists, count)
         versions = {"groups": self._pages.versions()}
         versions |= {f"list{n}": pages.versions() for n, pages in self._list_pages.items()}
-        own = prefixed({str(n): State(r.pieces()) for n, r in enumerate(self._resets)})
+        own = namespaced({str(n): State(r.pieces()) for n, r in enumerate(self._resets)})
         resets = [resets.pages.versions() for resets in self._resets]
         scalars = {
             "rows": self._rows,
@@ -238,7 +238,7 @@ class Aggregators:
                     column[start : start + len(piece)] = piece.column(stored).to_numpy()
         for number, resets in enumerate(self._resets):
             stored_as = number if number < len(scalars["resets"]) else 0
-            resets.restore(scalars["resets"][stored_as], part(state, str(stored_as)))
+            resets.restore(scalars["resets"][stored_as], subset(state, str(stored_as)))
         for number, listing in self._listing.items():
             versions = scalars["versions"][f"list{number}"]
             listing.fill(self._list_pages[number].restore(versions, state))

@@ -13,7 +13,7 @@ from mesh.operators.select.aggregates import Columns
 from mesh.operators.state.paged_pieces import PagedPieces
 
 if TYPE_CHECKING:
-    from mesh.operators.base import Bools, Events, Longs
+    from mesh.operators.base import Bools, EventBatch, Longs
     from mesh.operators.state.paged_pieces import Version
     from mesh.operators.windows.row_refs import RowRefs
 
@@ -45,7 +45,7 @@ class GroupResets:
         self.ever = False
 
     def fresh(
-        self, groups: Longs, events: Events | RowRefs, reached: Bools | None, version: Version
+        self, groups: Longs, events: EventBatch | RowRefs, reached: Bools | None, version: Version
     ) -> Bools:
         """bool[n], where a group's instance has been reset since the last row of the group.
 

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh.functions.vectors import Vector
-    from mesh.operators.base import Bools, Events, Longs
+    from mesh.operators.base import Bools, EventBatch, Longs
 
 #: For ``patterns``, which will import it from ``total_order``.
 begins = instance_chunk_begins
 
 
-def in_order(events: Events, keys: Sequence[tuple[Vector, Direction]]) -> Longs:
+def in_order(events: EventBatch, keys: Sequence[tuple[Vector, Direction]]) -> Longs:
     """The indices of ``events`` in the order of ``keys``, the first of which counts most."""
     breaks = instance_chunk_begins(events)
     breaks[1:] |= events.kind[1:] != events.kind[:-1]
@@ -68,14 +68,14 @@ def _ranks(vector: Vector) -> Longs:
     return flipped
 
 
-def places(events: Events) -> Longs:
+def places(events: EventBatch) -> Longs:
     """int64[n], how many events come before each in its chunk."""
     first = np.flatnonzero(instance_chunk_begins(events))
     lengths = np.diff(np.append(first, len(events.order)))
     return np.arange(len(events.order)) - np.repeat(first, lengths)
 
 
-def limited(events: Events, limit: int | None, offset: int | None) -> Bools:
+def limited(events: EventBatch, limit: int | None, offset: int | None) -> Bools:
     """bool[n], which of ``events`` go on; what resets aggregates does, and isn't counted."""
     resets = events.kind == RESET
     place = places(events) - (offset or 0)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.language.syntax import EventKind
-from mesh.operators.base import CURRENT, EXPIRED, RESET, State, no_rows, part, prefixed
+from mesh.operators.base import CURRENT, EXPIRED, RESET, State, namespaced, no_rows, subset
 from mesh.operators.expressions import columns_of, compile_expression, compile_filter
 from mesh.operators.failures import lost, stopped
 from mesh.operators.frame import Frame
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from mesh.functions.vectors import Vector
     from mesh.model.types import AttributeType
-    from mesh.operators.base import Bools, Events, Kinds, Longs
+    from mesh.operators.base import Bools, EventBatch, Kinds, Longs
     from mesh.operators.select.aggregates import Expiry
     from mesh.operators.windows.row_refs import RowRefs
     from mesh.plan.bound import BoundExpression, BoundQuery
@@ -118,7 +118,7 @@ class Selector:
             self._arguments.append(argument)
         return self._arguments.index(argument)
 
-    def process(self, frame: Frame, events: Events) -> Events:
+    def process(self, frame: Frame, events: EventBatch) -> EventBatch:
         """The output rows of ``events``, whose attributes are in ``frame``, current or expired."""
         count = len(events)
         if not count:
@@ -158,7 +158,7 @@ class Selector:
     @property
     def argument_types(self) -> list[AttributeType]:
         """The types of what ``arguments`` gives."""
-        return [part.type for part in self._arguments if part.type is not None]
+        return [one.type for one in self._arguments if one.type is not None]
 
     def arguments(self, frame: Frame) -> list[Vector]:
         """What aggregators are given of rows that come into the window."""
@@ -178,7 +178,7 @@ class Selector:
         keys = [frame.column(column) for column in self._group_by]
         return self._groups.number(keys, instance, kind)
 
-    def follow(self, lines: RowRefs, groups: Longs, arguments: Sequence[Vector]) -> Events:
+    def follow(self, lines: RowRefs, groups: Longs, arguments: Sequence[Vector]) -> EventBatch:
         """What goes on of the current events of ``lines``: see ``following``.
 
         ``groups``, ``arguments``: of the row of each line; of one that resets they are any.
@@ -242,7 +242,7 @@ class Selector:
 
     # What goes on
 
-    def _going(self, frame: Frame, events: Events) -> Bools:
+    def _going(self, frame: Frame, events: EventBatch) -> Bools:
         """bool[n], which events go on, as far as each decides for itself."""
         going = self._of_kind(events)
         if self._having is not None:
@@ -257,7 +257,7 @@ class Selector:
         return going
 
     def _kept(
-        self, frame: Frame, events: Events, groups: Longs | None, going: Bools
+        self, frame: Frame, events: EventBatch, groups: Longs | None, going: Bools
     ) -> Longs | None:
         """The indices of what goes on of each chunk, in order; None for all as they are."""
         if self._thins_out:
@@ -272,7 +272,7 @@ class Selector:
     def _limits(self) -> bool:
         return self._limit is not None or self._offset is not None
 
-    def _in_order(self, frame: Frame, events: Events, kept: Longs) -> Longs:
+    def _in_order(self, frame: Frame, events: EventBatch, kept: Longs) -> Longs:
         """Of the events at ``kept`` those that go on, in the order asked for."""
         if self._group_by and not self._thins_out:
             if self._limit is not None:
@@ -290,7 +290,7 @@ class Selector:
             kept = kept[limited(events.at(kept), self._limit, self._offset)]
         return kept
 
-    def _of_kind(self, events: Events) -> Bools:
+    def _of_kind(self, events: EventBatch) -> Bools:
         match self._kind:
             case EventKind.CURRENT:
                 return np.equal(events.kind, CURRENT)
@@ -299,7 +299,7 @@ class Selector:
             case EventKind.ALL:
                 return np.less_equal(events.kind, EXPIRED)
 
-    def _last_ones(self, events: Events, groups: Longs | None, going: Bools) -> Longs:
+    def _last_ones(self, events: EventBatch, groups: Longs | None, going: Bools) -> Longs:
         """Of each chunk the last of ``going``, or the last of each group."""
         if not self._group_by or groups is None:
             groups = np.zeros(len(events), dtype=np.int64)
@@ -318,12 +318,12 @@ class Selector:
 
     def snapshot(self) -> State:
         """The aggregates of all groups."""
-        return prefixed({name: a.snapshot() for name, a in self._all()})
+        return namespaced({name: a.snapshot() for name, a in self._all()})
 
     def restore(self, state: State) -> None:
         """Take over the aggregates."""
         for name, aggregators in self._all():
-            aggregators.restore(part(state, name))
+            aggregators.restore(subset(state, name))
 
     def _all(self) -> list[tuple[str, Aggregators]]:
         found = (("select", self._aggregators), (_HAVING, self._in_having))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mesh.functions.vectors import Vector
-    from mesh.operators.base import Events, Longs
+    from mesh.operators.base import EventBatch, Longs
     from mesh.operators.tables.store import Table
 
 
@@ -62,7 +62,7 @@ class TableAction:
                 for assignment in action.assignments
             ]
 
-    def perform(self, events: Events) -> Outcome:
+    def perform(self, events: EventBatch) -> Outcome:
         """Take ``events``, the query's output."""
         if events.kind.any():
             events = events.where(events.kind != RESET)
@@ -75,7 +75,7 @@ class TableAction:
             return self._delete(frame, events)
         return self._update(frame, events)
 
-    def _delete(self, frame: Frame, events: Events) -> Outcome:
+    def _delete(self, frame: Frame, events: EventBatch) -> Outcome:
         assert self._condition is not None
         outcome = Outcome()
         for row in _rows(events, outcome):
@@ -86,7 +86,7 @@ class TableAction:
                 self._table.remove(slots)
         return outcome
 
-    def _update(self, frame: Frame, events: Events) -> Outcome:
+    def _update(self, frame: Frame, events: EventBatch) -> Outcome:
         condition, action = self._condition, self._action
         assert condition is not None
         assert isinstance(action, Update)
@@ -148,7 +148,7 @@ class TableAction:
         ]
 
 
-def _rows(events: Events, outcome: Outcome) -> Iterator[int]:
+def _rows(events: EventBatch, outcome: Outcome) -> Iterator[int]:
     """The rows one after the other, without those behind one of their chunk that has failed."""
     first = instance_chunk_begins(events)
     reason: str | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mesh.operators.base import State, prefixed, restore_part
+from mesh.operators.base import State, namespaced, restore_subset
 from mesh.operators.environment import Environment, current, using
 from mesh.operators.tables.conditions import Condition
 from mesh.operators.tables.store import Table
@@ -46,9 +46,9 @@ class Tables(dict[str, AppTable]):
 
     def snapshot(self) -> State:
         """The rows of all tables."""
-        return prefixed({name: table.snapshot() for name, table in self.items()})
+        return namespaced({name: table.snapshot() for name, table in self.items()})
 
     def restore(self, state: State) -> None:
         """Take over the rows."""
         for name, table in self.items():
-            restore_part(table, state, name)
+            restore_subset(table, state, name)

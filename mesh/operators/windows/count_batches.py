@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mesh.operators.base import CURRENT, RESET, WHOLE, Events
+from mesh.operators.base import CURRENT, RESET, WHOLE, EventBatch
 from mesh.operators.windows import window_loop as m
 from mesh.operators.windows.row_refs import RowRefs
 
@@ -58,7 +58,7 @@ class EndedBatches:
         """For each batch, the index in the run of the event that ends it."""
         return np.arange(1, self.batches + 1) * self.size + (self.head - self.base - 1)
 
-    def chunks(self, events: Events, pieces: Longs, before: Longs) -> tuple[Longs, Longs]:
+    def chunks(self, events: EventBatch, pieces: Longs, before: Longs) -> tuple[Longs, Longs]:
         """Order, clock and path of each batch, int64[3, m], and numbers for those alike in them.
 
         ``pieces``: int64[m], growing; ``before``: see ``window_loop.number_chunks``.
@@ -94,11 +94,11 @@ class EndedBatches:
         kind[:, 0] = RESET
         of_line = np.repeat(np.arange(batches), size + 1)
 
-        def going(at: Longs) -> Events:
+        def going(at: Longs) -> EventBatch:
             of = of_line.take(at)
             time_ms, attributes = take(rows.reshape(-1).take(at))
             order, clock_ms, path = (cause.take(of) for cause in causes)
-            return Events(
+            return EventBatch(
                 time_ms,
                 clock_ms,
                 order,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mesh.functions.catalogue import Signature
-    from mesh.operators.base import Events, Longs, State, Timeline
+    from mesh.operators.base import EventBatch, Longs, State, Timeline
     from mesh.plan.bound import Window
 
     Maker = Callable[[Window, "WindowContext"], "WindowOperator"]
@@ -23,7 +23,7 @@ class WindowOperator(Protocol):
     #: True if the reference engine marks its output chunks as batches.
     is_batch: bool
 
-    def process(self, events: Events, timeline: Timeline) -> Events:
+    def process(self, events: EventBatch, timeline: Timeline) -> EventBatch:
         """Process events, in order, and timers; the output that they cause, in order."""
         ...
 

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import BEFORE_ALL, NEVER, NIL, Events, Longs, State, Timeline, no_events
+from mesh.operators.base import (
+    BEFORE_ALL,
+    NEVER,
+    NIL,
+    EventBatch,
+    Longs,
+    State,
+    Timeline,
+    no_events,
+)
 from mesh.operators.state.range_pieces import NUMBER, cut, joined, pieces_of
 from mesh.operators.state.row_store import RowStore
 from mesh.operators.windows import window_loop as m
@@ -91,21 +100,21 @@ class NativeWindow:
         #: (order, clock, path, piece, number) of the last line that went out.
         self._last = np.full(5, -1, dtype=np.int64)
 
-    def process(self, events: Events, timeline: Timeline) -> Events:
+    def process(self, events: EventBatch, timeline: Timeline) -> EventBatch:
         """Process ``events`` and timers; the current and expired events that they cause."""
         out, count = self._run(events, timeline)
         made = self._emit(out, count)
         self.sweep()
         return made
 
-    def _run(self, events: Events, timeline: Timeline) -> tuple[Longs, int]:
+    def _run(self, events: EventBatch, timeline: Timeline) -> tuple[Longs, int]:
         """Run the loop; the output columns, and how many events they hold."""
         count = len(events)
         par, meta = self._par, self._meta
         par[m.P_FIRST], par[m.P_NOW] = timeline.first, timeline.now_ms
         par[m.P_BASE] = self._store.came
         par[m.P_PLAYBACK] = getattr(timeline, "playback", False)
-        if timeline.stands:
+        if timeline.is_idle_playback:
             par[m.P_BEFORE] = BEFORE_ALL
         if not count and (not meta[m.M_HEAP] or self._heap[0, m.DUE] > timeline.now_ms):
             par[m.P_BEFORE] = timeline.now_ms
@@ -127,7 +136,7 @@ class NativeWindow:
         self._keep(events, ev[m.E_KEPT], ev[m.E_ARG])
         return out, int(meta[m.M_OUT])
 
-    def _columns(self, events: Events) -> Longs:
+    def _columns(self, events: EventBatch) -> Longs:
         ev = np.empty((m.EVENT_ROWS, len(events)), dtype=np.int64)
         ev[m.E_TIME], ev[m.E_CLOCK] = events.time_ms, events.clock_ms
         ev[m.E_ORDER], ev[m.E_PATH] = events.order, events.path
@@ -168,7 +177,7 @@ class NativeWindow:
         if need > len(self._heap):
             self._heap.resize((need + need // 4, 3), refcheck=False)
 
-    def _keep(self, events: Events, kept: Longs, replaced: Longs) -> None:
+    def _keep(self, events: EventBatch, kept: Longs, replaced: Longs) -> None:
         """Append the new rows to the store, with their times and instances."""
         count = len(events)
         if not count:
@@ -201,7 +210,7 @@ class NativeWindow:
         m.number_chunks(out, count, self._last, chunk)
         return chunk
 
-    def _emit(self, out: Longs, count: int) -> Events:
+    def _emit(self, out: Longs, count: int) -> EventBatch:
         if not count:
             return self._nothing()
         chunk = self._chunks(out, count)
@@ -213,7 +222,7 @@ class NativeWindow:
         else:
             numbers[numbers < 0] = numbers.max()
             rows = self._store.take(numbers, self._schema.names)
-        return Events(
+        return EventBatch(
             out[m.O_TIME, :count].copy(),
             out[m.O_CLOCK, :count].copy(),
             out[m.O_ORDER, :count].copy(),
@@ -224,7 +233,7 @@ class NativeWindow:
             rows,
         )
 
-    def _nothing(self) -> Events:
+    def _nothing(self) -> EventBatch:
         return no_events(self._schema)
 
     @property

@@ -18,7 +18,7 @@ from mesh.operators.base import (
     BEFORE_ALL,
     NEVER,
     OWN_TIMER,
-    Events,
+    EventBatch,
     Longs,
     State,
     Timeline,
@@ -75,11 +75,11 @@ class PythonWindow:
         #: (order, clock, path) and number of the chunk that went out last.
         self._last: tuple[tuple[int, int, int], int] = ((-1, -1, -1), 0)
 
-    def process(self, events: Events, timeline: Timeline) -> Events:
+    def process(self, events: EventBatch, timeline: Timeline) -> EventBatch:
         """Process ``events`` and timers; the current and expired events that they cause."""
         count = len(events)
         now_ms = timeline.now_ms
-        if timeline.stands:
+        if timeline.is_idle_playback:
             self._before_ms = BEFORE_ALL
         if self._began_ms is None:
             # Known only if time passes before the first event.
@@ -147,7 +147,7 @@ class PythonWindow:
         self._last = (key, number)
         return number
 
-    def _made(self, run: _Run) -> Events:
+    def _made(self, run: _Run) -> EventBatch:
         if not run.chunks:
             return no_events(self._schema)
         row, kind, time_ms = (
@@ -157,7 +157,7 @@ class PythonWindow:
         lengths, *causes = np.array(run.chunks, dtype=np.int64).T
         order, clock, path, chunk, instance = (np.repeat(cause, lengths) for cause in causes)
         rows = self._store.take(row)
-        return Events(time_ms, clock, order, path, chunk, kind.astype(np.int8), instance, rows)
+        return EventBatch(time_ms, clock, order, path, chunk, kind.astype(np.int8), instance, rows)
 
     def _sweep(self) -> None:
         if self._store.count <= _SWEEP_ROWS:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import BEFORE_ALL, CURRENT, NEVER, Events
+from mesh.operators.base import BEFORE_ALL, CURRENT, NEVER, EventBatch
 from mesh.operators.windows import tumbling
 from mesh.operators.windows import window_loop as m
 from mesh.operators.windows.count_batches import CountBatches
@@ -62,7 +62,7 @@ class RowRefWindow(NativeWindow):
         """The number of the next row."""
         return self._store.came
 
-    def process(self, events: Events, timeline: Timeline) -> Events:
+    def process(self, events: EventBatch, timeline: Timeline) -> EventBatch:
         """Not available: see ``follow``."""
         raise AssertionError("a window that is followed is followed always")
 
@@ -70,7 +70,7 @@ class RowRefWindow(NativeWindow):
         """Not available to joins."""
         raise AssertionError("no join looks into what a selector follows")
 
-    def follow(self, events: Events, timeline: Timeline) -> RowRefs:
+    def follow(self, events: EventBatch, timeline: Timeline) -> RowRefs:
         """Process events; the rows that arrive and expire.  Downstream ignores expired events."""
         if self._queue is not None:
             if not events.instance.any():
@@ -84,8 +84,8 @@ class RowRefWindow(NativeWindow):
             return RowRefs(row, kind, events)
         chunk = self._chunks(out, count)
 
-        def going(at: Longs) -> Events:
-            return Events(
+        def going(at: Longs) -> EventBatch:
+            return EventBatch(
                 out[m.O_TIME].take(at),
                 out[m.O_CLOCK].take(at),
                 out[m.O_ORDER].take(at),
@@ -99,7 +99,7 @@ class RowRefWindow(NativeWindow):
 
         return RowRefs(row, kind, going, out[m.O_INSTANCE, :count], out[m.O_PIECE, :count])
 
-    def _run_queue(self, queue: SlidingRowQueue, events: Events, timeline: Timeline) -> RowRefs:
+    def _run_queue(self, queue: SlidingRowQueue, events: EventBatch, timeline: Timeline) -> RowRefs:
         ev = np.empty((3, len(events)), dtype=np.int64)
         ev[QE_TIME] = ev[QE_KEPT] = events.time_ms
         ev[QE_CLOCK] = events.clock_ms
@@ -111,7 +111,9 @@ class RowRefWindow(NativeWindow):
         self._passed(events, timeline)
         return RowRefs(row, kind, events)
 
-    def _run_batches(self, batches: CountBatches, events: Events, timeline: Timeline) -> RowRefs:
+    def _run_batches(
+        self, batches: CountBatches, events: EventBatch, timeline: Timeline
+    ) -> RowRefs:
         ended = batches.run(self._store.came, len(events))
         self._keep(events, events.time_ms, events.time_ms)
         # As many pieces as events, however they were cut into runs.
@@ -127,7 +129,7 @@ class RowRefWindow(NativeWindow):
         rows = self._store.take(numbers, [*shown, TIME])
         return rows.column(TIME).to_numpy(), rows.select(shown)
 
-    def _passed(self, events: Events, timeline: Timeline) -> None:
+    def _passed(self, events: EventBatch, timeline: Timeline) -> None:
         """Note that a run is over."""
         meta = self._meta
         if len(events):

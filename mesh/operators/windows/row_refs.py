@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mesh.operators.base import Events
+from mesh.operators.base import EventBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,13 +33,13 @@ class RowRefs:
 
     row: Longs
     kind: Kinds
-    going: Events | Callable[[Longs], Events]
+    going: EventBatch | Callable[[Longs], EventBatch]
     instance: Longs = field(default_factory=_none)
     piece: Longs = field(default_factory=_none)
 
     def __len__(self) -> int:
         return len(self.row)
 
-    def events(self, at: Longs) -> Events:
+    def events(self, at: Longs) -> EventBatch:
         """The events at lines that are current; of a sliding window at all of those."""
-        return self.going if isinstance(self.going, Events) else self.going(at)
+        return self.going if isinstance(self.going, EventBatch) else self.going(at)
