@@ -1,15 +1,15 @@
-"""A carrier: one streaming query that runs many instances of a worker.
+"""Shared query: one streaming query that runs many instances of a worker.
 
-A query of its own costs an instance a planner process of 50 MB, a start of half a second, and 0.4 %
-of a core while nothing comes.  So instances share one.  Its source waits for messages for all of
-them at once (``carrier_plan``).  A batch holds work for those that have some: each part's range is
-read, computed and published in one task (``carrier_task``), and its rows say how each went, which
-come here.  Offsets, state, snapshots and producers are each instance's own, as they are in a query
-of its own: what fails, fails for one, is taken out, and starts again from its snapshot while the
-others go on.
+A dedicated query costs an instance a planner process of 50 MB, a start of half a second, and 0.4 %
+of a core while idle.  So instances share one.  Its source waits for messages for all of them at
+once (``carrier_plan``).  A batch holds work for the instances that have messages.  Each part's
+range is read, computed and published in one task (``carrier_task``), whose rows report the outcomes
+to this module.  Offsets, state, snapshots and producers are separate for each instance, as in a
+dedicated query.  A failure affects one instance: it is removed, and starts again from its snapshot
+while the others continue.
 
-Spark asks for the next batch only when the rows of the last one were dealt with here.  So word of a
-member comes in order, and one that is taken out does no more work afterwards.
+Spark plans the next batch only after the rows of the last one were processed here.  So outcomes of
+a member arrive in order, and a removed member does no more work afterwards.
 """
 
 from __future__ import annotations
@@ -42,31 +42,30 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How often members are looked at, for what is due by time, seconds.
+#: Interval of the members' timed work, seconds.
 _LOOK_S: Final = 0.25
-#: How long a member may take to leave before the query is ended for it: its batch hangs, or NATS is
-#: away.
+#: Time for a member to leave before the query is ended for it: its batch hangs, or NATS is away.
 _LEAVE_S: Final = 5.0
-#: How long a batch may take before those in it are suspected to hang; a task that waits for NATS
-#: gives up before.
+#: Duration of a batch after which its members are suspected to hang; a task that waits for NATS
+#: gives up earlier.
 _HANGS_S: Final = 45.0
-#: Threads for restoring and storing snapshots while instances run; and for all else that waits.
+#: Threads for restoring and storing snapshots while instances run; and as many for all other waits.
 _THREADS: Final = 8
 
 
 class Passenger(Protocol):
-    """What a carrier tells an instance."""
+    """Callbacks of an instance, called by the shared query."""
 
     def take(self, row: Row) -> None:
-        """A piece of its work is done, or failed; called in order, must not wait."""
+        """A work item is done, or failed; called in order, must not wait."""
         ...
 
     def thrown_out(self, error: str, *, is_suspect: bool) -> None:
-        """The query ended with this error; ``is_suspect``: while work of this one was under way."""
+        """The shared query failed; ``is_suspect``: a work item of this instance was running."""
         ...
 
     def look(self, now_s: float) -> None:
-        """Do what is due by now (monotonic, seconds); must not wait."""
+        """Do the work due at ``now_s`` (monotonic, seconds); must not wait."""
         ...
 
 
@@ -75,7 +74,7 @@ class _NotLeavingError(Exception):
 
 
 class Carrier:
-    """The query, kept running, and its members."""
+    """The shared query, restarted when it fails, and its members."""
 
     def __init__(
         self,
@@ -89,21 +88,21 @@ class Carrier:
         tasks: int,
         retry_s: float,
     ) -> None:
-        """A carrier that is not started.
+        """Create a shared query that is not started.
 
         Args:
             session: the worker's.
-            directory: for members and scratch; its own.
-            clock: for what is due by time.
-            nats: options that say how to reach NATS.
+            directory: for members and scratch; exclusive to this query.
+            clock: for timed work.
+            nats: options of the NATS connection.
             nudge_subject: wakes the planner; ``nudge`` publishes on it, from any thread.
             nudge: see ``nudge_subject``.
             tasks: most tasks of a batch.
-            retry_s: how long to rest before the query is started again.
+            retry_s: pause before the query is started again.
         """
-        #: Numbers that nobody has had: a member that enters again is another one.
+        #: Unique numbers: a member that enters again gets a new one.
         self.generations = itertools.count(1)
-        #: For snapshots: a store that is slow must not keep others from ending, nor from telling.
+        #: For snapshots: a slow store must not block the end or the reports of other instances.
         self.pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="carrier-snapshots")
         self.errands = ThreadPoolExecutor(_THREADS, thread_name_prefix="carrier")
         self.session = session
@@ -116,17 +115,17 @@ class Carrier:
         self._retry_s = retry_s
         self._lock = threading.Lock()
         self._passengers: dict[str, tuple[Passenger, Member]] = {}
-        #: Members that were told to leave: since when, by file name.
+        #: When each leaving member was asked to leave, by file name.
         self._leaving: dict[str, float] = {}
         self._everybody: set[Passenger] = set()
         self._run = directory
-        #: Since when a batch is under way, monotonic, seconds; None while there is none.
+        #: Start of the current batch, monotonic, seconds; None while there is none.
         self._batch_at_s: float | None = None
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="carrier", daemon=True)
 
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Start; returns at once."""
         self.session.dataSource.register(CarrierSource)
         self._begin_run(0)
         self._thread.start()
@@ -139,24 +138,24 @@ class Carrier:
         self.errands.shutdown()
 
     def board(self, passenger: Passenger) -> None:
-        """Have ``passenger`` looked at from now on, whether or not it is a member."""
+        """Call ``passenger.look`` periodically from now on, whether or not it is a member."""
         with self._lock:
             self._everybody.add(passenger)
 
     def alight(self, passenger: Passenger) -> None:
-        """The end of ``board``."""
+        """Undo ``board``."""
         with self._lock:
             self._everybody.discard(passenger)
 
     def enter(self, passenger: Passenger, member: Member) -> None:
-        """Take a member in; what follows is told to ``passenger``."""
+        """Add a member; ``passenger`` receives its outcomes."""
         with self._lock:
             self._passengers[member.file_name] = (passenger, member)
             carrier_member.write(self._run, member)
         self._nudge()
 
     def leave(self, member: Member) -> None:
-        """Take a member out; ``REMOVED`` is told when it does no more work."""
+        """Request a member's removal; ``REMOVED`` follows when it does no more work."""
         with self._lock:
             if member.file_name not in self._passengers or member.file_name in self._leaving:
                 return
@@ -171,7 +170,7 @@ class Carrier:
             error, is_their_fault = "the carrier query ended", False
             try:
                 self._watch(self._start())
-            # Whatever ends the query is told to its members, and it is started again.
+            # A failure of the query is reported to its members, and the query is started again.
             except Exception as failure:
                 error = str(failure)
                 is_their_fault = not isinstance(failure, _NotLeavingError)
@@ -179,7 +178,7 @@ class Carrier:
             old = self._run
             if self._ending.is_set():
                 return
-            # Nobody is to blame for a server that stays away.
+            # No member is suspected if the server stays away.
             self._throw_out(error, number, is_their_fault and UnavailableError.code not in error)
             shutil.rmtree(old, ignore_errors=True)
             self._ending.wait(self._retry_s)
@@ -207,11 +206,11 @@ class Carrier:
         )
 
     def _each(self, frame: DataFrame, _batch: int) -> None:
-        """Run a batch, and tell everybody how it went."""
+        """Run a batch, and report the outcomes to the members."""
         self._batch_at_s = self._clock.monotonic_s()
         rows = frame.collect()
         self._batch_at_s = None
-        # Several tasks may tell of one member; its last word comes last.
+        # Several tasks may report on one member; the final outcome is reported last.
         for row in sorted(rows, key=lambda row: _ORDER.index(row.kind)):
             with self._lock:
                 found = self._passengers.get(carrier_member.file_name(row.instance, row.generation))
@@ -219,7 +218,7 @@ class Carrier:
                     continue
                 passenger, member = found
                 if row.kind in _OUT:
-                    # Before the next batch is planned.
+                    # Must precede the planning of the next batch.
                     carrier_member.remove(self._run, member)
                     del self._passengers[member.file_name]
                     self._leaving.pop(member.file_name, None)
@@ -227,7 +226,7 @@ class Carrier:
 
     def _watch(self, running: StreamingQuery) -> None:
         try:
-            # Raises what ended the query, if something did.
+            # Raises the error that ended the query, if any.
             while not running.awaitTermination(_LOOK_S):  # type: ignore[arg-type]
                 if self._ending.is_set():
                     return
@@ -244,7 +243,7 @@ class Carrier:
                 for passenger in everybody:
                     passenger.look(now_s)
         finally:
-            # A query stops when its planner has answered.
+            # The query stops only after its planner has answered.
             carrier_member.end(self._run)
             self._nudge()
             running.stop()
@@ -263,5 +262,5 @@ class Carrier:
 
 #: After these a member does no more work.
 _OUT: Final = (FAILED, REMOVED)
-#: What is told of one member in a batch, in this order.
+#: Order of the reports on one member in a batch.
 _ORDER: Final = (ADMITTED, WORK, *_OUT)

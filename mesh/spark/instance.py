@@ -1,9 +1,9 @@
-"""One instance in a worker's session: a streaming query, started, watched, started again.
+"""Instance with a dedicated query: the query is started, monitored and restarted.
 
 Everything that Spark keeps on disk for the query is scratch.  A start, whether the first, after a
-failure, or on another worker, takes the last shared snapshot, reads the log from the position that
-the snapshot was taken at, and has the sink skip what is out already.  A snapshot is shared only for
-a position that the sink has committed, so that nothing between the two can be lost.
+failure, or on another worker, restores the last uploaded snapshot.  It reads the log from the
+snapshot's position, and the sink skips output that is already published.  A snapshot is uploaded
+only for a position that the sink has committed, so nothing between the two can be lost.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How often a running query is looked at, and how often one that starts is.
+#: Polling intervals of a running query and of a starting one.
 LOOK_S = 0.25
 LOOK_STARTING_S = 0.03
-#: How often one that is to halt is.
+#: Polling interval of a query that is to halt.
 LOOK_HALTING_S = 0.02
-#: A status goes out at least this often.
+#: Longest interval between two reports.
 REPORT_S = 1.0
-#: What the sink's refusal of a stale writer has in its text, across Spark's wrapping.
+#: Part of the sink's refusal of a stale writer, unchanged by Spark's wrapping.
 FENCED = "PYSPARK-NATS-FENCED"
 
 
 class Instance:
-    """A thread that keeps one instance running until it is told to stop."""
+    """A thread that runs one instance until it is stopped."""
 
     def __init__(self, session: SparkSession, given: Given) -> None:
         self.wiring = given.wiring
@@ -58,9 +58,9 @@ class Instance:
         self._tally = Tally(given)
         self._retries = given.options.retries()
         self._stopping = threading.Event()
-        #: Set when it is to stop without settling.
+        #: Set when the instance is to stop without draining.
         self._at_once = threading.Event()
-        #: Where it has settled.
+        #: The drained position.
         self._settled: Mapping[str, int] | None = None
         self._error: str | None = None
         self._thread = threading.Thread(
@@ -72,14 +72,14 @@ class Instance:
         return f"Instance({assignment.instance}, epoch={assignment.epoch})"
 
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Start; returns at once."""
         self._thread.start()
 
     def stop(self, *, settle: bool = False) -> None:
-        """Ask it to end; a ``STOPPED`` report follows, also where it has ended by itself.
+        """Request the end; a ``STOPPED`` report follows, also if the instance has already ended.
 
         Args:
-            settle: whether it may take a while to end where its next owner can go on.
+            settle: whether it may delay its end to reach a point where its next owner can continue.
         """
         if not settle:
             self._at_once.set()
@@ -88,7 +88,7 @@ class Instance:
             self._say(InstanceState.STOPPED, self._error)
 
     def join(self) -> None:
-        """Wait until it has ended."""
+        """Wait until the instance has ended."""
         self._thread.join()
 
     def _run(self) -> None:
@@ -100,7 +100,7 @@ class Instance:
             run = self._directory / f"{epoch}-{self._tally.restarts}"
             try:
                 self._run_once(run)
-            # Whatever ends a query is reported and retried: the thread must outlive it.
+            # Every failure of a query is reported and retried: the thread must outlive it.
             except Exception as failure:
                 error = _reason(failure)
                 if FENCED in str(failure) or "MESH-S110" in str(failure):
@@ -139,7 +139,7 @@ class Instance:
             running.stop()
 
     def _restore(self, run: Path) -> tuple[dict[str, dict[str, int]] | None, frozenset[int]]:
-        """Positions to read from, and the partitions whose state is in ``run`` now."""
+        """The positions to read from, and the partitions whose state is now in ``run``."""
         reached: dict[int, Position] = {}
         for partition in self.wiring.partitions:
             local = LocalState(run / str(partition))
@@ -163,11 +163,11 @@ class Instance:
             now_s = self._clock.monotonic_s()
             if self._stopping.is_set():
                 deadline_s = min(deadline_s, now_s + self._options.settle_s)
-                # What has not come up has nothing to settle.
+                # A query that has not started has nothing to drain.
                 if self._at_once.is_set() or not is_up or now_s >= deadline_s:
                     return
                 halt = halt or settling.Halt(halts, {})
-            # Raises what ended the query, if something did.
+            # Raises the error that ended the query, if any.
             look_s = LOOK_S if is_up else LOOK_STARTING_S
             if halt is not None:
                 look_s = LOOK_HALTING_S
@@ -212,10 +212,10 @@ class Instance:
             self._tally.count(messages, rows - errors, errors, took_ms)
 
     def _settle(self, halt: settling.Halt, places: settling.Places, run: Path) -> bool:
-        """Share what was reached; False when it can't be left at that."""
+        """Upload the reached state; False if the drain has to continue."""
         everywhere = dict.fromkeys(self.wiring.partitions, places)
         if not settling.is_covered(self.wiring, run, everywhere, self._options.nats):
-            # One that was killed had gone on; it can't have read more than there is.
+            # A killed predecessor had read further, but at most to the end of the streams.
             halt.go_on(self._store.ends(places))
             return False
         if self._has_run(run) and self._share(places, run, None) is None:
@@ -224,12 +224,12 @@ class Instance:
         return True
 
     def _has_run(self, run: Path) -> bool:
-        """Whether there is a state that was not restored as it is; a position alone is shared."""
+        """Whether a state is newer than the restored one; a position alone counts as newer."""
         local = (LocalState(run / str(p)) for p in self.wiring.partitions)
         return not self.wiring.group.stateful or any(one.has_run() for one in local)
 
     def _share(self, ends: settling.Places, run: Path, shared: Position | None) -> Position | None:
-        """Store the snapshot of the last committed batch, unless it is stored already."""
+        """Upload the snapshot of the last committed batch, unless it is stored already."""
         if not ends:
             return shared
         whole = Position.of(ends, ends)
@@ -241,7 +241,7 @@ class Instance:
                 local = LocalState(run / str(partition))
                 manifest = local.manifest(position)
                 if manifest is None:
-                    # Later batches have dropped it already; the next look finds a newer one.
+                    # Later batches have already dropped it; the next poll finds a newer one.
                     return shared
             else:
                 manifest = Manifest(position, {}, {}, ())
@@ -261,16 +261,16 @@ class Instance:
 
 
 def start_offsets(wiring: Wiring, reached: Mapping[int, Position]) -> dict[str, dict[str, int]]:
-    """Where an instance begins to read, by JetStream stream; one that isn't named at its beginning.
+    """Start positions of an instance by JetStream stream; a missing one means its beginning.
 
-    Of a stream that several of its partitions read, where the one is that is least far: each takes
-    what it hasn't yet.
+    If several partitions read a stream, the position is that of the partition that is least far;
+    each skips messages that it already has.
 
-    What earlier forms of the group have done isn't read again.
+    Input of earlier revisions of the group isn't read again.
 
     Args:
         wiring: the instance's.
-        reached: how far each partition is whose state was restored; the others are nowhere.
+        reached: the position of each partition with restored state; the others have none.
     """
     offsets: dict[str, dict[str, int]] = {}
     unread: set[str] = set()
@@ -294,7 +294,7 @@ def start_offsets(wiring: Wiring, reached: Mapping[int, Position]) -> dict[str, 
 
 
 def _end_offsets(progress: Any) -> dict[str, dict[str, int]]:
-    """Where the batch ended; of a stream that several sources read, the earliest."""
+    """The end of the batch; for a stream that several sources read, the earliest."""
     ends: dict[str, dict[str, int]] = {}
     for source in progress["sources"]:
         end = source["endOffset"]
@@ -310,16 +310,16 @@ def _consumed(progress: Any) -> dict[str, int]:
 
 
 def has_waited(failure: Exception) -> bool:
-    """Whether something has failed for want of an answer of NATS."""
+    """Whether the failure is a timeout of NATS."""
     return isinstance(failure, TimeoutError) or UnavailableError.code in str(failure)
 
 
 def _reason(failure: Exception) -> str:
-    """The line of a failure that a person wants: Spark wraps it in traces of two languages."""
+    """The line of a failure that matters to users: Spark wraps it in traces of two languages."""
     lines = [line.strip().removeprefix(": ") for line in str(failure).splitlines()]
-    # Py4J's own first line names a call by a number that means nothing to anybody.
+    # The first line of Py4J names a call by a meaningless number.
     lines = [line for line in lines if line and not line.startswith("An error occurred while")]
     ours = [line for line in lines if "[MESH-" in line or "PYSPARK-NATS" in line]
     python = [line for line in lines if "Error: " in line and not line.startswith(("at ", "File "))]
-    # Python's own last line is the error; Spark's first line is.
+    # The error is the last line of Python's traces, and the first line of Spark's.
     return (ours[-1:] or python[-1:] or lines[:1] or [type(failure).__name__])[0][:500]

@@ -1,4 +1,4 @@
-"""An instance's streaming query: source, what is between, sink."""
+"""Streaming query of a dedicated instance: source, processing, sink."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
-#: Messages that a batch takes, in bytes, by their average size: Arrow batches have no bound of
-#: their own (``pyspark_nats.tuning``).
+#: Limit of a batch in bytes, by the messages' average size: Arrow batches have no limit of their
+#: own (``pyspark_nats.tuning``).
 BATCH_BYTES: Final = 64 << 20
-#: Names of the observed metrics: that counts rows for the sink, and of those the recorded errors.
+#: Names of the observed metrics: the number of rows for the sink, and of recorded errors among
+#: them.
 ROWS_OUT = "rows_out"
 ERRORS = "errors"
 
@@ -51,11 +52,11 @@ def start(
 
     Args:
         session: the worker's.
-        wiring: what it reads and writes.
+        wiring: its inputs and outputs.
         directory: scratch for this run, with the restored state in it.
-        nats: options of source and sink that say how to reach NATS.
-        batch_rows_max: most messages a batch takes from one JetStream stream.
-        offsets: where to begin, by JetStream stream; None for the beginning.
+        nats: options of source and sink for the NATS connection.
+        batch_rows_max: most messages of a batch from one JetStream stream.
+        offsets: start positions by JetStream stream; None for the beginning.
         restored: partitions whose state was restored.
 
     Returns:
@@ -72,8 +73,8 @@ def start(
     else:
         rows = _stateless(session, wiring, common, batch_rows_max, halts)
     instance = wiring.assignment.instance
-    # A sink written in Python is looked up in the calling thread's active session, and a thread of
-    # ours has none: "nats" would not be found.
+    # Spark looks a Python sink up in the calling thread's active session.  A thread of ours has
+    # none, so it would not find "nats".
     jvm = session._jvm
     assert jvm is not None, "the session has ended"
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
@@ -95,7 +96,7 @@ def start(
 
 
 class _HaltPaths:
-    """Gives each source of a query a ``haltPath`` of its own."""
+    """Assigns each source of a query a ``haltPath`` of its own."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory / "halt"
@@ -117,7 +118,7 @@ def _stateful(
     halts: _HaltPaths,
 ) -> DataFrame:
     partitions = [list(wiring.input_streams(p)) for p in wiring.partitions]
-    # The source's limit holds for all of its streams together.
+    # The source's limit applies to all of its streams together.
     rows_max = batch_rows_max * sum(len(streams) for streams in partitions)
     wakeup = directory / "wakeup"
     wakeup.mkdir()

@@ -1,4 +1,4 @@
-"""The one warm Spark session of a worker, with the settings that keep a micro-batch short."""
+"""Spark session of a worker, kept warm, with settings for short micro-batches."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     from mesh.settings import SparkSettings
 
-#: What the mesh adds to the connector's settings for short batches (pyspark_nats.tuning).
+#: Settings for short batches in addition to the connector's (pyspark_nats.tuning).
 OWN_CONF: Final[dict[str, str]] = {
     # SiddhiQL's arithmetic is Java's: it wraps around and yields null where ANSI SQL raises.
     "spark.sql.ansi.enabled": "false",
-    # SiddhiQL tells ``a`` from ``A``.
+    # SiddhiQL distinguishes ``a`` from ``A``.
     "spark.sql.caseSensitive": "true",
     "spark.sql.session.timeZone": "UTC",
     # Our checkpoints are scratch for one run of one instance (mesh.spark.instance), so a hundred
@@ -31,16 +31,17 @@ OWN_CONF: Final[dict[str, str]] = {
     # A stopped query must not wait for a planner process that waits for the server.
     "spark.sql.streaming.stopTimeout": "10s",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    # A batch is a handful of tasks with no shuffle, and the tasks of many apps take turns.
+    # A batch is a few tasks with no shuffle, and the tasks of many apps run in turn.
     "spark.sql.shuffle.partitions": "2",
     "spark.scheduler.mode": "FAIR",
     "spark.locality.wait": "0",
-    # Tasks find imported what they need; only those that call functions of ours need the operators.
+    # Modules of tasks are imported in advance; only tasks with functions of ours need the
+    # operators.
     "spark.python.daemon.module": "mesh.spark.daemon",
     f"spark.executorEnv.{FUNCTIONS_VARIABLE}": "1",
 }
 
-#: Options of each query: its checkpoint is read by nobody.
+#: Options of each query: its checkpoint is never read.
 UNLOGGED: Final[dict[str, str]] = tuning.asynchronous_progress(interval_s=3600)
 
 #: All settings of the session that are the same for every worker.
@@ -55,7 +56,7 @@ def start(settings: SparkSettings, name: str, scratch: Path) -> SparkSession:
         name: shown in Spark's UI.
         scratch: directory for Spark's own files; may be deleted when the session has ended.
     """
-    # The path stays the same where it can, because a class archive is for one class path.
+    # The path stays the same if possible, as a class archive is valid for one class path only.
     home = class_archive.directory() / f"spark-{pyspark.__version__}"
     os.environ["SPARK_HOME"] = str(tuning.lean_home(home, scratch / "home"))
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -69,7 +70,7 @@ def start(settings: SparkSettings, name: str, scratch: Path) -> SparkSession:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.local.dir", str(scratch / "local"))
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-        # The heap stays small, and threads of the collector would compete with the tasks.
+        # The heap stays small, and garbage collector threads would compete with the tasks.
         .config(
             "spark.driver.extraJavaOptions",
             f"-Dderby.system.home={scratch} {tuning.java_options()} -XX:+UseSerialGC -Xms512m "
