@@ -5,10 +5,10 @@ The body is that of a Python function with the argument ``data``, the list of it
     define function ratio[python] return double { return data[0] / data[1] };
 
 It is called for each row, with Python's own values: None for null, ``int``, ``float``, ``str``,
-``bool``, and of objects ``list``, ``dict`` and ``set``.  A body whose first line is the comment ``#
-vectorised`` is called for many rows at once.  Each argument is then an Arrow array, and the result
-an Arrow array, a NumPy array or a list of that length; ``pa``, ``pc`` and ``np`` are defined.  The
-result of a row must depend on that row alone, as the batch boundaries are undefined.
+``bool``, and of objects ``list``, ``dict`` and ``set``.  A body whose first line is the comment
+``# vectorised`` is called for many rows at once.  Each argument is then an Arrow array, and the
+result an Arrow array, a NumPy array or a list of that length; ``pa``, ``pc`` and ``np`` are
+defined.  The result of a row must depend on that row alone, as the batch boundaries are undefined.
 
 A row on which the body raises fails; the others don't.  A vectorised body that raises is called
 again for the halves of its rows.

@@ -1,9 +1,9 @@
 """Expressions, with the precedence of the reference grammar.
 
-From loose to tight, all left-associative: ``or``, ``and``, ``in``, ``== !=``, ``< <= > >=``, ``+
--``, ``* / %``, and the prefixes ``not`` and ``-``.  So ``not a > 5`` is ``(not a) > 5``, and ``is
-null`` belongs to the name or call right before it.  A minus before an operand other than a number
-is our extension: the reference grammar has it before numbers only.
+From loose to tight, all left-associative: ``or``, ``and``, ``in``, ``== !=``, ``< <= > >=``,
+``+ -``, ``* / %``, and the prefixes ``not`` and ``-``.  So ``not a > 5`` is ``(not a) > 5``, and
+``is null`` belongs to the name or call right before it.  A minus before an operand other than a
+number is our extension: the reference grammar has it before numbers only.
 
 Open operators and brackets are kept on an explicit stack, so parsing accepts any nesting.  Trees
 deeper than ``DEPTH_MAX`` are refused because later phases recurse.

@@ -33,7 +33,7 @@ def format_app(text: str) -> str:
     """The canonical text of an app, comments kept.
 
     Raises:
-        MeshErrors: MESH-L1xx at what is not SiddhiQL.
+        MeshErrors: MESH-L1xx for invalid SiddhiQL.
     """
     _, cursor = parse_with_cursor(text)
     return _Layout(cursor, text).whole()

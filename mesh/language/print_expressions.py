@@ -194,8 +194,7 @@ def print_string(text: str) -> str:
 
     Raises:
         ValueError: no kind can hold the text, because it has three double quotes or ends with one,
-            and
-            something else that needs the third kind.  No text of an app has such strings.
+            and something else that needs the third kind.  No text of an app has such strings.
     """
     has_control = _CONTROL.search(text) is not None
     if not has_control and "'" not in text and '"' not in text:

@@ -1,9 +1,9 @@
-"""An archive of Spark's loaded classes, so that a session starts in half the time.
+"""Archive of Spark's loaded classes, which halves the start time of a session.
 
 Half of a cold start is the JVM reading, checking and linking some fifteen thousand classes.  A JVM
 can write them to an archive when it exits, and later ones map it (JEP 350).  ``python -m
-mesh.worker.prepare`` makes it, once for an installation; without it, or with one of another Java,
-everything works and starts more slowly.
+mesh.worker.prepare`` creates the archive, once per installation.  Without an archive, or with one
+of another Java, everything works but starts more slowly.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ import pyspark
 
 from mesh import java
 
-#: Tells the session to write an archive rather than to use one.
+#: Makes the session write an archive instead of using one.
 WRITE_VARIABLE: Final = "MESH_CLASS_ARCHIVE_WRITE"
 
 
 def directory() -> Path:
-    """Where what is made once for an installation is kept: within the virtual environment."""
+    """Directory of files that are created once per installation: within the virtual environment."""
     return Path(sys.prefix) / "share" / "mesh"
 
 
 def default_path() -> Path:
-    """Where the archive of this installation and this Java is."""
+    """Path of the archive for this installation and this Java."""
     home = str(java.java_home())
     key = hashlib.sha256(f"{pyspark.__version__} {home}".encode()).hexdigest()[:12]
     return directory() / f"spark-{key}.jsa"
 
 
 def unfinished(path: Path) -> Path:
-    """Where the archive is written before it is complete."""
+    """Path of the archive while it is incomplete."""
     return path.with_suffix(".new")
 
 
@@ -48,5 +48,5 @@ def java_option(path: Path) -> str:
     """What the JVM is told: to write the archive, to map it, or nothing."""
     if is_written():
         return f"-XX:ArchiveClassesAtExit={unfinished(path)} -Xlog:cds=off -Xlog:cds+dynamic=off"
-    # A file that doesn't fit the JVM is passed over; the log says so at another level.
+    # A file that doesn't fit the JVM is ignored; the log reports that at another level.
     return f"-XX:SharedArchiveFile={path} -Xlog:cds=off" if path.exists() else ""

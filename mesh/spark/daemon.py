@@ -1,12 +1,12 @@
-"""The daemon that Spark's Python processes are forked from, with what they need imported already.
+"""Daemon that forks Spark's Python processes, with their modules imported in advance.
 
-Spark asks a daemon for each of them.  Its own one forks before anything is imported, so that every
-process imports for itself: 1.4 s of the processor's time for the operators with their native loops,
-in the first batch of a query, and again in the first one after a minute without any, when Spark has
-ended the processes that idle.  Here the daemon does it, once, while the worker warms its session
-up; and what is imported is in memory once for all of them.
+Spark requests each process from a daemon.  Its own daemon forks before any import, so every process
+imports for itself: 1.4 s of CPU time for the operators with their native loops.  That delays the
+first batch of a query, and again the first one after a minute without any, when Spark has ended the
+idle processes.  This daemon imports once, while the worker warms its session up, and all processes
+share the imported modules in memory.
 
-Nothing that is imported here may need a thread of its own, which would not be there after a fork.
+No module imported here may need a thread of its own, as threads do not survive a fork.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OPERATORS: Final = ("mesh.spark.partition_task", "mesh.spark.stateless_task")
 
 
 def prepare(names: tuple[str, ...]) -> None:
-    """Import modules, and take them out of the garbage collector's sight."""
+    """Import modules, and exclude them from garbage collection."""
     for name in names:
         importlib.import_module(name)
     gc.collect()

@@ -1,9 +1,8 @@
-"""How an instance ends so that whoever comes next goes on without a replay.
+"""Drain: stop an instance at an exact input position so that its successor needs no replay.
 
-It halts its sources, lets the batch under way be committed, and shares the state of exactly that
-place.  Settled means more than that: nothing that this instance, or one before it that was killed,
-has put out is of events behind the place.  Then the instances that follow may be others: more,
-fewer, or of another text.
+Its sources halt, the current batch commits, and the state at that position is uploaded.  The
+instance is *drained* only if no output, its own or a killed predecessor's, stems from input after
+that position.  Its successors may then differ in number or in text.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from mesh.model.app import Channel
     from mesh.spark.instance_io import InstanceIO
 
-#: ``{stream: {"sequence", "time_ms", ..}}``, as the source has it.
+#: ``{stream: {"sequence", "time_ms", ..}}``, in the form of the source.
 Places = dict[str, dict[str, int]]
 
 
@@ -32,11 +31,11 @@ class Drain:
     """The sources of one query, on their way to one place."""
 
     def __init__(self, paths: Sequence[Path], until: Mapping[str, int]) -> None:
-        """Ask all of them.
+        """Request the halt of all sources.
 
         Args:
             paths: the ``haltPath`` of each.
-            until: the last sequence to take, by stream; nothing more of the others.
+            until: the last sequence to read, by stream; nothing more of the others.
         """
         self._paths = tuple(paths)
         self.advance(until)
@@ -48,7 +47,7 @@ class Drain:
             halting.ask(path, self._until)
 
     def places(self) -> Places | None:
-        """Where they are; None as long as they haven't all halted in the same place."""
+        """The common position; None until all sources have halted at the same one."""
         found = [halting.halted_positions(path) for path in self._paths]
         reached: Places = {}
         for places in found:
@@ -72,19 +71,19 @@ class Drain:
 def has_no_output_beyond(
     io: InstanceIO, directory: Path, places: Mapping[int, Places], nats: Mapping[str, str]
 ) -> bool:
-    """Whether nothing is out of events behind the places where an instance has halted.
+    """Whether no output stems from input after the positions where an instance has halted.
 
-    An instance before it, that was killed or is out of touch, may have put out more, and may even
-    wake up and go on.  From this question on it is refused: each marker says our epoch.
+    A predecessor that was killed or is out of touch may have published more, and may even resume.
+    This call fences it: from now on each marker has our epoch.
 
     Args:
         wiring: the instance's.
         directory: of its states.
-        places: where it has halted, by virtual partition; 0 without one.
-        nats: options of the source and the sink that say how to reach NATS.
+        places: its halt positions by virtual partition; 0 without one.
+        nats: options of the source and the sink for the NATS connection.
 
     Raises:
-        ConnectorError: a newer instance was here, or NATS did not answer.
+        ConnectorError: a newer instance has written a marker, or NATS did not answer.
     """
     last = last_positions(io, directory, places)
     out = markers.fenced(nats, list(last), io.assignment.epoch)
@@ -94,7 +93,7 @@ def has_no_output_beyond(
 def last_positions(
     io: InstanceIO, directory: Path, places: Mapping[int, Places]
 ) -> dict[tuple[str, str], int]:
-    """The highest position that each producer of an instance may have put out, at ``places``.
+    """The highest position that each producer of an instance may have published, at ``places``.
 
     Args: as for ``is_covered``.
 

@@ -1,4 +1,4 @@
-"""What an instance is given by its worker's session, in a query of its own or in a carrier's."""
+"""Services and options that an instance gets from its session, in either kind of query."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SnapshotStore(Protocol):
-    """Where all workers find snapshots.  Calls block."""
+    """The store that all workers share for snapshots.  Calls block."""
 
     def restore(self, part: str, piece_path: Callable[[str], Path]) -> bytes | None:
         """Fetch the pieces of the newest snapshot of ``part`` and return its manifest, if any.
@@ -31,11 +31,11 @@ class SnapshotStore(Protocol):
         ...
 
     def forget(self, part: str) -> None:
-        """Take no piece of ``part`` for stored any more: what they are called means other ones."""
+        """Treat no piece of ``part`` as stored any more: their names denote other pieces now."""
         ...
 
     def behind(self, consumed: Mapping[str, int]) -> int:
-        """How many messages the JetStream streams hold above these sequences."""
+        """The number of messages in the JetStream streams above these sequences."""
         ...
 
     def ends(self, streams: Collection[str]) -> dict[str, int]:
@@ -45,21 +45,21 @@ class SnapshotStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InstanceOptions:
-    """What instances of one worker have in common."""
+    """Options shared by the instances of one worker."""
 
     worker: str
-    #: Options of the source and the sink that say how to reach NATS.
+    #: Options of the source and the sink for the NATS connection.
     nats: dict[str, str]
     batch_rows_max: int
     snapshot_interval_s: float
-    #: How long one that has failed rests, and how long at most; seconds, as the others here.
+    #: First and longest pause of a failed instance; seconds, as all times here.
     retry_s: float
     retry_max_s: float
-    #: How long an instance that is stopped may take to settle.
+    #: Time limit for a stopped instance to drain.
     settle_s: float
 
     def retries(self) -> Retries:
-        """Those of an instance that has not failed yet."""
+        """The retries of an instance that has not failed yet."""
         return Retries(self.retry_s, self.retry_max_s)
 
 
@@ -69,9 +69,9 @@ class InstanceContext:
 
     io: InstanceIO
     options: InstanceOptions
-    #: For its state and scratch; its own.
+    #: Directory for its state and scratch; exclusive to the instance.
     directory: Path
     store: SnapshotStore
-    #: Takes its statuses, from any thread.
+    #: Receives its reports, from any thread.
     report: Callable[[InstanceStatus], None]
     clock: Clock

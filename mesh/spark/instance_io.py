@@ -1,4 +1,4 @@
-"""What an instance reads and writes, worked out from its group."""
+"""Inputs and outputs of an instance, derived from its group."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from mesh.model.app import Channel, GroupInput
     from mesh.model.types import StreamSchema
 
-#: Sequences a block holds when instances share a channel round robin.
+#: Sequences in a block when instances share a channel round robin.
 ROUND_ROBIN_BLOCK: Final = 256
-#: Events of one message get consecutive positions below the next message's.
+#: Events of one message get consecutive positions, all lower than those of the next message.
 POSITIONS_PER_MESSAGE: Final = 1 << 20
 
 _SPARK_TYPES: Final = {
@@ -46,7 +46,7 @@ _METADATA_TYPES: Final = {
 #: Columns that the source adds to a stream's own in a group without state.
 METADATA: Final = tuple(_METADATA_TYPES)
 
-#: What the sink takes: see ``pyspark_nats.sink.writer``.
+#: Columns of the sink's input: see ``pyspark_nats.sink.writer``.
 SINK_SCHEMA: Final = (
     "stream string, subject string, data binary, content_type string, event_time_ms long, "
     "producer string, position long, first_position long"
@@ -67,7 +67,7 @@ class InstanceIO:
 
     @property
     def partitions(self) -> tuple[int, ...]:
-        """The virtual partitions that this instance owns; 0 alone without a keyed input."""
+        """The virtual partitions that this instance owns; just 0 without a keyed input."""
         if not self.is_keyed:
             return (0,)
         return tuple(range(self.assignment.index - 1, self.partition_count, self.group.parallel))
@@ -83,37 +83,37 @@ class InstanceIO:
         return {js_stream_of(i, partition): i for i in self.group.inputs}
 
     def part(self, partition: int) -> str:
-        """The name under which the snapshots of ``partition`` are kept.
+        """The name of the snapshots of ``partition``.
 
-        A partition's outlives who owns it.  Instances that take blocks of a channel in turn have a
-        position each, which counts for nothing when there are more or fewer of them.
+        A partition's name doesn't depend on its owner.  Instances that read a channel round robin
+        have a position each, which is void when their number changes.
         """
         if self.group.parallel == 1 or self.is_keyed:
             return str(partition)
         return f"{self.assignment.index}of{self.group.parallel}"
 
     def producer(self, part: str) -> str:
-        """The name under which ``part`` of this group leaves its markers.
+        """The name of the markers of ``part`` of this group.
 
-        It outlives moves and restarts, and differs from that of an earlier app of the same name,
+        It survives moves and restarts, and differs from that of an earlier app of the same name,
         and of an earlier text whose rows were numbered otherwise.
         """
         since = f"~{self.group.edit}" if self.group.edit else ""
         return f"{self.assignment.app_incarnation}-{self.group.name}{since}-{part}"
 
     def skips(self, js_stream: str) -> tuple[tuple[int, int], ...]:
-        """Stretches of an input, each as (after, to), whose messages count for nothing."""
+        """Ranges of an input, each as (after, to), whose messages are skipped."""
         return tuple(
             (skip.after, skip.to) for skip in self.assignment.skips if skip.js_stream == js_stream
         )
 
     def outputs(self, stream: str) -> tuple[Channel, ...]:
-        """The channels that events inserted into ``stream`` go to, none for an internal stream."""
+        """The channels for events inserted into ``stream``; none for an internal stream."""
         return tuple(c for c in self.group.outputs if c.stream.name == stream)
 
     @property
     def errors(self) -> tuple[str, str]:
-        """JetStream stream and subject for what can't be read."""
+        """JetStream stream and subject for unreadable events."""
         return names.error_js_stream(self.group.app), names.error_subject(self.group.app)
 
 

@@ -1,4 +1,4 @@
-"""What an instance has done so far, and how its worker is told."""
+"""Counters of an instance, and its reports to the worker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mesh.model.cluster import InstanceState
     from mesh.spark.instance_context import InstanceContext
 
-#: Batches of which the median duration is told.
+#: Number of batches in the reported median duration.
 _BATCHES: Final = 100
 
 
@@ -31,11 +31,11 @@ class InstanceMetrics:
         self.messages_in = 0
         self.rows_out = 0
         self.errors = 0
-        #: Messages that wait, as far as is known.
+        #: Number of waiting messages, as last measured.
         self.behind = 0
 
     def count(self, messages: int, rows: int, errors: int, took_ms: float | None) -> None:
-        """A batch is done."""
+        """Count a completed batch."""
         self.messages_in += messages
         self.rows_out += rows
         self.errors += errors
@@ -43,12 +43,12 @@ class InstanceMetrics:
             self._batch_ms = [*self._batch_ms[1 - _BATCHES :], float(took_ms)]
 
     def add(self, status: InstanceStatus) -> None:
-        """Count what was done for the instance elsewhere."""
+        """Add the counts of the instance's other query."""
         self.restarts += status.restarts
         self.count(status.messages_in, status.rows_out, status.errors, None)
 
     def with_counts(self, status: InstanceStatus) -> InstanceStatus:
-        """A status of what is done for the instance elsewhere, with what was done here."""
+        """A status of the instance's other query, with the counts of this one added."""
         return replace(
             status,
             restarts=status.restarts + self.restarts,
@@ -64,13 +64,13 @@ class InstanceMetrics:
         settled: Mapping[str, int] | None,
         rest_s: float | None = None,
     ) -> InstanceStatus:
-        """How it is now.
+        """The present status.
 
         Args:
-            state: what it does.
-            error: the last one, as far as it matters.
-            settled: where it has settled, by JetStream stream; None where it hasn't.
-            rest_s: how long it rests from now on, seconds; None where it doesn't.
+            state: the present state.
+            error: the last error, if still relevant.
+            settled: the drained position by JetStream stream; None if not drained.
+            rest_s: the pause from now on, seconds; None without one.
         """
         at_ms = self._clock.wall_ms()
         return InstanceStatus(

@@ -1,7 +1,7 @@
 """When an instance moves to a dedicated query rather than be carried with others, and for how long.
 
-Others wait for whoever keeps the carrier's tasks busy, for whose streams don't answer, and start
-again with whoever breaks the query.  Pure; the carried instance acts on it.
+Reasons: it saturates the shared tasks (BUSY), its streams time out (UNANSWERED), or it was running
+when the query failed (SUSPECT).  Pure; the carried instance acts on the decisions.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from mesh.model.cluster import InstanceState
 if TYPE_CHECKING:
     from mesh.model.cluster import InstanceStatus
 
-#: Of a task's time over so long, for so many times in a row, makes an instance busy.
+#: Share of a task's time, window, and number of consecutive windows that make an instance busy.
 _BUSY: Final = 0.5
 _BUSY_S: Final = 3.0
 _BUSY_TIMES: Final = 2
-#: How long nothing comes for one that was busy until it is carried again.
+#: Time without messages after which a busy instance returns to the shared query.
 _QUIET_S: Final = 60.0
-#: How long one runs whose streams didn't answer until it is carried again.
+#: Time after which an instance returns whose streams didn't answer.
 _ANSWERED_S: Final = 60.0
-#: The same for one that was at work when the query broke; each time it does, twice as long.
+#: The same for an instance that was running when the query failed; doubles with each failure.
 _TRUSTED_S: Final = 600.0
 
 
@@ -39,10 +39,10 @@ class IsolationReason(Enum):
 class TaskLoad:
     """How busy an instance keeps a carrier."""
 
-    #: Monotonic, seconds.
+    #: Start of the window; monotonic, seconds.
     since_s: float
     ms: float = 0.0
-    #: How often in a row that was much.
+    #: Number of consecutive windows over the limit.
     times: int = 0
 
     def is_saturated(self, now_s: float) -> bool:
@@ -62,15 +62,15 @@ class IsolationPeriod:
     why: IsolationReason
     #: How often it has been, for the same reason.
     times: int = 1
-    #: Since when it has been as it is to be, and what it was like then.
+    #: Start of the current healthy phase, and the counts seen then.
     _since_s: float | None = None
     _seen: tuple[int, int] = (-1, -1)
 
     def is_over(self, status: InstanceStatus, now_s: float) -> bool:
-        """Whether it may be carried again.
+        """Whether the instance may return to the shared query.
 
         Args:
-            status: what its query reports now.
+            status: the present report of its query.
             now_s: monotonic.
         """
         seen = (status.restarts, status.messages_in if self.why is IsolationReason.BUSY else 0)

@@ -1,9 +1,9 @@
-"""State of one partition on the local disk: what a batch leaves for the next one, in any process.
+"""Local state of one partition: files that a batch writes and the next one reads, in any process.
 
 A directory holds pieces (Arrow files, never changed once written) and manifests, one for each of
-the last few positions.  A manifest names a position of the input, the state at it, and which pieces
-make it up. A batch looks up the manifest of the position that it starts from, so a batch that Spark
-runs again finds the state from before it.
+the last few positions.  A manifest has an input position, the state there, and the names of its
+pieces.  A batch loads the manifest of its start position, so a batch that Spark runs again finds
+the earlier state.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 #: Grows when the meaning of a manifest or of a piece changes.
 FORMAT_VERSION = 1
-#: A batch may run again from the position before; the uploader may be one behind that.
+#: A batch may run again from the position before; the uploader may be one position further back.
 MANIFESTS_KEPT = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far the input of a partition has been read: for each JetStream stream, in name order."""
+    """Input position of a partition, for each JetStream stream in name order."""
 
-    #: (JetStream stream, last sequence taken, broker's time in ms that it is complete up to).
+    #: (JetStream stream, last sequence read, broker's time in ms up to which it is complete).
     streams: tuple[tuple[str, int, int], ...]
 
     @classmethod
@@ -47,30 +47,31 @@ class Position:
 
     @property
     def offsets(self) -> dict[str, dict[str, int]]:
-        """In the form of the source's offsets."""
+        """The position in the form of the source's offsets."""
         return {s: {"sequence": n, "time_ms": t} for s, n, t in self.streams}
 
     @property
     def name(self) -> str:
-        """A file name for it."""
+        """A file name for the position."""
         return hashlib.sha256(orjson.dumps(self.streams)).hexdigest()[:24]
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The state at a position, but for its pieces, which it names."""
+    """The state at a position, with the names of its pieces instead of the pieces."""
 
     position: Position
-    #: The host's own: what it knows of the clock of each input stream.
+    #: Data of the host: the clock of each input stream.
     clocks: dict[str, Any]
     scalars: dict[str, Any]
     pieces: tuple[str, ...]
-    #: SiddhiQL of the group that made the state; empty on the local disk, where it is the one.
+    #: SiddhiQL of the group that wrote the state; empty on the local disk, where it is the present
+    #: one.
     text: str = ""
-    #: Last sequence that the state holds of JetStream streams which it is further in than
-    #: ``position``: it was restored beside partitions that are not as far in them.
+    #: Last sequence in the state, for JetStream streams in which it is ahead of ``position``: it
+    #: was restored together with partitions that are not as far in them.
     ahead: Mapping[str, int] = field(default_factory=dict)
-    #: How often the group that made it had been told to forget its state.
+    #: Number of state resets of the group when it wrote this.
     resets: int = 0
 
     @property
@@ -98,7 +99,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:
-        """A manifest from its JSON; MESH-S101 for another version's."""
+        """A manifest from its JSON; MESH-S101 for another version."""
         values = orjson.loads(data)
         if values["version"] != FORMAT_VERSION:
             raise MeshError(
@@ -130,7 +131,7 @@ class LocalState:
         state: State,
         ahead: Mapping[str, int] | None = None,
     ) -> None:
-        """Write the pieces that aren't there yet, then the manifest; then drop what is old."""
+        """Write missing pieces, then the manifest; then remove old files."""
         self.put_pieces(state)
         pieces = tuple(state.pieces)
         manifest = Manifest(position, clocks, dict(state.scalars), pieces, ahead=ahead or {})
@@ -138,7 +139,7 @@ class LocalState:
         self._drop_old()
 
     def put_pieces(self, state: State) -> None:
-        """Write the pieces that aren't there yet."""
+        """Write missing pieces."""
         self.directory.mkdir(parents=True, exist_ok=True)
         for name, batch in state.pieces.items():
             path = self.piece_path(name)
@@ -146,19 +147,19 @@ class LocalState:
                 _write_atomically(path, _ipc(batch))
 
     def put_manifest(self, manifest: Manifest) -> None:
-        """Write a manifest whose pieces are all there."""
+        """Write a manifest whose pieces all exist."""
         self.directory.mkdir(parents=True, exist_ok=True)
         _write_atomically(self._manifest_path(manifest.position), manifest.to_bytes())
 
     def put_restored(self, manifest: Manifest) -> None:
-        """Write the manifest of a shared snapshot whose pieces are all there."""
+        """Write the manifest of an uploaded snapshot whose pieces all exist."""
         self.directory.mkdir(parents=True, exist_ok=True)
         _write_atomically(self._restored_path, manifest.to_bytes())
 
     def restored(self, start: Position) -> Manifest | None:
-        """The manifest of the shared snapshot, if a batch from ``start`` reads all that follows it.
+        """The manifest of the uploaded snapshot, if a batch from ``start`` reads all later input.
 
-        The batch reads more than that where other partitions of the instance are not as far in a
+        The batch reads more than that if other partitions of the instance are not as far in a
         stream which all of them read.
         """
         try:
@@ -184,15 +185,15 @@ class LocalState:
         )
 
     def is_empty(self) -> bool:
-        """Whether nothing has ever been saved here."""
+        """Whether no state has been saved here."""
         return next(self.directory.glob("*.manifest"), None) is None
 
     def has_run(self) -> bool:
-        """Whether a batch has left a state here."""
+        """Whether a batch has saved a state here."""
         return any(path != self._restored_path for path in self.directory.glob("*.manifest"))
 
     def piece_path(self, name: str) -> Path:
-        """Where the piece called ``name`` is."""
+        """Path of the piece called ``name``."""
         return self.directory / f"{quote(name, safe='')}.arrow"
 
     @property

@@ -1,13 +1,11 @@
-"""The host of stateful operators: runs inside ``mapInArrow``, between the source and the sink.
+"""Host of stateful operators: runs inside ``mapInArrow``, between the source and the sink.
 
-One task handles one partition's part of a micro-batch.  It loads the state at the position where
-the batch starts, decodes, runs the operators, encodes what they put out, and leaves the state at
-the position where the batch ends.  The operators know nothing of it, and it knows nothing of what
-they do.
+One task handles one partition's part of a micro-batch.  It loads the state at the start position of
+the batch, decodes, runs the operators, encodes their output, and stores the state at the end
+position.  The operators do not depend on the host, nor the host on their logic.
 
-Its input are the source's raw rows with range markers: for each input stream a row that says where
-the range starts, then messages, then a row that says where it ends (sequence and the broker's
-time).
+Its input is the source's raw rows with range markers.  For each input stream it has a row with the
+start of the range, then messages, then its end (sequence and the broker's time).
 """
 
 from __future__ import annotations
@@ -44,27 +42,26 @@ if TYPE_CHECKING:
 #: The stubs know each function of Arrow by a dozen overloads, and reject most honest calls.
 kernels: Any = pyarrow.compute
 
-#: Kinds of rows that the source gives.
+#: Kinds of rows of the source.
 MESSAGE, RANGE_START, RANGE_END = 0, 1, 2
 
 
 @dataclass(slots=True)
 class StreamClock:
-    """What time it is on one input stream.
+    """Clock of one input stream.
 
-    A stream whose last event brought its own time goes by the times of its events; after one that
-    didn't, the broker's clock counts, also while nothing comes.  Before the first event nobody can
-    tell which it will be, and the broker's counts for what it is certain about: an event that
-    brings no time of its own comes behind that.
+    If the last event had its own time, event times drive the clock; otherwise the broker's clock
+    does, also while idle.  Before the first event neither is known to apply.  The broker's clock is
+    then used as a bound: an event without a time of its own is later than that.
     """
 
-    #: Up to when the stream is known to be complete, milliseconds since 1970.
+    #: Time up to which the stream is known to be complete, milliseconds since 1970.
     now_ms: int = 0
     by_events: bool = False
     is_started: bool = False
 
     def take(self, times: np.ndarray[Any, Any], last_is_own: bool) -> None:
-        """Events with these times have come."""
+        """Advance the clock to events with these times."""
         if len(times):
             latest_ms = int(times.max())
             self.now_ms = max(self.now_ms, latest_ms) if self.is_started else latest_ms
@@ -82,18 +79,18 @@ class Partition:
     """The live state of one partition at one position."""
 
     executor: Executor
-    #: By input stream of the app.
+    #: Clocks by input stream of the app.
     clocks: dict[str, StreamClock] = field(default_factory=dict)
-    #: Last sequence that it has taken of JetStream streams in which it was restored further than
-    #: the batch begins.
+    #: Last sequence processed, for JetStream streams in which the restored state is ahead of the
+    #: start of the batch.
     ahead: Mapping[str, int] = field(default_factory=dict)
 
     def times(self) -> dict[str, int]:
-        """Up to when each stream is known.
+        """Time up to which each stream is known.
 
-        No time passes before the first event of all.  A stream that has had none yet is where the
-        broker is, and no further than the others: so what they have before its first event goes on
-        before it, however the batches are cut.
+        No time passes before the first event of all.  The time of a stream without events is the
+        broker's, limited by the other streams' times.  So their events precede its first one in the
+        order, however batches are divided.
         """
         started = [clock.now_ms for clock in self.clocks.values() if clock.is_started]
         reached = min(started, default=0)
@@ -103,7 +100,7 @@ class Partition:
         }
 
     def wakeup_ms(self) -> int | None:
-        """When a batch is due although nothing comes; None when time alone changes nothing."""
+        """The time at which a batch is due without messages; None if time alone changes nothing."""
         due = self.executor.wakeup_time()
         if due is None or any(c.by_events and c.now_ms < due for c in self.clocks.values()):
             return None
@@ -117,7 +114,7 @@ class PartitionTask:
     io: InstanceIO
     #: Directory of the instance's states, one below it for each partition.
     directory: str
-    #: Partitions that were restored: their state must be found.  The others start from nothing.
+    #: Restored partitions, whose state must exist.  The others start empty.
     restored: frozenset[int]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -129,7 +126,7 @@ class PartitionTask:
         yield from run.finish()
 
     def wakeup(self, partition: int) -> Path:
-        """The file that says when a partition is due next, though nothing comes."""
+        """The file with the time at which a partition is due next without messages."""
         return Path(self.directory) / "wakeup" / str(partition)
 
 
@@ -146,7 +143,7 @@ class PartitionRun:
         self._inputs: dict[str, GroupInput] = {}
 
     def take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Rows of the source, in its order; output rows."""
+        """Process rows of the source, in its order, and return output rows."""
         kinds = batch.column("kind").to_numpy(zero_copy_only=False)
         edges = np.flatnonzero(kinds != MESSAGE)
         for row in edges.tolist():
@@ -162,7 +159,7 @@ class PartitionRun:
             yield from self._process(messages)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Let time pass to where the ranges end, and leave the state for the next batch."""
+        """Advance time to the end of the ranges, and store the state for the next batch."""
         if not self._starts:
             return
         partition = self._partition or self._load()
@@ -232,7 +229,7 @@ class PartitionRun:
                 yield from self._process_stream(part, group_input)
 
     def _of_channel(self, subjects: Any, channel: Channel) -> Any:
-        """Which messages are events of ``channel``: markers stand beside them in its stream."""
+        """Mask of the messages that are events of ``channel``; its stream holds markers as well."""
         if channel.foreign:
             return kernels.match_substring_regex(subjects, _subject_pattern(channel.reads))
         return kernels.equal(subjects, channel.subject(self._number))
@@ -246,7 +243,7 @@ class PartitionRun:
             messages.column("data"), messages.column("content_type"), schema.arrow
         )
         if decoded.errors and group_input.records_errors:
-            # Each partition numbers its messages by itself, so each has a producer of its own.
+            # Each partition has its own message numbers, so each has a producer of its own.
             part = f"p{self._number}"
             yield sink_rows.error_rows(self._io, schema.name, messages, decoded.errors, part)
         if not decoded.rows.num_rows:
@@ -259,8 +256,8 @@ class PartitionRun:
         )
         time_ms = kernels.coalesce(own_ms, pa.array(broker_ms)).to_numpy(zero_copy_only=False)
         self._partition.clocks[schema.name].take(time_ms, own_ms[-1].is_valid)
-        # What a client sends as one message goes on at once, as an array does in the reference
-        # engine; what our own sinks put into one has no such meaning.
+        # Events that a client sends as one message are one chunk, as an array is in the reference
+        # engine.  Messages of our own sinks have no such meaning.
         chunk = sequence if group_input.channel.format is Format.JSON else None
         yield from self._run([InputRun(schema.name, sequence, time_ms, decoded.rows, chunk)])
 
@@ -286,7 +283,7 @@ class PartitionRun:
     def _advance(
         self, partition: Partition, inputs: list[InputRun]
     ) -> tuple[list[OutputRun], bool]:
-        """Drive the operators; what comes out, and whether it takes its own times along."""
+        """Drive the operators; the output, and whether its rows have times of their own."""
         clocks = partition.clocks.values()
         by_events = partition.executor.plays_back or all(
             clock.by_events for clock in clocks if clock.is_started
@@ -329,7 +326,7 @@ class PartitionRun:
 def without_skipped(
     messages: pa.RecordBatch, column: str, skips: Iterable[tuple[int, int]]
 ) -> pa.RecordBatch:
-    """``messages`` but for those whose sequence is in a stretch (after, to] that is skipped."""
+    """``messages`` without those whose sequence is in a skipped range (after, to]."""
     for after, to in skips:
         sequence = messages.column(column)
         kept = kernels.or_(kernels.less_equal(sequence, after), kernels.greater(sequence, to))
@@ -350,9 +347,9 @@ def bound_group(group: GroupSpec) -> BoundApp:
     return bind_group(group)
 
 
-#: States that the last batches in this process left, so that the next one need not load them.
+#: States after the last batches in this process, so that the next batch need not load them.
 _LIVE: dict[tuple[str, str, int], tuple[Position, Partition]] = {}
-#: Above this number they are looked through for those of instances that have ended.
+#: Above this number the states of ended instances are removed.
 _LIVE_MANY = 64
 _frozen = False
 
@@ -366,7 +363,7 @@ def drop_ended_states() -> None:
 
 
 def freeze_garbage() -> None:
-    """Take what is imported out of the garbage collector's sight, once in a process.
+    """Exclude imported objects from garbage collection, once in a process.
 
     Spark's daemon collects garbage after each task, which was nine tenths of its CPU.
     """

@@ -1,9 +1,8 @@
-"""Which virtual partitions of a keyed channel events belong to, and what one partition owns.
+"""Assignment of events to the virtual partitions of a keyed channel, and of labels to partitions.
 
-A key is attributes, a computed value, or ranges with labels.  Of attributes and values the text
-counts; an event that is in several ranges belongs to the partition of each label, and to none when
-it is in no range.  A partition then forgets the labels that are others', so that each is answered
-once.
+A key is attributes, a computed value, or ranges with labels.  Attributes and values are compared as
+text.  An event in several ranges belongs to the partition of each label; an event in no range
+belongs to none.  A partition ignores the labels of others, so each is processed once.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ def channel_rows(
     """Rows for the sink that carry ``rows`` to a channel, each to its partition if it has a key.
 
     Args:
-        channel: where to.
-        text: of the group that fills it.
-        producer: the name that markers go by; each partition has its own markers.
+        channel: the target.
+        text: of the group that publishes to it.
+        producer: the name of the producer in markers; each partition has its own markers.
         rows: n events.
         position: int64[n], growing.
-        event_time_ms: int64[n], null where events go by the broker's time; None when all do.
+        event_time_ms: int64[n], null where events have the broker's time; None when all do.
         events: gives ``rows`` as events, for a key that is computed.
     """
     if not channel.is_keyed:
@@ -75,11 +74,11 @@ def split_by_partition(
     rows: pa.RecordBatch,
     events: Callable[[], EventBatch] | None = None,
 ) -> Iterator[tuple[int, Longs]]:
-    """The partitions that ``rows`` go to, each with the rows that do, in their order.
+    """The target partitions of ``rows``, each with its rows in order.
 
     Args:
         channel: a keyed one.
-        text: of the group that fills it; computed keys stand in it, in a partition.
+        text: of the group that publishes to it; computed keys are in it, in a partition.
         rows: of the channel's stream.
         events: gives the same as events, for keys that are computed.
     """
@@ -133,7 +132,7 @@ def _by_number(row: Longs, place: Longs) -> Iterator[tuple[int, Longs]]:
 
 @dataclass(frozen=True, slots=True)
 class _Computing:
-    """A computed key, compiled: a value, or conditions with their labels."""
+    """A compiled computed key: a value, or conditions with their labels."""
 
     value: Callable[[Frame], Vector] | None
     ranges: tuple[Callable[[Frame], Mask], ...]

@@ -1,4 +1,4 @@
-"""The one warm Spark session of a worker, with the settings that keep a micro-batch short."""
+"""Spark session of a worker, kept warm, with settings for short micro-batches."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     from mesh.settings import SparkSettings
 
-#: What the mesh adds to the connector's settings for short batches (pyspark_nats.tuning).
+#: Settings for short batches in addition to the connector's (pyspark_nats.tuning).
 OWN_CONF: Final[dict[str, str]] = {
     # SiddhiQL's arithmetic is Java's: it wraps around and yields null where ANSI SQL raises.
     "spark.sql.ansi.enabled": "false",
-    # SiddhiQL tells ``a`` from ``A``.
+    # SiddhiQL distinguishes ``a`` from ``A``.
     "spark.sql.caseSensitive": "true",
     "spark.sql.session.timeZone": "UTC",
     # Our checkpoints are scratch for one run of one instance (mesh.spark.dedicated_query.instance), so a hundred
@@ -35,16 +35,17 @@ OWN_CONF: Final[dict[str, str]] = {
     # A stopped query must not wait for a planner process that waits for the server.
     "spark.sql.streaming.stopTimeout": "10s",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    # A batch is a handful of tasks with no shuffle, and the tasks of many apps take turns.
+    # A batch is a few tasks with no shuffle, and the tasks of many apps run in turn.
     "spark.sql.shuffle.partitions": "2",
     "spark.scheduler.mode": "FAIR",
     "spark.locality.wait": "0",
-    # Tasks find imported what they need; only those that call functions of ours need the operators.
+    # Modules of tasks are imported in advance; only tasks with functions of ours need the
+    # operators.
     "spark.python.daemon.module": "mesh.spark.daemon",
     f"spark.executorEnv.{FUNCTIONS_VARIABLE}": "1",
 }
 
-#: Options of each query: its checkpoint is read by nobody.
+#: Options of each query: its checkpoint is never read.
 UNLOGGED: Final[dict[str, str]] = tuning.asynchronous_progress(interval_s=3600)
 
 #: Keeps a JVM from writing counters to /tmp/hsperfdata_USER, whatever its temporary directory is.

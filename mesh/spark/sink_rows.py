@@ -1,4 +1,4 @@
-"""Events to rows for the sink: encoded, addressed and numbered."""
+"""Conversion of events to rows for the sink: encoded, addressed and numbered."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mesh.operators.executor import OutputRun
     from mesh.spark.instance_io import InstanceIO
 
-#: Events a message of an Arrow channel holds at the most.
+#: Maximum number of events in a message of an Arrow channel.
 ROWS_PER_MESSAGE: Final = 1000
 JSON_TYPE: Final = "application/json"
 ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
@@ -54,11 +54,11 @@ def event_rows(
     """Rows for the sink that carry ``rows`` to one partition of ``channel``.
 
     Args:
-        channel: where to, and in which format.
-        producer: the name that markers go by.
+        channel: the target, which defines the format.
+        producer: the name of the producer in markers.
         rows: n events.
         position: int64[n], growing.
-        event_time_ms: int64[n], or None when events go by the broker's time.
+        event_time_ms: int64[n], or None when events have the broker's time.
         partition: of a keyed channel.
     """
     if not rows.num_rows:
@@ -76,8 +76,8 @@ def event_rows(
             position,
         )
         return
-    # The position of each event goes along: a message that a replay cuts elsewhere may hold events
-    # that are out already, and the sink drops those.
+    # Each event has its position: a replay may divide messages differently, so one may hold events
+    # that are already published, and the sink drops those.
     extended = rows.append_column(POSITION_COLUMN, position)
     if event_time_ms is not None:
         extended = extended.append_column(TIME_COLUMN, event_time_ms)
@@ -102,7 +102,7 @@ def has_objects(stream: StreamSchema) -> bool:
 
 
 def _to_json(channel: Channel, rows: pa.RecordBatch) -> Any:
-    """Rows as JSON objects; an object as the JSON that comes nearest to it."""
+    """Rows as JSON objects; an object is converted to the nearest JSON."""
     if not has_objects(channel.stream):
         return encode.to_json(rows)
     plain = [a.name for a in channel.stream.attributes if a.type is not AttributeType.OBJECT]
@@ -150,15 +150,15 @@ def error_rows(
     errors: Sequence[tuple[int, int, str]],
     part: str,
 ) -> pa.RecordBatch:
-    """Rows for the sink that record events which can't be read, with their reason.
+    """Rows for the sink that record unreadable events, with the reason.
 
     Args:
-        wiring: of the instance that met them.
+        wiring: of the instance that read them.
         stream: the app's stream that they were meant for.
         messages: the source's raw rows: sequence, time_ms, data, event_time_ms.
         errors: (row in ``messages``, index of the event in its message, reason).
-        part: what of the group met them; by its name goes a producer, whose rows are in one Spark
-            partition and grow by sequence.
+        part: the part of the group that read them.  It names a producer, whose rows are in one
+            Spark partition and grow by sequence.
     """
     sequences = messages.column("sequence")
     positions = [sequences[row].as_py() * POSITIONS_PER_MESSAGE + index for row, index, _ in errors]
@@ -184,8 +184,8 @@ def failed_rows(io: InstanceIO, partition: int, run: OutputRun, by_events: bool)
     Args:
         wiring: of the instance.
         partition: the virtual partition whose operators they failed in.
-        run: n events as ``mesh.operators.failures`` tells of them.
-        by_events: whether their times are their own rather than the broker's.
+        run: n events as reported by ``mesh.operators.failures``.
+        by_events: whether their times are their own, not the broker's.
     """
     told: list[dict[str, str]] = run.rows.to_pylist()
     data = [

@@ -1,4 +1,4 @@
-"""The snapshot of an earlier text of a group, made one of the text that it has now.
+"""Migration of a snapshot from an earlier text of a group to the present one.
 
 A snapshot names the text that made it.  Where an app has got another text since, its groups that
 changed have stopped where nothing was out of what they had not read (``mesh.control.group_revisions``), so
@@ -29,7 +29,7 @@ class PieceRemover(Protocol):
     """What of a store of snapshots is needed here."""
 
     def forget(self, part: str) -> None:
-        """Take no piece of ``part`` for stored any more."""
+        """Treat no piece of ``part`` as stored any more."""
         ...
 
 
@@ -41,14 +41,14 @@ def sign_manifest(manifest: Manifest, group: GroupSpec) -> Manifest:
 def adopt_manifest(
     io: InstanceIO, partition: int, local: LocalState, data: bytes, store: PieceRemover
 ) -> Manifest:
-    """The manifest of a snapshot from which the group goes on, whichever text made it.
+    """The manifest from which the group continues, migrated if another text wrote it.
 
     Args:
         wiring: of the instance that restores it.
-        partition: whose snapshot it is.
-        local: where its pieces are, and where those that it has afterwards will be.
+        partition: the snapshot's virtual partition.
+        local: the directory of its pieces, also of those written by the migration.
         data: the manifest as it was stored.
-        store: where it was.
+        store: the store that held it.
     """
     manifest, group = Manifest.from_bytes(data), io.group
     if manifest.text in ("", group.text) and manifest.resets == group.resets:
@@ -79,9 +79,9 @@ def _state(local: LocalState, manifest: Manifest, group: GroupSpec) -> State:
 
 
 def _replace(local: LocalState, state: State) -> None:
-    """Have the pieces of ``state`` in ``local``, and nothing else.
+    """Replace all pieces in ``local`` by those of ``state``.
 
-    A name may mean another piece than before; the old ones are mapped until they are written.
+    A name may denote another piece than before; the old ones are mapped until they are written.
     """
     beside = LocalState(local.directory.with_name(f"{local.directory.name}-next"))
     beside.put_pieces(state)

@@ -1,8 +1,8 @@
-"""An app of nothing much, run once, so that the first real one finds everything loaded.
+"""Warm-up: run a minimal app once, so that the first real one needs no class loading.
 
 The first streaming query of a JVM with a Python source and sink takes 3-9 s, the second half a
-second: the difference is class loading, code generation, and Python processes that Spark starts for
-each kind of work and then keeps.  A worker pays it before it says that it is ready.
+second.  The difference is class loading, code generation, and Python processes that Spark starts
+for each kind of work and then keeps.  A worker warms up before it reports that it is ready.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from Events#window.time(1 sec) select k, avg(v) as mean group by k insert into M
 @dist(execGroup='stateless')
 from Events[k >= 0 and v > 1] select k, v, s insert into Large;
 """
-#: How long the event may take through a shared query, seconds.
+#: Time limit for the event in a shared query, seconds.
 _PASSES_S: Final = 60.0
-#: The one event it is given.
+#: The event that the app processes.
 EVENT: Final = b'{"k": 1, "v": 2.0, "s": "x"}'
 
 
 def app(name: str) -> AppSpec:
-    """The app, with a group of each kind; its channels are to be made, and ``EVENT`` published."""
+    """The app, with a group of each kind; callers create its channels and publish ``EVENT``."""
     return plan(_TEXT.format(name=name)).spec
 
 
@@ -78,10 +78,10 @@ def warm(session: SparkSession, spec: AppSpec, nats: Mapping[str, str], director
 def warm_shared_query(
     shared_query: SharedQuery, spec: AppSpec, options: InstanceOptions, directory: Path
 ) -> None:
-    """Have the carrier carry the app until its event has passed through.
+    """Run the app in the shared query until its event has passed through.
 
     Raises:
-        MeshError: MESH-S102 when it doesn't in time.
+        MeshError: MESH-S102 when that exceeds the time limit.
     """
     passed = threading.Semaphore(0)
 

@@ -65,8 +65,7 @@ class SessionProcess:
     def send(self, command: Command) -> None:
         """Send a command; it is lost if the session has ended, as then its replies end too.
 
-        It never waits: commands are few, and a session that does not read them is killed in the
-        end.
+        It never waits: commands are few, and a session that doesn't read them is killed in the end.
         """
         if self._process is None:
             return

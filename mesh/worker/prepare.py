@@ -32,8 +32,8 @@ def make() -> Path | None:
     Returns:
         The archive's path; None when this Java can't write one.
     """
-    # The archive extends that of Java's own classes, which some installations of Java lack: the
-    # wheel's does.  Creating that one needs a second and a writable installation.
+    # The archive extends that of Java's own classes, which some installations of Java lack, for
+    # one the wheel's.  Creating that one needs a second and a writable installation.
     if not _java("-Xshare:on", "-version") and not (
         _java("-Xshare:dump") and _java("-Xshare:on", "-version")
     ):

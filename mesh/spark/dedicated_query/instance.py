@@ -1,9 +1,9 @@
-"""One instance in a worker's session: a streaming query, started, watched, started again.
+"""Instance with a dedicated query: the query is started, monitored and restarted.
 
 Everything that Spark keeps on disk for the query is scratch.  A start, whether the first, after a
-failure, or on another worker, takes the last shared snapshot, reads the log from the position that
-the snapshot was taken at, and has the sink skip what is out already.  A snapshot is shared only for
-a position that the sink has committed, so that nothing between the two can be lost.
+failure, or on another worker, restores the last uploaded snapshot.  It reads the log from the
+snapshot's position, and the sink skips output that is already published.  A snapshot is uploaded
+only for a position that the sink has committed, so nothing between the two can be lost.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How often a running query is looked at, and how often one that starts is.
+#: Polling intervals of a running query and of a starting one.
 LOOK_S = 0.25
 LOOK_STARTING_S = 0.03
-#: How often one that is to halt is.
+#: Polling interval of a query that is to halt.
 LOOK_HALTING_S = 0.02
-#: A status goes out at least this often.
+#: Longest interval between two reports.
 REPORT_S = 1.0
-#: What the sink's refusal of a stale writer has in its text, across Spark's wrapping.
+#: Part of the sink's refusal of a stale writer, unchanged by Spark's wrapping.
 FENCED = "PYSPARK-NATS-FENCED"
 
 
@@ -59,9 +59,9 @@ class DedicatedInstance:
         self._tally = InstanceMetrics(context)
         self._retries = context.options.retries()
         self._stopping = threading.Event()
-        #: Set when it is to stop without settling.
+        #: Set when the instance is to stop without draining.
         self._at_once = threading.Event()
-        #: Where it has settled.
+        #: The drained position.
         self._settled: Mapping[str, int] | None = None
         self._error: str | None = None
         self._thread = threading.Thread(
@@ -73,14 +73,14 @@ class DedicatedInstance:
         return f"Instance({assignment.instance}, epoch={assignment.epoch})"
 
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Start; returns at once."""
         self._thread.start()
 
     def stop(self, *, settle: bool = False) -> None:
-        """Ask it to end; a ``STOPPED`` report follows, also where it has ended by itself.
+        """Request the end; a ``STOPPED`` report follows, also if the instance has already ended.
 
         Args:
-            settle: whether it may take a while to end where its next owner can go on.
+            settle: whether it may delay its end to reach a point where its next owner can continue.
         """
         if not settle:
             self._at_once.set()
@@ -89,7 +89,7 @@ class DedicatedInstance:
             self._report(InstanceState.STOPPED, self._error)
 
     def join(self) -> None:
-        """Wait until it has ended."""
+        """Wait until the instance has ended."""
         self._thread.join()
 
     def _run(self) -> None:
@@ -101,7 +101,7 @@ class DedicatedInstance:
             run = self._directory / f"{epoch}-{self._tally.restarts}"
             try:
                 self._run_once(run)
-            # Whatever ends a query is reported and retried: the thread must outlive it.
+            # Every failure of a query is reported and retried: the thread must outlive it.
             except Exception as failure:
                 error = _reason(failure)
                 if FENCED in str(failure) or "MESH-S110" in str(failure):
@@ -143,7 +143,7 @@ class DedicatedInstance:
             running.stop()
 
     def _restore(self, run: Path) -> tuple[dict[str, dict[str, int]] | None, frozenset[int]]:
-        """Positions to read from, and the partitions whose state is in ``run`` now."""
+        """The positions to read from, and the partitions whose state is now in ``run``."""
         reached: dict[int, Position] = {}
         for partition in self.io.partitions:
             local = LocalState(run / str(partition))
@@ -169,7 +169,7 @@ class DedicatedInstance:
             now_s = self._clock.monotonic_s()
             if self._stopping.is_set():
                 deadline_s = min(deadline_s, now_s + self._options.settle_s)
-                # What has not come up has nothing to settle.
+                # A query that has not started has nothing to drain.
                 if self._at_once.is_set() or not is_up or now_s >= deadline_s:
                     return
                 halt = halt or drain.Drain(halts, {})
@@ -247,7 +247,7 @@ class DedicatedInstance:
                 local = LocalState(run / str(partition))
                 manifest = local.manifest(position)
                 if manifest is None:
-                    # Later batches have dropped it already; the next look finds a newer one.
+                    # Later batches have already dropped it; the next poll finds a newer one.
                     return shared
             else:
                 manifest = Manifest(position, {}, {}, ())
@@ -269,14 +269,14 @@ class DedicatedInstance:
 def start_offsets(io: InstanceIO, reached: Mapping[int, Position]) -> dict[str, dict[str, int]]:
     """Where an instance begins to read, by JetStream stream; one that isn't named at its beginning.
 
-    Of a stream that several of its partitions read, where the one is that is least far: each takes
-    what it hasn't yet.
+    If several partitions read a stream, the position is that of the partition that is least far;
+    each skips messages that it already has.
 
-    What earlier forms of the group have done isn't read again.
+    Input of earlier revisions of the group isn't read again.
 
     Args:
         wiring: the instance's.
-        reached: how far each partition is whose state was restored; the others are nowhere.
+        reached: the position of each partition with restored state; the others have none.
     """
     offsets: dict[str, dict[str, int]] = {}
     unread: set[str] = set()
@@ -300,7 +300,7 @@ def start_offsets(io: InstanceIO, reached: Mapping[int, Position]) -> dict[str, 
 
 
 def _end_offsets(progress: Any) -> dict[str, dict[str, int]]:
-    """Where the batch ended; of a stream that several sources read, the earliest."""
+    """The end of the batch; for a stream that several sources read, the earliest."""
     ends: dict[str, dict[str, int]] = {}
     for source in progress["sources"]:
         end = source["endOffset"]
@@ -321,11 +321,11 @@ def is_nats_timeout(failure: Exception) -> bool:
 
 
 def _reason(failure: Exception) -> str:
-    """The line of a failure that a person wants: Spark wraps it in traces of two languages."""
+    """The line of a failure that matters to users: Spark wraps it in traces of two languages."""
     lines = [line.strip().removeprefix(": ") for line in str(failure).splitlines()]
-    # Py4J's own first line names a call by a number that means nothing to anybody.
+    # The first line of Py4J names a call by a meaningless number.
     lines = [line for line in lines if line and not line.startswith("An error occurred while")]
     ours = [line for line in lines if "[MESH-" in line or "PYSPARK-NATS" in line]
     python = [line for line in lines if "Error: " in line and not line.startswith(("at ", "File "))]
-    # Python's own last line is the error; Spark's first line is.
+    # The error is the last line of Python's traces, and the first line of Spark's.
     return (ours[-1:] or python[-1:] or lines[:1] or [type(failure).__name__])[0][:500]

@@ -1,15 +1,15 @@
-"""A carrier: one streaming query that runs many instances of a worker.
+"""Shared query: one streaming query that runs many instances of a worker.
 
-A query of its own costs an instance a planner process of 50 MB, a start of half a second, and 0.4 %
-of a core while nothing comes.  So instances share one.  Its source waits for messages for all of
-them at once (``carrier_plan``).  A batch holds work for those that have some: each part's range is
-read, computed and published in one task (``carrier_task``), and its rows say how each went, which
-come here.  Offsets, state, snapshots and producers are each instance's own, as they are in a query
-of its own: what fails, fails for one, is taken out, and starts again from its snapshot while the
-others go on.
+A dedicated query costs an instance a planner process of 50 MB, a start of half a second, and 0.4 %
+of a core while idle.  So instances share one.  Its source waits for messages for all of them at
+once (``carrier_plan``).  A batch holds work for the instances that have messages.  Each part's
+range is read, computed and published in one task (``carrier_task``), whose rows report the outcomes
+to this module.  Offsets, state, snapshots and producers are separate for each instance, as in a
+dedicated query.  A failure affects one instance: it is removed, and starts again from its snapshot
+while the others continue.
 
-Spark asks for the next batch only when the rows of the last one were dealt with here.  So word of a
-member comes in order, and one that is taken out does no more work afterwards.
+Spark plans the next batch only after the rows of the last one were processed here.  So outcomes of
+a member arrive in order, and a removed member does no more work afterwards.
 """
 
 from __future__ import annotations
@@ -42,15 +42,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How often members are looked at, for what is due by time, seconds.
+#: Interval of the members' timed work, seconds.
 _LOOK_S: Final = 0.25
-#: How long a member may take to leave before the query is ended for it: its batch hangs, or NATS is
-#: away.
+#: Time for a member to leave before the query is ended for it: its batch hangs, or NATS is away.
 _LEAVE_S: Final = 5.0
-#: How long a batch may take before those in it are suspected to hang; a task that waits for NATS
-#: gives up before.
+#: Duration of a batch after which its members are suspected to hang; a task that waits for NATS
+#: gives up earlier.
 _HANGS_S: Final = 45.0
-#: Threads for restoring and storing snapshots while instances run; and for all else that waits.
+#: Threads for restoring and storing snapshots while instances run; and as many for all other waits.
 _THREADS: Final = 8
 
 
@@ -89,19 +88,19 @@ class SharedQuery:
         tasks: int,
         retry_s: float,
     ) -> None:
-        """A carrier that is not started.
+        """Create a shared query that is not started.
 
         Args:
             session: the worker's.
-            directory: for members and scratch; its own.
-            clock: for what is due by time.
-            nats: options that say how to reach NATS.
+            directory: for members and scratch; exclusive to this query.
+            clock: for timed work.
+            nats: options of the NATS connection.
             nudge_subject: wakes the planner; ``nudge`` publishes on it, from any thread.
             nudge: see ``nudge_subject``.
             tasks: most tasks of a batch.
-            retry_s: how long to rest before the query is started again.
+            retry_s: pause before the query is started again.
         """
-        #: Numbers that nobody has had: a member that enters again is another one.
+        #: Unique numbers: a member that enters again gets a new one.
         self.generations = itertools.count(1)
         #: For snapshots: a store that is slow must not keep others from ending, nor from telling.
         self.pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="shared-query-snapshots")
@@ -120,7 +119,7 @@ class SharedQuery:
         self._leaving: dict[str, float] = {}
         self._all_listeners: set[QueryListener] = set()
         self._run = directory
-        #: Since when a batch is under way, monotonic, seconds; None while there is none.
+        #: Start of the current batch, monotonic, seconds; None while there is none.
         self._batch_at_s: float | None = None
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._supervise, name="shared-query", daemon=True)
@@ -171,7 +170,7 @@ class SharedQuery:
             error, is_their_fault = "the shared query ended", False
             try:
                 self._watch(self._start())
-            # Whatever ends the query is told to its members, and it is started again.
+            # A failure of the query is reported to its members, and the query is started again.
             except Exception as failure:
                 error = str(failure)
                 is_their_fault = not isinstance(failure, _NotLeavingError)
@@ -211,7 +210,7 @@ class SharedQuery:
         self._batch_at_s = self._clock.monotonic_s()
         rows = frame.collect()
         self._batch_at_s = None
-        # Several tasks may tell of one member; its last word comes last.
+        # Several tasks may report on one member; the final outcome is reported last.
         for row in sorted(rows, key=lambda row: _ORDER.index(row.kind)):
             with self._lock:
                 found = self._listeners.get(members.file_name(row.instance, row.generation))
@@ -227,7 +226,7 @@ class SharedQuery:
 
     def _watch(self, running: StreamingQuery) -> None:
         try:
-            # Raises what ended the query, if something did.
+            # Raises the error that ended the query, if any.
             while not running.awaitTermination(_LOOK_S):  # type: ignore[arg-type]
                 if self._ending.is_set():
                     return
@@ -263,5 +262,5 @@ class SharedQuery:
 
 #: After these a member does no more work.
 _OUT: Final = (FAILED, REMOVED)
-#: What is told of one member in a batch, in this order.
+#: Order of the reports on one member in a batch.
 _ORDER: Final = (ADMITTED, WORK, *_OUT)
