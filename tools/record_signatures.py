@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     what.add_argument("--apps", type=Path, help="write the apps to ask about")
     what.add_argument("--answers", type=Path, help="rewrite the cases with these answers")
     options = parser.parse_args(arguments)
-    # Of the documented functions the engine knows nothing.
+    # The engine doesn't have the documented functions.
     options.files = [file for file in options.files if file.stem != "documented"]
     if options.apps is not None:
         lines = [

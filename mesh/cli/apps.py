@@ -120,10 +120,10 @@ def deploy_and_wait(
     reset: Sequence[str] = (),
     begin: str = "earliest",
 ) -> dict[str, Any]:
-    """Deploy ``text``; says whether it runs, how long that took, and the status.
+    """Deploy ``text``; returns whether it runs, the time until then, and the status.
 
     A running app of its name is changed: with ``replace`` it is removed first, otherwise the groups
-    of ``reset`` forget their states.  A new one reads from ``begin``.
+    of ``reset`` discard their states.  A new one reads from ``begin``.
     """
     started_s = time.monotonic()
     done = client.update(text, replace=replace, reset=reset, begin=begin)

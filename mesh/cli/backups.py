@@ -1,4 +1,4 @@
-"""``mesh backup``, ``backups`` and ``restore``: the states of apps, kept and put back."""
+"""``mesh backup``, ``backups`` and ``restore``: create, list and restore backups of apps."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Checked:
 
 
 def check(text: str, variables: Mapping[str, str]) -> Checked:
-    """Parse, bind and plan ``text``, with ``variables`` put in."""
+    """Parse, bind and plan ``text``, with ``variables`` substituted."""
     try:
         written = substitute(text, variables)
         app = parse_app(written)

@@ -72,13 +72,13 @@ class Client:
                     "reset": list(reset),
                     **({"from": begin} if begin else {}),
                 },
-                # The old one may be taken apart meanwhile.
+                # The old app may still be in removal.
                 timeout=_REPLACE_S,
             ),
         )
 
     def scale(self, app: str, group: str, parallel: int) -> dict[str, Any]:
-        """Have another number of instances of a group; the app's status."""
+        """Request another number of instances of a group; returns the app's status."""
         wanted = {"group": group, "parallel": str(parallel)}
         return cast("dict[str, Any]", self._ask("POST", _path(app, "/scale"), params=wanted))
 
@@ -116,7 +116,7 @@ class Client:
     def replay(
         self, app: str, ids: list[int] | None, event: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Send failed events again, None for all; one of them as ``event`` says."""
+        """Send failed events again, None for all; a single one with the content ``event``."""
         wanted: dict[str, Any] = {"all": True} if ids is None else {"ids": ids}
         if ids is not None and event is not None:
             wanted = {"id": ids[0], "event": event}
@@ -149,7 +149,7 @@ class Client:
         return cast("dict[str, Any]", found)
 
     def restore(self, app: str, **which: str) -> dict[str, Any]:
-        """Put the state of a backup back; ``which`` are the parameters of the REST API."""
+        """Restore a backup; ``which`` are the parameters of the REST API."""
         found = self._ask("POST", _path(app, "/restore"), params=which, timeout=_BACKUP_S)
         return cast("dict[str, Any]", found)
 

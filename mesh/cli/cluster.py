@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 _PANEL = "Nodes of a cluster"
-#: How often a drain looks whether the worker is empty.
+#: Interval at which a drain checks whether the worker is empty.
 _LOOK_S = 0.25
 
 NodeArgument = Annotated[str, typer.Argument(help="Name of the worker.", metavar="NODE")]

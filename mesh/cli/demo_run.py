@@ -58,7 +58,7 @@ class Demo:
         return self.age_s + time.monotonic() - self.began_s
 
     async def run(self, cluster: LocalCluster) -> None:
-        """All of it."""
+        """Run all steps."""
         text = find_example()
         self.view.say(f"Data and logs are in {cluster.plan.directory}.")
         await wait_until_up(cluster)
@@ -84,7 +84,7 @@ class Demo:
         self._sum_up(status, rate)
 
     async def _tell_running(self, client: Client, done: dict[str, Any], deployed_s: float) -> None:
-        """Wait until the app runs, and say how long that took."""
+        """Wait until the app runs, and show the time until then."""
         status = await asyncio.to_thread(client.wait_running, done["app"], _READY_S)
         is_running = status["state"] == "running"
         seconds = time.monotonic() - deployed_s

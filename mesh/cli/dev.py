@@ -105,6 +105,6 @@ async def wait_until_up(cluster: LocalCluster) -> None:
 
 
 async def until_signal(cluster: LocalCluster) -> None:
-    """Look after the children until Ctrl-C or SIGTERM."""
+    """Supervise the children until Ctrl-C or SIGTERM."""
     with suppress(asyncio.CancelledError):
         await cluster.watch()

@@ -76,7 +76,7 @@ FilesArgument = Annotated[
 ]
 AppArgument = Annotated[str, typer.Argument(help="Name of the app.", metavar="APP")]
 
-#: Parameters of a command that say where the cluster is, in the order of ``--help``.
+#: Parameters of a command for the cluster's address, in the order of ``--help``.
 _CLUSTER = {
     "server": _ServerOption,
     "user": _UserOption,

@@ -20,7 +20,7 @@ VarOption = Annotated[
 
 
 def given_variables(options: Iterable[str] | None) -> dict[str, str]:
-    """The values that ``--var`` options give; the last one of a name holds."""
+    """The values of the ``--var`` options; the last one of a name is valid."""
     values = {}
     for option in options or ():
         name, equals, value = option.partition("=")

@@ -156,7 +156,7 @@ class StartSession:
 class KillSession:
     """Kill the session; ``SessionEnded`` follows."""
 
-    #: Instances that it did not stop in time.
+    #: Instances that it did not stop before the deadline.
     stuck: tuple[str, ...]
 
 

@@ -39,7 +39,7 @@ class Entry:
 
     #: The act, in a few words that follow the actor: "placed A-g-1 on w2 in epoch 41".
     text: str
-    #: Why; empty where the text says it all.
+    #: The reason; empty if the text is sufficient.
     cause: str = ""
     #: The actor: "manager m1", "worker w2", or a user's name.
     by: str = ""

@@ -38,7 +38,7 @@ class AppState(StrEnum):
     RUNNING = "running"
     #: Some instance fails again and again.
     FAILING = "failing"
-    #: Nothing of it runs while its state is put back.
+    #: No instance runs while its state is restored.
     RESTORING = "restoring"
     #: A group stops, to go on as more or fewer instances, or with another text.
     RESCALING = "rescaling"

@@ -280,7 +280,7 @@ def _place(
 
 
 def _former(before: Assignment | None, worker: str) -> str:
-    """The worker that had an instance before ``worker``; also one of an earlier form."""
+    """The worker that had an instance before ``worker``; also in an earlier revision."""
     if before is None:
         return ""
     return before.worker if before.worker != worker else before.former

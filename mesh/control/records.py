@@ -68,7 +68,7 @@ class Records:
         #: Grows with each change.
         self.version = 0
         #: Grows with each change that may matter to a decision: not with a heartbeat or a report
-        #: that says the same as the last one.
+        #: with the same content as the last one.
         self.news = 0
 
     def snapshot(self, now_s: float) -> ClusterSnapshot:

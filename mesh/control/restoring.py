@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """A JetStream stream as it is."""
+    """State of a JetStream stream."""
 
     #: Milliseconds since 1970.
     created_ms: int
@@ -153,13 +153,13 @@ def manifest_at(
     lasts: Mapping[str, tuple[str, int]],
     texts: Mapping[str, str] | None = None,
 ) -> str:
-    """A snapshot's manifest, with its state as it is and its position elsewhere.
+    """A snapshot's manifest, with its state unchanged and another position.
 
     Args:
         manifest: JSON.
-        lasts: JetStream stream to the one that is read in its place, and the last sequence of that
-            which counts as read.
-        texts: text of a group to its text in the app that gets the state.
+        lasts: JetStream stream to its replacement, and the last sequence of that which counts as
+            read.
+        texts: text of a group to its text in the target app.
     """
     values: dict[str, Any] = orjson.loads(manifest)
     values["position"] = sorted(

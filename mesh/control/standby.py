@@ -104,7 +104,7 @@ def decide(found: Survey, lease_revision: int) -> Iterator[Action]:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Have the session hold this instance's shared state, and keep it up to date."""
+    """Make the session keep a copy of this instance's shared state, and keep it up to date."""
 
     standby: Standby
     group: GroupSpec

@@ -51,9 +51,9 @@ class Change:
     becomes: GroupSpec
     #: Its instances that are not over.
     live: tuple[Assignment, ...]
-    #: When none is: how each has ended, by name,
+    #: The end of each instance, by name, once none is live;
     stops: Mapping[str, Stop]
-    #: and those that must run once more, and how far.
+    #: the instances that must run once more, and the position to run up to.
     left: Mapping[str, Mapping[str, int]]
 
 

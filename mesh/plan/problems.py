@@ -21,7 +21,7 @@ class NotKnown(Exception):
 
 
 class Enough(Exception):
-    """So many errors have been found that more would not be read."""
+    """The maximum number of errors has been found."""
 
 
 class Problems:

@@ -56,7 +56,7 @@ class _Wish:
 
 
 def shares(group: Group) -> tuple[Share, ...]:
-    """How ``group`` reads each of its streams, internal ones too, in order of first mention.
+    """Strategy of ``group`` for each of its streams, internal ones too, in order of first mention.
 
     Raises:
         MeshError: MESH-P206 to P212, P218 and P219 if several instances can't share the events,

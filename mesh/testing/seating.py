@@ -26,7 +26,7 @@ def most_placeable(needs: Iterable[Need], hosts: Iterable[Host]) -> int:
 def most_seated(
     guests: Iterable[Guest], seats: Sequence[Seat], fits: Callable[[Guest, Seat], bool]
 ) -> int:
-    """How many guests can sit at once, each on a seat that fits, one to a seat.
+    """Maximum number of guests that can sit at once, each on a seat that fits, one to a seat.
 
     A maximum matching by augmenting paths: a guest without a free seat makes those on fitting seats
     move, and so on (H. W. Kuhn, "The Hungarian method for the assignment problem", 1955; C. Berge,

@@ -50,7 +50,7 @@ class Case:
 
     @property
     def app(self) -> str:
-        """As SiddhiQL."""
+        """The SiddhiQL of the case."""
         parts = ", ".join(_written(a) for a in self.arguments)
         return (
             f"{DEFINITION} @info(name = 'q') from S#window.{self.window}({parts}) "
@@ -59,7 +59,7 @@ class Case:
 
     @property
     def bound(self) -> Window:
-        """As the planner makes it."""
+        """The bound app, as the planner creates it."""
         return Window(self.window, tuple(_bound(a) for a in self.arguments))
 
     def line(self) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _FOLDER: Final = ("tests", "cases", "conformance")
-#: How many cases of one reason are named.
+#: Maximum number of named cases of one reason.
 _NAMED_MAX: Final = 4
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tools.validity import Case
 
 _FOLDER: Final = ("tests", "cases", "siddhiql")
-#: How many cases of one reason are named.
+#: Maximum number of named cases of one reason.
 _NAMED_MAX: Final = 6
 
 

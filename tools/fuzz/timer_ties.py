@@ -24,7 +24,7 @@ _GRID_MS: Final = 50
 def apart(case: Mapping[str, Any]) -> dict[str, Any]:
     """``case`` with each duration of its app a little shorter, and no two of its events at once.
 
-    Steps that wait are put in, so that the numbers of steps differ from those of ``case``.
+    Steps that wait are inserted, so the numbers of steps differ from those of ``case``.
     """
     less = iter(_LESS_MS)
 

@@ -61,7 +61,7 @@ def _marker(
 
 
 def _message(sent: Sent) -> tuple[str, bytes, int | None]:
-    """Content type, data and the header's time; JSON where that can say it."""
+    """Content type, data and the header's time; JSON if that can express the events."""
     rows, times = sent.rows, sent.time_ms
     assert rows is not None
     assert times is not None
@@ -79,7 +79,7 @@ def _message(sent: Sent) -> tuple[str, bytes, int | None]:
 
 
 def _is_plain(rows: pa.RecordBatch) -> bool:
-    """Whether JSON can say it: no objects, no infinities, and some attribute."""
+    """Whether JSON can express them: no objects, no infinities, and some attribute."""
     for column in rows.columns:
         if pa.types.is_binary(column.type):
             return False
@@ -91,7 +91,7 @@ def _is_plain(rows: pa.RecordBatch) -> bool:
 
 
 def typed_schema(stream: StreamSchema) -> str:
-    """The columns of ``typed_rows``, as Spark says it."""
+    """The columns of ``typed_rows``, in Spark's notation."""
     own = [f"`{a.name}` {SPARK_TYPES[a.type]}" for a in stream.attributes]
     metadata = (
         "_sequence long, _index int, _timestamp_ms long, _event_time_ms long, _error string, "

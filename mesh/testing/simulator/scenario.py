@@ -25,7 +25,7 @@ from mesh.testing.simulator.workers import WorkerKind
 if TYPE_CHECKING:
     from random import Random
 
-#: Faults and requests, with how often one is drawn against the others.
+#: Faults and requests, with the weight of each in the draw.
 KINDS: Final = {
     "pause": 4,
     "pause-agent": 3,
