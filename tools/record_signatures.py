@@ -1,7 +1,7 @@
 """Record the reference engine's results for the calls in ``tests/cases/signatures`` again.
 
-In two steps, with any way of running apps through the engine between them that reads cases of
-``name`` and ``app``, one JSON object a line, and answers with ``name``, ``status``, ``schemas`` and
+In two steps, with a run of the engine between them.  The program for that reads cases of ``name``
+and ``app``, one JSON object a line, and answers with ``name``, ``status``, ``schemas`` and
 ``creation_error``:
 
     python -m tools.record_signatures tests/cases/signatures/*.txt --apps apps.jsonl

@@ -34,7 +34,7 @@ _WINDOW: Final = 1000
 #: Outputs count as complete after this time without a row, if no instance is behind.
 _QUIET_S: Final = 2.0
 _READY_S: Final = 120.0
-#: With events waiting and nothing coming out for so long, the demo gives up.
+#: The demo gives up after this time without output while events are waiting.
 _STUCK_S: Final = 60.0
 
 

@@ -32,7 +32,7 @@ class AppState(StrEnum):
 
     #: Something can't be placed.
     WAITING = "waiting"
-    #: All has a place; some instances are still coming up, or on the move.
+    #: Every instance has a place; some are still starting or moving.
     STARTING = "starting"
     #: Every instance runs.
     RUNNING = "running"

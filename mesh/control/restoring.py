@@ -3,9 +3,9 @@
 The snapshots of a backup were read one after the other while the app ran, so a reader's snapshot
 may be older or newer than a writer's.  The cut makes them fit: the last sequence of each stream
 just after all snapshots had been read, with the position of each producer there.  Up to the cut the
-log is valid: a reader reads from it what its snapshot lacks, and a marker at the cut gives each
-writer the position up to which it must not publish again.  Output of the app after the cut is void:
-the writers publish it again at the end of the stream, and the readers skip the messages in between.
+log is valid: a reader reads from it what its snapshot lacks.  A marker at the cut gives each writer
+the position up to which it must not publish again.  Output of the app after the cut is void: the
+writers publish it again at the end of the stream, and the readers skip the messages in between.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class StreamState:
 def choose(
     records: Sequence[BackupRecord], revision: str | None, before_ms: int | None
 ) -> BackupRecord | None:
-    """The backup of a revision, or the newest one made at or before a time, or the newest."""
+    """The backup of a revision, or the newest one of at most a given time, or the newest."""
     found = [
         record
         for record in records

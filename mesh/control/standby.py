@@ -189,7 +189,7 @@ def views(found: Survey) -> dict[str, StandbyView]:
 
 
 class _Board:
-    """Seats, as standbys are given them."""
+    """Free seats, which standbys use up."""
 
     def __init__(self, found: Survey) -> None:
         self.hosts = {host.name: host for host in found.hosts}

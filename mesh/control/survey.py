@@ -45,7 +45,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A group that is to have another form."""
+    """A group that is changing its revision."""
 
     form: GroupForm
     becomes: GroupSpec
@@ -71,13 +71,13 @@ class Survey:
     forms: Mapping[tuple[str, str], GroupForm]
     assignments: Mapping[str, Assignment]
     statuses: Mapping[str, InstanceStatus]
-    #: Groups that are to have another form, by app and group.
+    #: Groups that are changing their revision, by app and group.
     changes: Mapping[tuple[str, str], Change]
     placement: Placement
     #: Standbys by instance, and the copies that they hold.
     standbys: Mapping[str, Standby]
     held: Mapping[str, StandbyStatus]
-    #: Instance to the worker that holds its state ready.
+    #: Instance to the worker of its standby.
     standing_by: Mapping[str, str]
     #: Apps of which nothing is to run, with why.
     held_apps: Mapping[str, str]
@@ -251,7 +251,7 @@ def _wanted(
 
 
 def _standing_by(snapshot: ClusterSnapshot, wanted: Mapping[str, Wanted]) -> dict[str, str]:
-    """Instance to the worker that holds its state ready."""
+    """Instance to the worker of its standby."""
     nodes = {n.value.id: n.value.incarnation for n in snapshot.nodes if n.value.role is Role.WORKER}
     found = {}
     for standby in (seen.value for seen in snapshot.standbys):

@@ -277,7 +277,7 @@ def _as_read(
 def _is_internal(
     writers: Sequence[Group], readers: Sequence[Group], source_at: Sequence[Group]
 ) -> bool:
-    """Whether one group alone makes the stream's events and reads them."""
+    """Whether a single group writes the stream's events and reads them."""
     makers = {group.name for group in (*writers, *source_at)}
     return len(makers) == 1 and {group.name for group in readers} == makers
 

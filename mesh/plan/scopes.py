@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Scope(Protocol):
-    """A place in a query, to look names up in."""
+    """A place in a query at which names are resolved."""
 
     def column(self, variable: Variable) -> Column:
         """The column that ``variable`` names; MESH-L202 to L204 if there is none or several."""

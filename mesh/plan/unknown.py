@@ -1,4 +1,4 @@
-"""Errors about names: not known, ambiguous, or there twice; with the nearest one that is known."""
+"""Errors about names: unknown, ambiguous or duplicate; with the most similar known name."""
 
 from __future__ import annotations
 

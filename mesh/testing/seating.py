@@ -1,4 +1,4 @@
-"""The most that can be placed at all, to hold placement against."""
+"""Maximum number of instances that can be placed, as a reference for placement."""
 
 from __future__ import annotations
 

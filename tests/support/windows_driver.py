@@ -1,7 +1,8 @@
 """Drives a single window through the steps of a case, and returns its output, call by call.
 
-A case is a window over ``S (k string, v long, d double, t long)``, steps as the reference engine's
-program reads them, and the callbacks of ``from S#window.x(..) select * insert all events``.
+A case is a window over ``S (k string, v long, d double, t long)`` and steps as the reference
+engine's program reads them. Its results are the callbacks of ``from S#window.x(..) select * insert
+all events``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Test whether timers due at one instant cause the engine's different answer.
 
-The engine fires them in the order in which they were set, here they fire in the order of the
-queries, and a case shows little of either if nothing else happens at once.  So the order of timers
-is the cause if both agree as soon as no two of them are due together.
+The engine fires them in the order in which they were set; here they fire in the order of the
+queries.  A case shows little of either if nothing else happens at once.  So the order of timers is
+the cause if both agree as soon as no two of them are due together.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Bound apps: definitions, inferred streams, queries and partitions."""
 
-# ``at()`` makes a field, it is no value that instances would share.
-# ruff: noqa: RUF009
+# ``at()`` creates a field, not a value that instances would share.
 
 from __future__ import annotations
 

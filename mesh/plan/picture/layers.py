@@ -54,7 +54,7 @@ def layered(nodes: Sequence[str], edges: Iterable[tuple[str, str]]) -> Layers:
 
 
 def _backward(nodes: Sequence[str], edges: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Edges without which there is no loop."""
+    """Edges whose removal cuts all loops."""
     after: dict[str, list[str]] = {node: [] for node in nodes}
     for a, b in edges:
         after[a].append(b)

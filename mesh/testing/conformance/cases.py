@@ -34,7 +34,7 @@ class Mode(StrEnum):
 
 
 class CaseError(Exception):
-    """A step that can't be done, or a value that its attribute can't hold."""
+    """A step that can't be done, or a value that is invalid for its attribute."""
 
 
 @dataclass(frozen=True, slots=True)

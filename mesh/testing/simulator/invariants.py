@@ -164,7 +164,7 @@ def _share(one: Running, other: Running) -> bool:
 
 
 def _differ(one: Running, other: Running) -> bool:
-    """Whether two instances of one group are of different forms of it."""
+    """Whether two instances of one group are of different revisions of it."""
     return _group(one) == _group(other) and one.assignment.form != other.assignment.form
 
 
