@@ -1,6 +1,7 @@
 """Bound apps: definitions, inferred streams, queries and partitions."""
 
 # ``at()`` creates a field, not a value that instances would share.
+# ruff: noqa: RUF009
 
 from __future__ import annotations
 
