@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LINES: Final = (200, 2_000, 20_000)
 QUERIES: Final = 1_000
 QUERIES_TIME_MAX_S: Final = 2.0
-#: How much slower a line may get when there are a hundred times as many.
+#: Maximum slowdown of a line when there are a hundred times as many.
 SLOWDOWN_MAX: Final = 2.0
 RESULTS: Final = Path(__file__).parent / "results"
 _RUNS: Final = 3

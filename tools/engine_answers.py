@@ -1,9 +1,9 @@
 """Case files of whole apps with the reference engine's answers: ``tests/cases/conformance``.
 
-A file is one category, JSON lines: a case as ``mesh.testing.conformance`` reads it, and
-``expect``, the compact answer of the engine.  ``differences.txt`` beside them lists the cases on
-which we answer otherwise, a line each, ``category/name | reason``; the reason ``not yet`` says
-that it is not meant to stay.
+A file is one category, JSON lines: a case as ``mesh.testing.conformance`` reads it, and ``expect``,
+the compact answer of the engine.  ``differences.txt`` beside them lists the cases with another
+answer of ours, a line each, ``category/name | reason``; the reason ``not yet`` marks a difference
+that is to be removed.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def load(directory: Path) -> list[Recorded]:
 
 
 def differences(directory: Path) -> dict[str, str]:
-    """By name the reason of each known difference.
+    """The reason of each known difference, by name.
 
     Raises:
         ValueError: a line has no reason.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-#: Bytes read at once, and how many of the last ones are looked at again with the next.
+#: Bytes read at once, and number of the last ones that are searched again with the next.
 _CHUNK: Final = 1 << 16
 _OVERLAP: Final = 256
 
@@ -110,9 +110,9 @@ class Links:
             self.heal(link.name)
 
     def trap(self, name: str, pattern: bytes, when: When, fire: Callable[[], None]) -> Trap:
-        """Have ``fire`` called when the process publishes to a subject with ``pattern`` in it.
+        """Call ``fire`` when the process publishes to a subject with ``pattern`` in it.
 
-        Of a publish that is caught before or during, nothing more passes on that connection.
+        After a publish that is caught before or during, nothing more passes on that connection.
         """
         set_up = Trap(pattern, when, fire)
         self._links[name]._trap = set_up

@@ -1,7 +1,7 @@
 """Record the reference engine's results for the calls in ``tests/cases/signatures`` again.
 
-In two steps, with any way of running apps through the engine between them that reads cases of
-``name`` and ``app``, one JSON object a line, and answers with ``name``, ``status``, ``schemas`` and
+In two steps, with a run of the engine between them.  The program for that reads cases of ``name``
+and ``app``, one JSON object a line, and answers with ``name``, ``status``, ``schemas`` and
 ``creation_error``:
 
     python -m tools.record_signatures tests/cases/signatures/*.txt --apps apps.jsonl
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     what.add_argument("--apps", type=Path, help="write the apps to ask about")
     what.add_argument("--answers", type=Path, help="rewrite the cases with these answers")
     options = parser.parse_args(arguments)
-    # Of the documented functions the engine knows nothing.
+    # The engine doesn't have the documented functions.
     options.files = [file for file in options.files if file.stem != "documented"]
     if options.apps is not None:
         lines = [

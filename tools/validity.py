@@ -174,7 +174,7 @@ def schema_line(name: str, attributes: Iterable[tuple[str, str]]) -> str:
     return f"{name} ({', '.join(f'{attribute} {kind}' for attribute, kind in attributes)})"
 
 
-# Asking the engine
+# Running the engine
 
 
 def ask(oracle: Path, asked: Sequence[Case]) -> list[Verdict]:
@@ -246,7 +246,7 @@ def _remark(error: Mapping[str, Any]) -> str:
 
 
 def record(oracle: Path, paths: Sequence[Path]) -> int:
-    """Write the engine's verdicts into case files; says how many cases they hold."""
+    """Write the engine's verdicts into case files; returns the number of cases."""
     files = {path: read(path) for path in paths}
     asked = [block for blocks in files.values() for block in blocks if isinstance(block, Case)]
     verdicts = {case.name: verdict for case, verdict in zip(asked, ask(oracle, asked), strict=True)}

@@ -44,8 +44,8 @@ def compare(
         expected: the expected output, in an order that is right for each key.
         unordered: streams of parallel instances, whose rows have no order.
 
-    Rows of one key, their first value, are compared in their order.  A row in the place of another
-        row of its key counts as disordered only if no row of that key is lost or duplicate.
+    Rows of one key, their first value, are compared in order.  A row in the place of another row of
+    its key counts as disordered only if no row of that key is lost or duplicate.
     """
     lost = doubled = disordered = rows = 0
     told: list[str] = []

@@ -1,8 +1,8 @@
 """All faults: a name, the journal entries that each must leave, and its action.
 
-In a story's patterns ``<holder>`` stands for the worker that has the first instance of the group
-by key, ``<other>`` for the one that has not, ``<leader>`` and ``<follower>`` for the managers, and
-``<app>`` for the app: as they were when the load began.
+A story's patterns have placeholders, with the state at the start of the load. ``<holder>`` is the
+worker with the first instance of the group by key, ``<other>`` the one without. ``<leader>`` and
+``<follower>`` are the managers, and ``<app>`` is the app.
 """
 
 from __future__ import annotations

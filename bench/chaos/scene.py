@@ -51,7 +51,7 @@ class Scene:
     text: str
     #: The subject that events are published to.
     subject: str = ""
-    #: Where the first instance of the group by key runs when the load begins, and where it doesn't.
+    #: Worker of the first instance of the group by key when the load begins, and the other one.
     holder: str = ""
     other: str = ""
     #: The manager that leads then, and the one that doesn't.
@@ -66,7 +66,7 @@ class Scene:
     # --- progress
 
     async def begin(self) -> None:
-        """Deploy the app, let it run, and start the load."""
+        """Deploy the app, wait until it runs, and start the load."""
         await self.know_managers()
         await self.outside.service.deploy(self.text, by="chaos")
         await self.under_load()

@@ -108,7 +108,7 @@ class Servers:
         raise LookupError(f"no server knows {client}")
 
     def wait_whole(self) -> None:
-        """Return when every server says that it is well and knows the leader; blocks."""
+        """Return when every server reports that it is healthy and knows the leader; blocks."""
         deadline_s = time.monotonic() + WHOLE_S
         while not all(map(self._is_well, self.names)):
             if time.monotonic() > deadline_s:

@@ -92,7 +92,7 @@ def _measured(wanted: Sequence[str], console: Console) -> tuple[list[Figure], li
 
 
 def _end_on_signals(timeout_s: int) -> None:
-    """Let signals and the deadline end the run in good order: server, JVM and files go."""
+    """Make signals and the deadline end the run in order: server, JVM and files are removed."""
 
     def end(number: int, _: object) -> None:
         # Nothing may disturb the cleaning up.

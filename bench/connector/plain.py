@@ -1,8 +1,8 @@
 """Plain programs that set the limit: they do one thing with the server and nothing else.
 
 Each runs in a process of its own, as Spark's workers do: ``python -m bench.connector.plain JOB``,
-where JOB is a JSON object of the program's arguments.  It gets ready, says so, waits for a line,
-works, and prints when it began and ended, on the clock that all processes of a machine share.
+where JOB is a JSON object of the program's arguments.  It prepares, reports that, waits for a line,
+works, and prints its start and end, on the clock that all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mesh.jetstream.server import die_with_parent
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-#: Messages that are sent at once, and how many may lack an answer.
+#: Messages that are sent at once, and the maximum without an answer.
 _PUBLISH_CHUNK: Final = 1000
 _PUBLISH_WINDOW: Final = 8000
 _JOB_TIMEOUT_S: Final = 120.0
@@ -69,7 +69,7 @@ class CountBytes:
                 if not got:
                     raise RuntimeError("the server closed the connection")
                 size += got
-                # The last head that is whole for sure tells how far the reading is:
+                # The last head that is certainly complete has the position of reading:
                 # $JS.ACK.stream.consumer.delivered.sequence.consumer_sequence.time.pending
                 head = buffer.rfind(b"$JS.ACK.", 0, got)
                 if head >= 0:

@@ -76,7 +76,7 @@ class Queries:
             if failure is not None:
                 raise failure
             time.sleep(0.005)
-        # By the sink's clock, so that it does not count how often we look.
+        # By the sink's clock, so the interval of polling doesn't count.
         received_ns = int(receipts.read(path)[0, 1])
         return time.perf_counter() - started_s - (time.time_ns() - received_ns) / 1e9
 

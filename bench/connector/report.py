@@ -70,7 +70,7 @@ def number(value: float) -> str:
 
 
 def document(figures: Sequence[Figure], failures: Sequence[str], took_s: float) -> dict[str, Any]:
-    """The result as it is kept: machine, commit, every figure with all its runs."""
+    """The result as stored: machine, commit, every figure with all its runs."""
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "took_s": round(took_s, 1),

@@ -13,7 +13,7 @@ from bench.connector.wire import Wire
 
 
 def publish(port: int, subject: str, rate: int, seconds: float) -> int:
-    """Publish JSON events ``{"id", "sent_ns"}``, ``rate`` a second; returns how many."""
+    """Publish JSON events ``{"id", "sent_ns"}``, ``rate`` a second; returns their number."""
     count = round(rate * seconds)
     with Wire(port) as wire:
         started_s = time.perf_counter()

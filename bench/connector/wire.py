@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from types import TracebackType
 
-#: How long the server may be silent before a measurement gives up, seconds.
+#: Maximum silence of the server before a measurement gives up, seconds.
 SILENCE_S: Final = 20.0
 
 _RECEIVE_BYTES: Final = 1 << 20

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from mesh.control.journal import JournalEntry
 
 MEASURED_S: Final = 60.0
-#: How often ages are looked at.
+#: Interval at which ages are sampled.
 _LOOK_S: Final = 0.02
 #: What is told of a worker, a leader or a server that was taken for dead, or took itself for it.
 _ALARMS: Final = ("is gone", "no heartbeat was accepted", "no longer leads", "lost its connection")
 
 
 async def measure(servers: int) -> list[Figure]:
-    """Load it, keep each core busy besides, and look at how old heartbeats and the lease become."""
+    """Load it, keep each core busy besides, and sample the ages of heartbeats and of the lease."""
     async with harness.mesh(2, managers=2, servers=servers) as view:
         await harness.deploy(view, ["Scaled"], scaling.APP)
         load = scaling.Load(view)

@@ -1,4 +1,4 @@
-"""A whole mesh for measurements: real processes, looked at through one connection."""
+"""A whole mesh for measurements: real processes, observed through one connection."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Cluster(Processes):
 
 
 class View(Outside):
-    """A look at a ``Cluster`` from outside."""
+    """A view of a ``Cluster`` from outside."""
 
     def __init__(self, cluster: Cluster, client: Client, view: ClusterView) -> None:
         super().__init__(cluster, client, view, cluster.channels)

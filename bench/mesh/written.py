@@ -21,7 +21,7 @@ _COLUMNS: Final = {"one NATS server": "mesh-2", "three of them": "mesh-3-servers
 
 
 def rewrite(document: Path = DOCUMENT, results: Path = RESULTS) -> None:
-    """Put the newest results into ``document``."""
+    """Write the newest results into ``document``."""
     text = document.read_text()
     before, _, rest = text.partition(BEGIN)
     _, _, behind = rest.partition(END)
@@ -53,7 +53,7 @@ def _time(path: Path) -> str:
 
 
 def _named(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The figures, each under a name that says all: some only go on from the one before."""
+    """The figures, each under a complete name: some names only continue the previous one."""
     before = ""
     for figure in result["figures"]:
         name = str(figure["name"])

@@ -129,7 +129,7 @@ MEASURED: Final = (
         f"{_PLAYED}{_STREAM}from TempStream select convert(deviceID, 'string') as device, temp "
         "insert into Temps; from Temps#window.session(1 sec, device) "
         "select device, avg(temp) as avgT group by device insert all events into Out;",
-        # The engine looks at all sessions for each event.
+        # The engine checks all sessions for each event.
         {100: 0.5, 10_000: 5.0},
     ),
 )

@@ -46,7 +46,7 @@ def measure() -> list[Figure]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fill the window and print the peak; the argument says with how many events."""
+    """Fill the window and print the peak; the argument is the number of events."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     print(json.dumps(peak(int(given[0]) if given else EVENTS)))
     return 0

@@ -123,7 +123,7 @@ def deploy_and_wait(
     """Deploy ``text``; returns whether it runs, the time that took, and the status.
 
     A running app of its name is changed: with ``replace`` it is removed first, otherwise the groups
-    of ``reset`` forget their states.  A new one reads from ``begin``.
+    of ``reset`` discard their states.  A new one reads from ``begin``.
     """
     started_s = time.monotonic()
     done = client.update(text, replace=replace, reset=reset, begin=begin)

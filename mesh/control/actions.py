@@ -85,7 +85,7 @@ class RemoveApp:
 
 @dataclass(frozen=True, slots=True)
 class Retire:
-    """Delete channels and snapshots that an app has no more, and say so in its desired state."""
+    """Delete channels and snapshots that an app no longer has; update its desired state."""
 
     app: AppRecord
     #: Of the desired state: it must not have changed.

@@ -1,4 +1,4 @@
-"""Events that an agent's state responds to, and instructions that it gives; see ``agent_state``."""
+"""Events that an agent's state responds to, and its instructions; see ``agent_state``."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class StartSession:
 class KillSession:
     """Kill the session; ``SessionEnded`` follows."""
 
-    #: Instances that it did not stop in time.
+    #: Instances that it did not stop before the deadline.
     stuck: tuple[str, ...]
 
 

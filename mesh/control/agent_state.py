@@ -40,7 +40,7 @@ class AgentState:
     """State of one agent."""
 
     def __init__(self, identity: NodeRecord, settings: Settings, now_s: float) -> None:
-        """State of an agent whose session was just started.
+        """Create the state of an agent with a newly started session.
 
         Args:
             identity: the fields of its heartbeats that never change.
@@ -70,7 +70,7 @@ class AgentState:
         self._rejoined_revision = 0
         self._reconcile_at_s = self._handover_at_s = now_s
         self._ended_runs = EndedRuns()
-        #: How many reports of an instance are being written.
+        #: Number of reports of an instance that are being written.
         self._reporting: Counter[str] = Counter()
         #: Epoch and state of each instance in the journal's last entry about it.
         self._noted: dict[str, tuple[int, InstanceState]] = {}
@@ -284,7 +284,7 @@ class AgentState:
         self._must_reconcile = True
 
     def _end_stuck_session(self, now_s: float) -> None:
-        """Kill a session that has not stopped an instance in time."""
+        """Kill a session that has not stopped an instance before the deadline."""
         limit_s = self.settings.worker.stop_s
         stuck = sorted(
             name
@@ -361,7 +361,7 @@ class AgentState:
         self._report(status, view)
 
     def _report_again(self, status: InstanceStatus, view: View) -> None:
-        """Have a report written, unless one of the instance is under way."""
+        """Write a report, unless one of the instance is under way."""
         if not self._reporting[status.instance]:
             self._report(status, view)
 

@@ -77,7 +77,7 @@ class ClusterState:
     #: Standbys by instance, and the copies that they hold.
     standbys: Mapping[str, Standby]
     held: Mapping[str, StandbyStatus]
-    #: Instance to the worker that holds its state ready.
+    #: Instance to the worker of its standby.
     standing_by: Mapping[str, str]
     #: Apps of which nothing is to run, with why.
     held_apps: Mapping[str, str]
@@ -251,7 +251,7 @@ def _wanted(
 
 
 def _standing_by(snapshot: ClusterSnapshot, wanted: Mapping[str, Wanted]) -> dict[str, str]:
-    """Instance to the worker that holds its state ready."""
+    """Instance to the worker of its standby."""
     nodes = {n.value.id: n.value.incarnation for n in snapshot.nodes if n.value.role is Role.WORKER}
     found = {}
     for standby in (seen.value for seen in snapshot.standbys):

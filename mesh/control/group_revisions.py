@@ -40,9 +40,9 @@ class ChangeRequirement(Enum):
 
     #: Everything has stopped.
     STOPPED = "stopped"
-    #: Everything has settled.
+    #: All instances have drained.
     SETTLED = "settled"
-    #: Everything has settled in the same place.
+    #: All instances have drained at the same position.
     CUT = "cut"
 
 

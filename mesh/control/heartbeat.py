@@ -22,7 +22,7 @@ class HeartbeatCycle:
             now_s: the worker's monotonic clock.
         """
         self.phase = HeartbeatPhase.RESTING
-        #: How many were sent.
+        #: Number of heartbeats sent.
         self.count = 0
         #: The next one does not wait for its period.
         self.is_urgent = False

@@ -32,13 +32,13 @@ class AppState(StrEnum):
 
     #: Something can't be placed.
     WAITING = "waiting"
-    #: All has a place; some instances are still coming up, or on the move.
+    #: Every instance has a place; some are still starting or moving.
     STARTING = "starting"
     #: Every instance runs.
     RUNNING = "running"
     #: Some instance fails again and again.
     FAILING = "failing"
-    #: Nothing of it runs while its state is put back.
+    #: No instance runs while its state is restored.
     RESTORING = "restoring"
     #: A group stops, to go on as more or fewer instances, or with another text.
     RESCALING = "rescaling"

@@ -76,7 +76,7 @@ class NameClaim:
     def judge(
         self, record: Seen[NodeRecord] | None, now_s: float, ttl_s: float, margin_s: float
     ) -> Claim:
-        """Look at the name's record: another process has it if the record changes meanwhile."""
+        """Check the name's record: another process has the name if the record changes meanwhile."""
         revision = record.revision if record is not None else None
         if not self._has_looked:
             self._has_looked, self._first = True, revision

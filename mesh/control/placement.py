@@ -167,7 +167,7 @@ class _Board:
         self.kin[name, need.app] += by
 
     def seat(self, need: Need, current: Mapping[str, str]) -> bool:
-        """Place ``need``, moving others for it if that must be; False when nothing helps."""
+        """Place ``need``, if necessary by moving others; False if no move helps."""
         fitting = [host for host in self.open if need.fits(host)]
         free = [host for host in fitting if self.has_room(host)]
         ready = next((h for h in free if h.name == self.standbys.get(need.instance)), None)

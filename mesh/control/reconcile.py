@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 #: A node's record is kept this long after the node is gone, for operators.
 FORGET_AFTER_S = 60.0
-#: A move that is not done after this long does not hold up others any more.
+#: A move that is not done after this time does not block other moves any more.
 MOVE_S = 30.0
 
 
@@ -283,7 +283,7 @@ def _place(
 
 
 def _former(before: Assignment | None, worker: str) -> str:
-    """The worker that had an instance before ``worker``; also one of an earlier form."""
+    """The worker that had an instance before ``worker``; also in an earlier revision."""
     if before is None:
         return ""
     return before.worker if before.worker != worker else before.former

@@ -68,7 +68,7 @@ class Records:
         #: Grows with each change.
         self.version = 0
         #: Grows with each change that may matter to a decision: not with a heartbeat or a report
-        #: that says the same as the last one.
+        #: with the same content as the last one.
         self.news = 0
 
     def snapshot(self, now_s: float) -> ClusterSnapshot:
@@ -110,7 +110,8 @@ class Records:
         """Apply a record, None for a deletion; False if a later one is known."""
         if self._revisions.get((bucket, key), 0) >= revision:
             return False
-        # A deletion leaves its revision, so that an older write seen late is not taken for news.
+        # A deletion leaves its revision, so an older write that arrives late is not treated as
+        # news.
         self._revisions[bucket, key] = revision
         kind = kind_of(bucket, key)
         self.version += 1

@@ -3,9 +3,9 @@
 The snapshots of a backup were read one after the other while the app ran, so a reader's snapshot
 may be older or newer than a writer's.  The cut makes them fit: the last sequence of each stream
 just after all snapshots had been read, with the position of each producer there.  Up to the cut the
-log is valid: a reader reads from it what its snapshot lacks, and a marker at the cut gives each
-writer the position up to which it must not publish again.  Output of the app after the cut is void:
-the writers publish it again at the end of the stream, and the readers skip the messages in between.
+log is valid: a reader reads from it what its snapshot lacks.  A marker at the cut gives each writer
+the position up to which it must not publish again.  Output of the app after the cut is void: the
+writers publish it again at the end of the stream, and the readers skip the messages in between.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """A JetStream stream as it is."""
+    """State of a JetStream stream."""
 
     #: Milliseconds since 1970.
     created_ms: int
@@ -40,7 +40,7 @@ class StreamState:
 def choose(
     records: Sequence[BackupRecord], revision: str | None, before_ms: int | None
 ) -> BackupRecord | None:
-    """The backup of a revision, or the newest one made at or before a time, or the newest."""
+    """The backup of a revision, or the newest one of at most a given time, or the newest."""
     found = [
         record
         for record in records
@@ -153,13 +153,13 @@ def manifest_at(
     lasts: Mapping[str, tuple[str, int]],
     texts: Mapping[str, str] | None = None,
 ) -> str:
-    """A snapshot's manifest, with its state as it is and its position elsewhere.
+    """A snapshot's manifest, with its state unchanged and another position.
 
     Args:
         manifest: JSON.
-        lasts: JetStream stream to the one that is read in its place, and the last sequence of that
-            which counts as read.
-        texts: text of a group to its text in the app that gets the state.
+        lasts: JetStream stream to its replacement, and the last sequence of that which counts as
+            read.
+        texts: text of a group to its text in the target app.
     """
     values: dict[str, Any] = orjson.loads(manifest)
     values["position"] = sorted(

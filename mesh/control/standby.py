@@ -106,7 +106,7 @@ def decide(found: ClusterState, lease_revision: int) -> Iterator[Action]:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Have the session hold this instance's shared state, and keep it up to date."""
+    """Make the session keep a copy of this instance's shared state, and keep it up to date."""
 
     standby: Standby
     group: GroupSpec
@@ -191,7 +191,7 @@ def views(found: ClusterState) -> dict[str, StandbyView]:
 
 
 class _Board:
-    """Seats, as standbys are given them."""
+    """Free seats, which standbys use up."""
 
     def __init__(self, found: ClusterState) -> None:
         self.hosts = {host.name: host for host in found.hosts}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Have the session run this; an older epoch of it is stopped first."""
+    """Start this in the session; an older epoch of it is stopped first."""
 
     assignment: Assignment
     group: GroupSpec
@@ -26,7 +26,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Have the session stop this."""
+    """Stop this in the session."""
 
     assignment: Assignment
     #: Whether the session may spend time on draining, so that the next owner needs no replay.
@@ -183,7 +183,7 @@ def handover_pending(snapshot: ClusterSnapshot, me: str, settings: Settings) -> 
     """Whether something that worker ``me`` has is about to be moved elsewhere.
 
     Args:
-        snapshot: its view, in which its own record says that it is leaving.
+        snapshot: its view, in which its own record is marked as leaving.
         me: its name.
         settings: times.
     """

@@ -1,1 +1,1 @@
-"""From a syntax tree to an app that can be deployed: names bound, groups cut, channels wired."""
+"""Planning, from a syntax tree to a deployable app: bind names, cut groups, wire channels."""

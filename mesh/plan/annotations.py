@@ -212,7 +212,7 @@ def _kept_by(kept: Annotation, key: str | None, definition: AggregationDefinitio
 
 
 def _is_on(annotation: Annotation) -> bool:
-    """Whether ``enable`` says so, or says nothing."""
+    """Whether ``enable`` is true or not given."""
     text = annotation.get("enable")
     if text is None:
         return True

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AppPlan:
-    """An app as bound, and as the cluster will hold it."""
+    """An app as bound, and as the cluster will store it."""
 
     bound: BoundApp
     spec: AppSpec

@@ -84,7 +84,7 @@ class ChannelChange:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """All of it: groups of the new plan in its order, then those that stop."""
+    """Changes of an app: groups of the new plan in its order, then those that stop."""
 
     app: str
     groups: tuple[GroupChange, ...]

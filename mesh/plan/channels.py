@@ -180,7 +180,7 @@ def _reads(
     groups: Sequence[Group],
     connections: Connections,
 ) -> dict[str, list[tuple[Channel, Strategy]]]:
-    """By group, added ones too: the channels that it reads, and how its instances share them."""
+    """The channels that each group reads, added ones too, and how its instances share them."""
     reads: dict[str, list[tuple[Channel, Strategy]]] = {group.name: [] for group in groups}
     for ends in streams:
         for group, share in ends.outside:
@@ -203,7 +203,7 @@ def _outputs(
     connections: Connections,
     triggers: Sequence[BoundTrigger],
 ) -> dict[str, tuple[Channel, ...]]:
-    """By group, added ones too: the channels that it writes."""
+    """The channels that each group writes, added ones too."""
     outputs = {r.name: tuple(made.filled[r.stream]) for r in connections.receivers}
     for writer in groups:
         written = (made.filled[s] for s in writer.uses.writes if s in made.filled)
@@ -278,7 +278,7 @@ def _as_read(
 def _is_internal(
     writers: Sequence[Group], readers: Sequence[Group], source_at: Sequence[Group]
 ) -> bool:
-    """Whether one group alone makes the stream's events and reads them."""
+    """Whether a single group writes the stream's events and reads them."""
     makers = {group.name for group in (*writers, *source_at)}
     return len(makers) == 1 and {group.name for group in readers} == makers
 

@@ -72,7 +72,7 @@ def uses_of(element: BoundQuery | BoundPartition) -> Uses:
 
 
 def union(parts: Iterable[Uses]) -> Uses:
-    """All that any of ``parts`` uses."""
+    """The union of the uses of ``parts``."""
     listed = list(parts)
     return Uses(
         *(

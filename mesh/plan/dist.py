@@ -44,9 +44,9 @@ class Dist:
     group: str
     parallel: int
     position: Position
-    #: None where nothing is said of them.
+    #: None if not specified.
     partitions: int | None = None
-    #: ``key=value`` of each label that a worker must have; None where nothing is said.
+    #: ``key=value`` of each label that a worker must have; None if not specified.
     node: tuple[str, ...] | None = None
     #: Workers that stand by for each instance, 0 or 1; None if not specified.
     standby: int | None = None

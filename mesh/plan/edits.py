@@ -217,7 +217,7 @@ def _queries(group: GroupSpec) -> list[BoundQuery]:
 
 
 def _read_inside(group: GroupSpec) -> set[str]:
-    """The streams that queries of a group read and that it makes itself."""
+    """The streams that queries of a group read and that the group writes itself."""
     if group.kind is GroupKind.PARTITIONER:
         return set()
     app = bind_group(group)

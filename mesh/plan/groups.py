@@ -50,7 +50,7 @@ class Group:
     name: str
     parallel: int
     elements: tuple[Element, ...]
-    #: Virtual partitions of the keyed channels that it reads; None where nothing is said.
+    #: Virtual partitions of the keyed channels that it reads; None if not specified.
     partitions: int | None = None
     #: Labels that a worker must have to run it.
     node: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class Group:
 
     @property
     def width(self) -> str:
-        """How it is shared, for messages."""
+        """Its size in instances or partitions, for messages."""
         if self.parallel == 1 and self.partitions is not None:
             return f"of {self.partitions} partitions"
         return f"with parallelism {self.parallel}"
@@ -82,7 +82,7 @@ class Group:
 
     @property
     def queries(self) -> tuple[tuple[Query, BoundQuery], ...]:
-        """All its queries, those inside of partitions among them."""
+        """All its queries, including those in partitions."""
         return tuple(query for element in self.elements for query in element.queries)
 
     @property
@@ -137,7 +137,7 @@ def split_app(app: App, bound: BoundApp) -> tuple[Group, ...]:
 
 
 def _group(name: str, said: Sequence[Dist], elements: tuple[Element, ...]) -> Group:
-    """The group of ``elements``; MESH-P202 where they don't agree on it."""
+    """The group of ``elements``; MESH-P202 if they don't agree on its settings."""
     for dist in said:
         _refuse_two(name, "parallelisms", (said[0], said[0].parallel), (dist, dist.parallel))
     partitions = [(d, d.partitions) for d in said if d.partitions is not None]
@@ -182,7 +182,7 @@ def _in_memory(bound: BoundApp) -> frozenset[str]:
 
 
 def _with_faults(groups: Sequence[Group]) -> tuple[Group, ...]:
-    """Say of each group which fault streams it writes."""
+    """Add to each group the fault streams that it writes."""
     read = dict.fromkeys(fault for group in groups for fault in group.uses.faults)
     return tuple(
         replace(group, faults=tuple(f for f in read if f.removeprefix("!") in group.reads))

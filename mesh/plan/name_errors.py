@@ -1,4 +1,4 @@
-"""Errors about names: not known, ambiguous, or there twice; with the nearest one that is known."""
+"""Errors about names: unknown, ambiguous or duplicate; with the most similar known name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mesh.model.types import Attribute
     from mesh.plan.bound import Column
 
-#: How many names a message lists.
+#: Maximum number of names in a message.
 _SHOWN_MAX: Final = 20
 #: Limits of the search for the nearest name, in names and length: it takes time.
 _NEAR_MAX: Final = 1000
@@ -24,7 +24,7 @@ _LENGTH_MAX: Final = 100
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """A hint at the name that ``name`` was meant to be; None if none is like it."""
+    """A hint at the name that ``name`` probably means; None if none is similar."""
     if len(name) > _LENGTH_MAX:
         return None
     return did_you_mean(name, islice(known, _NEAR_MAX))

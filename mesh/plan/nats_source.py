@@ -24,7 +24,7 @@ _SUBJECT: Final = re.compile(r"[^\s.*>]+(\.[^\s.*>]+|\.\*)*(\.>)?\Z|[*](\.[^\s.>
 
 
 def check_source(source: Annotation) -> None:
-    """Refuse a source that can't be run yet, and say which can; MESH-P900."""
+    """Refuse a source that can't be run yet, with a hint at those that can; MESH-P900."""
     kind = source.get("type") or ""
     if kind != TYPE:
         raise not_supported(

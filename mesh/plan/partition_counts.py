@@ -24,11 +24,11 @@ _Channel = tuple[str, "frozenset[str] | str"]
 def partition_counts(
     groups: Sequence[Group], shared: Mapping[str, Sequence[InputPartitioning]], default: int
 ) -> dict[str, int]:
-    """By name of each group that reads by key: the partitions of the channels that it reads so.
+    """Number of partitions of the keyed channels of each group that reads by key, by its name.
 
     Raises:
-        MeshError: MESH-P222 where two groups that share a channel say different numbers; MESH-P213
-            where a group has more instances than partitions.
+        MeshError: MESH-P222 if two groups that share a channel have different numbers; MESH-P213 if
+            a group has more instances than partitions.
     """
     keyed = {
         g.name: {(s.stream, s.key.identity) for s in shared[g.name] if s.key is not None}

@@ -23,7 +23,7 @@ def scaled(spec: AppSpec, group: str, parallel: int) -> AppSpec:
     """``spec`` with ``parallel`` instances of ``group``.
 
     Raises:
-        MeshError: MESH-A404 where there is no such group, MESH-A422 where it can't have so many.
+        MeshError: MESH-A404 if there is no such group, MESH-A422 if it can't have so many.
     """
     found = spec.group(group)
     if found is None:

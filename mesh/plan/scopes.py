@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Scope(Protocol):
-    """A place in a query, to look names up in."""
+    """A place in a query at which names are resolved."""
 
     def column(self, variable: Variable) -> Column:
         """The column that ``variable`` names; MESH-L202 to L204 if there is none or several."""
@@ -60,7 +60,7 @@ class InputScope:
     """
 
     sources: Sources
-    #: Whether an app knows a stream, table, window .. of that name.
+    #: Whether an app has a stream, table, window .. of that name.
     is_known: Callable[[str], bool]
     own: int | None = None
     #: The source whose attribute a name without a prefix is, if others have it too.
@@ -77,7 +77,7 @@ class InputScope:
         return self.sources.called(name, kind, self._seen)
 
     def answers(self, variable: Variable) -> bool:
-        """Whether the prefix of ``variable`` says something; that of no inner stream doesn't."""
+        """Whether the prefix of ``variable`` has a meaning; an unknown inner stream has none."""
         return variable.kind is not StreamKind.INNER or bool(
             self._called(str(variable.source), variable.kind)
         )
@@ -129,7 +129,7 @@ class InputScope:
         return bool(self.sources.having(name))
 
     def event(self, name: str, kind: StreamKind, index: int | None) -> EventIsNull | None:
-        """An input; in a query over one stream, any name that the app knows."""
+        """An input; in a query over one stream, any name in the app."""
         found = self._called(name, kind)
         if not found and self.own is not None and self.sources[self.own].id == f"{kind}{name}":
             found = [self.sources[self.own]]
@@ -193,7 +193,7 @@ class FirstScope:
 class OutputScope:
     """``having`` and ``order by``: the query's output, and of joins and patterns the input.
 
-    ``reads_input`` says whether names that the output has not are those of the input.
+    ``reads_input``: whether names that the output lacks are those of the input.
     """
 
     output: Source
@@ -235,9 +235,9 @@ class OutputScope:
 
 @dataclass(frozen=True, slots=True)
 class RowScope:
-    """Conditions over a table's rows: the table with its name before, the output without.
+    """Conditions over a table's rows: the table with its name as prefix, the output without.
 
-    On demand, where nothing else is known, the table's attributes need no prefix.
+    In on-demand queries, which have no other input, the table's attributes need no prefix.
     """
 
     table: Source
@@ -269,7 +269,7 @@ class RowScope:
         )
 
     def event(self, name: str, kind: StreamKind, index: int | None) -> EventIsNull | None:
-        """The table's row; or any name that the app knows."""
+        """The table's row; or any name in the app."""
         if self.table.answers(name, kind):
             return EventIsNull(self.table.name, TABLE_STEP, index)
         return EventIsNull(f"{kind}{name}") if self.is_known(f"{kind}{name}") else None

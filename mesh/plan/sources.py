@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Source:
     """A thing with attributes to name: a stream, a side, an event, a table, the output."""
 
-    #: As it is defined, with its mark: ``S``, ``#M``, ``!S``.
+    #: Name as defined, with its mark: ``S``, ``#M``, ``!S``.
     id: str
     attributes: Mapping[str, Attribute]
     alias: str | None = None
@@ -54,7 +54,7 @@ class Source:
         return Column(attribute.name, kind, self.step, index, position=variable.position)
 
     def columns(self, position: Position) -> list[Column]:
-        """All its attributes."""
+        """The attributes of all sources."""
         attributes = self.attributes.values()
         return [Column(a.name, a.type, self.step, position=position) for a in attributes]
 

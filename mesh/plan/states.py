@@ -55,7 +55,7 @@ class StateChange:
 
 @dataclass(frozen=True, slots=True)
 class Keeper:
-    """What keeps state in a group: its name, all that the state depends on, and where it stands."""
+    """A query, table or window with state: its name, its place and the state's dependencies."""
 
     #: ``query``, ``table`` or ``window``.
     kind: str
@@ -64,9 +64,9 @@ class Keeper:
     content: object
     #: The keys of its partition.
     place: object = None
-    #: Of a query in a partition: which of the app's partitions, from 0.
+    #: Of a query in a partition: number of the partition in the app, from 0.
     partition: int | None = field(default=None, compare=False)
-    #: Of a query: which of the app's, or of the partition's, from 0.
+    #: Of a query: its number in the app or in its partition, from 0.
     number: int = field(default=0, compare=False)
     #: The named windows that it reads.
     windows: tuple[str, ...] = field(default=(), compare=False)

@@ -151,7 +151,7 @@ def differences(case: Case) -> list[str]:
 
 
 def _as(value: Any, kind: str) -> Any:
-    """JSON says 1.0 for a float or double, and a float's shortest text is not its double."""
+    """Convert a JSON value: 1.0 may be float or double, and a float's text is not its double."""
     if value is None:
         return None
     if kind == "float":

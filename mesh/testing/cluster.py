@@ -65,7 +65,7 @@ class MeshCluster(Processes):
 class Outside:
     """One NATS connection of a test that observes a mesh from outside."""
 
-    #: How long it waits for anything, seconds.
+    #: Timeout of each wait, seconds.
     deadline_s = DEADLINE_S
 
     def __init__(

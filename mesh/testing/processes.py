@@ -22,7 +22,7 @@ END_S = 25.0
 
 
 class Processes:
-    """Managers and workers by name; each one's output goes to a file of ``directory``.
+    """Managers and workers by name; the output of each is in a file of ``directory``.
 
     None outlives the thread that started it: the kernel ends it then.
     """

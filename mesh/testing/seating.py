@@ -1,4 +1,4 @@
-"""The most that can be placed at all, to hold placement against."""
+"""Maximum number of instances that can be placed, as a reference for placement."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def most_placeable(needs: Iterable[Need], hosts: Iterable[Candidate]) -> int:
 def most_seated(
     guests: Iterable[Guest], seats: Sequence[Seat], fits: Callable[[Guest, Seat], bool]
 ) -> int:
-    """How many guests can sit at once, each on a seat that fits, one to a seat.
+    """Maximum number of guests that can sit at once, each on a seat that fits, one to a seat.
 
     A maximum matching by augmenting paths: a guest without a free seat makes those on fitting seats
     move, and so on (H. W. Kuhn, "The Hungarian method for the assignment problem", 1955; C. Berge,

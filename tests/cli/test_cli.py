@@ -31,7 +31,7 @@ COMMANDS = (
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A directory and an environment that know of no cluster."""
+    """A directory and an environment without a cluster's context."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("COLUMNS", "200")
     for name in ("SERVER", "USER", "PASSWORD", "CA", "NATS_URL", "CONTEXT"):

@@ -66,7 +66,7 @@ class Dev:
         return said.stdout
 
     def descendants(self) -> list[psutil.Process]:
-        """All processes below it."""
+        """All descendants of a process."""
         return psutil.Process(self.process.pid).children(recursive=True)
 
 

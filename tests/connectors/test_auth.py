@@ -324,7 +324,7 @@ def test_tls_before_the_first_line(serve: Serve, authority: Authority, tmp_path:
 def test_a_server_that_waits_for_tls_leads_to_the_option(
     serve: Serve, authority: Authority
 ) -> None:
-    # Neither side says anything: the server waits for TLS, and we for its first line.
+    # Neither side sends anything: the server waits for TLS, and we for its first line.
     with socket.create_server(("127.0.0.1", 0)) as silent:
         with pytest.raises(UnavailableError) as raised:
             use(f"nats://127.0.0.1:{silent.getsockname()[1]}", timeoutS="1")

@@ -154,7 +154,7 @@ def test_a_server_that_is_about_to_go_is_left_between_steps(
         assert connection.info["server_name"] == "n0"
         cluster[0].process.send_signal(signal.SIGUSR2)
 
-        # The server says that it is about to go; then the next step leaves it.
+        # The server announces its end; the next step leaves it.
         while not connection.info.get("ldm"):
             assert connection.is_readable(30)
             echo(connection)

@@ -110,7 +110,7 @@ def test_a_stream_made_anew_gets_all_rows_again(broker: Any) -> None:
         publish.Publisher(connection, given).write(rows(0, 10))
         broker.call("STREAM.DELETE.S")
         broker.create("S")
-        # The same process still knows the marker of the old stream.
+        # The same process still has the marker of the old stream in its cache.
         publish.Publisher(connection, given).write(rows(0, 10))
     assert broker.payloads("S", "ev.S") == expected(10)
 

@@ -160,7 +160,7 @@ def test_a_time_is_a_place_before_the_first_message_of_it(broker: Any) -> None:
         assert (place["sequence"], place["time_ms"]) == (3, between_ms)
     assert watch(broker, endingTimestamp=moment).final()["S"]["sequence"] == 3
     assert watch(broker, endingOffsets='{"S": 5}').final()["S"]["sequence"] == 4
-    # Nothing is that new: the end as it is, with the time as it is.
+    # No message is that new: the present end, with the present time.
     later = watch(broker, startingTimestamp="2999-01-01").initial()["S"]
     assert later["sequence"] == 5
     assert later["time_ms"] <= broker.info("S").time_ms
@@ -404,7 +404,7 @@ def test_a_stream_made_again_is_told_by_its_creation_not_by_its_sequences(broker
 
 def test_what_expires_while_it_is_read_is_an_error(broker: Any) -> None:
     broker.create("S")
-    # More than one request brings, so that some of it is not under way when it goes.
+    # More than one request delivers, so some of it is not under way when the server ends.
     for _ in range(9):
         broker.publish("ev.S", *[b"x" * 1000] * 5000)
     wanted = StreamRange("S", 0, 45_000, 0, 0)

@@ -301,10 +301,10 @@ def test_at_least_once_loses_none_when_acks_are_lost(
 def test_a_busy_server_slows_writing_down_and_does_not_fail_it(
     broker: Any, publisher: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server says that its queue is full to some messages, which it really took."""
+    """The server reports a full queue for some messages, which it really stored."""
     broker.create("S")
     taken, busy = at_least_once._refusals, 0
-    # Whatever is more than a plain ack is looked at closely.
+    # Any answer but a plain ack is decoded in full.
     monkeypatch.setattr(acks, "counted", lambda *_: None)
 
     def refusals(found: Any) -> list[tuple[str, bytes]]:

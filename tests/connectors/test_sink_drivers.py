@@ -42,7 +42,7 @@ PAIR = ("S", "p-0")
 
 
 def numbered(batch_id: int, within: int, first: int, count: int) -> pa.RecordBatch:
-    """Rows of a batch that say their numbers, ``first`` on; the first is row ``within`` of it."""
+    """Rows of a batch with their numbers, from ``first`` on; the first is row ``within`` of it."""
     data = pa.array([b"%d" % n for n in range(first, first + count)], pa.binary())
     return messages_out.with_schema_columns(
         arrow.record_batch({"data": data}),
@@ -253,7 +253,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def race(
     broker: Broker, both: list[list[int]], steps: list[tuple[bool, int]]
 ) -> tuple[list[Driver], list[int]]:
-    """Run two drivers with these cuts, interleaved as ``steps`` say, then each to its end."""
+    """Run two drivers with these cuts, interleaved by ``steps``, then each to its end."""
     broker.create("S")
     drivers = [Driver(broker, name, cut) for name, cut in zip("ab", both, strict=True)]
     try:

@@ -28,7 +28,7 @@ PAIR = ("S", "p")
 
 
 def messages(batch_id: int, first: int, count: int, prefix: str = "") -> pa.RecordBatch:
-    """``count`` messages of a batch, from its ``first`` on; they say which they are."""
+    """``count`` messages of a batch, from its ``first`` on, each with its number."""
     data = [f"{prefix}{batch_id}/{n}".encode() for n in range(first, first + count)]
     return messages_out.with_schema_columns(
         arrow.record_batch({"data": pa.array(data, pa.binary())}),

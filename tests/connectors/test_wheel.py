@@ -118,7 +118,7 @@ def run(command: list[Any], **given: Any) -> str:
 
 
 def requirements(wheel: Path) -> list[str]:
-    """Names of the distributions that a wheel says it needs."""
+    """Names of the distributions that a wheel requires."""
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
         lines = archive.read(metadata).decode().splitlines()
@@ -179,7 +179,7 @@ def test_its_dependencies_have_the_bounds_of_the_project() -> None:
         return {part[1]: part[2] for part in parts if part}
 
     ours, whole = bounds(CONNECTORS / "pyproject.toml"), bounds(ROOT / "pyproject.toml")
-    # The project gets its nkeys by way of nats-py.
+    # The project has nkeys as a dependency of nats-py.
     shared = {name: bound for name, bound in ours.items() if name != "nkeys"}
     assert shared == {name: whole[name] for name in shared}
 

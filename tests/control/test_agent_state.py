@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mesh.model.cluster import InstanceStatus
 
 CASES = Path(__file__).parents[1] / "cases" / "control"
-#: How long a report waits for an answer, seconds.
+#: Delay of a report's answer, seconds.
 REPORT_S = 5.0
 
 
@@ -176,7 +176,7 @@ class Player:
         return []
 
     def say(self, instruction: Instruction) -> None:
-        """Print an instruction; heartbeats that say nothing new, and the journal, are left out."""
+        """Print an instruction; heartbeats without news, and the journal, are left out."""
         match instruction:
             case events.WriteHeartbeat(record, revision, limit_s):
                 flags = [name for name in ("ready", "cold", "leaving") if getattr(record, name)]
@@ -267,7 +267,7 @@ def test_what_never_happens(steps: list[tuple[str, float]]) -> None:
     state = player.state
     has_session = False
     for line, later_s in [("view apps=A:g*2", 0.1), *steps]:
-        # A session says that it is ready once.
+        # A session reports once that it is ready.
         if line == "session ready" and has_session:
             continue
         has_session = (has_session or line == "session ready") and line != "session ended"

@@ -1,6 +1,6 @@
 """No module imports another that imports it, directly or through others.
 
-Imports for type checkers alone count as well: a cycle of these says that a value lives in the wrong
+Imports for type checkers alone count as well: a cycle of these means that a value is in the wrong
 file.  Imports inside of functions count for the same reason.
 """
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).parents[2]
-#: Directories on the import path, with the packages in them that are looked at.
+#: Directories on the import path, with the packages in them that are checked.
 SOURCES = {
     ".": ("mesh", "bench", "tools"),
     "connectors": ("pyspark_nats", "mesh_connectors"),

@@ -1,4 +1,4 @@
-"""State put back from a backup, and taken over by a standby: every row of a counting app."""
+"""State restored from a backup, and taken over by a standby: every row of a counting app."""
 
 from __future__ import annotations
 

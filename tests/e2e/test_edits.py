@@ -38,7 +38,7 @@ SEVENS = "@dist(execGroup='sum') from Feed[n % 7 == 0] select n, count() as c in
 
 @contextlib.asynccontextmanager
 async def load(view: View, app: str) -> AsyncIterator[list[int]]:
-    """Events for stream Feed of ``app``, ``RATE`` a second; the list has how many were sent."""
+    """Events for stream Feed of ``app``, ``RATE`` a second; the list has the number sent."""
     sent = [0]
     done = asyncio.Event()
     subject = f"mesh.{app}.Feed"

@@ -87,7 +87,7 @@ async def test_failed_events_are_recorded_once_when_a_session_is_killed(
     # The group without state records each failure of its queries once as well.
     assert len(told) - len(held) == flat
 
-    # They are counted, where they were recorded since the instances started.
+    # They are counted if they were recorded since the instances started.
     def counted() -> bool:
         return sum(s.value.errors for s in view.view.snapshot().statuses) > 0
 

@@ -1,4 +1,4 @@
-"""Groups that feed each other, share work by key, and let time pass: through NATS and Spark."""
+"""Groups that feed each other, share work by key, and depend on time: through NATS and Spark."""
 
 from __future__ import annotations
 

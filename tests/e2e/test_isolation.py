@@ -78,7 +78,7 @@ def test_one_that_breaks_the_query_is_set_apart(
             statuses = [s.value for s in view.view.snapshot().statuses if s.value.app == "Deadly"]
             return any(s.restarts >= times for s in statuses)
 
-        # By then it fails in a query of its own, and the others have gone on.
+        # By then it fails in a query of its own, and the others have continued.
         await view.until(f"{times} failures", is_failing)
         await publish(view, "Bystander", 51, 100)
         counts = await rows(view, "Bystander", "Counts", 100)

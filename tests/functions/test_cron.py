@@ -13,7 +13,7 @@ CASES = paths.CASES / "cron"
 
 
 def due(given: str) -> str:
-    """``expression | start | how many``: the first times."""
+    """``expression | start | number``: the first times."""
     text, start, count = given.split(" | ")
     cron = Cron(text)
     begin = datetime.fromisoformat(start).replace(tzinfo=UTC)

@@ -63,7 +63,7 @@ def _bind(app: App, text: str) -> None:
 
 
 def _check(refused: MeshError, text: str) -> None:
-    """Every error says where, and can be shown."""
+    """Check that every error has a position, and can be shown."""
     for error in all_errors(refused):
         assert error.position is not None
         assert 1 <= error.position.line <= len(text) + 1

@@ -47,7 +47,7 @@ async def leader_other_than(client: Client, stream: str, former: str) -> str:
 
 
 async def step_down(client: Client, stream: str) -> str:
-    """Have a stream's leader hand over; the next one."""
+    """Make a stream's leader step down; returns the next one."""
     before = await leader_other_than(client, stream, "")
     await client.request(f"$JS.API.STREAM.LEADER.STEPDOWN.{stream}", b"", timeout=10)
     return await leader_other_than(client, stream, before)

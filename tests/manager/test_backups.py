@@ -72,7 +72,7 @@ def test_a_restore_reads_again_what_has_come_and_puts_it_out_again(
             # The state and the positions of the backup.
             assert await have.state(new, "one") == (orjson.loads(manifest(IN, 3)), b"one at 3")
             assert await have.state(new, "two") == (orjson.loads(manifest(MID, 2)), b"two at 2")
-            # The writers go on where they were at the cut; the old ones are refused.
+            # The writers continue from their position at the cut; the old ones are refused.
             assert await have.marker(MID, f"{new}-one-0") == {"position": 4, "epoch": -1}
             assert await have.marker(OUT, f"{new}-two-0") == {"position": 2, "epoch": -1}
             assert (await have.marker(MID, f"{old}-one-0"))["epoch"] > 2**50

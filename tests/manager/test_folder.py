@@ -126,7 +126,7 @@ def test_a_manager_follows_its_folder(nats_server: NatsServer, tmp_path: Path) -
             made = service.record("A")
             assert made is not None
             assert made.deployed_by == OURS
-            # Put there whole, as a careful program does.
+            # Moved there as a whole file, as a careful program does.
             (folder / "new").write_text(text("B"))
             (folder / "new").rename(folder / "B.siddhi")
             await until(manager, lambda: service.record("B") is not None)

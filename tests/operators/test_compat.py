@@ -1,4 +1,4 @@
-"""States that earlier versions wrote are read, and gone on from with the right answers."""
+"""States written by earlier versions are read, and continued with the right answers."""
 
 from __future__ import annotations
 

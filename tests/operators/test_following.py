@@ -85,7 +85,7 @@ CASES = [
 
 
 class Outputs(Recorder):
-    """A recorder of ``O``, also where a query inside of a partition puts it out."""
+    """A recorder of ``O``, also if a query inside a partition emits it."""
 
     def __init__(self, text: str) -> None:
         self.app = bind(parse(DEFINE + text))
@@ -96,7 +96,7 @@ class Outputs(Recorder):
 
 
 def run(text: str, steps: list[Step], cuts: list[tuple[int, bool]]) -> list[Any]:
-    """The rows of O when the input is cut as ``cuts`` say, and stored and loaded in between."""
+    """The rows of O when the input is cut by ``cuts``, with a store and a load at each cut."""
     recorder = Outputs(text)
     log = log_of(steps, recorder.inputs)
     at = clock = 0

@@ -36,7 +36,7 @@ def _imported(module: ModuleType) -> dict[str, Path]:
 
 
 def _file_of(source: str, name: str) -> Path:
-    """The file in which a name of ``source`` is: its own where it is a module of a package."""
+    """The file of a name in ``source``: its own if it is a module of a package."""
     place = ROOT / Path(*source.split("."))
     itself = place / f"{name}.py"
     return itself if itself.exists() else place.with_suffix(".py")

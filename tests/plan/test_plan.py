@@ -23,10 +23,10 @@ CASES = paths.CASES / "plan"
 
 
 def planned(text: str) -> str:
-    """The plan in a few lines, or the errors as a person sees them.
+    """The plan in a few lines, or the errors as shown to users.
 
-    A first line ``app`` says that the text is a whole app; otherwise it gets the name A.  A first
-    line ``draft`` says that it has parts that don't run yet.
+    A first line ``app`` marks the text as a whole app; otherwise it gets the name A. A first line
+    ``draft`` marks it as one with parts that don't run yet.
     """
     make = draft if text.startswith("draft\n") else plan
     text = text.removeprefix("draft\n")

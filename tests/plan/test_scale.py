@@ -38,7 +38,7 @@ def test_a_scaled_plan_is_that_of_the_text_with_the_other_number(
     assert [replace(g, text="") for g in made.groups] == [
         replace(g, text="") for g in expected.groups
     ]
-    # Their texts differ by the annotation alone, which has no say where instances are scaled.
+    # Their texts differ only by the annotation, which has no effect when instances are scaled.
     assert all(
         requirement_of(one, other) is not ChangeRequirement.SETTLED
         for one, other in zip(made.groups, expected.groups, strict=True)

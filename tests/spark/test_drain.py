@@ -25,7 +25,7 @@ GROUPS = ["sums", "large", "late"]
 
 
 def settle(hand: Hand, app: Instances, group: str) -> None:
-    """Have an instance settle, and run batches until it has ended."""
+    """Drain an instance, and run batches until it has ended."""
     one = app.by_group[group]
     one.stop(settle=True)
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""For how long an instance has a query of its own."""
+"""Duration for which an instance has a query of its own."""
 
 from __future__ import annotations
 

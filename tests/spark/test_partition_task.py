@@ -71,7 +71,7 @@ define stream Beats (n int);
 define stream Words (n int);
 from Beats join Words#window.length(1) as w select Beats.n as beat, w.n as word insert into Both;
 """
-#: Each with its stream, the broker's time, and its own time if it brings one.
+#: Each with its stream, the broker's time, and its own time if it has one.
 TOLD = (
     ("Beats", 1_010, 1_000), ("Beats", 2_010, 2_000), ("Words", 2_500, None),
     ("Beats", 3_010, 3_000), ("Beats", 4_010, 4_000), ("Words", 4_500, None),

@@ -104,7 +104,7 @@ def test_one_that_fails_again_rests_twice_as_long_until_it_has_run_for_a_while(h
     sums = app.by_group["sums"]
 
     def rests_s() -> float:
-        """Have it fail; how long it says that it rests, after which it is up again."""
+        """Make it fail; the delay that it reports, after which it runs again."""
         hand.ask(("$JS.API.STREAM.DELETE.mesh-A-Sums", b""))
         hand.publish("A", 1)
         hand.until(FAILED, "sums")

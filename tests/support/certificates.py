@@ -43,7 +43,7 @@ class Authority:
     def issue(
         self, name: str, *, hosts: tuple[str, ...] = (), until: datetime.datetime = _UNTIL
     ) -> Pair:
-        """A certificate of ``name``, for a server where it is given hosts."""
+        """A certificate of ``name``, for a server if hosts are given."""
         key = ec.generate_private_key(ec.SECP256R1())
         made = _builder(_name(name), self._name, key.public_key(), until)
         if hosts:

@@ -64,7 +64,7 @@ def node(name: str, seen_at_s: float, *options: str) -> Seen[NodeRecord]:
 
 
 def app(name: str, *groups: str) -> Seen[AppRecord]:
-    """``-A`` is being undeployed, ``^A`` restored; groups as ``group`` reads them.
+    """``-A`` is being undeployed, ``^A`` restored; groups as for ``group``.
 
     ``?g`` is one of an earlier text, ``??g`` one that is being removed.
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mesh.testing.cluster import View
 
 START_MS: Final = 1_700_000_000_000
-#: How many keys the events of ``load`` have.
+#: Number of keys in the events of ``load``.
 KEYS: Final = 13
 
 

@@ -151,7 +151,7 @@ async def _outcome(running: Awaitable[None]) -> Outcome:
 
 
 class Scenes:
-    """The scenes of the selected tests, by kind; asking for one runs those of its kind."""
+    """The scenes of the selected tests, by kind; a request for one runs those of its kind."""
 
     def __init__(self, cluster: MeshCluster, items: Sequence[pytest.Item]) -> None:
         self._cluster = cluster

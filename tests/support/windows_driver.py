@@ -1,7 +1,8 @@
 """Drives a single window through the steps of a case, and returns its output, call by call.
 
-A case is a window over ``S (k string, v long, d double, t long)``, steps as the reference engine's
-program reads them, and the callbacks of ``from S#window.x(..) select * insert all events``.
+A case is a window over ``S (k string, v long, d double, t long)`` and steps as the reference
+engine's program reads them. Its results are the callbacks of ``from S#window.x(..) select * insert
+all events``.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Case:
 
     @property
     def app(self) -> str:
-        """As SiddhiQL."""
+        """The SiddhiQL of the case."""
         parts = ", ".join(_written(a) for a in self.arguments)
         return (
             f"{DEFINITION} @info(name = 'q') from S#window.{self.window}({parts}) "
@@ -59,7 +60,7 @@ class Case:
 
     @property
     def bound(self) -> Window:
-        """As the planner makes it."""
+        """The bound app, as the planner creates it."""
         return Window(self.window, tuple(_bound(a) for a in self.arguments))
 
     def line(self) -> str:

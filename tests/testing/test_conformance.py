@@ -123,7 +123,7 @@ def test_callbacks_without_events_are_not_compared() -> None:
 
 @pytest.mark.parametrize("name", ["output_rates/snap time plain", "selectors/order exp lb"])
 def test_the_engine_calls_back_without_events(name: str) -> None:
-    """Shown by these cases: an empty snapshot, and a limit that lets nothing go."""
+    """Shown by these cases: an empty snapshot, and a limit that admits no event."""
     (case,) = (case for case in CASES if case.name == name)
     calls = [call for calls in case.expect["queries"].values() for call in calls]
     assert any(not call[1] and not call[2] for call in calls)

@@ -46,7 +46,7 @@ def sent(value: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("app", "words", "others", "is_of_ties"),
     [
-        # With times apart it says 97 milliseconds.
+        # With times apart it has 97 milliseconds.
         (TWO, "time(100 milliseconds)", "length(1)", True),
         (TWO, "q1') from S", "q1') from S[a > 1]", False),
         # Nothing is due together.

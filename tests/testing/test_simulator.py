@@ -165,7 +165,7 @@ def test_a_leader_that_is_not_fenced_is_noticed(monkeypatch: pytest.MonkeyPatch)
         return checked(self, asked, by)
 
     scenario = read(STALLED)
-    # A leader's own look at its lease would keep it from most late writes, and not from all.
+    # A leader's own check of its lease would prevent most late writes, but not all.
     monkeypatch.setattr(ManagerState, "may_write", lambda self, snapshot: True)
     assert run.play(scenario, 1).violation is None
     monkeypatch.setattr(Store, "write", write)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 PACKAGES = [HERE.parent / "mesh" / name for name in ("operators", "plan")]
 NAMES = {*catalogue.WINDOWS, *catalogue.DOCUMENTED_WINDOWS}
-#: Also a name of columns: it is taken for a window where it is compared, or beside other windows.
+#: Also a name of columns: it is read as a window where it is compared, or beside other windows.
 AMBIGUOUS = {"time"}
 
 

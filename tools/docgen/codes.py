@@ -189,7 +189,7 @@ def computed_parts(root: Path) -> set[str]:
 
 
 def collect_messages(root: Path) -> dict[str, list[str]]:
-    """The messages of each code, where the source says them beside it."""
+    """The messages of each code, if the source has them beside it."""
     found: dict[str, list[str]] = {}
     for call, constant, code in _codes(root):
         if isinstance(call, ast.Call) and len(call.args) > 1 and call.args[0] is constant:

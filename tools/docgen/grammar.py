@@ -63,7 +63,7 @@ def _include(*names: str) -> list[dict[str, Any]]:
 
 
 def grammar() -> dict[str, Any]:
-    """The grammar, as its JSON says it."""
+    """The grammar as JSON values."""
     in_strings = _include("variable", "template")
     repository: dict[str, list[dict[str, Any]]] = {
         "comment": [

@@ -114,7 +114,7 @@ _CONSTANTS: Final[dict[AttributeType, tuple[str, int | float | bool | str]]] = {
     AttributeType.LONG: ("1L", 1),
     AttributeType.DOUBLE: ("0.5", 0.5),
     AttributeType.FLOAT: ("0.5f", 0.5),
-    # Of texts one that is right for every window: cron's is looked at when an app is planned.
+    # A text that is right for every window: cron's is checked when an app is planned.
     AttributeType.STRING: ("'0 0 * * * ?'", "0 0 * * * ?"),
     AttributeType.BOOL: ("true", True),
 }

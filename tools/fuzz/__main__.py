@@ -54,7 +54,7 @@ class Search:
     deadline_s: float = 0.0
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     found: dict[str, Case] = field(default_factory=dict)
-    #: How often each reason explained a difference.
+    #: Number of differences that each reason explained.
     explained: Counter[str] = field(default_factory=Counter)
 
     def round(self, cases: Sequence[Case]) -> Iterator[tuple[Case, list[str]]]:

@@ -98,8 +98,8 @@ def is_aggregate(column: str) -> bool:
 def compares_aggregates(aggregates: Sequence[int], count: int) -> bool:
     """Whether the engine confuses aggregates among the ``count`` attributes of a snapshot.
 
-    It skips one at a time, starting with the first, and uses as the next the one at the place of
-    the attribute rather than of the aggregate.
+    It skips one at a time, starting with the first. As the next it uses the one at the place of the
+    attribute, not of the aggregate.
 
     ``aggregates``: their places, growing.
 

@@ -65,7 +65,7 @@ class Evidence:
         return all(re.search(pattern, self.app) for pattern in patterns)
 
     def tells(self, *texts: str) -> bool:
-        """Whether the engine said all of these."""
+        """Whether the engine's log contains all of these."""
         return all(text in self.said for text in texts)
 
     def fails_on(self, name: str) -> bool:

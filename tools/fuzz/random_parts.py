@@ -219,5 +219,5 @@ WINDOWS: Final = (
     "session",
     "batch",
 )
-#: Those that both keep events and let them go one by one.
+#: Windows that both keep events and expire them one by one.
 SLIDING: Final = ("length", "time", "timeLength", "externalTime", "sort")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     Case = Mapping[str, Any]
-    #: Which of the cases, given in one go, still show it.
+    #: The cases, of those given in one call, that still show it.
     Shows = Callable[[Sequence[Case]], list[bool]]
 
 #: Candidates of one round; the smallest are first.

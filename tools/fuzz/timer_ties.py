@@ -1,8 +1,8 @@
 """Detection of answers that differ only in the order of timers due at one instant.
 
-The engine fires them in the order in which they were set, here they fire in the order of the
-queries, and a case shows little of either if nothing else happens at once.  So the order of timers
-is the cause if both agree as soon as no two of them are due together.
+The engine fires them in the order in which they were set; here they fire in the order of the
+queries.  A case shows little of either if nothing else happens at once.  So the order of timers is
+the cause if both agree as soon as no two of them are due together.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _GRID_MS: Final = 50
 def apart(case: Mapping[str, Any]) -> dict[str, Any]:
     """``case`` with each duration of its app a little shorter, and no two of its events at once.
 
-    Steps that wait are put in, so that the numbers of steps differ from those of ``case``.
+    Steps that wait are inserted, so the numbers of steps differ from those of ``case``.
     """
     less = iter(_LESS_MS)
 

@@ -44,7 +44,7 @@ async def edited(scene: Scene) -> None:
 
 
 async def edited_killed(scene: Scene) -> None:
-    """The worker of a group that is changed dies meanwhile."""
+    """The worker of a group dies while the group is edited."""
     worker = scene.worker_of("whole-1")
     scene.hit()
     await _put(scene, scene.text + QUERY)
@@ -64,7 +64,7 @@ async def _killed_while_scaled(scene: Scene, parallel: int, victim: str) -> None
 
 
 async def _scale(scene: Scene, group: str, parallel: int) -> None:
-    """Have a group run in another number of instances."""
+    """Request another number of instances of a group."""
     wanted = {"group": group, "parallel": parallel}
     path = f"/siddhi-apps/{scene.name}/scale"
     status = await call(scene, scene.follower, "POST", path, params=wanted)

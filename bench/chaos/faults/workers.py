@@ -65,7 +65,7 @@ async def worker_paused(scene: Scene) -> None:
 
 
 async def agent_paused(scene: Scene) -> None:
-    """New parts run before the old ones have stopped: the session knows nothing of its agent."""
+    """The agent is paused: new parts run before its session has stopped the old ones."""
     scene.pause(scene.holder, alone=True)
     await scene.moved(scene.holder)
     await scene.flow(200)
@@ -112,7 +112,7 @@ async def name_taken(scene: Scene) -> None:
 
 
 async def rolling_restart(scene: Scene) -> None:
-    """Each worker in turn ends in order and starts again."""
+    """Each worker in turn ends in order and is restarted."""
     scene.hit()
     for worker in WORKERS:
         await asyncio.to_thread(scene.stage.processes.end, worker)
@@ -140,7 +140,7 @@ async def storm(scene: Scene) -> None:
 
 
 async def moved_about(scene: Scene) -> None:
-    """Everything goes from worker to worker, twice each way; the order of a key is its stream's."""
+    """All instances move from worker to worker, twice each way; a key's order is its stream's."""
     scene.hit()
     for worker in (scene.holder, scene.other) * 2:
         await scene.order(worker, "draining")

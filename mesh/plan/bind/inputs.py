@@ -250,7 +250,7 @@ def _side(
     written: StreamInput, step: int, names: Names, problems: Diagnostics
 ) -> tuple[BoundStream, Source]:
     kind, schema = names.readable(written.stream, JOINED)
-    # Filters know the stream's own name, not the alias.
+    # In filters only the stream's own name is valid, not the alias.
     source = Source(schema.name, by_name(schema.attributes), step=step)
     own = replace(source, step=0)
     handled = bind_handlers(written.handlers, own, names, problems)

@@ -50,7 +50,7 @@ class Names:
         self.vocabulary = Vocabulary(self._table, FUNCTIONS)
 
     def add_scripts(self, defined: Iterable[tuple[str, AttributeType]]) -> None:
-        """Let expressions call the functions that the app defines: their names and types."""
+        """Add the functions that the app defines to those that expressions may call."""
         scripts = {name: script_function(name, kind) for name, kind in defined}
         self.vocabulary = Vocabulary(self._table, {**FUNCTIONS, **scripts}, frozenset(scripts))
 
@@ -62,7 +62,7 @@ class Names:
         return None
 
     def is_known(self, name: str) -> bool:
-        """Whether ``name`` is that of anything, whatever its mark says."""
+        """Whether any definition has ``name``, with any mark."""
         return self.find(name) is not None or self.find(name.lstrip("#")) is not None
 
     def readable(

@@ -34,7 +34,7 @@ def bind_action(
 ) -> Action:
     """Bind the action on ``produced``, the query's output.
 
-    ``bare_is_table`` says whether the table's attributes need no prefix.
+    ``bare_is_table``: whether the table's attributes need no prefix.
 
     Raises:
         MeshError: MESH-L209 if the output doesn't fit, MESH-L217 without such a table, and the
@@ -121,7 +121,7 @@ def _update(
 
 
 def _check_subset(produced: StreamSchema, table: StreamSchema, reference: StreamReference) -> None:
-    """Without ``set`` every output goes to the table's attribute of its name and type."""
+    """Check an update without ``set``: each output sets the attribute of its name and type."""
     known = by_name(table.attributes)
     for attribute in produced.attributes:
         own = known.get(attribute.name)

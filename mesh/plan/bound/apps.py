@@ -1,6 +1,6 @@
 """Bound apps: definitions, inferred streams, queries and partitions."""
 
-# ``at()`` makes a field, it is no value that instances would share.
+# ``at()`` creates a field, not a value that instances would share.
 # ruff: noqa: RUF009
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class BoundApp:
     annotations: tuple[Annotation, ...] = ()
     #: (stream, annotation of its definition): its sources, its sinks and other annotations.
     stream_annotations: tuple[tuple[str, Annotation], ...] = ()
-    #: (stream, where it is named first).
+    #: (stream, position of its first mention).
     stream_positions: tuple[tuple[str, Position], ...] = field(
         default=(), compare=False, repr=False
     )

@@ -1,6 +1,6 @@
 """Bound expressions: trees over columns, every name resolved and every type known.
 
-Positions say where a part was written; they don't count for equality.
+Positions are those of the text; they don't count for equality.
 """
 
 # ``at()`` makes a field, it is no value that instances would share.

@@ -224,7 +224,7 @@ BoundElement = OneEvent | SomeEvents | NoEvent | BothEvents | Every | Next
 
 @dataclass(frozen=True, slots=True)
 class BoundPattern:
-    """``every A -> B [-> C ..] [within t]`` and the like; or a sequence, by its kind."""
+    """``every A -> B [-> C ..] [within t]`` and similar patterns; or a sequence, by its kind."""
 
     #: Every event named in it, in the order of the text.
     steps: tuple[BoundStep, ...]

@@ -43,7 +43,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """An arrow between a group and a channel; ``strategy`` where it is read."""
+    """An arrow between a group and a channel; ``strategy`` if the group reads it."""
 
     source: str
     target: str
@@ -52,7 +52,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """All of it, in the order of the plan."""
+    """The whole graph, in the order of the plan."""
 
     name: str
     nodes: tuple[Node, ...]

@@ -2,8 +2,8 @@
 
 Loops are cut where a walk from the first node finds them; an edge that leads back counts the other
 way round.  Each node is one layer after the last of its predecessors, or, without any, right before
-its first successor.  Edges over several layers get waypoints.  Nodes of a layer are put into the
-order of their neighbours' middles, to and fro, and the order with the fewest crossings is kept.
+its first successor.  Edges over several layers get waypoints.  Nodes of a layer are sorted by their
+neighbours' middles, in alternating directions, and the order with the fewest crossings is kept.
 
 Source: Sugiyama, Tagawa and Toda, "Methods for visual understanding of hierarchical system
 structures" (1981); the barycentre heuristic.
@@ -45,7 +45,7 @@ def layered(nodes: Sequence[str], edges: Iterable[tuple[str, str]]) -> Layers:
     for original, (a, b) in zip(unique, forward, strict=True):
         between = [f"{a} > {b} @{at}" for at in range(layer[a] + 1, layer[b])]
         for at, waypoint in enumerate(between, layer[a] + 1):
-            # Two edges between the same nodes, to and fro, share their waypoints.
+            # Two edges between the same nodes, in opposite directions, share their waypoints.
             if waypoint not in rows[at]:
                 rows[at].append(waypoint)
         paths[original] = (a, *between, b)
@@ -54,7 +54,7 @@ def layered(nodes: Sequence[str], edges: Iterable[tuple[str, str]]) -> Layers:
 
 
 def _backward(nodes: Sequence[str], edges: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Edges without which there is no loop."""
+    """Edges whose removal cuts all loops."""
     after: dict[str, list[str]] = {node: [] for node in nodes}
     for a, b in edges:
         after[a].append(b)

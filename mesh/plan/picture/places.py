@@ -1,7 +1,8 @@
 """Places for the boxes of a layered graph: no two overlap, and edges run as straight as they can.
 
-Each layer is a column.  Boxes are drawn towards the middles of their neighbours, to and fro; within
-a column the places nearest to the wishes that keep order and distance are an isotonic regression.
+Each layer is a column.  Boxes are drawn towards the middles of their neighbours, in alternating
+directions; within a column the places nearest to the wishes that keep order and distance are an
+isotonic regression.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _SWEEPS: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A place: the upper left corner, and how large."""
+    """Position and size of a box: the upper left corner, width and height."""
 
     x: float
     y: float

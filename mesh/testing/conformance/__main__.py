@@ -75,7 +75,7 @@ def _through_spark(
 def _compare(
     answers: Sequence[dict[str, Any]], wanted: Sequence[dict[str, Any]], *, streams_only: bool
 ) -> None:
-    """Say how each answer differs from the engine's, and then how many do."""
+    """Print the differences of each answer from the engine's, followed by their number."""
     counts: Counter[str] = Counter()
     for ours, engines in zip(answers, wanted, strict=True):
         if streams_only:

@@ -34,7 +34,7 @@ class Mode(StrEnum):
 
 
 class CaseError(Exception):
-    """A step that can't be done, or a value that its attribute can't hold."""
+    """A step that can't be done, or a value that is invalid for its attribute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Case:
 
     @property
     def is_annotated(self) -> bool:
-        """Whether the app itself says that it plays back."""
+        """Whether the app itself has the annotation of playback."""
         return _PLAYBACK.search(self.app) is not None
 
     @property
@@ -133,7 +133,7 @@ class Clock:
 
 
 def sent(step: Mapping[str, Any], clock: Clock) -> list[tuple[int | None, list[Any]]]:
-    """(time, values) of the events that a step sends; times None where it gives none."""
+    """(time, values) of the events that a step sends; times None if it has none."""
     events = map(_event, step["events"]) if "events" in step else [(step.get("ts"), step["data"])]
     return [(clock.time(time), list(data)) for time, data in events]
 

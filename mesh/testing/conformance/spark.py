@@ -101,7 +101,7 @@ class _Asked:
 
     @property
     def is_log(self) -> bool:
-        """Whether a log of one stream, with the broker's times, says all that the steps say."""
+        """Whether a log of one stream, with the broker's times, expresses all steps."""
         sent = [one for leg in self.legs for _, one in leg.sent]
         in_time = all(one.time_ms is None or (one.time_ms == one.now_ms).all() for one in sent)
         inside = [query for part in self.app.partitions for query in part.queries]
@@ -128,7 +128,7 @@ class _Snapshot:
         return cls(position, manifest.to_bytes(), pieces)
 
     def restore(self, local: LocalState) -> None:
-        """Put it where the first batch finds it."""
+        """Store it in the place where the first batch finds it."""
         if self.manifest is not None:
             local.directory.mkdir(parents=True)
             for name, data in self.pieces.items():

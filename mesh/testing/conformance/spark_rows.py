@@ -60,7 +60,7 @@ def _marker(
 
 
 def _message(sent: Sent) -> tuple[str, bytes, int | None]:
-    """Content type, data and the header's time; JSON where that can say it."""
+    """Content type, data and the header's time; JSON if that can express the events."""
     rows, times = sent.rows, sent.time_ms
     assert rows is not None
     assert times is not None
@@ -78,7 +78,7 @@ def _message(sent: Sent) -> tuple[str, bytes, int | None]:
 
 
 def _is_plain(rows: pa.RecordBatch) -> bool:
-    """Whether JSON can say it: no objects, no infinities, and some attribute."""
+    """Whether JSON can express them: no objects, no infinities, and some attribute."""
     for column in rows.columns:
         if pa.types.is_binary(column.type):
             return False

@@ -123,7 +123,7 @@ class Cluster:
         return Process(self.world, name, rate, offset_s)
 
     def _advance_to(self, at_s: float) -> None:
-        """Let time pass, and pass over it while the cluster is at rest."""
+        """Let time pass, and skip it while the cluster is at rest."""
         while (left_s := at_s - self.now_s) > QUIET_S:
             if self.world.now_s >= self._trouble_s and self._unrest() is None:
                 self._skipped_s += left_s - QUIET_S

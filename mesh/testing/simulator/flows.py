@@ -78,11 +78,11 @@ class Flows:
         return max((one.epoch, one.by) for one in self._owned(running))
 
     def open(self, running: Running, stopped_s: Callable[[], float]) -> bool:
-        """Whether the sink lets this one write: it has seen no later epoch.
+        """Open the outputs of an instance; False if the sink has seen a later epoch.
 
         Args:
             running: the instance.
-            stopped_s: when its session was stopped in its tracks; infinity while it isn't.
+            stopped_s: time since which its session is frozen; infinity while it isn't.
         """
         epoch = running.assignment.epoch
         if self.writer(running)[0] > epoch:

@@ -60,7 +60,7 @@ class Invariants:
             self._removal(before.value if before is not None else None)
 
     def _lease(self, stored: Stored) -> None:
-        """A seat is taken only when its holder's term is over, or it was given up."""
+        """The lease changes its holder only if the term is over, or the holder gave it up."""
         before = self._store.get(stored.bucket, stored.key)
         now_s, ttl_s = self._world.now_s, self._settings.manager.lease_ttl_s
         held = before.value if before is not None else None
@@ -164,7 +164,7 @@ def _share(one: Running, other: Running) -> bool:
 
 
 def _differ(one: Running, other: Running) -> bool:
-    """Whether two instances of one group are of different forms of it."""
+    """Whether two instances of one group are of different revisions of it."""
     return _group(one) == _group(other) and one.assignment.form != other.assignment.form
 
 

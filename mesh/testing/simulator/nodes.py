@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from mesh.settings import Settings
 
 _LOOKED: Final[Event] = Looked()
-#: How long a write that isn't a heartbeat waits for its answer: nats-py's default.
+#: Timeout of a write that isn't a heartbeat: nats-py's default.
 WRITE_S = 5.0
 
 
@@ -138,7 +138,7 @@ class Manager(Node):
         """Start heartbeats and candidacy."""
         super().start()
         self.state: ManagerState | None = None
-        #: How long it is stopped between its next decision and the first write of it, seconds.
+        #: Duration of a pause between its next decision and the decision's first write, seconds.
         self.stall_s = 0.0
         self.begin(self._beat())
         self.begin(self._lead())

@@ -53,7 +53,7 @@ def play_many(
 
 
 def shrink(failure: Outcome, tries: int = 200) -> Outcome:
-    """Leave events out while it still fails: halves first, single ones at last."""
+    """Remove events while it still fails: halves first, single ones at last."""
     best = failure
     # Often the last few are enough.
     for last in (2, 4, 8, 16, 32):

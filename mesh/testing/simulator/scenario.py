@@ -6,10 +6,10 @@
     at 61.5 pause w1 3.2
     at 63 cut m1 up 4
 
-An app's groups are ``name*parallel``, with ``+label`` for each required label, ``!`` for a
-receiver, ``%`` for one that is divided by key and ``&`` for one that reads blocks of its stream in
-turn, ``~`` for one with standbys; ``/2`` is the version of its text.  ``reform`` replaces groups of
-an app.  Times are simulated seconds; an event that lasts has a duration.
+An app's groups are ``name*parallel`` with ``+label`` for each required label.  Marks: ``!``
+receiver, ``%`` divided by key, ``&`` reads blocks of its stream in turn, ``~`` with standbys;
+``/2`` is the version of its text.  ``reform`` replaces groups of an app.  Times are simulated
+seconds; an event that lasts has a duration.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mesh.testing.simulator.workers import WorkerKind
 if TYPE_CHECKING:
     from random import Random
 
-#: Faults and requests, with how often one is drawn against the others.
+#: Faults and requests, with the weight of each in the draw.
 KINDS: Final = {
     "pause": 4,
     "pause-agent": 3,

@@ -54,7 +54,7 @@ class World:
         heapq.heappush(self._queue, (time_s, self._count, do))
 
     def after(self, delay_s: float, do: Callable[[], None]) -> None:
-        """Have ``do`` called after ``delay_s``."""
+        """Schedule a call of ``do`` after ``delay_s``."""
         self.at(self.now_s + delay_s, do)
 
     def run_until(self, time_s: float) -> None:
@@ -106,7 +106,7 @@ class Process:
         return (clock_s - self.offset_s) / self.rate
 
     def soon(self, time_s: float, do: Callable[[], None]) -> None:
-        """Have ``do`` called at ``time_s``, later if it is paused then, not at all if it ended."""
+        """Schedule ``do`` at ``time_s``, later if the process is paused, cancelled if it ended."""
         life = self.life
 
         def call() -> None:

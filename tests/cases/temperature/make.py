@@ -2,10 +2,10 @@
 
     python tests/cases/temperature/make.py PATH/TO/run_oracle.py
 
-``run_oracle.py`` runs cases through Siddhi 5.1.7; see its own README. It runs the year twice, with
-the event times as its clock (playback) and live under a simulated clock, and both must give the
-same rows in the same order.  They differ in the times of expired events: in playback that of the
-next event, live that of the expiry.  The live ones are kept.
+``run_oracle.py`` runs cases through Siddhi 5.1.7; see its own README. It runs the year twice: with
+the event times as its clock (playback), and live under a simulated clock.  Both must give the same
+rows in the same order.  They differ in the times of expired events: in playback that of the next
+event, live that of the expiry.  The live ones are kept.
 """
 
 from __future__ import annotations

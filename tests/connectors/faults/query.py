@@ -160,7 +160,7 @@ class Driver:
             send(process, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Have it go on."""
+        """Resume it."""
         for process in self.tree():
             send(process, signal.SIGCONT)
 
@@ -228,8 +228,8 @@ def compare(messages: list[Message], rows: dict[str, int], *, may_stop_short: bo
 
     Args:
         messages: all of OUT.
-        rows: how many numbers each input stream holds.
-        may_stop_short: the end may be missing, as where a query was refused.
+        rows: number of rows in each input stream.
+        may_stop_short: the end may be missing, as after a refused query.
     """
     for stream, total in rows.items():
         found = [m.data for m in messages if m.subject == f"out.{stream}"]

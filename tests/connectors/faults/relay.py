@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pyspark_nats.protocol.connection import Reply
     from tests.support.broker import Broker
 
-#: How long the relay may go without a server or a leader.
+#: Maximum time that the relay may be without a server or a leader.
 TIMEOUT_S = "40"
-#: Requests under way at a time when a stream is looked at.
+#: Requests under way at a time when a stream is read.
 _LOOKS = 500
 
 

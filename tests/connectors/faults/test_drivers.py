@@ -1,6 +1,6 @@
-"""A driver killed, paused, run twice, or put back to an old checkpoint: its output stays exact.
+"""A driver killed, paused, run twice, or reset to an old checkpoint: its output stays exact.
 
-Moments are chosen by how far the output is, by a random number of a fixed seed.
+Moments are chosen by the progress of the output, with a random number of a fixed seed.
 """
 
 from __future__ import annotations

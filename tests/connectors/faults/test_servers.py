@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.nats, pytest.mark.slow]
 
 
 def numbered(first: int, count: int, size: int = 0) -> list[bytes]:
-    """Payloads that say their number, of ``size`` bytes at least."""
+    """Payloads with their number, of ``size`` bytes at least."""
     return [(b"%d " % n).ljust(size, b".") for n in range(first, first + count)]
 
 
@@ -145,7 +145,7 @@ def test_two_writers_of_one_producer_and_a_server_killed_under_both(
 def test_the_leader_is_killed_during_a_long_read(
     cluster: Cluster, cluster_broker: Broker, is_connected_to_leader: bool
 ) -> None:
-    # More than two requests of the reader bring, so that the rest is not under way at the kill.
+    # More than two requests of the reader deliver, so the rest is not under way at the kill.
     expected = numbered(0, 40_000, 700)
     create_replicated(cluster_broker, "IN")
     write(cluster_broker.url, "IN", expected, guarantee="at-least-once")
