@@ -77,7 +77,7 @@ def has_no_output_beyond(
     This call fences it: from now on each marker has our epoch.
 
     Args:
-        wiring: the instance's.
+        io: the instance's.
         directory: of its states.
         places: its halt positions by virtual partition; 0 without one.
         nats: options of the source and the sink for the NATS connection.

@@ -142,7 +142,7 @@ def source_options(
     """Options of the source that reads parts of an instance's input.
 
     Args:
-        wiring: the instance's.
+        io: the instance's.
         parts: of a group with state, numbers of virtual partitions, each of which becomes one
             Spark partition; of one without, the JetStream stream of one input.
         nats: options that say how to reach NATS.

@@ -153,7 +153,7 @@ def error_rows(
     """Rows for the sink that record unreadable events, with the reason.
 
     Args:
-        wiring: of the instance that read them.
+        io: of the instance that read them.
         stream: the app's stream that they were meant for.
         messages: the source's raw rows: sequence, time_ms, data, event_time_ms.
         errors: (row in ``messages``, index of the event in its message, reason).
@@ -182,7 +182,7 @@ def failed_rows(io: InstanceIO, partition: int, run: OutputRun, by_events: bool)
     """Rows for the sink that record events on which queries of a stateful group failed.
 
     Args:
-        wiring: of the instance.
+        io: of the instance.
         partition: the virtual partition whose operators they failed in.
         run: n events as reported by ``mesh.operators.failures``.
         by_events: whether their times are their own, not the broker's.

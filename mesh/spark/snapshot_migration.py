@@ -44,7 +44,7 @@ def adopt_manifest(
     """The manifest from which the group continues, migrated if another text wrote it.
 
     Args:
-        wiring: of the instance that restores it.
+        io: of the instance that restores it.
         partition: the snapshot's virtual partition.
         local: the directory of its pieces, also of those written by the migration.
         data: the manifest as it was stored.

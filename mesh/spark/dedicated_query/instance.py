@@ -275,7 +275,7 @@ def start_offsets(io: InstanceIO, reached: Mapping[int, Position]) -> dict[str, 
     Input of earlier revisions of the group isn't read again.
 
     Args:
-        wiring: the instance's.
+        io: the instance's.
         reached: the position of each partition with restored state; the others have none.
     """
     offsets: dict[str, dict[str, int]] = {}

@@ -49,7 +49,7 @@ def start(
 
     Args:
         session: the worker's.
-        wiring: what it reads and writes.
+        io: what it reads and writes.
         directory: scratch for this run, with the restored state in it.
         nats: options of source and sink that say how to reach NATS.
         batch_rows_max: most messages a batch takes from one JetStream stream.

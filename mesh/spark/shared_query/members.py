@@ -100,7 +100,7 @@ def member(
     """An instance as a member.
 
     Args:
-        wiring: what it reads and writes.
+        io: what it reads and writes.
         generation: see ``Member``.
         run: directory of this run of it.
         nats: options of source and sink that say how to reach NATS.
