@@ -1,4 +1,7 @@
-"""The REST API over a small service of its own: statuses, refusals, users, certificates."""
+"""The REST API over a small service of its own: statuses, refusals, users, certificates.
+
+Long: one small service serves every route.
+"""
 
 from __future__ import annotations
 

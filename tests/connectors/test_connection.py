@@ -1,4 +1,7 @@
-"""Connections that break, move, slow down and grow large."""
+"""Connections that break, move, slow down and grow large.
+
+Long: the cases share one relay and one way to slow it down.
+"""
 
 from __future__ import annotations
 

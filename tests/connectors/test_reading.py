@@ -1,4 +1,7 @@
-"""Reading ranges and waiting for them, against a real server and without Spark."""
+"""Reading ranges and waiting for them, against a real server and without Spark.
+
+Long: one reader in its cases, from ranges to time outs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rows sent ahead of acks: each is stored once, despite other publishers and any failure."""
+"""Rows sent ahead of acks: each is stored once, despite other publishers and any failure.
+
+Long: every failure is played against the same publisher.
+"""
 
 from __future__ import annotations
 
