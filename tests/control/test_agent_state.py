@@ -235,7 +235,7 @@ def test_the_journal_says_why_something_stops() -> None:
         player.play(line)
     player.now_s = TTL_S
     done = player.state.handle(events.TimeReached(), player.view())
-    assert JournalEntry("stops A-g-1", "no heartbeat was taken for 2 s", worker="w1") in done
+    assert JournalEntry("stops A-g-1", "no heartbeat was accepted for 2 s", worker="w1") in done
 
 
 #: Lines of a script, in any order and at any time.

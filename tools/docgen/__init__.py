@@ -19,7 +19,7 @@ def documents(root: Path) -> dict[Path, str]:
     """Content of the generated files of the checkout at ``root``."""
     shown = codes.shown(root)
     return {
-        root / "mesh" / "codes" / "shown.json": codes.shown_json(shown),
+        root / "mesh" / "error_codes" / "shown.json": codes.shown_json(shown),
         root / "docs" / "errors.md": codes.errors_document(shown),
         root / "docs" / "siddhiql.md": language.language_document(root),
         root / "examples" / "editor" / "siddhiql.tmLanguage.json": grammar.grammar_json(),

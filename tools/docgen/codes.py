@@ -122,7 +122,7 @@ def collect_examples(root: Path, wanted: set[str]) -> dict[str, Example]:
 
 
 def _shown_now(root: Path) -> list[str]:
-    path = root / "mesh" / "codes" / "shown.json"
+    path = root / "mesh" / "error_codes" / "shown.json"
     examples = json.loads(path.read_text(encoding="utf-8"))["examples"] if path.exists() else {}
     return [example["app"] for example in examples.values()]
 
