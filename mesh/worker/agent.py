@@ -315,15 +315,14 @@ class Agent:
 
 
 def _rejection(name: str, pid: int, *, was_member: bool) -> MeshError:
-    title = f'another worker is called "{name}"'
+    detail = f"Its process id is {pid}."
     if was_member:
         detail = "It took this worker's name while this one was cut off."
-        return MeshError("MESH-C110", title, detail=detail)
     return MeshError(
         "MESH-C110",
-        title,
-        detail=f"Its process id is {pid}.",
-        hint="Give this one another name with --id or MESH_WORKER_ID.",
+        f'another worker is called "{name}"',
+        detail=detail,
+        hint=None if was_member else "Give this one another name with --id or MESH_WORKER_ID.",
     )
 
 
