@@ -83,7 +83,7 @@ def _bools(values: Mask) -> Vector:
 
 
 def _membership(tables: Mapping[str, Membership], name: str, operand: BoundExpression) -> Evaluator:
-    # Tables may be made behind the expressions that ask them.
+    # Tables may be created after the expressions that refer to them.
     return lambda frame: _bools(tables[name].contains(operand, frame))
 
 

@@ -38,7 +38,7 @@ class CyclicNode:
         return made
 
     def next_time(self) -> int | None:
-        """When the next timer of any of the nodes is due."""
+        """Due time of the next timer of any of the nodes."""
         times = (node.work.next_time() for node in self._nodes)
         return min((time for time in times if time is not None), default=None)
 
@@ -65,8 +65,8 @@ def collapse_cycles(
 ) -> list[DataflowNode] | None:
     """``nodes`` with each cycle as one node, in the position of its first.
 
-    The readers of a channel that feeds a cycle belong to it: an event that comes round first
-    reaches them last.
+    The readers of a channel that feeds a cycle belong to it: an event that goes through the
+    cycle reaches them last.
 
     Args:
         nodes: the nodes of an app, in its order.
