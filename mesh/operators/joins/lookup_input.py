@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class LookupInput(JoinInput):
-    """One side: its input, and the rows that are found in it; ``step`` is its number."""
+    """One side: its input, and the rows that events find in it; ``step`` is its number."""
 
     def __init__(self, query: BoundQuery, source: BoundStream, step: int, timer_path: int) -> None:
         super().__init__(query, source, step, timer_path)

@@ -1,8 +1,8 @@
-"""Join that looks into the other side for each event, as the reference engine does.
+"""Join that searches the other side for each event, as the reference engine does.
 
-For sides whose content is not what they emit: tables, named windows, and windows that hold other
+For sides with other content than their output: tables, named windows, and windows that hold other
 rows, or in another order.  It is called stepwise, with one chunk of events or one timer at a time,
-so that it finds what is there at that time.
+so that it finds the content of that time.
 
 Source: observed on Siddhi 5.1.7, live; tests/cases/conformance/joins.jsonl and tables.jsonl.
 """
@@ -143,7 +143,7 @@ class LookupJoin:
         if condition is not None:
             assert other.table is not None
             place, theirs = np.arange(len(slots)), other.table.take(slots, other.schema.names)
-        # Resets are emitted alone, and so is what finds nothing in an outer join.
+        # Resets are emitted alone, and so are events without a match in an outer join.
         alone = np.ones(len(made), dtype=np.bool_)
         if not self._outer[step]:
             alone = made.kind == RESET
@@ -164,7 +164,7 @@ class LookupJoin:
     def _look(
         self, other: LookupInput, frame: Frame, asks: Longs, instance: Longs
     ) -> tuple[Longs, Longs, pa.RecordBatch]:
-        """Look rows ``asks`` of ``frame`` up in a window: for each pair event and row; the rows."""
+        """Search a window for rows ``asks`` of ``frame``: for each pair event and row; the rows."""
         row: list[Longs] = []
         place: list[Longs] = []
         parts: list[pa.RecordBatch] = []

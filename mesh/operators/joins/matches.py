@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JoinMatches:
-    """Events of one side and what they found.
+    """Events of one side and their matches.
 
     ``row``: int64[m], growing, the event of each pair; ``place``: int64[m], the row of ``theirs``
-    beside it, -1 for none.  An event that resets is in a pair of nothing.
+    beside it, -1 for none.  An event that resets is in a pair with no row.
     """
 
     step: int

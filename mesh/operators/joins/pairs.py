@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mesh.operators.base import Longs
     from mesh.operators.state.row_store import RowStore
 
-#: Rows of what ``place`` fills: rows of both sides, and the place of the event.
+#: Rows of the output of ``place``: rows of both sides, and the place of the event.
 P_LEFT, P_RIGHT, P_TIME, P_CLOCK, P_ORDER, P_PATH, P_CHUNK, P_INSTANCE = range(8)
 PAIR_ROWS = 8
 
@@ -112,7 +112,7 @@ def with_singles(first, stop, own, left, right, pairs, alone, out):
 
 
 class PairMatches:
-    """Attributes of rows of two stores, by (side, name), each looked up when it is asked for."""
+    """Attributes of rows of two stores, by (side, name), each looked up on request."""
 
     def __init__(self, sides: Sequence[tuple[RowStore, Longs, Sequence[str]]]) -> None:
         self._places = [store.find(ids, names) for store, ids, names in sides]

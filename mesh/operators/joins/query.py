@@ -59,7 +59,7 @@ class JoinQuery:
             self._join = LookupJoin(query, source, timer_path)
         else:
             self._join = WindowJoin(query, source, timer_path)
-        # What each event finds is a batch to the selector, whatever the windows are.
+        # The matches of each event are a batch to the selector, with any windows.
         self._results = Results(
             query, Expiry.TRACKED, True, timer_path, is_partitioned=is_partitioned
         )

@@ -119,7 +119,7 @@ class LateSelection:
         return made
 
     def restored(self) -> None:
-        """Note that window and selector have been restored."""
+        """Mark the arguments as outdated, after window and selector have been restored."""
         self._is_behind = True
 
     def _catch_up(self) -> None:

@@ -45,7 +45,7 @@ class PatternQuery:
         return made
 
     def next_time(self) -> int | None:
-        """When the next timer of an absent event or of the rate is due."""
+        """Due time of the next timer of an absent event or of the rate."""
         times = (self._pattern.next_time(), self._results.next_time())
         return min((time for time in times if time is not None), default=None)
 

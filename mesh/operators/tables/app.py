@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class AppTable(Table):
-    """A table as ``x in T`` asks it."""
+    """A table as ``x in T`` uses it."""
 
     def __init__(self, definition: BoundTable, environment: Environment) -> None:
         super().__init__(definition.schema, definition.primary_key, definition.indexes)
         self._environment = environment
-        #: By identity: the same expression is asked for each event.
+        #: By identity: the same expression is evaluated for each event.
         self._conditions: dict[int, tuple[BoundExpression, Condition]] = {}
 
     def contains(self, condition: BoundExpression, frame: Frame) -> Mask:

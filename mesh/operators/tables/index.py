@@ -34,7 +34,7 @@ class AttributeIndex:
         self._slots.setdefault(key, {})[slot] = None
 
     def remove(self, slot: int) -> None:
-        """Take out a row; its column still has the value it was entered under."""
+        """Remove a row; its column still has the value that it was entered under."""
         value = self._column.get(slot)
         del self._slots[value][slot]
         if not self._slots[value]:
