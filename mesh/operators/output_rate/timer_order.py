@@ -89,7 +89,7 @@ class TimerTieBreaker:
         self._rows = 0
 
     def order_around_ticks(self, events: EventBatch, made: EventBatch) -> EventBatch:
-        """Order ``made`` of ``events``: output that precedes its tick gets a clock one millisecond
+        """Order ``made`` of ``events``: the clock of output before its tick is one millisecond
         less.
         """
         own = made.path == self._timer_path

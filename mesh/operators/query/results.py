@@ -107,8 +107,7 @@ class Results:
         return rate.process(made, groups, timeline)
 
     def _of_earlier_timers(self, made: EventBatch) -> Bools:
-        """Events caused by timers of earlier queries: they are emitted with the tick of their
-        instant.
+        """Output of timers of earlier queries: it is emitted with the tick of its instant.
 
         Timers of one instant fire in the order of the queries.
         """

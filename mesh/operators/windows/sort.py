@@ -70,7 +70,7 @@ class SortWindow(BoundedContents):
         return [self._sorted, [[_plain(key), row, time] for key, row, time in self._held]]
 
     def load_whole(self, state: Any) -> None:
-        """Take over what ``dump`` gave."""
+        """Restore what ``dump`` returned."""
         self._sorted, held = state
         self._held = [(_keyed(key), row, time) for key, row, time in held]
 
