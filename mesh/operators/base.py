@@ -258,7 +258,7 @@ class Stateful(Protocol):
     """An object with a state that can be saved and restored."""
 
     def snapshot(self) -> State:
-        """The whole state; later calls don't change what was returned."""
+        """The whole state; later calls don't change a returned snapshot."""
         ...
 
     def restore(self, state: State) -> None:

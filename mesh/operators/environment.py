@@ -27,7 +27,7 @@ class Membership(Protocol):
     """A table as ``x in T`` uses it."""
 
     def contains(self, condition: BoundExpression, frame: Frame) -> Mask:
-        """For each row of ``frame``, whether there is a row of the table as ``condition`` says."""
+        """bool[n], the rows of ``frame`` for which ``condition`` holds for a row of the table."""
         ...
 
 

@@ -243,7 +243,7 @@ class Executor:
         return self._number(leaving)
 
     def _stop_at_timers(self, from_ms: int, now_ms: int, leaving: list[Emitted]) -> None:
-        """Let time pass without events, in playback: it stops at each timer, however it passes."""
+        """Let time pass without events, in playback: it stops at each timer, for any time steps."""
         none = np.empty(0, dtype=np.int64)
         fired_ms = BEFORE_ALL
         while True:

@@ -147,7 +147,7 @@ def _binary(expression: BinaryExpression) -> Evaluator:
 
 
 def _logic(operator: BinaryOperator, left: Evaluator, right: Evaluator) -> Evaluator:
-    """The right side is not looked at where the left decides: it can't fail there."""
+    """The right side is not evaluated where the left decides: it can't fail there."""
 
     def evaluate(frame: Frame) -> Vector:
         first = left(frame)

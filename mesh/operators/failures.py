@@ -111,7 +111,7 @@ def _apart(frame: Frame, events: EventBatch) -> Bools:
 
 
 def _forgive_resets(frame: Frame, events: EventBatch) -> None:
-    """There is nothing in the row of a reset that could fail."""
+    """Drop failures of resets: the row of a reset has no values that could fail."""
     for row in [row for row in frame.failures if events.kind[row] == RESET]:
         del frame.failures[row]
 
@@ -138,7 +138,7 @@ def failure_events(
 
 
 def faulted(schema: pa.Schema, events: EventBatch, reasons: Sequence[str]) -> EventBatch:
-    """Events for a fault stream of ``schema``: their own attributes, and behind them the reason."""
+    """Events for a fault stream of ``schema``: their own attributes, followed by the reason."""
     values = to_binary([Opaque("java.lang.RuntimeException", reason) for reason in reasons])
     columns = [events.rows.column(name) for name in schema.names[:-1]]
     return events.with_rows(pa.RecordBatch.from_arrays([*columns, values], schema=schema))

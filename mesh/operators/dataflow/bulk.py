@@ -49,7 +49,7 @@ class BulkDataflow:
         self.roots: Mapping[str, int] = self._topology.roots
 
     def begin(self, timeline: Timeline) -> list[Emitted]:
-        """Let all nodes know that it is the app's start."""
+        """Notify all nodes of the app's start."""
         return self._go([], timeline, begins=True)
 
     def run(self, entering: Sequence[tuple[str, EventBatch]], timeline: Timeline) -> list[Emitted]:

@@ -1,4 +1,4 @@
-"""Cycles: queries whose streams feed each other become one node, which is stepwise inside.
+"""Cycles: queries with streams that feed each other become one node, which is stepwise inside.
 
 The node reads the channels of all its queries. Its own output does not return to it from outside.
 """
@@ -48,7 +48,7 @@ class CyclicNode:
         return namespaced({"own": State({}, {"causes": self._causes}), **states})
 
     def restore(self, state: State) -> None:
-        """Take over the states."""
+        """Restore the states."""
         causes: Any = subset(state, "own").scalars["causes"]
         self._causes = causes
         for node in self._nodes:

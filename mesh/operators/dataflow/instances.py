@@ -51,7 +51,7 @@ class Instances:
         self.next += len(codes)
 
     def alive(self) -> list[int]:
-        """The numbers there are, growing."""
+        """The present numbers, growing."""
         numbers: list[int] = (np.sort(self._numbers[self._numbers > 0]) - 1).tolist()
         return numbers
 

@@ -280,7 +280,7 @@ class KeyRouter:
         return State({name: keys}, own | {"keys": name})
 
     def restore(self, state: State) -> None:
-        """Take over the keys."""
+        """Restore the keys."""
         own: Any = state.scalars
         self._base_ms = own["base_ms"]
         texts: pa.Array[Any] = pa.array([], pa.string())
@@ -302,7 +302,7 @@ def _divided(part: _Keyed, numbers: Longs) -> EventBatch:
 
 
 def _is_count(row: Longs) -> bool:
-    """Whether growing numbers, as many as there are rows, are each row once."""
+    """Whether these growing numbers contain each row exactly once."""
     return not len(row) or (int(row[0]) == 0 and bool((np.diff(row) == 1).all()))
 
 

@@ -177,7 +177,7 @@ class InputMerger:
         return State(pieces, scalars)
 
     def restore(self, state: State) -> None:
-        """Take over the waiting events."""
+        """Restore the waiting events."""
         self._held = {}
         scalars: Any = state.scalars
         for stream, (latest_ms, gone, came) in scalars.items():

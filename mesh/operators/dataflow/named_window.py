@@ -76,5 +76,5 @@ class NamedWindowNode:
         return self._window.snapshot()
 
     def restore(self, state: State) -> None:
-        """Take over the window's state."""
+        """Restore the window's state."""
         self._window.restore(state)

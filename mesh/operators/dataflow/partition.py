@@ -85,7 +85,7 @@ class PartitionNode:
         return namespaced({"own": own, "entrance": self._entrance.snapshot(), **states})
 
     def restore(self, state: State) -> None:
-        """Take over keys and states."""
+        """Restore keys and states."""
         own: Any = subset(state, "own").scalars
         self._causes = own.get("causes", 0)
         self._entrance.restore(subset(state, "entrance"))

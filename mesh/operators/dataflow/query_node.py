@@ -158,7 +158,7 @@ class QueryNode:
         return self.query.next_time()
 
     def begin(self, instances: Longs, clocks_ms: Longs) -> None:
-        """There are these instances of the query's partition, from these times on."""
+        """Begin instances of the query's partition, at these times."""
         self.query.begin(instances, clocks_ms)
 
     def forget(self, instances: Longs) -> None:
@@ -170,5 +170,5 @@ class QueryNode:
         return self.query.snapshot()
 
     def restore(self, state: State) -> None:
-        """Take over the query's state."""
+        """Restore the query's state."""
         self.query.restore(state)

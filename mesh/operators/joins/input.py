@@ -65,7 +65,7 @@ class JoinInput:
         self.schema = pa.schema(fields)
 
     def _make_window(self, schema: pa.Schema) -> None:
-        """Make the window, if there is one, for rows of ``schema``."""
+        """Make the window, if any, for rows of ``schema``."""
         if self.definition is not None:
             self.window = make_window(self.definition, schema, self._timer_path)
 
@@ -122,7 +122,7 @@ class NumberedJoinInput(JoinInput):
         return namespaced({"window": window, "store": rows})
 
     def restore(self, state: State) -> None:
-        """Take over rows and window."""
+        """Restore rows and window."""
         if self.window is not None:
             self.window.restore(subset(state, "window"))
         rows = subset(state, "store")

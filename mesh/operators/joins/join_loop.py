@@ -138,7 +138,7 @@ def _right_first(left, i, right, j, reg, meta):
 
 @helper
 def _next_side(left, i, right, j, reg, meta):
-    """The side of the next event, of which there is one; a chunk stays together."""
+    """The side of the next event, which exists; a chunk stays together."""
     if i > 0 and i < left.shape[0] and _same_piece(left, i):
         return 0
     if j > 0 and j < right.shape[0] and _same_piece(right, j):

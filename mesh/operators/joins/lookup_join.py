@@ -62,7 +62,7 @@ _COLUMNS = {
 
 
 class LookupJoin:
-    """``from A join T on ..`` and others of which one side is looked into."""
+    """``from A join T on ..`` and other joins that search one side."""
 
     def __init__(self, query: BoundQuery, source: BoundJoin, timer_path: int) -> None:
         self._timer_path = timer_path
@@ -215,7 +215,7 @@ class LookupJoin:
         return JoinMatches(found.step, events, row[order], place[order], found.theirs)
 
     def _own_times(self, step: int, made: EventBatch) -> EventBatch:
-        """Rows of a batch window that have been looked at keep their time when they leave."""
+        """Rows of a batch window that a join has searched keep their time when they leave."""
         limit = np.array([self._found.get((step, i), -1) for i in made.instance.tolist()])
         rows = made.rows.column(ROW).to_numpy(zero_copy_only=False)
         keeps = (made.kind == EXPIRED) & (rows <= limit)
@@ -312,5 +312,5 @@ def _calls(found: Sequence[JoinMatches]) -> Mask:
 
 
 def _select(rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """Some columns; where there are none to be selected, one stays, for the number of rows."""
+    """Some columns; if none are selected, one stays, for the number of rows."""
     return rows.select(list(names)) if names else rows.select([0])

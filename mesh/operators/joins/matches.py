@@ -31,7 +31,7 @@ class JoinMatches:
     theirs: pa.RecordBatch
 
     def rows(self, step: int, schema: pa.Schema) -> tuple[pa.RecordBatch, Mask]:
-        """The rows of side ``step`` in the pairs, nulls where there is none, and where that is."""
+        """The rows of side ``step`` in the pairs, nulls for missing ones, and a mask of those."""
         if step == self.step:
             rows, place = self.events.rows.select(schema.names), self.row
             none = self.events.kind[self.row] == RESET

@@ -86,12 +86,7 @@ def place(own, left, right, pairs, last, out, kinds):
 
 @native(types.int64(types.int64, types.int64, _long2, _long2, _long2, _long2, _long1, _long2))
 def with_singles(first, stop, own, left, right, pairs, alone, out):
-    """Put events that go on by themselves among ``pairs``; returns how many there are then.
-
-    Events from ``first`` to below ``stop``.  ``alone[side]``: whether those of a side that found
-    nothing do; ``alone[2 + side]``: whether those that reset do; ``alone[4]``: whether those do not
-    that leave.
-    """
+    """Insert events without a pair into ``pairs``; returns the new number of pairs."""
     count = p = 0
     for k in range(first, stop):
         found = p < pairs.shape[0] and pairs[p, 0] == k

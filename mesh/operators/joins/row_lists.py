@@ -140,7 +140,7 @@ class RowLists:
             self._renumber()
 
     def _renumber(self) -> None:
-        """Give keys new numbers: those that no row has any more are forgotten."""
+        """Renumber the keys: those without a row are forgotten."""
         parts = [self.node[s, : self.meta[m.M_USED + s], m.KEY] for s in (0, 1)]
         together = np.concatenate(parts)
         known = np.unique(together[together >= 0])
@@ -163,7 +163,7 @@ class RowLists:
         )
 
     def restore(self, stored: pa.RecordBatch, steps: int) -> None:
-        """Take over registers; the stores of both sides have been restored.
+        """Restore registers; the stores of both sides have been restored.
 
         ``steps``: the value of the counter of steps.
         """

@@ -1,4 +1,4 @@
-"""Join of two windows that hold what they emit: see ``WindowKind.holds_what_it_emits``.
+"""Join of two windows that hold the rows they emit: see ``WindowKind.holds_what_it_emits``.
 
 Both windows process the whole run, and one native loop follows their output; see ``join_loop``.
 Equalities of the condition select pairs by key; the rest is evaluated for many pairs at once.
@@ -348,7 +348,7 @@ class WindowJoin:
         return namespaced({"own": own, "left": left, "right": right})
 
     def restore(self, state: State) -> None:
-        """Take over rows and windows."""
+        """Restore rows and windows."""
         own = subset(state, "own")
         scalars: Any = own.scalars
         self._last[:] = scalars["last"]

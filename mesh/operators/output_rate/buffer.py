@@ -70,7 +70,7 @@ class InstanceTimers:
         return State({f"births-{self._count}-{len(live)}": pa.RecordBatch.from_pydict(rows)})
 
     def restore(self, state: State) -> None:
-        """Take over all instances."""
+        """Restore all instances."""
         ((name, piece),) = state.pieces.items()
         self._count = int(name.split("-")[1])
         instance: Any

@@ -52,7 +52,7 @@ class Rate(Protocol):
         ...
 
     def forget(self, instances: Longs, groups: Longs) -> None:
-        """Drop ``instances``, whose groups are ``groups``."""
+        """Drop ``instances`` and their ``groups``."""
         ...
 
     def snapshot(self) -> State:
@@ -245,7 +245,7 @@ class EveryNEvents:
         return State({**held.pieces, f"counts-{self._held.rows}": counts}, held.scalars)
 
     def restore(self, state: State) -> None:
-        """Take over the blocks."""
+        """Restore the blocks."""
         stored = dict(state.pieces)
         name = next(name for name in stored if name.startswith("counts-"))
         counts: Any = stored.pop(name).column(0).to_numpy()
@@ -283,7 +283,7 @@ class EveryInterval:
         self.births = InstanceTimers()
 
     def begin(self, instance: Longs, clock_ms: Longs) -> None:
-        """Timers count from there."""
+        """Start the timers at these times."""
         self.births.note(instance, clock_ms)
 
     def _due(self) -> Longs:

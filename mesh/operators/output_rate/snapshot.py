@@ -111,7 +111,7 @@ class Snapshots:
         self._ticks: list[tuple[int, int, int]] = []
 
     def begin(self, instance: Longs, clock_ms: Longs) -> None:
-        """Timers count from there."""
+        """Start the timers at these times."""
         self._births.note(instance, clock_ms)
 
     def process(self, events: EventBatch, groups: Longs, timeline: Timeline) -> EventBatch:

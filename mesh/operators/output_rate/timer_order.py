@@ -89,9 +89,7 @@ class TimerTieBreaker:
         self._rows = 0
 
     def order_around_ticks(self, events: EventBatch, made: EventBatch) -> EventBatch:
-        """Order ``made`` of ``events``: the clock of output before its tick is one millisecond
-        less.
-        """
+        """Order ``made`` of ``events``: output before its tick gets a clock one ms less."""
         own = made.path == self._timer_path
         if self._snapshots:
             own &= (made.time_ms < made.clock_ms) | (made.kind == RESET)

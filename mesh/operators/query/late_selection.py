@@ -123,7 +123,7 @@ class LateSelection:
         self._is_behind = True
 
     def _catch_up(self) -> None:
-        """Compute the arguments of restored rows, whose groups are known."""
+        """Compute the arguments of restored rows, which have known groups."""
         self._is_behind = False
         self._arguments.clear()
         numbers = []

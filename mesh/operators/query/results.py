@@ -77,7 +77,7 @@ class Results:
                 self._rate = make_rate(query.rate, schema, self._grouping, timer_path)
 
     def process(self, frame: Frame, events: EventBatch, timeline: Timeline) -> EventBatch:
-        """The output of ``events``, whose attributes are in ``frame``, and of timers due.
+        """The output of ``events``, with attributes in ``frame``, and of timers due.
 
         Kinds are kept: events that left a window are ``EXPIRED``.
         """

@@ -121,7 +121,7 @@ class StreamQuery:
         return min((time for time in times if time is not None), default=None)
 
     def begin(self, instances: Longs, clocks_ms: Longs) -> None:
-        """Count the time of these partition instances from there."""
+        """Count the time of these partition instances from these times."""
         self._results.begin(instances, clocks_ms)
 
     def forget(self, instances: Longs) -> None:
@@ -136,7 +136,7 @@ class StreamQuery:
         return namespaced({"window": window, "select": self._results.snapshot()})
 
     def restore(self, state: State) -> None:
-        """Take over window and aggregates."""
+        """Restore window and aggregates."""
         if self._window is not None:
             self._window.restore(subset(state, "window"))
         self._results.restore(subset(state, "select"))

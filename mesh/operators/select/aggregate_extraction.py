@@ -37,10 +37,7 @@ AGGREGATES = -3
 
 @dataclass(frozen=True, slots=True)
 class ExtractedAggregate:
-    """An aggregator, and the conditions that must all be true for it to be looked at.
-
-    Its arguments, and the conditions, may name the values of those lifted before it.
-    """
+    """An aggregator, and the conditions that must all be true for its evaluation."""
 
     call: AggregateCall
     conditions: tuple[BoundExpression, ...] = ()
@@ -122,7 +119,7 @@ def is_safe(expression: BoundExpression) -> bool:
 
 
 def may_fail(one: ExtractedAggregate) -> bool:
-    """Whether an aggregator fails on some events: those after it process fewer than earlier ones."""
+    """Whether an aggregator fails on some events: later ones process fewer than earlier ones."""
     arguments = one.call.arguments
     is_answered = one.call.function.lower() not in FAIL_ON_NULL
     return not (is_answered and all(map(is_safe, (*one.conditions, *arguments))))

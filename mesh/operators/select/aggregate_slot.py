@@ -110,7 +110,7 @@ class AggregateSlot:
         return argument
 
     def active_mask(self, frame: Frame) -> Bools | None:
-        """bool[n], the events for which it is looked at; None for all."""
+        """bool[n], the events for which it is evaluated; None for all."""
         if not self.conditions:
             return None
         reached = self.conditions[0](frame)

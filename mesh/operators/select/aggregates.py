@@ -176,7 +176,7 @@ def _count(groups: Any, kind: Any, fresh: Any, counts: Any, out: Any) -> None:
 
 
 class Count:
-    """``count()``, ``count(x)``: rows, whatever is in them."""
+    """``count()``, ``count(x)``: rows, with any content."""
 
     tells: tuple[str, ...] = ("count",)
 
@@ -195,7 +195,7 @@ def _sum(
     groups: Any, kind: Any, fresh: Any, values: Any, nulls: Any, counts: Any, totals: Any,
     out: Any, none: Any,
 ) -> Any:  # fmt: skip
-    """Running totals; says whether any is null."""
+    """Running totals; returns whether any is null."""
     any_null = len(nulls) > 0
     some = False
     for row in range(len(groups)):
@@ -227,7 +227,7 @@ def _average(
     groups: Any, kind: Any, fresh: Any, values: Any, nulls: Any, counts: Any, totals: Any,
     out: Any, none: Any,
 ) -> Any:  # fmt: skip
-    """Running means; says whether any is null."""
+    """Running means; returns whether any is null."""
     any_null = len(nulls) > 0
     some = False
     for row in range(len(groups)):

@@ -56,7 +56,7 @@ def _distinct(
 
 
 class DistinctCount:
-    """``distinctCount(x)``: how many different values there are, a null among them."""
+    """``distinctCount(x)``: the number of different values, null included."""
 
     tells: tuple[str, ...] = ("distinct",)
 

@@ -72,7 +72,7 @@ class GroupResets:
         return stale
 
     def forget(self, instances: Longs, groups: Longs, version: Version) -> None:
-        """Be as if ``instances`` and ``groups`` had never been."""
+        """Reset ``instances`` and ``groups`` to the initial state."""
         self.seen.forget(groups)
         known = instances[instances < len(self.resets["resets"])]
         self.resets.forget(known)

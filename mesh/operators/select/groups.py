@@ -103,7 +103,7 @@ class Groups:
         return texts.number(key.values.fill_null("")), key.null_mask
 
     def renumber(self, instance: Longs, values: pa.Array[Any]) -> Longs:
-        """The groups of a single column's ``values`` as ``to_arrow`` gives them."""
+        """The groups of a single column's ``values`` in the form of ``to_arrow``."""
         rows = np.zeros((len(instance), 3), dtype=np.int64)
         rows[:, 0] = instance
         self._fill(rows, 0, values)

@@ -165,7 +165,7 @@ class Rows:
         return self._free[: self._freed]
 
     def number(self, rows: Longs, skip: Any) -> Longs:
-        """The number of each row, -1 where ``skip`` says so."""
+        """The number of each row, -1 where ``skip`` is true."""
         return self._number(_number_rows, rows, skip)
 
     def number_longs(self, values: Longs, skip: Any) -> Longs:
@@ -191,7 +191,7 @@ class Rows:
         self._build(self.count)
 
     def replace(self, numbers: Longs, rows: Longs) -> None:
-        """Give the numbers, which are in use, other rows; all are different."""
+        """Assign other rows, all different, to the numbers in use."""
         self.keys[numbers] = rows
         self._build(self.count)
 

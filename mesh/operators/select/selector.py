@@ -119,7 +119,7 @@ class Selector:
         return self._arguments.index(argument)
 
     def process(self, frame: Frame, events: EventBatch) -> EventBatch:
-        """The output rows of ``events``, whose attributes are in ``frame``, current or expired."""
+        """The output rows of ``events``, with attributes in ``frame``, current or expired."""
         count = len(events)
         if not count:
             self.groups = np.empty(0, dtype=np.int64)
@@ -243,7 +243,7 @@ class Selector:
     # Events to emit
 
     def _going(self, frame: Frame, events: EventBatch) -> Bools:
-        """bool[n], which events go on, as far as each decides for itself."""
+        """bool[n], the events to emit, as far as each decides alone."""
         going = self._of_kind(events)
         if self._having is not None:
             if self._in_having is not None:

@@ -50,7 +50,7 @@ def cut(name: str, rows: pa.RecordBatch) -> dict[str, pa.RecordBatch]:
 
 
 def pieces_of(name: str, pieces: Mapping[str, pa.RecordBatch]) -> dict[str, pa.RecordBatch]:
-    """Those of ``pieces`` that ``cut`` gave this name."""
+    """Those of ``pieces`` with names from ``cut``."""
     return {key: piece for key, piece in pieces.items() if key.rpartition("-")[0] == name}
 
 

@@ -27,7 +27,7 @@ class AppTable(Table):
         self._conditions: dict[int, tuple[BoundExpression, Condition]] = {}
 
     def contains(self, condition: BoundExpression, frame: Frame) -> Mask:
-        """For each row of ``frame``, whether there is a row as ``condition`` says."""
+        """bool[n], the rows of ``frame`` for which ``condition`` holds for a row of the table."""
         known = self._conditions.get(id(condition))
         if known is None:
             with using(self._environment):
@@ -49,6 +49,6 @@ class Tables(dict[str, AppTable]):
         return namespaced({name: table.snapshot() for name, table in self.items()})
 
     def restore(self, state: State) -> None:
-        """Take over the rows."""
+        """Restore the rows."""
         for name, table in self.items():
             restore_subset(table, state, name)

@@ -95,7 +95,7 @@ class Column:
 
 
 def _plain(vector: Vector) -> tuple[Any, Bools]:
-    """Values as this module keeps them, and where there is none."""
+    """Values as this module keeps them, and a mask of the missing ones."""
     if vector.type is AttributeType.STRING:
         values = vector.values.to_numpy(zero_copy_only=False)
         return values, vector.null_mask

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class AttributeIndex:
-    """Slots by the value that ``column`` has there; ``slots``: the rows to begin with."""
+    """Slots by the value in ``column``; ``slots``: the initial rows."""
 
     def __init__(self, column: Column, slots: Iterable[int] = ()) -> None:
         self._column = column

@@ -160,7 +160,7 @@ class Table:
         return refused
 
     def _enter(self, slot: int) -> str | None:
-        """Make the row at ``slot`` one of the table's, or say why it can't be."""
+        """Add the row at ``slot`` to the table, or return why that is refused."""
         if self.primary_key:
             key = self._key_at(slot)
             if self._sorted and key is None:
@@ -240,7 +240,7 @@ class Table:
         return None
 
     def _move(self, slots: Longs, values: Mapping[str, Vector]) -> None:
-        """Give rows other keys, of which none is another row's."""
+        """Change the keys of rows; no other row has one of them."""
         count = len(slots)
         vectors = [
             values[name].spread(count) if name in values else column.take(slots)
@@ -305,7 +305,7 @@ class Table:
         return True
 
     def _give(self, count: int) -> None:
-        """Give out further slots, of which none has a row yet."""
+        """Allocate further slots, which have no rows yet."""
         self._given += count
         if self._given > len(self._flags):
             more = np.zeros(max(len(self._flags), count), dtype=np.bool_)

@@ -46,7 +46,7 @@ class _Counts(BoundedContents):
         return sorted(self._keys, key=lambda key: spread(key) & (self._table - 1))
 
     def fire(self, due_ms: int, now_ms: int, to: Emitter) -> None:
-        """It has no timers."""
+        """Do nothing: there are no timers."""
 
     def finish(self, to: Emitter) -> None:
         """Nothing follows the events of a chunk."""

@@ -111,5 +111,5 @@ class WindowKind:
 
     @property
     def name(self) -> str:
-        """As it is written in SiddhiQL."""
+        """Its name in SiddhiQL."""
         return self.signature.name

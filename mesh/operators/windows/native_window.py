@@ -67,7 +67,7 @@ class WindowSpec:
 
 
 class NativeWindow:
-    """A window whose state has a row of registers for each partition instance."""
+    """A window with a row of registers for each partition instance."""
 
     def __init__(
         self, spec: WindowSpec, schema: pa.Schema, timer_path: int, *, expired: bool, is_batch: bool

@@ -207,7 +207,7 @@ class PythonWindow:
         return State(pieces, scalars)
 
     def restore(self, state: State) -> None:
-        """Take over rows and contents."""
+        """Restore rows and contents."""
         scalars: Any = state.scalars
         self._steps, self._number = scalars["steps"], scalars["number"]
         self._store.restore(state.pieces, scalars["store"])

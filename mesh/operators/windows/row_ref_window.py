@@ -214,7 +214,7 @@ class RowRefWindow(NativeWindow):
         return super().snapshot()
 
     def restore(self, state: State) -> None:
-        """Take over rows and registers."""
+        """Restore rows and registers."""
         super().restore(state)
         self._queue = self._new_queue()
 

@@ -85,7 +85,7 @@ def length_loop(ev, clocks, par, node, reg, heap, meta, out):
 
 @helper
 def _passing_of_time(ev, clocks, par, node, reg, heap, meta, out, kind):
-    """``time`` and ``delay``, which differ only in what they emit and when.
+    """``time`` and ``delay``, which differ only in the kind and time of their output.
 
     An event leaves no earlier than those before it, so it is due when the latest of them is.  A
     timer is set for events that are later than all before; one that is late and due already waits

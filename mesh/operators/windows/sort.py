@@ -52,7 +52,7 @@ class SortWindow(BoundedContents):
         to.emit(leaving, EXPIRED, now_ms)
 
     def fire(self, due_ms: int, now_ms: int, to: Emitter) -> None:
-        """It has no timers."""
+        """Do nothing: there are no timers."""
 
     def finish(self, to: Emitter) -> None:
         """Nothing follows the events of a chunk."""

@@ -96,7 +96,7 @@ def new_node(node, meta, row, time):  # type: ignore[no-untyped-def]
 
 @helper
 def free_node(node, meta, n):  # type: ignore[no-untyped-def]
-    """Give an element back."""
+    """Free an element."""
     node[n, ROW] = NIL
     node[n, NEXT] = meta[M_FREE]
     meta[M_FREE] = n
@@ -127,7 +127,7 @@ def poll(node, reg, i, head):  # type: ignore[no-untyped-def]
 
 @helper
 def clear(node, reg, meta, i, head):  # type: ignore[no-untyped-def]
-    """Give all elements of a list back."""
+    """Free all elements of a list."""
     while reg[i, head] != NIL:
         free_node(node, meta, poll(node, reg, i, head))
 
@@ -321,6 +321,6 @@ def arm_one(reg, heap, meta, i, due):  # type: ignore[no-untyped-def]
 
 @native(types.void(types.int64, _read1, _read1, _read1, _long2, _long2, _long1))
 def rebuild_list(head, rows, instances, times, node, reg, meta):  # type: ignore[no-untyped-def]
-    """Put rows into the lists that begin at register ``head``, in the order given."""
+    """Put rows into the lists that begin at register ``head``, in their order."""
     for k in range(rows.shape[0]):
         add(node, reg, instances[k], head, new_node(node, meta, rows[k], times[k]))
