@@ -3,7 +3,8 @@
 Every decision of an agent is here or in the functions that this calls.  There is no I/O, no clock
 and no asyncio.  A shell passes each event with its present view of the cluster, performs the
 instructions in order, and passes ``TimeReached`` at ``AgentState.wake_s``.  The shells are
-``mesh.worker.agent`` and the simulator's ``workers``.
+``mesh.worker.agent`` and the simulator's ``workers``.  The file is longer than 400 lines because
+its state machines share one state.
 
     membership  CLAIMING -> MEMBER -> OUT -> REJOINING -> MEMBER; REJECTED and LEFT are final
     session     STARTING -> READY -> (KILLED ->) STARTING

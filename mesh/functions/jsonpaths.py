@@ -6,6 +6,8 @@ A path is definite if it can match one place only; any other path finds a list, 
 ``length()``, ``min()``, ``max()``, ``avg()``, ``sum()`` and ``keys()`` are valid at the end.  A
 filter has ``== != < <= > >= =~ in nin``, ``&& || !``, brackets, literals and paths from ``@`` and
 ``$``.
+
+The file is longer than 400 lines because paths and filters are one recursive grammar.
 """
 
 from __future__ import annotations

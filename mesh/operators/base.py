@@ -1,13 +1,13 @@
-"""What flows between operators, and what an operator is.
+"""Data and protocol of operators: event batches, time lines, state, and the operator itself.
 
-No I/O, no clock, no Spark: time comes with the events and with the timeline.  A group's operators
-are driven by ``executor.Executor``, one for each virtual partition.
+No I/O, no clock, no Spark: events and the timeline supply the time.  ``executor.Executor`` drives
+a group's operators, one executor for each virtual partition.
 
 The total order.  External event number k (from 0, over the partition's life) has order 2k+1.
 Events that are sent at once have one number.
-Timers that are due after event k-1 and not after event k have order 2k, so they come before the
-event.  Under one order, what happens is put in sequence by its clock and then by ``path``: a number
-for the way from the cause through the queries, depth first, as the reference engine calls them.
+Timers that are due after event k-1 and not after event k have order 2k, so they precede the event.
+Within one order, the clock decides the sequence, and then ``path``: a number for the way from the
+cause through the queries, depth first, as the reference engine calls them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Kinds = npt.NDArray[np.int8]
 _Concat = Callable[[list[pa.RecordBatch]], pa.RecordBatch]
 _concat: _Concat = getattr(pa, "concat_batches")  # noqa: B009
 
-#: The ``path`` of what a timer of the operator itself caused; the executor puts in the real one.
+#: The ``path`` of events that the operator's own timers cause; the executor sets the real one.
 OWN_TIMER = -1
 #: The index or number of nothing.
 NIL = -1
@@ -50,15 +50,14 @@ class EventBatch:
     """A run of events, as columns of one length n, in the total order.
 
     ``time_ms``: int64[n], each event's own timestamp.
-    ``clock_ms``: int64[n], the time it was when the event came; never falls, and may be later than
+    ``clock_ms``: int64[n], the time at which the event arrived; never falls, and may be later than
     the event's own time.
-    ``order``, ``path``: int64[n], the place in the total order of what caused it (see above).
-    ``chunk``: int64[n], tells apart what one operator puts out under one (order, clock, path) in
-    several pieces, in order; 0 where it does not.  Events alike in all four are one chunk, which
-    the reference engine hands on at once: what it sends as an array, what a batch window lets go.
-    ``kind``: int8[n], ``CURRENT``, ``EXPIRED`` or ``RESET``; what is in the row of a ``RESET``
-    means nothing.
-    ``instance``: int64[n], of a partition the number of the key; ``WHOLE`` outside.
+    ``order``, ``path``: int64[n], the place of the event's cause in the total order (see above).
+    ``chunk``: int64[n], distinguishes the pieces, in order, that one operator emits under one
+    (order, clock, path); 0 if there is one piece.  Events with equal values in all four are one
+    chunk, which the reference engine passes on at once: a sent array, a batch that a window emits.
+    ``kind``: int8[n], ``CURRENT``, ``EXPIRED`` or ``RESET``; the row of a ``RESET`` has no meaning.
+    ``instance``: int64[n], in a partition the number of the key; ``WHOLE`` outside.
     ``rows``: the attributes.
     """
 
@@ -128,7 +127,7 @@ class EventBatch:
         )
 
     def with_path(self, path: Longs) -> EventBatch:
-        """The same events, come on other ways."""
+        """The same events with other paths."""
         return EventBatch(
             self.time_ms,
             self.clock_ms,
@@ -141,8 +140,9 @@ class EventBatch:
         )
 
 
-#: By the identity of a schema, itself and a run of length 0.  To make one takes as long as some
-#: operators do, and so does it to hash a schema; as long as it is here, its identity is its own.
+#: By the identity of a schema: the schema and a run of length 0.  Making a run, or hashing a
+#: schema, takes as long as some operators do.  The entry keeps the schema alive, so its identity is
+#: unique.
 _NO_EVENTS: dict[int, tuple[pa.Schema, EventBatch]] = {}
 _NO_EVENTS_MAX = 4096
 
@@ -171,7 +171,7 @@ def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def join(runs: Sequence[EventBatch], schema: pa.Schema) -> EventBatch:
-    """Runs of events with one schema, one behind the other."""
+    """Concatenate runs of events with one schema."""
     runs = [run for run in runs if len(run)]
     if not runs:
         return no_events(schema)
@@ -207,15 +207,15 @@ def with_timer_path(events: EventBatch, path: int) -> EventBatch:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What the executor knows of time while it processes one run of external events.
+    """The executor's knowledge of time while it processes one run of external events.
 
-    ``first``: the number of the first of them.
+    ``first``: the number of the first event.
     ``clocks_ms``: int64[n], their clocks, never falling.
-    ``now_ms``: the time up to which timers fire, not before any of the clocks.
-    ``playback``: time stands still between events: what is due before one fires when it comes, all
-    of it at that event's clock, as in the reference engine's playback.
-    ``stands``: of playback without events, time is moved to where it is: what has become due there
-    since it came fires.
+    ``now_ms``: the time up to which timers fire, not earlier than any of the clocks.
+    ``playback``: time doesn't pass between events.  Timers due before an event fire when it
+    arrives, all at that event's clock, as in the reference engine's playback.
+    ``stands``: playback without events moves time to its present value: timers that have become due
+    there since it was reached fire.
     """
 
     first: int
@@ -243,11 +243,11 @@ class Timeline:
 class State:
     """An operator's state as named pieces.
 
-    A piece that changed has another name, so a host stores only names that it has not stored, and
-    drops those that are no longer listed.  Names are made of counts over the input, never over
-    batches, or of what is in the piece: after a restart from an older state the same name stands
-    for the same content, however the input is cut then.  ``scalars`` holds small JSON values and is
-    stored whole each time.
+    A piece that changed has another name.  So a host stores only names that it has not stored, and
+    drops those that are no longer listed.  Names are derived from counts over the input, never over
+    batches, or from the piece's content.  After a restart from an older state the same name
+    therefore means the same content, however the input is cut then.  ``scalars`` holds small JSON
+    values and is stored whole each time.
     """
 
     pieces: Mapping[str, pa.RecordBatch] = field(default_factory=dict)
@@ -255,32 +255,32 @@ class State:
 
 
 class Stateful(Protocol):
-    """Something whose state can be taken and given back."""
+    """An object with a state that can be saved and restored."""
 
     def snapshot(self) -> State:
-        """The whole state; later calls don't change what was returned."""
+        """The whole state; later calls don't change a returned snapshot."""
         ...
 
     def restore(self, state: State) -> None:
-        """Take the place of the one that ``state`` was a snapshot of."""
+        """Replace the present state by ``state``, a snapshot."""
         ...
 
 
 class Operator(Stateful, Protocol):
     """A step of a query that keeps events of one stream and has timers: a window.
 
-    Calls come in the order of time; an empty run of events lets time pass.
+    Calls are in the order of time; an empty run of events lets time pass.
     """
 
     def process(self, events: EventBatch, timeline: Timeline) -> EventBatch:
-        """Take events, in order, and return what they and the timers caused, in order.
+        """Process events in order; return the output of events and timers, in order.
 
         Timers due by ``timeline.now_ms`` fire, each at its own time.
         """
         ...
 
     def next_time(self) -> int | None:
-        """When the earliest timer is due, milliseconds since 1970; None without one."""
+        """Due time of the earliest timer, milliseconds since 1970; None without one."""
         ...
 
 
@@ -293,7 +293,7 @@ def namespaced(parts: Mapping[str, State]) -> State:
 
 
 def subset(state: State, name: str) -> State:
-    """The state of one part of what ``prefixed`` put together."""
+    """The state of one part, from a state that ``prefixed`` composed."""
     start = f"{name}/"
     return State(
         {k.removeprefix(start): v for k, v in state.pieces.items() if k.startswith(start)},
@@ -302,7 +302,7 @@ def subset(state: State, name: str) -> State:
 
 
 def restore_subset(stateful: Stateful, state: State, name: str) -> None:
-    """Give a part its own of what ``prefixed`` put together; what has none is new, and stays so."""
+    """Restore one part from a state that ``prefixed`` composed; a part without state stays new."""
     own = subset(state, name)
     if own.pieces or own.scalars:
         stateful.restore(own)

@@ -1,7 +1,7 @@
-"""What expressions of one app refer to by name: its functions and tables.
+"""Functions and tables that expressions of one app refer to by name.
 
-Whoever compiles an app does so inside of ``using``; ``compile_expression`` looks there.  So the
-operators between them need not hand it on.
+An app is compiled inside of ``using``, where ``compile_expression`` finds the environment.  So the
+operators between them need not pass it on.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 
 class Membership(Protocol):
-    """A table as ``x in T`` asks it."""
+    """A table as ``x in T`` uses it."""
 
     def contains(self, condition: BoundExpression, frame: Frame) -> Mask:
-        """For each row of ``frame``, whether there is a row of the table as ``condition`` says."""
+        """bool[n], the rows of ``frame`` for which ``condition`` holds for a row of the table."""
         ...
 
 
 class Content(Protocol):
-    """A named window as a join asks it."""
+    """A named window as a join uses it."""
 
     def content(self, instance: int = 0) -> tuple[pa.RecordBatch, Longs]:
-        """What is in it now: rows in the engine's order, and their times."""
+        """The present rows, in the engine's order, and their times."""
         ...
 
 
@@ -43,8 +43,8 @@ class Content(Protocol):
 class Environment:
     """``scripts``, ``tables`` and named ``windows``; all may grow while the app is compiled.
 
-    ``salt``: tells apart what runs the same app over other events, another partition for one, so
-    that no two of them make the same ``UUID()``.
+    ``salt``: distinguishes executors that run one app over different events, such as partitions,
+    so that no two of them make the same ``UUID()``.
     """
 
     scripts: Mapping[str, Function] = field(default_factory=dict)

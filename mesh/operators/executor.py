@@ -62,8 +62,8 @@ class InputRun:
     """Events of one input stream, in the order of its sequence.
 
     ``sequence``, ``time_ms``: int64[n]; ``rows``: n rows in the stream's schema.
-    ``chunk``: int64[n], never falling over the stream's life; events of one number were sent as
-    one array, and go on together.  None: each was sent by itself.
+    ``chunk``: int64[n], never falling over the stream's life; events of one number were sent as one
+    array, and are processed together.  None: each was sent alone.
     """
 
     stream: str
@@ -77,7 +77,8 @@ class InputRun:
 class OutputRun:
     """Rows for one stream that leaves the group, n of them.
 
-    ``position``: int64[n], growing; over all output streams the numbers 1, 2 .. come once each.
+    ``position``: int64[n], growing; over all output streams each of the numbers 1, 2 .. occurs
+    once.
     ``time_ms``: int64[n], the events' own times.
     """
 
@@ -89,10 +90,10 @@ class OutputRun:
 
 @dataclass(frozen=True, slots=True)
 class CallRun:
-    """What the callback of one query would get, n events in all.
+    """The arguments of one query's callback, n events in all.
 
-    ``call``: int64[n], growing from 0 in each run: the number of the call that an event is in.
-    ``kind``: int8[n], ``CURRENT`` or ``EXPIRED``; ``clock_ms``: when the call was.
+    ``call``: int64[n], growing from 0 in each run: the number of the call that passes the event.
+    ``kind``: int8[n], ``CURRENT`` or ``EXPIRED``; ``clock_ms``: the time of the call.
     """
 
     query: str
@@ -106,14 +107,14 @@ class CallRun:
 class Executor:
     """The queries of ``app`` over one partition.
 
-    With one input stream its events are processed as they come, and then the timers due by its
+    With one input stream its events are processed as they arrive; then the timers due by its
     clock fire.  With several, events are merged by (time, input in the order of first mention,
-    sequence), and wait until every input's clock is past them.  At one instant timers come first.
+    sequence), and wait until every input's clock is past them.  At one instant timers are first.
 
-    ``outputs``: the streams to give out, ``FAILED`` among them; ``callbacks``: the names of the
-    queries whose callbacks are to be recorded for ``take_calls``; ``salt``: tells apart executors
-    of the app that run over other events, for ``UUID()``; ``playback``: whether time is that of the
-    events alone, and goes on only when they come and when ``step`` says so; None: as the app says.
+    ``outputs``: the streams to return, ``FAILED`` among them; ``callbacks``: the names of queries
+    with callbacks to record for ``take_calls``; ``salt``: distinguishes executors of the app over
+    different events, for ``UUID()``; ``playback``: whether events and ``step`` alone move time;
+    None: as the app says.
     """
 
     def __init__(
@@ -155,13 +156,13 @@ class Executor:
         self._events = 0
         self._now_ms = BEFORE_ALL
         self._is_started = False
-        #: Whether something without a state is among what has one: it begins where the others are.
+        #: Whether a part without a state is among parts with one: it begins at their present time.
         self._has_new = False
         #: Positions given so far.
         self.outputs_count = 0
 
     def run(self, inputs: Sequence[InputRun], clocks: Mapping[str, int]) -> list[OutputRun]:
-        """Take events, let time pass, and return what comes out.
+        """Process events, let time pass, and return the output.
 
         Args:
             inputs: events that follow those of earlier calls, stream by stream.
@@ -183,10 +184,10 @@ class Executor:
         time_ms: Longs | None = None,
         rows: pa.RecordBatch | None = None,
     ) -> list[OutputRun]:
-        """Let time pass to ``now_ms`` and, then, take one chunk of events, unmerged.
+        """Let time pass to ``now_ms`` and then process one chunk of events, unmerged.
 
         Args:
-            now_ms: the time it is, not before that of earlier calls.
+            now_ms: the present time, not earlier than that of earlier calls.
             stream: the chunk's stream; None: only time passes.
             time_ms: int64[n], the events' own times, which need not be ``now_ms``.
             rows: n rows in the stream's schema.
@@ -209,8 +210,8 @@ class Executor:
         leaving: list[Emitted] = []
         start_ms = BEFORE_ALL
         if not self._is_started:
-            # The app starts, by its first event or the first time that is known: what makes events
-            # by itself begins to count.
+            # The app starts with its first event or the first known time: sources without input
+            # begin to count.
             if not count and known_ms <= 0:
                 return []
             self._is_started = True
@@ -228,7 +229,7 @@ class Executor:
         timeline = Timeline(
             self._events, clocks_ms, last_ms if self.plays_back else now_ms, self.plays_back
         )
-        # In playback an event of a stream that nobody reads moves time as well.
+        # In playback an event of a stream without a reader moves time as well.
         entering = [
             (part.stream, self._events_of(part, number, clocks_ms))
             for part, number in zip(ready, numbers, strict=True)
@@ -242,7 +243,7 @@ class Executor:
         return self._number(leaving)
 
     def _stop_at_timers(self, from_ms: int, now_ms: int, leaving: list[Emitted]) -> None:
-        """Let time pass without events, in playback: it stops at each timer, however it passes."""
+        """Let time pass without events, in playback: it stops at each timer, for any time steps."""
         none = np.empty(0, dtype=np.int64)
         fired_ms = BEFORE_ALL
         while True:
@@ -250,7 +251,8 @@ class Executor:
             next_ms = min(due, default=now_ms)
             if next_ms >= now_ms or from_ms >= now_ms:
                 break
-            # What was due before it was set fires where time stands, as it is moved there.
+            # Timers that were due before they were set fire at the present time, when it is moved
+            # there.
             is_idle_playback = next_ms <= from_ms and next_ms != fired_ms
             from_ms = from_ms if is_idle_playback else max(next_ms, from_ms + 1)
             fired_ms = next_ms
@@ -263,7 +265,7 @@ class Executor:
     def _flow_on(
         self, entering: list[tuple[str, EventBatch]], timeline: Timeline, leaving: list[Emitted]
     ) -> None:
-        """Append the output of the dataflow to ``leaving``, ranked after what is there."""
+        """Append the output of the dataflow to ``leaving``, ranked after its present content."""
         before = sum(len(one.rank) for one in leaving)
         made = self._flow.run(entering, timeline)
         leaving += [replace(one, rank=one.rank + before) for one in made] if before else made
@@ -301,7 +303,7 @@ class Executor:
         return OutputRun(stream, position, time_ms, rows)
 
     def take_calls(self) -> list[CallRun]:
-        """What the callbacks of the queries asked for got since the last time this was asked."""
+        """The recorded calls of the callbacks since the previous ``take_calls``."""
         found = []
         for calls in self._calls:
             number = 0
@@ -324,7 +326,7 @@ class Executor:
         return min((time for time in times if time is not None), default=None)
 
     def wakeup_time(self) -> int | None:
-        """The earliest time at which ``run`` gives out more although no event comes; or None."""
+        """The earliest time at which ``run`` has output without a further event; or None."""
         return self._inputs.next_time() if self.plays_back else self.next_time()
 
     def snapshot(self) -> State:
@@ -343,9 +345,9 @@ class Executor:
         return namespaced({"own": State({}, scalars), **parts})
 
     def restore(self, state: State) -> None:
-        """Go on from ``state``, a snapshot of an executor of the same app.
+        """Continue from ``state``, a snapshot of an executor of the same app.
 
-        What has nothing in it begins: see ``remap``.
+        Parts without a state begin: see ``remap``.
 
         Raises:
             MeshError: MESH-O105, the state was written by another version.
@@ -383,10 +385,10 @@ class Executor:
 
     @property
     def input_schemas(self) -> dict[str, pa.Schema]:
-        """The schemas of the streams that come from outside."""
+        """The schemas of the streams from outside."""
         return self._inputs.schemas
 
 
 def _plays_back(app: BoundApp) -> bool:
-    """Whether the app has ``@App:playback``; what it says of idle times needs a clock of ours."""
+    """Whether the app has ``@App:playback``; its idle times need a clock of ours."""
     return find(app.annotations, "app:playback") is not None

@@ -83,7 +83,7 @@ def _bools(values: Mask) -> Vector:
 
 
 def _membership(tables: Mapping[str, Membership], name: str, operand: BoundExpression) -> Evaluator:
-    # Tables may be made behind the expressions that ask them.
+    # Tables may be created after the expressions that refer to them.
     return lambda frame: _bools(tables[name].contains(operand, frame))
 
 
@@ -147,7 +147,7 @@ def _binary(expression: BinaryExpression) -> Evaluator:
 
 
 def _logic(operator: BinaryOperator, left: Evaluator, right: Evaluator) -> Evaluator:
-    """The right side is not looked at where the left decides: it can't fail there."""
+    """The right side is not evaluated where the left decides: it can't fail there."""
 
     def evaluate(frame: Frame) -> Vector:
         first = left(frame)

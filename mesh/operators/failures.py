@@ -1,14 +1,13 @@
-"""What becomes of a chunk when something fails on one of its events, and how that is told.
+"""Chunks with a failed event: which events are still processed, and how failures are reported.
 
-The reference engine hands a chunk on as one, so a failure ends it: nothing of the chunk goes on,
-and what comes behind the event that failed isn't looked at.  In a join or a pattern one event may
-set off several chunks, one behind the other, and so may an array in a window of batches: where one
-fails, those behind it don't come.  Of a join the finds of each event are a chunk, and those of a
-chunk of events one call: what was found before a failure has gone on, what would be found behind it
-isn't.
+The reference engine passes a chunk on as one, so a failure ends it: no event of the chunk is passed
+on, and the events after the failed one aren't processed.  In a join or a pattern one event may
+cause several chunks, one after the other, and so may an array in a window of batches: where one
+fails, the later ones are dropped.  In a join the matches of each event are a chunk, and those of a
+chunk of events one call: matches before the failure have been emitted, matches after it are not.
 
-What no fault stream takes leaves the group on the channel ``FAILED``, in the total order and with
-positions as any other output, so that whoever records it does so once, also after a replay.
+Failures without a fault stream leave the group on the channel ``FAILED``, in the total order and
+with positions as any other output, so that they are recorded once, also after a replay.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _ROWS: Final = pa.schema([(name, pa.string()) for name in ("query", "stream", "r
 
 
 def stopped(frame: Frame, events: EventBatch) -> Bools:
-    """bool[n], which events are not looked at: of a call the first that fails and all behind."""
+    """bool[n], the unprocessed events: in a call the first that fails and all after it."""
     _forgive_resets(frame, events)
     result = np.zeros(len(events), dtype=np.bool_)
     if frame.failures:
@@ -50,9 +49,9 @@ def stopped(frame: Frame, events: EventBatch) -> Bools:
 
 
 class FailureRouter:
-    """Which events each of several aggregators is given, where one of their arguments may fail.
+    """Selects the events of each of several aggregators where one of their arguments may fail.
 
-    Those before the one that failed have taken the event; nothing behind it is looked at.
+    Aggregators before the failed one have processed the event; the later ones have not.
     """
 
     def __init__(self, frame: Frame, events: EventBatch) -> None:
@@ -63,14 +62,14 @@ class FailureRouter:
         self._at: dict[int, int] = {}
 
     def note(self, number: int) -> None:
-        """What has failed since the last call did at aggregator ``number``."""
+        """Record the failures of aggregator ``number`` since the last call."""
         if len(self._frame.failures) > len(self._at) + len(self._before):
             for row in self._frame.failures:
                 if row not in self._before:
                     self._at.setdefault(row, number)
 
     def reaching(self, groups: Longs, number: int) -> Longs:
-        """``groups`` of the events that aggregator ``number`` takes; -1 for the others."""
+        """``groups`` of the events that reach aggregator ``number``; -1 for the others."""
         if not self._frame.failures:
             return groups
         ended = stopped(self._frame, self._events)
@@ -99,20 +98,20 @@ def lost(frame: Frame, events: EventBatch) -> Bools:
 
 
 def _apart(frame: Frame, events: EventBatch) -> Bools:
-    """bool[n], where what fails together begins: a chunk, a join's call, or all of a cause."""
+    """bool[n], the first event of each unit of failure: a chunk, a join's call or a whole cause."""
     if frame.calls is not None:
         return frame.calls()
     first = instance_chunk_begins(events)
     if frame.joint_path is None or len(first) < 2:
         return first
     others = run_begins(events.order, events.clock_ms, events.path, events.instance)
-    # Each timer is a cause by itself.
+    # Each timer is a cause of its own.
     result: Bools = first & (others | (events.path == frame.joint_path))
     return result
 
 
 def _forgive_resets(frame: Frame, events: EventBatch) -> None:
-    """There is nothing in the row of a reset that could fail."""
+    """Drop failures of resets: the row of a reset has no values that could fail."""
     for row in [row for row in frame.failures if events.kind[row] == RESET]:
         del frame.failures[row]
 
@@ -120,7 +119,7 @@ def _forgive_resets(frame: Frame, events: EventBatch) -> None:
 def failure_events(
     query: str, stream: str, events: EventBatch, reasons: Sequence[str]
 ) -> EventBatch:
-    """Events for the channel ``FAILED``: what failed, on which event, as JSON, and why.
+    """Events for the channel ``FAILED``: the query, the stream, the event as JSON, and the reason.
 
     Args:
         query: the name of the query that failed.
@@ -139,7 +138,7 @@ def failure_events(
 
 
 def faulted(schema: pa.Schema, events: EventBatch, reasons: Sequence[str]) -> EventBatch:
-    """Events for a fault stream of ``schema``: their own attributes, and behind them the reason."""
+    """Events for a fault stream of ``schema``: their own attributes, followed by the reason."""
     values = to_binary([Opaque("java.lang.RuntimeException", reason) for reason in reasons])
     columns = [events.rows.column(name) for name in schema.names[:-1]]
     return events.with_rows(pa.RecordBatch.from_arrays([*columns, values], schema=schema))

@@ -21,7 +21,7 @@ from numba import types as types
 from mesh import scratch
 
 HERE: Final = Path(__file__).parent
-#: Where a user wants compiled code to be; beside the sources otherwise.
+#: Directory for compiled code that the user chose; beside the sources otherwise.
 DIRECTORY_VARIABLE: Final = "NUMBA_CACHE_DIR"
 _PACKAGE: Final = __name__.rpartition(".")[0]
 #: An import from this package: the module, and the names.
@@ -32,7 +32,7 @@ _DECORATOR: Final = re.compile(r"^@(\w+)", re.MULTILINE)
 
 
 def sources() -> list[Path]:
-    """The files whose contents compiled code depends on: native loops, and what these import.
+    """Files on whose contents compiled code depends: those with native loops, and their imports.
 
     A file has native loops if it imports this module, or a decorator from this package.
     """
@@ -92,14 +92,14 @@ CACHE: Final = _home() / f"native-{_digest()}"
 
 
 def njit(*arguments: Any, **options: Any) -> Any:
-    """``numba.njit`` that keeps what it compiles; called with signatures or as a decorator."""
+    """``numba.njit`` with a cache for compiled code; called with signatures or as a decorator."""
     setattr(numba.config, "CACHE_DIR", str(CACHE))  # noqa: B010
     compiler: Any = numba.njit
     return compiler(*arguments, cache=True, **options)
 
 
 def bare(*arguments: Any, **options: Any) -> Any:
-    """``njit`` for loops that make no arrays, in which nobody counts references to those given.
+    """``njit`` for loops that make no arrays, without reference counts of the arrays passed in.
 
     Where a loop calls small functions on many arrays, that counting takes longer than their work.
     """

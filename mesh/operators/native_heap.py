@@ -1,7 +1,7 @@
 """Native binary heap of timers, for windows and patterns.
 
 A heap is the first rows of a table, ordered by the columns 0 and 1: the time that a timer is due,
-and a number that tells timers of one time apart.  Who owns the table keeps the number of its rows.
+and a number that distinguishes timers of one time.  The table's owner keeps the number of its rows.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The operators' native loops, compiled ahead: ``python -m mesh.operators.precompile``.
+"""Ahead-of-time compilation of the native loops: ``python -m mesh.operators.precompile``.
 
 Numba compiles a loop when it is first called and keeps the result beside the source, or in
-``NUMBA_CACHE_DIR``.  All of them together take a minute or two, which nobody should wait for in
-the first query; so an app that has every operator in it is run once when mesh is installed, or
-else before a worker takes its first instance.  A file says that it is done, for this content of the
-sources and this kind of processor.
+``NUMBA_CACHE_DIR``.  All loops together take a minute or two, which would delay the first query.
+So an app with every operator is run once when mesh is installed, or else before a worker starts its
+first instance.  A file records that this is done, for this content of the sources and this kind of
+processor.
 """
 
 from __future__ import annotations
@@ -90,14 +90,14 @@ def compile_once() -> None:
 
 
 def _mark() -> Path:
-    # What is compiled for one processor is not taken on another one.
+    # Code compiled for one processor is not used on another one.
     return native.CACHE / f"compiled-{llvmlite.binding.get_host_cpu_name()}"
 
 
 def _drop_others() -> None:
-    """Remove what was compiled of other contents of these sources, some 10 MB each.
+    """Remove code compiled from other contents of these sources, some 10 MB each.
 
-    Where a user named the directory, other versions of mesh may be at home there too.
+    Where a user named the directory, other versions of mesh may use it too.
     """
     if native.CACHE.parent == native.HERE / "__pycache__":
         for other in native.CACHE.parent.glob("native-*"):
@@ -106,7 +106,7 @@ def _drop_others() -> None:
 
 
 def compile_loops() -> None:
-    """Run every operator over a few events, which compiles what is not in the cache yet."""
+    """Run every operator over a few events, which compiles the loops that are not yet cached."""
     app = bind(parse(_APP))
     executor = Executor(app, [f"O{number}" for number in range(1, 28)])
     times = np.arange(_EVENTS, dtype=np.int64) * 97

@@ -1,13 +1,13 @@
-"""The state of a group whose text has changed: what stays as it was goes on, what is new begins.
+"""State of a group with a changed text: unchanged parts keep their state, new parts begin.
 
-Queries, tables and named windows that go on (``mesh.plan.states``) keep what they have under the
-names that they have now.  So do the streams that come from outside: what they held back is still to
-be processed.  Positions of output rows and the order of events go on, so that neither is ever given
-twice.  What has no state begins at the time at which the others are.
+Queries, tables and named windows that continue (``mesh.plan.states``) keep their state under their
+present names.  So do the streams from outside: the events that they held back are still to be
+processed.  Positions of output rows and the order of events continue, so that neither is ever used
+twice.  A part without a state begins at the present time of the others.
 
-What queries remember of an order of events counts causes: those of the whole, of a partition, or of
-a ring of queries that feed each other.  Where another text puts a query elsewhere, the count there
-goes on behind all that was counted where it comes from.
+Queries remember an order of events by counts of causes: those of the whole, of a partition, or of
+a ring of queries that feed each other.  Where another text moves a query elsewhere, the count there
+continues after all counts of the place where the query was.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ def remap(
     *,
     keeps: bool = True,
 ) -> State:
-    """The state from which an executor of ``after`` goes on.
+    """The state from which an executor of ``after`` continues.
 
     Args:
         state: a snapshot of an executor of ``before``.
         before: the group that made the state.
-        after: the group that is to go on from it, its events divided as they were.
-        keeps: False where all is to begin anew, but for what has not been processed yet.
+        after: the group that continues from it, its events divided as they were.
+        keeps: False where everything begins with an empty state, except for unprocessed events.
     """
-    # What is given out makes no difference to where a state is.
+    # The outputs make no difference to the place of a state.
     old, new = Executor(before, ()), Executor(after, ())
     going = continued(before, after) if keeps else []
     kept = _kept(going)
@@ -66,7 +66,7 @@ def remap(
 
 
 def _kept(going: Sequence[tuple[Keeper, Keeper]]) -> dict[str, str]:
-    """By the name of what goes on, as ``Executor.places`` has it, its name before."""
+    """By present name of each part that continues, as in ``Executor.places``, its former name."""
     kept: dict[str, str] = {}
     for one, was in going:
         if one.kind == "table":
@@ -86,7 +86,7 @@ def _node(one: Keeper) -> str:
 
 
 def _inputs(state: State, old: Executor, new: Executor) -> State:
-    """What the streams that are still read hold back, with the attributes that they have now."""
+    """Events that the streams still read hold back, with their present attributes."""
     pieces, scalars = {}, {}
     before = old.input_schemas
     for stream, schema in new.input_schemas.items():
@@ -103,7 +103,7 @@ def _inputs(state: State, old: Executor, new: Executor) -> State:
 
 
 def _counts(state: State, moved: Mapping[str, str]) -> dict[str, int]:
-    """By partition and ring that something in goes on, how many causes it has had."""
+    """By partition and ring with a part that continues, the number of causes so far."""
     counts: dict[str, int] = {}
     for place, earlier in moved.items():
         above = _above(place)
@@ -113,7 +113,7 @@ def _counts(state: State, moved: Mapping[str, str]) -> dict[str, int]:
 
 
 def _outside(moved: Mapping[str, str]) -> list[str]:
-    """Where what is in no partition or ring now was before."""
+    """Former place of parts that are in no partition or ring now."""
     return [earlier for place, earlier in moved.items() if not _above(place)]
 
 
@@ -123,7 +123,7 @@ def _above(place: str) -> str:
 
 
 def _count(state: State, above: str) -> int:
-    """How many causes there have been in a partition or ring, or in the whole."""
+    """Number of causes so far in a partition or ring, or in the whole."""
     found: Any = subset(state, f"{above}/own").scalars.get("causes", 0) if above else None
     if found is None:
         found = subset(state, "own").scalars["events"]

@@ -107,7 +107,7 @@ def fires_before(  # type: ignore[no-untyped-def]
         return timer_path < path
     if due != clock:
         return due < clock
-    # At one instant timers come before external events, and the path decides among timers.
+    # At one instant timers precede external events, and the path decides among timers.
     return order % 2 == 1 or timer_path < path
 
 
@@ -127,8 +127,8 @@ def playback_place(  # type: ignore[no-untyped-def]
 ):
     """Order and clock of a timer in playback; clock ``NEVER`` if it does not fire in this run.
 
-    Time stands still until an event moves it: what was set after the last move waits.  ``now``,
-    ``before``: the times up to which this run and the one before go.
+    Time doesn't pass until an event moves it: a timer set after the last move waits.  ``now``,
+    ``before``: the times up to which this run and the previous one extend.
     """
     count = len(clocks)
     at = max(earlier, (last_order + 1) // 2 - first)

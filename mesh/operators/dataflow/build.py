@@ -119,7 +119,7 @@ class DataflowBuilder:
         """All nodes, with each partition and each cycle of queries as one node.
 
         None if the output of such a node leads to a write of state that its queries read: the
-        write comes between one query of the node and the next.
+        write happens between one query of the node and the next.
         """
         found: list[DataflowNode] = []
         for part in self.parts:
@@ -250,7 +250,7 @@ def make_dataflow(
 ) -> tuple[list[DataflowNode], Dataflow]:
     """The nodes of an app and the dataflow that drives them.
 
-    ``in_bulk``: whether to execute them in bulk, unless the output of a partition comes back to it.
+    ``in_bulk``: whether to execute them in bulk, unless a partition's output returns to it.
     """
     grouped = nodes.grouped() if in_bulk else None
     order = None if grouped is None else topological_order(grouped, loops=True)

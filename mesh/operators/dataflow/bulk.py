@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class BulkDataflow:
-    """Whole runs through one set of nodes after the other.
+    """Processing of whole runs through one set of nodes after the other.
 
-    ``stages``: the numbers of nodes, in sets to go one after the other; the sets are those of
-    ``topology.stages_of``, and what is tied together goes through an ``OrderedStage``.
+    ``stages``: the numbers of nodes, in sets to be called one after the other, as
+    ``topology.stages_of`` returns them; nodes that share state form an ``OrderedStage``.
 
     Raises:
         MeshError: MESH-O103, there are too many ways through the nodes.
@@ -49,7 +49,7 @@ class BulkDataflow:
         self.roots: Mapping[str, int] = self._topology.roots
 
     def begin(self, timeline: Timeline) -> list[Emitted]:
-        """Let all nodes know that it is the app's start."""
+        """Notify all nodes of the app's start."""
         return self._go([], timeline, begins=True)
 
     def run(self, entering: Sequence[tuple[str, EventBatch]], timeline: Timeline) -> list[Emitted]:
@@ -79,7 +79,7 @@ def _in_sequence(leaving: Sequence[tuple[str, EventBatch]]) -> list[Emitted]:
     if not leaving:
         return []
     if len(leaving) == 1:
-        # What one node made for one channel is in order.
+        # The output of one node for one channel is in order.
         channel, events = leaving[0]
         return [Emitted(channel, np.arange(len(events)), events)]
     order = np.concatenate([events.order for _, events in leaving])

@@ -38,8 +38,8 @@ def failed_inputs(
     """The events of one run that caused failures.
 
     Args:
-        inputs: the input of the query, by stream; only streams whose failures are wanted.
-        failed: n rows that the query made, with the positions of their causes.
+        inputs: the input of the query, by stream; only streams with a reader of failures.
+        failed: n rows that the query emitted, with the positions of their causes.
         reasons: of length n; the first of a cause counts.
 
     Returns:

@@ -27,7 +27,7 @@ Cause = tuple[int, str | None]
 
 
 class ChunkQueue:
-    """The chunks of ``runs``, each run in order, and of one channel as it comes to one node."""
+    """Queue of the chunks of ``runs``: each run in order, each channel in order for one node."""
 
     def __init__(self, runs: Sequence[tuple[Cause, EventBatch]]) -> None:
         runs = [(cause, events) for cause, events in runs if len(events)]
@@ -118,7 +118,7 @@ class TimeCursor:
 
     @property
     def jumps(self) -> bool:
-        """Whether time stands still between events."""
+        """Whether time jumps from event to event."""
         return self._timeline.playback
 
     def place(self, due_ms: int) -> tuple[int, int] | None:
@@ -146,7 +146,7 @@ class TimeCursor:
         )
 
     def passed(self, key: Key) -> None:
-        """Note that everything up to the position ``key`` is processed."""
+        """Record that everything up to the position ``key`` is processed."""
         self._next = max(self._next, (key[0] + 1) >> 1)
 
     def until(self, last: Key | None) -> Timeline:
@@ -164,9 +164,9 @@ class TimeCursor:
 
 
 class ConflictTable:
-    """Which causes conflict: one writes state that the other reads or writes.
+    """Table of conflicting causes: one writes state that the other reads or writes.
 
-    ``order``: the nodes of the stage; ``reads``: by channel, which of them read it.
+    ``order``: the nodes of the stage; ``reads``: by channel, the nodes that read it.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Cycles: queries whose streams feed each other become one node, which is stepwise inside.
+"""Cycles: queries with streams that feed each other become one node, which is stepwise inside.
 
 The node reads the channels of all its queries. Its own output does not return to it from outside.
 """
@@ -38,7 +38,7 @@ class CyclicNode:
         return made
 
     def next_time(self) -> int | None:
-        """When the next timer of any of the nodes is due."""
+        """Due time of the next timer of any of the nodes."""
         times = (node.work.next_time() for node in self._nodes)
         return min((time for time in times if time is not None), default=None)
 
@@ -48,7 +48,7 @@ class CyclicNode:
         return namespaced({"own": State({}, {"causes": self._causes}), **states})
 
     def restore(self, state: State) -> None:
-        """Take over the states."""
+        """Restore the states."""
         causes: Any = subset(state, "own").scalars["causes"]
         self._causes = causes
         for node in self._nodes:
@@ -65,8 +65,8 @@ def collapse_cycles(
 ) -> list[DataflowNode] | None:
     """``nodes`` with each cycle as one node, in the position of its first.
 
-    The readers of a channel that feeds a cycle belong to it: an event that comes round first
-    reaches them last.
+    The readers of a channel that feeds a cycle belong to it: an event that goes through the
+    cycle reaches them last.
 
     Args:
         nodes: the nodes of an app, in its order.

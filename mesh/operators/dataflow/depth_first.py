@@ -161,7 +161,7 @@ class DepthFirst:
     def _tasks_of(
         self, number: int, source: int, channel: str, events: EventBatch, depth: int
     ) -> list[_Task]:
-        """One task, or one for each event where the node takes them one by one, the last first."""
+        """One task, or for a node that processes single events one for each, the last first."""
         if channel not in self._nodes[number].singles or len(events) < 2:
             return [_Task(depth, number, source, channel, events)]
         return [
@@ -244,7 +244,7 @@ class StepwiseDataflow:
         sink = _Sequence(self._numbers)
         at = timeline.first
         for channel, events in _in_order(entering):
-            # What is sent at once has one order.
+            # Events that are sent at once have one order.
             number = (int(events.order[0]) - 1) // 2
             clock_ms = int(events.clock_ms[0])
             here = Timeline(number, np.array([clock_ms]), clock_ms, timeline.playback)

@@ -39,7 +39,7 @@ class Emitted:
 class Dataflow(Protocol):
     """A graph of nodes with a way to execute it: in bulk or stepwise, with the same result."""
 
-    #: By node, the path of what its timers cause.
+    #: By node, the path of events that its timers cause.
     timers: Sequence[int]
     #: By channel that is read, the path of external events.
     roots: Mapping[str, int]
@@ -63,7 +63,7 @@ class NodeOperator(Stateful, Protocol):
         ...
 
     def next_time(self) -> int | None:
-        """When the earliest timer is due; None without one."""
+        """Due time of the earliest timer; None without one."""
         ...
 
 
@@ -134,7 +134,7 @@ class DataflowNode:
 
 @dataclass(slots=True)
 class CallbackRecorder:
-    """Records the calls that the callback of one query would get.
+    """Records the calls of one query's callback.
 
     ``wanted``: whether it records. ``runs``: the output of the query, current and expired events.
     """
@@ -144,7 +144,7 @@ class CallbackRecorder:
     runs: list[EventBatch] = field(default_factory=list)
 
     def record(self, made: EventBatch) -> None:
-        """Record output, if that is wanted."""
+        """Record output, if recording is on."""
         if self.wanted and len(made):
             self.runs.append(made)
 

@@ -16,7 +16,7 @@ from mesh.operators.select.hashing import Rows, Texts, more_rows
 if TYPE_CHECKING:
     from mesh.operators.base import Bools, Longs
 
-#: Codes that stand for no instance any more, before all are given anew.
+#: Number of codes without an instance at which all codes are renumbered.
 _SPARE = 65_536
 NONE = NIL
 
@@ -30,7 +30,7 @@ class Instances:
         self._numbers: Longs = np.zeros(0, dtype=np.int64)
         #: The number of the next instance.
         self.next = 0
-        #: How often codes were given anew.
+        #: How often codes were renumbered.
         self.generation = 0
 
     def codes(self, texts: pa.Array[Any]) -> Longs:
@@ -51,7 +51,7 @@ class Instances:
         self.next += len(codes)
 
     def alive(self) -> list[int]:
-        """The numbers there are, growing."""
+        """The present numbers, growing."""
         numbers: list[int] = (np.sort(self._numbers[self._numbers > 0]) - 1).tolist()
         return numbers
 
@@ -91,7 +91,7 @@ class IntegerKeyIndex:
         self._codes: Longs = np.zeros(0, dtype=np.int64)
 
     def codes(self, values: Longs, nulls: Bools | None) -> tuple[Longs, Bools]:
-        """The code of each value's text, and which values are there."""
+        """The code of each value's text, and a mask of the values that have one."""
         if self._generation != self._instances.generation:
             self._clear()
         skip = np.zeros(len(values), dtype=np.bool_) if nulls is None else nulls

@@ -1,12 +1,12 @@
 """The entrance of a partition: gives each event the number of its key's instance.
 
-A stream with a key: its events go to the instance of their key, or of each range that they are in,
-and without a key nowhere.  A stream without one: its events go to every instance there is.  Of one
-chunk, events that follow each other with equal keys go on as one chunk, as in the engine.  An event
-whose key fails goes where failed events go.
+A stream with a key: each event goes to the instance of its key, or of each range that contains it;
+an event without a key is dropped.  A stream without one: its events go to every present instance.
+In one chunk, successive events with equal keys are passed on as one chunk, as in the engine.  An
+event with a failed key is reported as a failed event.
 
-Purging: from the first event with a key on, every ``interval_ms``, instances that nothing came to
-for longer than ``idle_ms`` are forgotten.  A key that comes back gets a new number.
+Purging: every ``interval_ms`` from the first event with a key, instances without an event for more
+than ``idle_ms`` are forgotten.  A key that returns gets a new number.
 
 Source: observed on Siddhi 5.1.7; tests/cases/conformance/partitions.jsonl.
 """
@@ -67,7 +67,7 @@ class _Keyed:
 
 
 class KeyExtractor:
-    """How one stream is divided: the text of a value, or the labels of ranges."""
+    """Division of one stream: by the text of a value, or by the labels of ranges."""
 
     def __init__(self, key: BoundKey, instances: Instances) -> None:
         self._instances = instances
@@ -99,7 +99,7 @@ class KeyExtractor:
         return _Keyed(channel, events, row, code[row])
 
     def _codes(self, vector: Vector) -> tuple[Longs, Mask]:
-        """The code of each key, and which keys are there."""
+        """The code of each key, and a mask of the present keys."""
         if vector.type in (AttributeType.INT, AttributeType.LONG):
             return self._whole.codes(vector.values.astype(np.int64), vector.nulls)
         if vector.type is not AttributeType.STRING:
@@ -108,12 +108,12 @@ class KeyExtractor:
 
 
 class KeyRouter:
-    """``partition with (k of S)``: from the streams outside to those that the queries in it see.
+    """``partition with (k of S)``: from the streams outside to those that the queries in it read.
 
-    ``channels``: by channel outside, that inside; ``keys``: by channel outside, of those that have
-    any.  ``begin`` is called with the numbers of new instances and when the first event of each
-    came, be it for whichever query; ``forget`` with the numbers of those that are purged.
-    ``name``: the partition's; ``faults``: the schemas of the fault streams that somebody takes, by
+    ``channels``: by channel outside, the channel inside; ``keys``: by channel outside, where there
+    is a key.  ``begin`` is called with the numbers of new instances and the time of the first event
+    of each, for any query; ``forget`` with the numbers of purged instances.
+    ``name``: the partition's; ``faults``: the schemas of the fault streams that have a reader, by
     channel outside.
     """
 
@@ -135,13 +135,13 @@ class KeyRouter:
         self._purge = purge
         self._begin = begin
         self._forget = forget
-        #: When something came to each instance last; only where they are purged.
+        #: Time of the last event of each instance; only where instances are purged.
         self._used_ms: dict[int, int] = {}
-        #: When the first event with a key came.
+        #: Time of the first event with a key.
         self._base_ms: int | None = None
 
     def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
-        """Hand events on, each to where its key says; then forget what is idle by now."""
+        """Pass each event on to the instances of its key; then forget idle instances."""
         runs = [
             (channel, join(found, found[0].rows.schema))
             for channel, found in inputs.items()
@@ -170,7 +170,7 @@ class KeyRouter:
         return made
 
     def _failed(self, part: _Keyed) -> Outputs:
-        """The events whose keys failed; they come before all that those beside them cause."""
+        """The events with failed keys; they precede the output of their neighbours."""
         failures = self._keys[part.channel].failures
         if not failures:
             return []
@@ -187,13 +187,13 @@ class KeyRouter:
     def _number_new(
         self, keyed: Sequence[_Keyed], known: Sequence[Longs]
     ) -> list[tuple[_Place, int]]:
-        """Give numbers to keys that are new, in the order in which they came; where, and which."""
+        """Give numbers to new keys, in the order of arrival; returns their places and numbers."""
         first: dict[int, _Place] = {}
         for part, numbers in zip(keyed, known, strict=True):
             rows = np.flatnonzero(numbers < 0)
             codes, at = np.unique(part.code[rows], return_index=True)
             if len(keyed) == len(self.channels) == 1:
-                # Nobody asks where they came.
+                # The order of arrival is not needed.
                 rows = part.row[rows[np.sort(at)]]
                 self._add(codes[np.argsort(at)], part.events.clock_ms[rows])
                 return []
@@ -224,7 +224,7 @@ class KeyRouter:
             self._used_ms[number] = max(self._used_ms.get(number, 0), clock_ms)
 
     def next_purge(self, first_ms: int | None) -> int | None:
-        """When instances may be forgotten next, if an event with a key comes at ``first_ms``."""
+        """Next time for a purge, if an event with a key arrives at ``first_ms``."""
         if self._purge is None:
             return None
         oldest = min(self._used_ms.values(), default=first_ms)
@@ -260,7 +260,7 @@ class KeyRouter:
             due = self.next_time()
 
     def next_time(self) -> int | None:
-        """When instances are forgotten next."""
+        """Time of the next purge."""
         return self.next_purge(None)
 
     def snapshot(self) -> State:
@@ -280,7 +280,7 @@ class KeyRouter:
         return State({name: keys}, own | {"keys": name})
 
     def restore(self, state: State) -> None:
-        """Take over the keys."""
+        """Restore the keys."""
         own: Any = state.scalars
         self._base_ms = own["base_ms"]
         texts: pa.Array[Any] = pa.array([], pa.string())
@@ -302,7 +302,7 @@ def _divided(part: _Keyed, numbers: Longs) -> EventBatch:
 
 
 def _is_count(row: Longs) -> bool:
-    """Whether growing numbers, as many as there are rows, are each row once."""
+    """Whether these growing numbers contain each row exactly once."""
     return not len(row) or (int(row[0]) == 0 and bool((np.diff(row) == 1).all()))
 
 
@@ -339,7 +339,7 @@ def _number_parts(order: Any, clock: Any, path: Any, chunk: Any, instance: Any, 
 def _to_all(
     events: EventBatch, alive: Sequence[int], born: Sequence[tuple[_Place, int]]
 ) -> EventBatch:
-    """Events for every instance there is when they come, a chunk for each."""
+    """Events for every instance present at their arrival, a chunk for each."""
     places = [place[:4] for place, _ in born]
     row: list[int] = []
     instance: list[int] = []

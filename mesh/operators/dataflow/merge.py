@@ -28,7 +28,7 @@ class MergedRun:
     """Events of one stream that are ready to be processed.
 
     ``index``: int64[n], the rank of each among all that are ready. ``first``: that of the first
-    event of its chunk, ``index`` itself where each was sent by itself. ``time_ms``: its own time.
+    event of its chunk, ``index`` itself where each was sent alone. ``time_ms``: its own time.
     ``clock_ms``: the highest time of its stream up to the end of its chunk.
     """
 
@@ -62,7 +62,7 @@ class _Buffered:
     @property
     def clock_ms(self) -> Longs:
         highest = self.time_ms
-        # Most streams come in order, and a look at that takes a fifth of the time.
+        # Most streams are in order already, and checking that takes a fifth of the time.
         if not (highest[1:] >= highest[:-1]).all():
             highest = np.maximum.accumulate(highest)
         if len(highest) and highest[0] < self.latest_ms:
@@ -100,7 +100,7 @@ class InputMerger:
     ) -> None:
         """Accept the events after those of earlier calls; no chunk is in two calls."""
         held = self._of(stream)
-        # Chunks are told apart by the count of the first event of each.
+        # The count of the first event distinguishes chunks.
         own = np.arange(held.came, held.came + len(sequence))
         if chunk is not None:
             own = own[np.searchsorted(chunk, chunk, side="left")]
@@ -161,7 +161,7 @@ class InputMerger:
         return ready, known_ms
 
     def next_time(self) -> int | None:
-        """When the first waiting event may be processed: just after its time."""
+        """Time at which the first waiting event may be processed: just after its own."""
         times = [int(h.clock_ms[0]) + 1 for h in self._held.values() if len(h.time_ms)]
         return min(times, default=None)
 
@@ -177,7 +177,7 @@ class InputMerger:
         return State(pieces, scalars)
 
     def restore(self, state: State) -> None:
-        """Take over the waiting events."""
+        """Restore the waiting events."""
         self._held = {}
         scalars: Any = state.scalars
         for stream, (latest_ms, gone, came) in scalars.items():
@@ -213,9 +213,9 @@ def _first_of(chunk: Longs) -> Longs | None:
 
 
 def causes_of(ready: Sequence[MergedRun]) -> tuple[Longs, list[Longs]]:
-    """The clock of each cause, none before the one before it, and by run its events' causes.
+    """The clock of each cause, never falling, and by run its events' causes.
 
-    What is sent at once is one cause: it moves time once.
+    Events sent at once are one cause: they move time once.
     """
     if not ready:
         return np.empty(0, dtype=np.int64), []

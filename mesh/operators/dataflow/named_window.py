@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 def window_input(name: str) -> str:
-    """The channel of what is inserted into the named window ``name``."""
+    """The channel of inserts into the named window ``name``."""
     return f">{name}"
 
 
 class NamedWindowNode:
     """``define window W (..) length(5) output all events``.
 
-    What goes on are current events, expired ones or both, but never what resets aggregates: of a
-    batch that is over readers take each event back, as in the engine.
+    Output is current events, expired ones or both, but never resets of aggregates: readers
+    remove each event of a finished batch, as in the engine.
     """
 
     def __init__(self, definition: BoundNamedWindow, timer: int) -> None:
@@ -68,7 +68,7 @@ class NamedWindowNode:
         return (rows.slice(0, 0), times[:0]) if self._is_hidden else (rows, times)
 
     def next_time(self) -> int | None:
-        """When the window's next timer is due."""
+        """Due time of the window's next timer."""
         return self._window.next_time()
 
     def snapshot(self) -> State:
@@ -76,5 +76,5 @@ class NamedWindowNode:
         return self._window.snapshot()
 
     def restore(self, state: State) -> None:
-        """Take over the window's state."""
+        """Restore the window's state."""
         self._window.restore(state)

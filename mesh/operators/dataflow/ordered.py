@@ -51,7 +51,7 @@ class BulkStage:
         *,
         quick: bool = False,
     ) -> list[tuple[int, str, EventBatch]]:
-        """The output of the nodes for what is given to each, with their numbers.
+        """The output of the nodes for the input of each, with their numbers.
 
         ``quick``: nodes without events and without a timer that is due are not called.
         """

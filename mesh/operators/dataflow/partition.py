@@ -74,7 +74,7 @@ class PartitionNode:
         return failed + made
 
     def next_time(self) -> int | None:
-        """When the next timer of a query in it is due, or instances are forgotten."""
+        """Due time of the next timer of an inner query, or of the next purge."""
         times = [self._entrance.next_time(), *(node.work.next_time() for node in self._nodes)]
         return min((time for time in times if time is not None), default=None)
 
@@ -85,7 +85,7 @@ class PartitionNode:
         return namespaced({"own": own, "entrance": self._entrance.snapshot(), **states})
 
     def restore(self, state: State) -> None:
-        """Take over keys and states."""
+        """Restore keys and states."""
         own: Any = subset(state, "own").scalars
         self._causes = own.get("causes", 0)
         self._entrance.restore(subset(state, "entrance"))
@@ -165,7 +165,7 @@ def _outside(
         np.concatenate([getattr(one.events, name) for one in leaving])
         for name in ("clock_ms", "path", "chunk")
     ]
-    # What one node made for one channel is in order.
+    # The output of one node for one channel is in order.
     back = np.argsort(np.concatenate([one.rank for one in leaving])) if len(leaving) > 1 else None
     if back is not None:
         inner, columns = inner[back], [column[back] for column in columns]
@@ -189,7 +189,7 @@ def _outside(
 def _causes_of(
     inner: Longs, clock_ms: Longs, causes: _Causes, timeline: Timeline
 ) -> tuple[Longs, Longs]:
-    """Order and path outside of what has the order ``inner`` and was made at ``clock_ms``."""
+    """Order and path outside for events of the order ``inner``, emitted at ``clock_ms``."""
     if not len(causes.order):
         return timeline.timer_order(clock_ms), np.full(len(inner), OWN_TIMER, dtype=np.int64)
     # The chunk that caused it or, of a timer, the last one before it.

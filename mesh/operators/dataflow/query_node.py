@@ -43,7 +43,7 @@ class OutputTarget:
 class QueryNode:
     """A query between channels; ``channels``: by channel, the stream's name in the query.
 
-    ``faults``: by stream whose fault stream has a reader, the schema of the fault stream.
+    ``faults``: by stream, the schema of its fault stream if that has a reader.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class QueryNode:
         #: The target names the attributes; it may be defined with other names than the query's.
         self._schema = query.target.arrow
         self._streams = tuple(dict.fromkeys(channels.values()))
-        #: Whether its rows are made of several events.
+        #: Whether its rows combine several events.
         self._is_joint = not isinstance(query.input, BoundStream)
         self.query = running
         self.calls = CallbackRecorder(query.name)
@@ -119,7 +119,7 @@ class QueryNode:
             events = replace(one.events, instance=whole)
             schema = self._faults[one.stream]
             made.append((f"!{one.stream}", faulted(schema, events, one.reasons)))
-        # What leaves a window has come before; the engine only logs what fails then.
+        # Events that leave a window have arrived before; the engine only logs their failures.
         rest = np.flatnonzero(~has_cause & (failed.kind == CURRENT))
         if len(rest):
             events = replace(failed.take(rest), instance=np.full(len(rest), WHOLE, dtype=np.int64))
@@ -128,7 +128,7 @@ class QueryNode:
         return made
 
     def _failed(self, named: Mapping[str, Sequence[EventBatch]]) -> Outputs:
-        """Events for the fault stream, where the stream has one; the others are told."""
+        """Events for the fault stream, where the stream has one; other failures are reported."""
         made: Outputs = []
         for events, reasons, known in self.query.failures.found:
             for reason in reasons[:1]:
@@ -154,11 +154,11 @@ class QueryNode:
         return made
 
     def next_time(self) -> int | None:
-        """When the query's next timer is due."""
+        """Due time of the query's next timer."""
         return self.query.next_time()
 
     def begin(self, instances: Longs, clocks_ms: Longs) -> None:
-        """There are these instances of the query's partition, from these times on."""
+        """Begin instances of the query's partition, at these times."""
         self.query.begin(instances, clocks_ms)
 
     def forget(self, instances: Longs) -> None:
@@ -170,5 +170,5 @@ class QueryNode:
         return self.query.snapshot()
 
     def restore(self, state: State) -> None:
-        """Take over the query's state."""
+        """Restore the query's state."""
         self.query.restore(state)

@@ -21,7 +21,7 @@ class Schedule:
 
     @property
     def is_cron(self) -> bool:
-        """Whether a cron expression gives the times."""
+        """Whether the schedule is a cron expression."""
         return self._cron is not None
 
     def first(self, start_ms: int) -> int | None:

@@ -169,7 +169,7 @@ def feeds_back_into(nodes: Sequence[DataflowNode], number: int) -> bool:
 
 
 def _follow(nodes: Sequence[DataflowNode]) -> list[set[int]]:
-    """By node, those that read what it writes."""
+    """By node, the readers of its output."""
     by_channel = readers(nodes)
     return [
         {reader for channel in node.writes for reader in by_channel.get(channel, ())}

@@ -34,7 +34,7 @@ class TriggerNode:
             self._is_started = True
             self._next_ms = self._schedule.first(timeline.now_ms)
             if self._schedule.is_cron:
-                # The engine has a scheduler of its own for these, which begins when time goes on.
+                # The engine has a separate scheduler for these, which begins when time first moves.
                 return []
         due: list[int] = []
         while self._next_ms is not None and self._next_ms <= timeline.now_ms:
@@ -57,14 +57,14 @@ class TriggerNode:
         return [(self._trigger.schema.name, events)]
 
     def next_time(self) -> int | None:
-        """When it is due next."""
+        """Due time of the next event."""
         return self._next_ms
 
     def snapshot(self) -> State:
-        """When it is due next."""
+        """Snapshot of the next due time."""
         return State({}, {"started": self._is_started, "next_ms": self._next_ms})
 
     def restore(self, state: State) -> None:
-        """Take over when it is due next."""
+        """Restore the next due time."""
         own: Any = state.scalars
         self._is_started, self._next_ms = own["started"], own["next_ms"]

@@ -40,7 +40,7 @@ _PASSING = np.array([CURRENT, EXPIRED, RESET], dtype=np.int8)
 
 
 class JoinInput:
-    """The handlers before the window of ``source``, and what window there is."""
+    """The handlers before the window of ``source``, and its window, if any."""
 
     def __init__(self, query: BoundQuery, source: BoundStream, step: int, timer_path: int) -> None:
         before = [h for h in source.handlers if not isinstance(h, Window)]
@@ -65,7 +65,7 @@ class JoinInput:
         self.schema = pa.schema(fields)
 
     def _make_window(self, schema: pa.Schema) -> None:
-        """Make the window, if there is one, for rows of ``schema``."""
+        """Make the window, if any, for rows of ``schema``."""
         if self.definition is not None:
             self.window = make_window(self.definition, schema, self._timer_path)
 
@@ -99,7 +99,7 @@ class NumberedJoinInput(JoinInput):
         self.rows = RowStore(pa.schema([*self.schema, *beside]))
 
     def keep(self, events: EventBatch) -> Longs:
-        """Keep the attributes of what comes to the window; the numbers of the rows."""
+        """Keep the attributes of arriving rows of the window; returns the numbers of the rows."""
         first = self.rows.came
         columns = [events.rows.column(name) for name in self.schema.names]
         columns += [pa.array(events.instance), pa.array(events.time_ms)]
@@ -122,7 +122,7 @@ class NumberedJoinInput(JoinInput):
         return namespaced({"window": window, "store": rows})
 
     def restore(self, state: State) -> None:
-        """Take over rows and window."""
+        """Restore rows and window."""
         if self.window is not None:
             self.window.restore(subset(state, "window"))
         rows = subset(state, "store")
@@ -147,7 +147,7 @@ def joined_events(source: BoundJoin) -> tuple[bool, bool]:
 
 
 def _expressions(query: BoundQuery) -> Iterator[BoundExpression]:
-    """All expressions of a join query that are computed of what is joined."""
+    """All expressions of a join query that are evaluated on pairs."""
     for output in query.outputs:
         yield output.expression
     yield from query.group_by

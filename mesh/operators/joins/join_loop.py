@@ -17,8 +17,8 @@ from mesh.operators.base import CURRENT, EXPIRED, NIL, RESET
 from mesh.operators.native import helper, native, njit, types
 from mesh.operators.total_order import is_same_chunk
 
-#: Columns of ``node``: row number, key (``NIL``: equal to none), neighbours, what has become of it,
-#: partition instance, and the place among all that came on both sides.
+#: Columns of ``node``: row number, key (``NIL``: equal to none), neighbours, the row's state,
+#: partition instance, and the place among all rows that arrived on both sides.
 ID, KEY, NEXT, BEFORE, STATE, INSTANCE, RANK = range(7)
 NODE_COLUMNS = 7
 #: States of a row: not yet let in, in the list, gone.
@@ -26,9 +26,9 @@ WAITING, INSIDE, GONE = range(3)
 #: Columns of ``lists``.
 HEAD, TAIL, COUNT = range(3)
 LIST_COLUMNS = 3
-#: Registers: rows inside; the last row let in, let go, and that was inside when the other side last
-#: looked; when the pending timer was set: twice the time, plus 1 by an event, 0 by a timer; and
-#: which event it was among all that came, or at which step the timer fired.
+#: Registers: rows inside; the last row that entered, that left, and that was inside when the other
+#: side last searched; when the pending timer was set: twice the time, plus 1 by an event, 0 by a
+#: timer; and the number of that event among all arrivals, or the step at which the timer fired.
 R_COUNT, R_ENTERED, R_LEFT, R_FOUND, R_ARMED, R_PLACE = range(6)
 REGISTERS = 6
 NEW = np.array([0, -1, -1, -1, -1, -1])
@@ -55,7 +55,7 @@ _long3 = types.Array(types.int64, 3, "C")
 
 @helper
 def _find(node, s, used, row):
-    """The node of a row, which is there."""
+    """The node of a row that exists."""
     low, high = 0, min(used - 1, row - node[s, 0, ID])
     if node[s, high, ID] == row:
         return high
@@ -138,7 +138,7 @@ def _right_first(left, i, right, j, reg, meta):
 
 @helper
 def _next_side(left, i, right, j, reg, meta):
-    """The side of the next event, of which there is one; a chunk stays together."""
+    """The side of the next event, which exists; a chunk stays together."""
     if i > 0 and i < left.shape[0] and _same_piece(left, i):
         return 0
     if j > 0 and j < right.shape[0] and _same_piece(right, j):

@@ -44,7 +44,7 @@ class Equality:
 
 
 def split(on: BoundExpression | None) -> tuple[list[Equality], list[BoundExpression]]:
-    """The conjuncts that say what is equal on both sides, and the others."""
+    """The conjuncts that are equalities between the sides, and the others."""
     equal: list[Equality] = []
     rest: list[BoundExpression] = []
     for part in () if on is None else conjuncts(on):
@@ -71,7 +71,7 @@ def _equality(part: BoundExpression) -> Equality | None:
 
 
 def _steps(expression: BoundExpression) -> set[int | None]:
-    """The sides whose columns it names; with None in it, it may not be computed beforehand."""
+    """The sides with columns in it; with None among them, it may not be computed beforehand."""
     found: set[int | None] = set()
     for part in walk(expression):
         if isinstance(part, Column):
@@ -135,7 +135,7 @@ class EquiJoinKeys:
 
 
 def _bits(values: Any) -> tuple[Longs, Bools | None]:
-    """Values as whole numbers that are alike when the values are equal, and what equals nothing."""
+    """Values as whole numbers, equal if the values are; and a mask of values that equal nothing."""
     if values.dtype.kind != "f":
         return values.astype(np.int64), None
     # Adding zero makes one of both zeros.

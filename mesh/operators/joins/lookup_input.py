@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class LookupInput(JoinInput):
-    """One side: its input, and the rows that are found in it; ``step`` is its number."""
+    """One side: its input, and the rows that events find in it; ``step`` is its number."""
 
     def __init__(self, query: BoundQuery, source: BoundStream, step: int, timer_path: int) -> None:
         super().__init__(query, source, step, timer_path)
@@ -70,7 +70,7 @@ class LookupInput(JoinInput):
         return self.window.process(events.with_rows(given), timeline)
 
     def content(self, instance: int) -> pa.RecordBatch | None:
-        """The rows that are found in it now; None where there are never any."""
+        """The rows that events find in it now; None where there are never any."""
         if self._named is not None:
             return self._windows[self._named].content(WHOLE)[0]
         return None if self.window is None or self.hides else self.window.content(instance)[0]
@@ -81,7 +81,7 @@ class LookupInput(JoinInput):
         return namespaced({"window": window, "own": State({}, {"came": self._came})})
 
     def restore(self, state: State) -> None:
-        """Take over the window."""
+        """Restore the window."""
         came: Any = subset(state, "own").scalars["came"]
         self._came = came
         if self.window is not None:
@@ -106,7 +106,7 @@ class BesideFrame(Frame):
         return vector if len(vector) == 1 else vector.take(self._row)
 
     def missing(self, step: int, index: int | None) -> Mask:
-        """There is always an event."""
+        """An event is always present."""
         return np.zeros(self.length, dtype=np.bool_)
 
 

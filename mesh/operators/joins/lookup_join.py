@@ -1,8 +1,8 @@
-"""Join that looks into the other side for each event, as the reference engine does.
+"""Join that searches the other side for each event, as the reference engine does.
 
-For sides whose content is not what they emit: tables, named windows, and windows that hold other
+For sides with other content than their output: tables, named windows, and windows that hold other
 rows, or in another order.  It is called stepwise, with one chunk of events or one timer at a time,
-so that it finds what is there at that time.
+so that it finds the content of that time.
 
 Source: observed on Siddhi 5.1.7, live; tests/cases/conformance/joins.jsonl and tables.jsonl.
 """
@@ -62,7 +62,7 @@ _COLUMNS = {
 
 
 class LookupJoin:
-    """``from A join T on ..`` and others of which one side is looked into."""
+    """``from A join T on ..`` and other joins that search one side."""
 
     def __init__(self, query: BoundQuery, source: BoundJoin, timer_path: int) -> None:
         self._timer_path = timer_path
@@ -143,7 +143,7 @@ class LookupJoin:
         if condition is not None:
             assert other.table is not None
             place, theirs = np.arange(len(slots)), other.table.take(slots, other.schema.names)
-        # Resets are emitted alone, and so is what finds nothing in an outer join.
+        # Resets are emitted alone, and so are events without a match in an outer join.
         alone = np.ones(len(made), dtype=np.bool_)
         if not self._outer[step]:
             alone = made.kind == RESET
@@ -164,7 +164,7 @@ class LookupJoin:
     def _look(
         self, other: LookupInput, frame: Frame, asks: Longs, instance: Longs
     ) -> tuple[Longs, Longs, pa.RecordBatch]:
-        """Look rows ``asks`` of ``frame`` up in a window: for each pair event and row; the rows."""
+        """Search a window for rows ``asks`` of ``frame``: for each pair event and row; the rows."""
         row: list[Longs] = []
         place: list[Longs] = []
         parts: list[pa.RecordBatch] = []
@@ -215,7 +215,7 @@ class LookupJoin:
         return JoinMatches(found.step, events, row[order], place[order], found.theirs)
 
     def _own_times(self, step: int, made: EventBatch) -> EventBatch:
-        """Rows of a batch window that have been looked at keep their time when they leave."""
+        """Rows of a batch window that a join has searched keep their time when they leave."""
         limit = np.array([self._found.get((step, i), -1) for i in made.instance.tolist()])
         rows = made.rows.column(ROW).to_numpy(zero_copy_only=False)
         keeps = (made.kind == EXPIRED) & (rows <= limit)
@@ -312,5 +312,5 @@ def _calls(found: Sequence[JoinMatches]) -> Mask:
 
 
 def _select(rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """Some columns; where there are none to be selected, one stays, for the number of rows."""
+    """Some columns; if none are selected, one stays, for the number of rows."""
     return rows.select(list(names)) if names else rows.select([0])

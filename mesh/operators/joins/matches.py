@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JoinMatches:
-    """Events of one side and what they found.
+    """Events of one side and their matches.
 
     ``row``: int64[m], growing, the event of each pair; ``place``: int64[m], the row of ``theirs``
-    beside it, -1 for none.  An event that resets is in a pair of nothing.
+    beside it, -1 for none.  An event that resets is in a pair with no row.
     """
 
     step: int
@@ -31,7 +31,7 @@ class JoinMatches:
     theirs: pa.RecordBatch
 
     def rows(self, step: int, schema: pa.Schema) -> tuple[pa.RecordBatch, Mask]:
-        """The rows of side ``step`` in the pairs, nulls where there is none, and where that is."""
+        """The rows of side ``step`` in the pairs, nulls for missing ones, and a mask of those."""
         if step == self.step:
             rows, place = self.events.rows.select(schema.names), self.row
             none = self.events.kind[self.row] == RESET

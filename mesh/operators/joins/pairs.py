@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mesh.operators.base import Longs
     from mesh.operators.state.row_store import RowStore
 
-#: Rows of what ``place`` fills: rows of both sides, and the place of the event.
+#: Rows of the output of ``place``: rows of both sides, and the place of the event.
 P_LEFT, P_RIGHT, P_TIME, P_CLOCK, P_ORDER, P_PATH, P_CHUNK, P_INSTANCE = range(8)
 PAIR_ROWS = 8
 
@@ -86,12 +86,7 @@ def place(own, left, right, pairs, last, out, kinds):
 
 @native(types.int64(types.int64, types.int64, _long2, _long2, _long2, _long2, _long1, _long2))
 def with_singles(first, stop, own, left, right, pairs, alone, out):
-    """Put events that go on by themselves among ``pairs``; returns how many there are then.
-
-    Events from ``first`` to below ``stop``.  ``alone[side]``: whether those of a side that found
-    nothing do; ``alone[2 + side]``: whether those that reset do; ``alone[4]``: whether those do not
-    that leave.
-    """
+    """Insert events without a pair into ``pairs``; returns the new number of pairs."""
     count = p = 0
     for k in range(first, stop):
         found = p < pairs.shape[0] and pairs[p, 0] == k
@@ -112,7 +107,7 @@ def with_singles(first, stop, own, left, right, pairs, alone, out):
 
 
 class PairMatches:
-    """Attributes of rows of two stores, by (side, name), each looked up when it is asked for."""
+    """Attributes of rows of two stores, by (side, name), each looked up on request."""
 
     def __init__(self, sides: Sequence[tuple[RowStore, Longs, Sequence[str]]]) -> None:
         self._places = [store.find(ids, names) for store, ids, names in sides]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def probes_table_or_window(source: BoundJoin) -> bool:
-    """True if a join looks into the content of a side when an event of the other arrives."""
+    """True if a join searches the content of a side when an event of the other arrives."""
     return any(
         side.kind in (SourceKind.TABLE, SourceKind.WINDOW)
         or (side.window is not None and not kind_of(side.window).holds_what_it_emits)
@@ -32,11 +32,7 @@ def probes_table_or_window(source: BoundJoin) -> bool:
 
 
 def is_stepwise(source: BoundJoin) -> bool:
-    """True if a join must be called stepwise: both sides may look into the other's window.
-
-    If one side is a table, or neither has a window of the join's own, the content that is read does
-    not change while the other side's events arrive.
-    """
+    """True if a join must be called stepwise: both sides may search the other's window."""
     sides = (source.left, source.right)
     if not probes_table_or_window(source) or any(side.kind is SourceKind.TABLE for side in sides):
         return False
@@ -59,7 +55,7 @@ class JoinQuery:
             self._join = LookupJoin(query, source, timer_path)
         else:
             self._join = WindowJoin(query, source, timer_path)
-        # What each event finds is a batch to the selector, whatever the windows are.
+        # The matches of each event are a batch to the selector, with any windows.
         self._results = Results(
             query, Expiry.TRACKED, True, timer_path, is_partitioned=is_partitioned
         )
@@ -93,7 +89,7 @@ class JoinQuery:
         return min((time for time in times if time is not None), default=None)
 
     def begin(self, instances: Longs, clocks_ms: Longs) -> None:
-        """Count the time of these partition instances from there."""
+        """Count the time of these partition instances from these times."""
         self._results.begin(instances, clocks_ms)
 
     def forget(self, instances: Longs) -> None:
@@ -106,6 +102,6 @@ class JoinQuery:
         return namespaced({"join": self._join.snapshot(), "select": self._results.snapshot()})
 
     def restore(self, state: State) -> None:
-        """Take over windows, rows and aggregates."""
+        """Restore windows, rows and aggregates."""
         self._join.restore(subset(state, "join"))
         self._results.restore(subset(state, "select"))

@@ -31,8 +31,9 @@ _SPARE = 4096
 class RowLists:
     """The lists of both sides, and the counters of the loop.
 
-    ``sides``: left and right; ``equal``: what rows that meet have in common; ``triggers``: by side,
-    whether its events look into the other; ``only_current``: whether only current events do.
+    ``sides``: left and right; ``equal``: the values that rows of a pair have in common;
+    ``triggers``: by side, whether its events search the other; ``only_current``: whether only
+    current events do.
     """
 
     def __init__(
@@ -74,9 +75,9 @@ class RowLists:
     def add(
         self, side: NumberedJoinInput, events: EventBatch, numbers: Longs, ranks: Longs
     ) -> None:
-        """Add rows that come to the window of ``side``, with their keys.
+        """Add rows that enter the window of ``side``, with their keys.
 
-        ``ranks``: the place of each event among all that ever came on both sides.
+        ``ranks``: the place of each event among all that ever arrived on both sides.
         """
         s = side.step
         keys = self._keys.number(s, Frame.of_events(events, s), events.instance)
@@ -139,7 +140,7 @@ class RowLists:
             self._renumber()
 
     def _renumber(self) -> None:
-        """Give keys new numbers: those that no row has any more are forgotten."""
+        """Renumber the keys: those without a row are forgotten."""
         parts = [self.node[s, : self.meta[m.M_USED + s], m.KEY] for s in (0, 1)]
         together = np.concatenate(parts)
         known = np.unique(together[together >= 0])
@@ -162,9 +163,9 @@ class RowLists:
         )
 
     def restore(self, stored: pa.RecordBatch, steps: int) -> None:
-        """Take over registers; the stores of both sides have been restored.
+        """Restore registers; the stores of both sides have been restored.
 
-        ``steps``: as many as the counter of steps said.
+        ``steps``: the value of the counter of steps.
         """
         self.clear()
         self._keys.clear()

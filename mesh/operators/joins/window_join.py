@@ -1,4 +1,4 @@
-"""Join of two windows that hold what they emit: see ``WindowKind.holds_what_it_emits``.
+"""Join of two windows that hold the rows they emit: see ``WindowKind.holds_what_it_emits``.
 
 Both windows process the whole run, and one native loop follows their output; see ``join_loop``.
 Equalities of the condition select pairs by key; the rest is evaluated for many pairs at once.
@@ -89,7 +89,7 @@ class WindowJoin:
             only_current=_only_current(query, source),
         )
         self._pairs = np.empty((_PAIRS, 2), dtype=np.int64)
-        #: Events that came to both sides, as far as it matters.
+        #: Events that arrived on both sides, as far as it matters.
         self._came = 0
         #: (order, clock, path) of the last event that went out, and the number of its chunk.
         self._last = np.full(4, -1, dtype=np.int64)
@@ -104,7 +104,7 @@ class WindowJoin:
         Args:
             inputs: left and right, each in order; of a join with itself both are the same.
             timeline: as of any operator.
-            failures: takes the events that failed.
+            failures: receives the events that failed.
 
         Returns:
             The pairs, each with time, kind and place of the event that found it, and a chunk for
@@ -133,7 +133,7 @@ class WindowJoin:
         while meta[m.M_LEFT] < len(columns[0]) or meta[m.M_RIGHT] < len(columns[1]):
             first = int(meta[m.M_DONE])
             if parts or meta[m.M_NEED] > len(self._pairs):
-                # What was found before is still in it.
+                # Rows found before are still in it.
                 room = max(int(meta[m.M_NEED]), len(self._pairs))
                 self._pairs = np.empty((room, 2), dtype=np.int64)
             meta[[m.M_PAIRS, m.M_NEED]] = 0
@@ -214,7 +214,7 @@ class WindowJoin:
         ]
         if not may.any() and not any(resets):
             return None
-        # Resets are emitted alone, and so is what found nothing if the side is outer.
+        # Resets are emitted alone, and so are events without a match if the side is outer.
         return np.array([*may, *self._triggers, self._rows.meta[m.M_CURRENT]], dtype=np.int64)
 
     def _matching(
@@ -261,13 +261,13 @@ class WindowJoin:
                 if has_come:
                     rows = came.rows.take(pa.array(ids - (side.rows.came - len(came))))
                 else:
-                    # Of what a window has held only the attributes are kept that are looked at.
+                    # Of the rows of a window only the attributes are kept that are read.
                     rows = side.rows.take(ids, side.schema.names)
                 reasons = [failed[number] for number in numbers]
                 failures.found.append((lost.with_rows(rows), reasons, side.stream))
 
     def frame(self, left: Longs, right: Longs) -> Frame:
-        """The attributes of pairs of rows, -1 standing for no row."""
+        """The attributes of pairs of rows; -1 means no row."""
         sides = (left, right)
         if not any(bool((ids < 0).any()) for ids in sides):
             found = [
@@ -348,7 +348,7 @@ class WindowJoin:
         return namespaced({"own": own, "left": left, "right": right})
 
     def restore(self, state: State) -> None:
-        """Take over rows and windows."""
+        """Restore rows and windows."""
         own = subset(state, "own")
         scalars: Any = own.scalars
         self._last[:] = scalars["last"]

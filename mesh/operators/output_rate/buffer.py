@@ -70,7 +70,7 @@ class InstanceTimers:
         return State({f"births-{self._count}-{len(live)}": pa.RecordBatch.from_pydict(rows)})
 
     def restore(self, state: State) -> None:
-        """Take over all instances."""
+        """Restore all instances."""
         ((name, piece),) = state.pieces.items()
         self._count = int(name.split("-")[1])
         instance: Any
@@ -93,9 +93,9 @@ class RateBuffer:
     def _clear(self) -> None:
         self.events = no_events(self._schema)
         self.groups: Longs = np.empty(0, dtype=np.int64)
-        #: Which of all that have come each is.
+        #: The number of each event among all arrivals.
         self._numbers: Longs = np.empty(0, dtype=np.int64)
-        #: Events that have come so far.
+        #: Number of events that have arrived.
         self.rows = 0
 
     def add(self, events: EventBatch, groups: Longs) -> None:
@@ -110,13 +110,13 @@ class RateBuffer:
     def keep(self, places: Longs, instead: Longs | None = None) -> None:
         """Drop all but those at ``places``.
 
-        ``instead``: rising, the place of the one that each takes the place of.
+        ``instead``: rising, the place of the event that each replaces.
         """
         self.events, self.groups = self.events.take(places), self.groups[places]
         self._numbers = self._numbers[places if instead is None else instead]
 
     def snapshot(self) -> State:
-        """Pieces of events that came after each other."""
+        """Pieces of events that arrived in sequence."""
         events = self.events
         columns = {
             name: pa.array(getattr(events, name))
@@ -128,7 +128,7 @@ class RateBuffer:
         return State(cut("held", rows), {"rows": self.rows})
 
     def restore(self, state: State) -> None:
-        """Take it over."""
+        """Restore the buffer."""
         scalars: Any = state.scalars
         self._clear()
         self.rows = scalars["rows"]

@@ -52,7 +52,7 @@ class Rate(Protocol):
         ...
 
     def forget(self, instances: Longs, groups: Longs) -> None:
-        """Drop ``instances``, whose groups are ``groups``."""
+        """Drop ``instances`` and their ``groups``."""
         ...
 
     def snapshot(self) -> State:
@@ -60,7 +60,7 @@ class Rate(Protocol):
         ...
 
     def restore(self, state: State) -> None:
-        """Take over what ``snapshot`` gave."""
+        """Restore what ``snapshot`` returned."""
         ...
 
 
@@ -116,7 +116,7 @@ class FirstPerKey:
         """No timer depends on the start."""
 
     def process(self, events: EventBatch, groups: Longs, timeline: Timeline) -> EventBatch:
-        """The events that are first; what came together goes together."""
+        """The first events; events that arrived together are emitted together."""
         if not len(events):
             return events
         keys = groups if self._grouped else events.instance
@@ -146,7 +146,7 @@ class FirstPerKey:
         return State({f"marks-{self._rows}": piece}, {"rows": self._rows})
 
     def restore(self, state: State) -> None:
-        """Take over the counts, or times."""
+        """Restore the counts, or times."""
         scalars: Any = state.scalars
         self._rows = scalars["rows"]
         (piece,) = state.pieces.values()
@@ -162,7 +162,7 @@ def _last_places(keys: list[Longs]) -> tuple[Longs, Longs]:
     order = np.lexsort(keys[::-1])
     first = np.flatnonzero(run_begins(*(key[order] for key in keys)))
     last = np.append(first[1:], len(order)) - 1
-    # Rows alike stand in the order they came.
+    # Equal rows keep their order of arrival.
     in_turn = np.argsort(order[first], kind="stable")
     return order[last][in_turn], order[first][in_turn]
 
@@ -233,7 +233,7 @@ class EveryNEvents:
         return None
 
     def forget(self, instances: Longs, groups: Longs) -> None:
-        """Drop what is held back of ``instances``."""
+        """Drop the events held back of ``instances``."""
         self._counts[instances[instances < len(self._counts)]] = 0
         self._held.keep(np.flatnonzero(~np.isin(self._held.events.instance, instances)))
         self._held.rows += 1
@@ -245,7 +245,7 @@ class EveryNEvents:
         return State({**held.pieces, f"counts-{self._held.rows}": counts}, held.scalars)
 
     def restore(self, state: State) -> None:
-        """Take over the blocks."""
+        """Restore the blocks."""
         stored = dict(state.pieces)
         name = next(name for name in stored if name.startswith("counts-"))
         counts: Any = stored.pop(name).column(0).to_numpy()
@@ -283,7 +283,7 @@ class EveryInterval:
         self.births = InstanceTimers()
 
     def begin(self, instance: Longs, clock_ms: Longs) -> None:
-        """Timers count from there."""
+        """Start the timers at these times."""
         self.births.note(instance, clock_ms)
 
     def _due(self) -> Longs:
@@ -317,7 +317,7 @@ class EveryInterval:
         return int(self._due().min())
 
     def forget(self, instances: Longs, groups: Longs) -> None:
-        """Drop what is held back of ``instances``, and their timers."""
+        """Drop the events held back of ``instances``, and their timers."""
         self._held.keep(np.flatnonzero(~np.isin(self._held.events.instance, instances)))
         self._held.rows += 1
         self.births.forget(instances)
@@ -328,7 +328,7 @@ class EveryInterval:
         return State({**held.pieces, **births.pieces}, held.scalars)
 
     def restore(self, state: State) -> None:
-        """Take it over."""
+        """Restore events and timers."""
         births = {n: p for n, p in state.pieces.items() if n.startswith("births-")}
         self.births.restore(State(births))
         held = {n: p for n, p in state.pieces.items() if n not in births}

@@ -124,7 +124,7 @@ class LiveRows:
         )  # fmt: skip
 
     def show(self, instance: int) -> int:
-        """Append the rows of ``instance`` to what is shown; how many they are."""
+        """Append the rows of ``instance`` to the output rows; returns their number."""
         if instance >= len(self._lists):
             return 0
         before, size = self._shown, int(self._lists[instance, SIZE]) + 1
@@ -153,7 +153,7 @@ class LiveRows:
         return time_ms, kind.astype(np.int8), rows
 
     def _live(self) -> Longs:
-        """The nodes that are in lists, in the order they came."""
+        """The nodes that are in lists, in order of arrival."""
         used = self._nodes[: self._meta[USED]]
         live = np.flatnonzero(used[:, ROW] != NIL)
         return live[np.argsort(used[live, SERIAL])]
@@ -178,7 +178,7 @@ class LiveRows:
             empty(self._nodes, self._lists, self._keys, self._meta, instance)
 
     def snapshot(self) -> State:
-        """The rows, and what is there of them, in pieces that stay."""
+        """The rows, and the present nodes, in pieces that stay."""
         nodes = self._nodes[self._live()]
         there = {str(n): pa.array(nodes[:, n]) for n in _STORED}
         pieces = self._store.pieces() | cut(_EVENTS, table(nodes[:, SERIAL], there))
@@ -188,7 +188,7 @@ class LiveRows:
         return State(pieces, {"store": self._store.scalars(), "came": int(self._meta[CAME])})
 
     def restore(self, state: State) -> None:
-        """Take over what ``snapshot`` gave."""
+        """Restore what ``snapshot`` returned."""
         scalars: Any = state.scalars
         self._store.restore(state.pieces, scalars["store"])
         nodes = np.zeros((0, NODE_COLUMNS), dtype=np.int64)
@@ -205,7 +205,7 @@ class LiveRows:
         self._put(nodes, scalars["came"], groups, newest)
 
     def _put(self, nodes: Longs, came: int, groups: Longs, newest: Longs) -> None:
-        """Begin with these nodes, whose rows are there, and the newest rows of groups."""
+        """Begin with these nodes, whose rows are stored, and the newest rows of groups."""
         self._begin()
         kind = np.zeros(len(nodes), dtype=np.int8)
         rows = self._store.take(nodes[:, ROW].copy())
@@ -217,7 +217,7 @@ class LiveRows:
         relink(len(nodes), self._nodes, self._lists, self._keys)
 
     def restore_lines(self, rows: pa.RecordBatch, numbers: Longs) -> None:
-        """Take over what an earlier release stored: instance, group, time and kind of each row."""
+        """Restore an earlier release's state: instance, group, time and kind of each row."""
         instance, group, time_ms, code = numbers.T
         if not self._grouped:
             group = instance
@@ -261,7 +261,7 @@ def _type_of(field: pa.Field[Any]) -> AttributeType:
 
 
 def _comparable(column: pa.Array[Any], type: AttributeType) -> Vector:
-    """A column as ``Groups`` takes it; objects as texts."""
+    """A column as ``Groups`` accepts it; objects as texts."""
     if type is not AttributeType.OBJECT:
         return from_arrow(column, type)
     texts = [None if value is None else value.hex() for value in column.to_pylist()]

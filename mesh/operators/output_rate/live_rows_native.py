@@ -34,10 +34,10 @@ HEAD, TAIL, SIZE = range(3)
 #: Columns of ``keys``: the first and the last of the events that are alike; but for ``ALL`` a key
 #: is a group, and there is one event of it.
 FIRST, LAST = range(2)
-#: Counters: the first free node, nodes in use or free, nodes in lists, events that came, times
-#: that something was shown.
+#: Counters: the first free node, nodes in use or free, nodes in lists, events that arrived, number
+#: of outputs.
 FREE, USED, THERE, CAME, SHOWN = range(5)
-#: Rows of what is shown: the event's row, the one that has the aggregators' values, time, kind.
+#: Rows of the output: the event's row, the row with the aggregators' values, time, kind.
 OUT_ROWS: Final = 4
 
 _LAST, _LAST_PRESENT, _LAST_OF_GROUPS, _ALL = (int(one) for one in Shows)
@@ -191,7 +191,7 @@ def show(shows, instance, grouped, nodes, lists, keys, newest, seen, meta, out, 
 
 @bare(types.void(types.int64, _long2, _long2, _long2))
 def relink(count, nodes, lists, keys):
-    """Tie the first ``count`` nodes, which are in the order they came, into lists again."""
+    """Rebuild the lists from the first ``count`` nodes, which are in order of arrival."""
     for n in range(count):
         _put_last(nodes, lists, n)
         _link(nodes, keys, n)

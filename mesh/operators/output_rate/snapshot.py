@@ -54,7 +54,7 @@ def _up_to_tick(first, due_ms, clock_ms, time_ms, instance, late, start_ms, ever
 
     ``late``: events before which one fires that is due up to their own time; that of ``first`` has
     fired.  ``timed``: whether an instance has a timer.  The first event of one that has none sets
-    it; such events are written to ``new`` behind their number.
+    it; such events are written to ``new`` after their number.
     """
     count = 0
     for e in range(first, len(clock_ms)):
@@ -99,7 +99,7 @@ class Snapshots:
         self._every_ms = query.rate.every
         self._schema = schema
         self._timer_path = timer_path
-        # What resets there has the time of its batch's first event, else that of now.
+        # Resets there have the time of their batch's first event, otherwise the present time.
         window = query.input.window if isinstance(query.input, BoundStream) else None
         self._resets_late = window is not None and kind_of(window).resets_at_batch_time
         self._births = InstanceTimers()
@@ -111,7 +111,7 @@ class Snapshots:
         self._ticks: list[tuple[int, int, int]] = []
 
     def begin(self, instance: Longs, clock_ms: Longs) -> None:
-        """Timers count from there."""
+        """Start the timers at these times."""
         self._births.note(instance, clock_ms)
 
     def process(self, events: EventBatch, groups: Longs, timeline: Timeline) -> EventBatch:
@@ -137,7 +137,7 @@ class Snapshots:
         while at < len(events):
             self._tick(int(clocks[at]))
             if late[at]:
-                # Each such event takes a tick at most, be there nothing to show.
+                # Each such event causes at most one tick, even if there is no output.
                 self._set_timers(coming.instance[at : at + 1], clocks[at : at + 1])
                 self._tick(int(coming.time_ms[at]), at_most=1)
             stop = _up_to_tick(
@@ -152,7 +152,7 @@ class Snapshots:
     def _late(self, events: EventBatch, timeline: Timeline) -> Bools:
         """The events before which a tick may be due: a window's timer fires before all ticks then.
 
-        So it is in playback with what has a later time than it is.
+        In playback the same holds for events with a later time than the present.
         """
         if not timeline.playback:
             return np.zeros(len(events), dtype=np.bool_)
@@ -204,7 +204,7 @@ class Snapshots:
         return self._timers[0][0] if self._timers else None
 
     def forget(self, instances: Longs, groups: Longs) -> None:
-        """Drop what is there of ``instances``, and their timers."""
+        """Drop the content of ``instances``, and their timers."""
         self._presence.forget(instances)
         self._timed[instances[instances < len(self._timed)]] = False
         gone = set(instances.tolist())
@@ -227,7 +227,7 @@ class Snapshots:
         )
 
     def restore(self, state: State) -> None:
-        """Take it over."""
+        """Restore content and timers."""
         if "rows" in state.scalars:
             self._restore_lines(state)
             return
@@ -248,7 +248,7 @@ class Snapshots:
         self._timed[timed] = True
 
     def _restore_lines(self, state: State) -> None:
-        """Take over what an earlier release stored: what is there as one piece of rows."""
+        """Restore an earlier release's state: the content as one piece of rows."""
         scalars: Any = state.scalars
         self._put_timers([(due, turn, instance) for due, turn, instance in scalars["timers"]])
         for name, piece in state.pieces.items():

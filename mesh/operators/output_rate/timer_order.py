@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 class _Timer:
     """The timer of one instance's window.
 
-    ``fired_ms``, ``was_early``: when it fired last, and whether before the tick of that instant.
-    ``due``: when it is to fire for events that have come, growing.
+    ``fired_ms``, ``was_early``: time of the last firing, and whether before the tick of that
+    instant.
+    ``due``: due times for events that have arrived, growing.
     """
 
     fired_ms: int = BEFORE_ALL
@@ -45,7 +46,7 @@ class _Timer:
     def fire(self, due_ms: int, came_ms: int, every_ms: int, *, in_turn: bool = False) -> None:
         """Fire for events that arrived at ``came_ms``; ticks are ``every_ms`` apart.
 
-        ``in_turn``: whether that came as it fired, rather than as an event.
+        ``in_turn``: whether the arrival was its firing, rather than an event.
         """
         if due_ms == self.fired_ms:
             return
@@ -57,10 +58,10 @@ class _Timer:
 
 
 class TimerTieBreaker:
-    """Moves what a window's timer emits before the tick of its instant, if that was set later.
+    """Moves output of a window's timer before the tick of its instant, if that was set later.
 
-    ``length_ms``: of the window, or the gap of sessions; ``latency_ms``: after which sessions that
-    are over leave; ``batch``: whether it is a batch window; ``pushes``: whether events may leave
+    ``length_ms``: of the window, or the gap of sessions; ``latency_ms``: after which finished
+    sessions leave; ``batch``: whether it is a batch window; ``pushes``: whether events may leave
     before they are due; ``snapshots``: whether the rate is one.
     """
 
@@ -88,7 +89,7 @@ class TimerTieBreaker:
         self._rows = 0
 
     def order_around_ticks(self, events: EventBatch, made: EventBatch) -> EventBatch:
-        """``made`` of ``events``; the clock of what precedes its tick is one millisecond less."""
+        """Order ``made`` of ``events``: output before its tick gets a clock one ms less."""
         own = made.path == self._timer_path
         if self._snapshots:
             own &= (made.time_ms < made.clock_ms) | (made.kind == RESET)
@@ -103,7 +104,7 @@ class TimerTieBreaker:
         return replace(made, clock_ms=made.clock_ms - early)
 
     def _early(self, events: EventBatch) -> set[tuple[int, int]]:
-        """The instants at which the timers of instances come before their ticks."""
+        """The instants at which the timers of instances precede their ticks."""
         leaves = (events.kind == EXPIRED) & (events.path == self._timer_path)
         tells = leaves | (events.kind == CURRENT) if self._remembers else leaves
         self._rows += len(events)
@@ -158,7 +159,7 @@ class TimerTieBreaker:
         return State(pieces, {"fired": fired, "rows": self._rows})
 
     def restore(self, state: State) -> None:
-        """Take it over."""
+        """Restore the timers."""
         scalars: Any = state.scalars
         self._rows = scalars.get("rows", 0)
         self._timers = {one: _Timer(fired, early) for one, fired, early in scalars["fired"]}
@@ -189,7 +190,7 @@ def make_tie_breaker(query: BoundQuery, timer_path: int) -> TimerTieBreaker | No
 
 
 def _constant(window: Window, place: int) -> int | None:
-    """The number at that place among the arguments, 0 without one; None for what is no number."""
+    """The number at that place among the arguments; 0 without one, None if it is no number."""
     if len(window.arguments) <= place:
         return 0
     argument = window.arguments[place]

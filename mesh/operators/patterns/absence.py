@@ -63,7 +63,7 @@ from mesh.operators.patterns.wait_lists import add, add_again, is_over, make_rea
 
 @njit
 def _send(w: PatternMemory, step: int, instance: int, match: int) -> None:
-    """Let a match go on whose event has been absent for its time."""
+    """Pass a match on after its event has been absent for its time."""
     steps = w.scalars[STEPS]
     if w.plan[step, FINISHES] == 1:
         next_chunk(w)
@@ -87,7 +87,7 @@ def _send(w: PatternMemory, step: int, instance: int, match: int) -> None:
 
 @njit
 def _absent(w: PatternMemory, step: int, instance: int, time_ms: int) -> None:
-    """The time of ``not S for t`` has come."""
+    """Process the end of the time of ``not S for t``."""
     steps = w.scalars[STEPS]
     key = instance * steps + step
     if w.local[key, ACTIVE] == 0:
@@ -154,7 +154,7 @@ def _has_waited(w: PatternMemory, step: int, match: int, time_ms: int) -> bool:
 
 @njit
 def _absent_of_pair(w: PatternMemory, step: int, instance: int, time_ms: int) -> None:
-    """The time of an absent event beside another has come."""
+    """Process the end of the time of an absent event in a logical pair."""
     steps = w.scalars[STEPS]
     key = instance * steps + step
     if w.local[key, ACTIVE] == 0:
@@ -232,7 +232,7 @@ def fire_first(w: PatternMemory, order: int) -> None:
         _absent(w, step, instance, time_ms)
     else:
         _absent_of_pair(w, step, instance, time_ms)
-    # What was done may have put further times into the queue; those that are due come at once.
+    # Processing may have put further times into the queue; those that are due follow at once.
     cell = w.local[key, QUEUE]
     if cell == NONE:
         w.local[key, RUNNING] = 0

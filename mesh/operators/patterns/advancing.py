@@ -94,7 +94,7 @@ def _advance_match(w: PatternMemory, step: int, instance: int, match: int) -> No
 
 @njit
 def _count(w: PatternMemory, step: int, instance: int, match: int) -> None:
-    """An event of a step that takes several."""
+    """Process an event of a step that takes several."""
     head = w.matches[match, step]
     length = w.nodes[head, LENGTH]
     w.flags[step, SUCCESS] = 1
@@ -121,7 +121,7 @@ def _count(w: PatternMemory, step: int, instance: int, match: int) -> None:
 
 @njit
 def _after_condition(w: PatternMemory, step: int, instance: int, match: int) -> None:
-    """What a match does that has passed a step's condition."""
+    """Pass on a match that has met a step's condition."""
     kind = w.plan[step, KIND]
     if kind == ONE:
         _advance_match(w, step, instance, match)
@@ -166,7 +166,7 @@ def _test(w: PatternMemory, step: int, instance: int, match: int) -> None:
 
 @njit
 def _is_past(w: PatternMemory, step: int, match: int) -> bool:
-    """Whether a match no longer waits at a step: a step behind a count, or a partner has it."""
+    """Whether a match no longer waits at a step: a step after a count, or a partner, has it."""
     if w.plan[step, KIND] == COUNT:
         steps = w.scalars[STEPS]
         return bool(
@@ -179,7 +179,7 @@ def _is_past(w: PatternMemory, step: int, match: int) -> bool:
 
 @njit
 def _first_alike(w: PatternMemory, step: int, pending: int, match: int) -> int:
-    """The first cell of a list that waits for what the event has that ``match`` holds for now."""
+    """The first cell of a list that waits for the value of the event that ``match`` now holds."""
     computed(w, match, w.plan[step, KEY_OF_EVENT], w.plan[step, KEY_OF_EVENT_END])
     if w.stack_nulls[0] != 0:
         return NONE
@@ -189,7 +189,7 @@ def _first_alike(w: PatternMemory, step: int, pending: int, match: int) -> int:
 
 @njit
 def _can_matter(w: PatternMemory, step: int, instance: int, event: int) -> bool:
-    """Whether an event, or that none passes the step, can change what waits at the step."""
+    """Whether an event, or the absence of one, can change the matches that wait at the step."""
     kind = w.plan[step, KIND]
     is_absent = kind in (ABSENT, ABSENT_LOGICAL)
     if is_absent and w.local[instance * w.scalars[STEPS] + step, ACTIVE] == 0:
@@ -207,7 +207,7 @@ def _can_matter(w: PatternMemory, step: int, instance: int, event: int) -> bool:
 def _first_cell(w: PatternMemory, step: int, pending: int, node: int) -> int:
     """The first cell whose match may take the event of ``node``, by key and quick comparison.
 
-    ``stack[0]`` is the event's side of the quick comparison then, if the step has one.
+    ``stack[0]`` is then the event's side of the quick comparison, if the step has one.
     """
     cell = w.lists[pending, HEAD]
     match = w.cells[cell, HOLDS]
@@ -284,10 +284,10 @@ def _offer(
 def advance(
     w: PatternMemory, step: int, instance: int, event: int, time_ms: int, comes_out: int
 ) -> None:
-    """Give an event to all matches that wait at a step; ``event`` is -1 if no match can take it.
+    """Offer an event to all matches that wait at a step; ``event`` is -1 if no match can take it.
 
-    Where a condition fails, ``FAILING`` is set: the match that was asked is as before, later
-    matches are not asked, and nothing is emitted.
+    Where a condition fails, ``FAILING`` is set: its match is unchanged, later matches are not
+    evaluated, and nothing is emitted.
     """
     pending = list_of(w, step, instance, PENDING)
     cell = w.lists[pending, HEAD]
@@ -301,7 +301,7 @@ def advance(
     node = NONE
     own_bits = 0
     if is_asked:
-        # A match that fails what is asked first is left as it is: nothing happens to it here.
+        # A match that fails the first condition is left unchanged by this step.
         node = new_node(w, event, time_ms)
         cell = _first_cell(w, step, pending, node)
         own_bits = w.stack[0]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mesh.operators.base import EventBatch, Longs
     from mesh.operators.patterns.memory import Array
 
-#: Fewer events are taken in their order, however many instances they are of.
+#: Below this number events are processed in their order, for any number of instances.
 REGROUPED_FROM = 64
 
 
@@ -34,10 +34,10 @@ class Batch:
 
     ``inputs``: the runs, by number of the stream; ``merged``: by event the place among all inputs,
     None where that is its number; ``taken``: int64[n, 6], see ``nfa.EVENT_STREAM``; ``slots``:
-    int64[n, steps], where the attributes of events that may pass a step are; ``failures``: why the
+    int64[n, steps], slots with the attributes of events that may pass a step; ``failures``: why the
     condition of a step failed on an event alone, by place among all inputs and step;
-    ``regrouped``: the numbers of the events in the order in which the machine takes them, None
-    where that is theirs.
+    ``regrouped``: the numbers of the events in the order in which the machine processes them,
+    None where it is their own.
     """
 
     inputs: Sequence[EventBatch]
@@ -56,9 +56,9 @@ class Batch:
         return _in_sequence([events.path for events in self.inputs], self.merged)
 
     def regroup(self, instances: int) -> None:
-        """Take the events of each instance by themselves.
+        """Group the events by instance.
 
-        Memory is laid out by instance: it is read the faster the more is read in order.
+        Memory is laid out by instance; reading it in order is faster.
         """
         if len(self) < REGROUPED_FROM:
             return
@@ -78,7 +78,7 @@ class Batch:
 
 
 def merge_order(inputs: Sequence[EventBatch]) -> Longs | None:
-    """The sequence in which events of several runs come; None: in their order."""
+    """The sequence of the events of several runs; None: in their order."""
     if sum(1 for events in inputs if len(events)) < 2:
         return None
     names = ("chunk", "path", "clock_ms", "order")
@@ -86,7 +86,7 @@ def merge_order(inputs: Sequence[EventBatch]) -> Longs | None:
 
 
 def event_rows(inputs: Sequence[EventBatch], merged: Longs | None, has_chunks: bool) -> Array:
-    """The rows of ``Batch.taken``; ``has_chunks``: whether it matters what was sent at once."""
+    """The rows of ``Batch.taken``; ``has_chunks``: whether arrays sent at once matter."""
     counts = [len(events) for events in inputs]
     taken = np.empty((sum(counts), EVENT_COLUMNS), dtype=np.int64)
     streams = [np.full(count, stream) for stream, count in enumerate(counts)]

@@ -69,7 +69,7 @@ class NeedsPythonError(Exception):
 
 
 def is_own(expression: BoundExpression, step: int) -> bool:
-    """Whether it names nothing but the event at ``step`` as it comes."""
+    """Whether it refers only to the event at ``step`` as it arrives."""
     for part in walk(expression):
         if isinstance(part, Column) and part.step >= 0 and (part.step, part.index) != (step, None):
             return False
@@ -79,7 +79,7 @@ def is_own(expression: BoundExpression, step: int) -> bool:
 
 
 def is_match_time(expression: BoundExpression) -> bool:
-    """Whether it is ``eventTimestamp()``: to the engine the event is the match, as it is so far."""
+    """Whether it is ``eventTimestamp()``: for the engine the event is the match as it is so far."""
     return isinstance(expression, FunctionCall) and expression.function == "eventtimestamp"
 
 
@@ -114,7 +114,7 @@ def of_one_event(expression: BoundExpression) -> BoundExpression:
 
 
 class ConditionCompiler:
-    """Writes one step's conditions behind the others."""
+    """Writes one step's conditions after the others."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class ConditionCompiler:
         self._programs.rows.append((operation, a, b, c))
 
     def condition(self, expression: BoundExpression) -> None:
-        """Write what pushes whether a part of the filter holds."""
+        """Write code that pushes whether a part of the filter holds."""
         if is_own(expression, self._own):
             self._derived(expression)
         else:
@@ -141,7 +141,7 @@ class ConditionCompiler:
 
     def predicate(self, expression: BoundExpression) -> None:
         """Write the test of a part of the filter that Python computes."""
-        # The event that comes is always among them: time goes on even where nothing else changes.
+        # The arriving event is always among them: time moves even where nothing else changes.
         references: dict[tuple[int, int | None], None] = {(self._own, None): None}
         for part in walk(expression):
             if isinstance(part, Column | EventIsNull) and part.step is not None and part.step >= 0:
@@ -157,7 +157,7 @@ class ConditionCompiler:
         programs.predicates.append(Predicate(expression, tuple(references), has_time))
 
     def emit(self, expression: BoundExpression) -> AttributeType:
-        """Write what pushes the value of an expression; its type."""
+        """Write code that pushes the value of an expression; returns its type."""
         match expression:
             case Constant():
                 return self._constant(expression)
@@ -199,7 +199,7 @@ class ConditionCompiler:
         return kind
 
     def _index(self, step: int, index: int | None) -> int:
-        """Which event of a chain; at its own step the event that came is its last already."""
+        """The index of an event in a chain; at its own step the arrived event is the last."""
         if index is None:
             return -1
         return index - 1 if index < 0 and step == self._own and step in self._counted else index
@@ -259,7 +259,7 @@ class ConditionCompiler:
         return AttributeType.BOOL
 
     def quick(self, expression: BinaryExpression) -> FastPredicate:
-        """Write both sides of a comparison of an earlier event with the one that comes."""
+        """Write both sides of a comparison of an earlier event with the arriving one."""
         meeting = common_type(expression)
         operator = expression.operator
         bounds = []

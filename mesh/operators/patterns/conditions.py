@@ -1,15 +1,15 @@
-"""From a step's filter to what is asked of its events alone, and a program for the rest.
+"""A step's filter as conditions on single events, and a program for the rest.
 
-What names only the step's own event is evaluated for a whole batch at once: an event that doesn't
-meet it is never shown to a partial match.  The rest is a program over numbers (``program``).  Parts
-of it that name one event, but are more than the program's operations, are evaluated for the batch
-too and are attributes of the event then.
+Conditions on the step's own event alone are evaluated for a whole batch at once: an event that
+doesn't meet them never reaches a partial match.  The rest is a program over numbers (``program``).
+Parts that refer to one event, but exceed the program's operations, are evaluated for the batch too
+and become attributes of the event.
 
-A part that names several events and that no program can compute is a predicate: Python evaluates it
-for many matches and events at once (``evaluation``).
+A part on several events that no program can compute is a predicate: Python evaluates it for many
+matches and events at once (``evaluation``).
 
-What may fail is asked in its turn, since what stands before it decides whether it is asked at all:
-from the first part on that may, nothing of a filter is asked before what is written before it.
+A part that may fail is evaluated in its place, since the parts before it decide whether it is
+evaluated at all.  From the first such part on, no part of a filter is moved before an earlier one.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def compile_conditions(
     Args:
         steps: the steps.
         counted: those that take several events.
-        plain: those that take one, by themselves: what waits behind one keeps its event.
-        hasty: those at which nothing happens to a match that fails the condition.
+        plain: those that take one, without a partner: matches after one keep its event.
+        hasty: those that leave a match unchanged if it fails the condition.
     """
     programs = PredicatePrograms()
     for step in steps:
@@ -133,7 +133,7 @@ def _needs_python(
 
 
 def may_fail(expression: BoundExpression) -> bool:
-    """Whether there are events for which it may have no value, not even null."""
+    """Whether it may have no value for some events, not even null."""
     return any(
         isinstance(part, FunctionCall) and (part.is_script or part.function not in SURE_FUNCTIONS)
         for part in walk(expression)
@@ -147,7 +147,7 @@ def _both(left: BoundExpression, right: BoundExpression) -> BoundExpression:
 def _is_quick(
     conjunct: BoundExpression, step: int, plain: frozenset[int]
 ) -> TypeGuard[BinaryExpression]:
-    """Whether it compares what plain steps before ``step`` took with the event that comes."""
+    """Whether it compares events of plain steps before ``step`` with the arriving event."""
     if not isinstance(conjunct, BinaryExpression) or conjunct.operator not in COMPARISONS:
         return False
     if {type_of(side) for side in operands(conjunct)} & {None, AttributeType.OBJECT}:
@@ -161,5 +161,5 @@ def _is_quick(
 
 
 def _is_key(comparison: BinaryExpression) -> bool:
-    """Whether it is an equality of values whose bits are equal if they are."""
+    """Whether it is an equality of values with equal bits if they are equal."""
     return comparison.operator is BinaryOperator.EQUAL and common_type(comparison) not in WIDE

@@ -1,9 +1,9 @@
 """Predicates that only Python can compute: evaluated for all requests of the machine at once.
 
 The machine writes requests down and continues without their answers (``requests``), on memory that
-is thrown away.  The evaluator answers them as columns: one evaluation for each predicate, however
-many matches and events ask.  To find more requests of the same kind it can pair events ahead of the
-machine, for patterns in which one match has to end before the next begins.
+is discarded.  The evaluator answers them as columns: one evaluation for each predicate, for any
+number of matches and events.  To find more requests of the same kind it can pair events ahead of
+the machine, for patterns in which one match has to end before the next begins.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _AHEAD = 8
 class PredicateEvaluator:
     """The predicates of one pattern, compiled.
 
-    ``references``: int64[n, 2], what the machine reads for requests (``PatternMemory.references``);
-    ``widths``: by predicate, the number of its references; ``most``: by event and match, how many
-    requests there may be at most.
+    ``references``: int64[n, 2], the machine's reads for requests (``PatternMemory.references``);
+    ``widths``: by predicate, the number of its references; ``most``: by event and match, the
+    maximal number of requests.
     """
 
     def __init__(self, programs: PredicatePrograms) -> None:
@@ -67,11 +67,11 @@ class PredicateEvaluator:
         return REQUEST_COLUMNS + int(self.widths.max(initial=0))
 
     def forget(self) -> None:
-        """Forget why requests failed; nobody has their answers any more."""
+        """Forget why requests failed, when their answers are no longer needed."""
         self._reasons = []
 
     def reason(self, why: int) -> str:
-        """Why a predicate failed, from what the machine wrote down (``memory_layout.WHY``)."""
+        """The reason of a predicate's failure, from its record (``memory_layout.WHY``)."""
         return self._reasons[PREDICATE_REASON - why]
 
     def answer(self, w: PatternMemory, events: EventStore, taken: Array) -> None:

@@ -33,7 +33,7 @@ _FLOATING = (AttributeType.FLOAT, AttributeType.DOUBLE)
 
 
 def untimed(rows: pa.RecordBatch) -> Frame:
-    """Events whose times nothing depends on any more: what asks for them asked when they came."""
+    """Events with times that are no longer needed: expressions were evaluated on arrival."""
     none = np.zeros(rows.num_rows, dtype=np.int64)
     kind = np.zeros(rows.num_rows, dtype=np.int8)
     return Frame.of_events(EventBatch(none, none, none, none, none, kind, none, rows))
@@ -99,15 +99,15 @@ class EventStore:
         return self._schemas[stream]
 
     def text_number(self, text: str) -> int:
-        """The number that stands for a constant string."""
+        """The number that represents a constant string."""
         return self._texts.number(text)
 
     def without_event(
         self, row: int, expression: BoundExpression, schema: pa.Schema
     ) -> tuple[int, int]:
-        """The bits of what an expression over one event is without one, and the null beside it.
+        """The bits of an expression over one event if that is missing, and its null.
 
-        ``row``: of the program, where that is to stand.
+        ``row``: of the program, the place for them.
         """
         nothing = pa.RecordBatch.from_arrays([_nulls(1, f.type) for f in schema], schema=schema)
         frame = untimed(nothing)
@@ -119,7 +119,7 @@ class EventStore:
         return int(bits[0]), int(nulls[0])
 
     def reason(self, why: int) -> str:
-        """Why a condition failed, from what the machine wrote down (``memory_layout.WHY``)."""
+        """The reason of a condition's failure, from its record (``memory_layout.WHY``)."""
         if why < NONE:
             return self._without[NONE - 1 - why]
         slot, column = divmod(why, ATTRIBUTES_MOST)

@@ -49,12 +49,12 @@ class Layout:
     updates: Array = field(init=False)
     readers: Array = field(init=False)
     receivers: Array = field(init=False)
-    #: Whether a list's bounds tell what ``within`` drops of it.
+    #: Whether a list's bounds decide which of its matches ``within`` drops.
     is_bounded: bool = field(init=False)
 
 
 def lay_out(pattern: BoundPattern, streams: Sequence[str]) -> Layout:
-    """The tables of a pattern whose events come from ``streams``."""
+    """The tables of a pattern with events from ``streams``."""
     steps = len(pattern.steps)
     plan = np.full((steps, memory_layout.PLAN_COLUMNS), memory_layout.NONE, dtype=np.int64)
     plan[:, [memory_layout.START, memory_layout.FINISHES, memory_layout.LOGIC]] = 0
@@ -88,7 +88,7 @@ def lay_out(pattern: BoundPattern, streams: Sequence[str]) -> Layout:
 
 
 def _receiver(plan: Array, steps: Array) -> int:
-    """How matches come out that events of a stream complete, which ``steps`` read."""
+    """How matches are emitted that events of a stream complete; ``steps`` read the stream."""
     last = steps[-1]
     if len(steps) == 1:
         return (

@@ -58,7 +58,7 @@ def new_cell(w: PatternMemory, value: int) -> int:
 
 @njit
 def free_cell(w: PatternMemory, cell: int) -> None:
-    """Give a cell back."""
+    """Free a cell."""
     w.cells[cell, AFTER] = w.scalars[FREE_CELL]
     w.scalars[FREE_CELL] = cell
 
@@ -77,7 +77,7 @@ def bound(w: PatternMemory, of: int, match: int) -> None:
 
 @njit
 def enter(w: PatternMemory, of: int, cell: int) -> None:
-    """Write down that what is in a cell has come into a list."""
+    """Log that the content of a cell has entered a list."""
     at = w.scalars[ENTERED]
     w.entries[cell] = w.scalars[SERIAL] + at
     w.entered[at, ENTERED_LIST] = of
@@ -87,7 +87,7 @@ def enter(w: PatternMemory, of: int, cell: int) -> None:
 
 @njit
 def leave(w: PatternMemory, cell: int) -> None:
-    """Write down that what is in a cell has left its list."""
+    """Log that the content of a cell has left its list."""
     at = w.scalars[LEFT]
     w.left[at] = w.entries[cell]
     w.scalars[LEFT] = at + 1
@@ -114,7 +114,7 @@ def push(w: PatternMemory, of: int, match: int) -> None:
 
 @njit
 def remove(w: PatternMemory, of: int, before: int, cell: int) -> None:
-    """Take ``cell`` out of a list, where it comes behind the cell ``before``, or first."""
+    """Remove ``cell`` from a list, where it follows the cell ``before``, or is first."""
     after = w.cells[cell, AFTER]
     if before == NONE:
         w.lists[of, HEAD] = after
@@ -149,7 +149,7 @@ def clear(w: PatternMemory, of: int) -> None:
 
 @njit
 def is_later(w: PatternMemory, left: int, right: int) -> bool:
-    """Whether a match without a time, or with a later one, goes behind another."""
+    """Whether a match without a time, or with a later one, follows another."""
     a, b = w.matches[left, w.scalars[STEPS]], w.matches[right, w.scalars[STEPS]]
     if b == NEVER:
         return False
@@ -195,7 +195,7 @@ def sort(w: PatternMemory, of: int) -> bool:
 
 @njit
 def append(w: PatternMemory, of: int, more: int) -> None:
-    """Move all of the list ``more`` behind a list."""
+    """Move all of the list ``more`` to the end of a list."""
     head = w.lists[more, HEAD]
     if head == NONE:
         return

@@ -1,10 +1,10 @@
 """Index of the matches that wait at a step, by the value that their next event must equal.
 
-A condition ``e1.key == key`` asks each of thousands that wait for the same; so what waits at such a
-step is chained by its value too, in the order of the list.  A bucket is such a chain.  Buckets that
-are left empty stay until all of them are made anew, which is when memory is swept.
+A condition ``e1.key == key`` selects by value among thousands of matches; so the matches at such a
+step are also chained by value, in the order of the list.  A bucket is such a chain.  Buckets that
+are left empty stay until all of them are rebuilt, when memory is swept.
 
-The step's list is named by the number of its list ``PENDING``.
+The step's list is identified by the number of its list ``PENDING``.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from mesh.operators.patterns.memory_layout import (
     PatternMemory,
 )
 
-# Odd numbers that spread what is close together, as in splitmix64 and xxhash.
+# Odd numbers that spread close values, as in splitmix64 and xxhash.
 _SPREAD: Final = -7046029254386353131
 _SPREAD_LIST: Final = -4417276706812531889
 
 
 @njit
 def bucket_of(w: PatternMemory, of: int, key: int, is_made: bool) -> int:
-    """The bucket of a list's matches with ``key``; ``NONE`` or, if asked for, a new one."""
+    """The bucket of a list's matches with ``key``; ``NONE`` or, on request, a new one."""
     mask = len(w.hashes) - 1
     mixed = key * _SPREAD + of * _SPREAD_LIST
     at = (mixed ^ (mixed >> 29)) & mask
@@ -79,7 +79,7 @@ def link(w: PatternMemory, cell: int) -> None:
 
 @njit
 def unlink(w: PatternMemory, cell: int) -> None:
-    """Take a cell out of its bucket, if it is in one."""
+    """Remove a cell from its bucket, if it is in one."""
     bucket = w.cells[cell, BUCKET]
     if bucket == NONE or w.cells[cell, ALIKE_BEFORE] == UNLINKED:
         return
@@ -97,7 +97,7 @@ def unlink(w: PatternMemory, cell: int) -> None:
 
 @njit
 def clear_buckets(w: PatternMemory) -> None:
-    """Forget all buckets; who calls it makes them anew."""
+    """Forget all buckets; the caller rebuilds them."""
     w.scalars[BUCKETS] = 0
     w.scalars[MOST_ALIKE] = 0
     for at in range(len(w.hashes)):

@@ -77,7 +77,7 @@ def add_event(w: PatternMemory, match: int, step: int, event: int, time_ms: int)
 
 @njit
 def remove_last_event(w: PatternMemory, match: int, step: int) -> None:
-    """Take the last event off a step's chain."""
+    """Remove the last event of a step's chain."""
     head = w.matches[match, step]
     if head == NONE:
         return

@@ -1,13 +1,13 @@
 """Tables in memory as native code sees them: addresses, without a count of references.
 
-Numba counts the references to each array that an ``njit`` function is given, and hands each over
-as nine words.  The pattern machine has some thirty tables and many small functions: handing the
-tables from one to the next would cost more than what the functions do.  So it gets one address,
-that of a directory: for each table its address, the width of its rows and their number.
+Numba counts the references to each array that is passed to an ``njit`` function, and passes each as
+nine words.  The pattern machine has some thirty tables and many small functions: passing the
+tables would cost more than the work of the functions.  So each function gets one address, that of a
+directory: for each table its address, the width of its rows and their number.
 ``w.lists[3, SIZE]`` is then two loads, and ``w`` is one word.
 
-Whoever makes a directory keeps its tables alive, and makes another when one of them moves.  Nothing
-checks bounds, as with Numba's own arrays.
+The owner of a directory keeps its tables alive, and makes another when one of them moves.  Bounds
+are not checked, as with Numba's own arrays.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _WORDS = _WORD.as_pointer()
 
 
 class TableType(types.Type):
-    """A table of 64 bits wide cells; ``width``: of its rows, 0 where the directory says it."""
+    """A table of cells of 64 bits; ``width``: of its rows, 0 if the directory has it."""
 
     def __init__(self, width: int, is_floating: bool) -> None:
         self.width = width

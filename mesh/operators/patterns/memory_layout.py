@@ -20,9 +20,10 @@ from mesh.operators.patterns.memory import directory_type, opener
 # Columns of ``plan``, one row a step.
 KIND, START, NEXT, EVERY, WITHIN_EVERY, CALLBACK, FINISHES, LAST, PARTNER = range(9)
 LOGIC, WAITING, LEAST, MOST, STREAM, PROGRAM, PROGRAM_END = range(9, 16)
-#: A comparison that is asked first, or ``NONE``; the programs of what a match has, and what comes.
+#: A comparison that is evaluated first, or ``NONE``; the programs of the match's and the event's
+#: side.
 QUICK, OF_MATCH, OF_MATCH_END, OF_EVENT, OF_EVENT_END = range(16, 21)
-#: Whether what waits is found by a value, and the programs of that.
+#: Whether waiting matches are found by a value, and the programs of that.
 KEY, KEY_OF_MATCH, KEY_OF_MATCH_END, KEY_OF_EVENT, KEY_OF_EVENT_END = range(21, 26)
 PLAN_COLUMNS: Final = 26
 
@@ -38,8 +39,8 @@ OUTPUTS, ITEMS, CLOCK_MS, ORDER, CAUSE, CHUNK, LAST_ORDER, LAST_CLOCK = range(9,
 #: ``MOST_ALIKE``: as many, at most, are in one bucket.
 #: ``IS_TIMED``: whether anything waits for time alone.
 FIRED, SKIPS, READERS, BUCKETS, MOST_ALIKE, IS_TIMED = range(17, 23)
-#: Whether a condition has just failed, and on what: see ``WHY``.  ``FAILURES``: how many are
-#: written down; ``LOST_CHUNK``: the number of the array of which nothing more is taken.
+#: Whether a condition has just failed, and on which part: see ``WHY``.  ``FAILURES``: how many are
+#: written down; ``LOST_CHUNK``: the number of the array of which no further event is processed.
 FAILING, REASON, FAILURES, LOST_CHUNK = range(23, 27)
 #: Whether the journal is kept, the number of its first entry, how many there are, how many have
 #: left; and, where it has no room, how much is needed of both.
@@ -54,30 +55,30 @@ SCALARS: Final = 39
 EVENT, TIME, FORWARD, BACK, TAIL, LENGTH = range(6)
 NODE_COLUMNS: Final = 6
 
-# Columns of ``cells``.  ``BITS`` is what the match has for the step's quick comparison; ``ALIKE``
-# and ``ALIKE_BEFORE`` lead through the cells of one ``BUCKET``: see ``match_index``.
+# Columns of ``cells``.  ``BITS`` is the match's side of the step's quick comparison; ``ALIKE``
+# and ``ALIKE_BEFORE`` link the cells of one ``BUCKET``: see ``match_index``.
 HOLDS, AFTER, BITS, BITS_NULL, BEFORE, ALIKE, ALIKE_BEFORE, BUCKET = range(8)
 CELL_COLUMNS: Final = 8
-#: ``ALIKE_BEFORE`` of what is in a list ``NEW``.
+#: ``ALIKE_BEFORE`` of a cell in a list ``NEW``.
 UNLINKED: Final = -2
 
 # Columns of ``buckets``.
 BUCKET_LIST, BUCKET_KEY, BUCKET_HEAD, BUCKET_END, BUCKET_SIZE = range(5)
 BUCKET_COLUMNS: Final = 5
 
-# Columns of ``lists``; ``LOW`` and ``HIGH`` bound the times of the first events of what is in it.
+# Columns of ``lists``; ``LOW`` and ``HIGH`` bound the times of its matches' first events.
 HEAD, END, SIZE, LOW, HIGH = range(5)
 LIST_COLUMNS: Final = 5
 #: Lists that belong to no step.
 SCRATCH: Final = 1
 PENDING, NEW = 0, 1
 
-# Columns of ``entered``: the list that a match has come into, and the match.
+# Columns of ``entered``: the list that a match has entered, and the match.
 ENTERED_LIST, ENTERED_MATCH = range(2)
 ENTERED_COLUMNS: Final = 2
 
-# Columns of ``local``, one row for each step of each instance; ``DUE`` is when the step was last
-# scheduled for or, of a pair, when its event last came.
+# Columns of ``local``, one row for each step of each instance; ``DUE`` is the time that the step
+# was last scheduled for or, of a pair, that of its last event.
 ACTIVE, DUE, INITIALIZED, RESETS, STARTED, QUEUE, QUEUE_END, RUNNING = range(8)
 LOCAL_COLUMNS: Final = 8
 
@@ -95,22 +96,22 @@ OUT_TIME, OUT_CLOCK, OUT_ORDER, OUT_CAUSE, OUT_CHUNK, OUT_DROPPED, OUT_INSTANCE,
 )
 OUT_COLUMNS: Final = 8
 
-# Columns of ``failed``: the event on which a condition failed, the step, and what failed: ``NONE``
-# for the condition on the event alone; an attribute of an event, as ``slot * ATTRIBUTES_MOST +
-# column``; or, below ``NONE``, the row of the program of what is without its event; from
-# ``PREDICATE_REASON`` downwards, why a predicate of Python failed.
+# Columns of ``failed``: the event on which a condition failed, the step, and the failed part:
+# ``NONE`` for the condition on the event alone; an attribute of an event, as ``slot *
+# ATTRIBUTES_MOST + column``; or, below ``NONE``, the row of the program of an expression without
+# its event; from ``PREDICATE_REASON`` downwards, the reason of a predicate of Python.
 FAILED_EVENT, FAILED_STEP, WHY = range(3)
 FAILED_COLUMNS: Final = 3
 ATTRIBUTES_MOST: Final = 1 << 16
 PREDICATE_REASON: Final = -(1 << 40)
 
-#: ``receivers``: whether what a stream's event completes comes out, and each match by itself.
+#: ``receivers``: whether matches that a stream's event completes are emitted, and each separately.
 NOT_AT_ALL, AT_ONCE, EACH = range(3)
 
 NONE: Final = -1
-#: ``EVENT`` of a node that stands for an event that did not come.
+#: ``EVENT`` of a node for an absent event.
 NOTHING: Final = -1
-#: Instead of an event: one whose own condition fails wherever a match waits.
+#: In place of an event: its own condition fails at every waiting match.
 FAILS: Final = -2
 #: ``nulls`` of a value that could not be computed.
 FAILED: Final = 2
@@ -130,9 +131,9 @@ class PatternMemory(NamedTuple):
     updates: Array
     #: By stream: the steps in the order of the text, and in the order in which they see an event.
     readers: Array
-    #: By stream: whether it is read once, and whether what it completes comes out.
+    #: By stream: whether it is read once, and whether matches that it completes are emitted.
     receivers: Array
-    #: What is read of a match: step, index, whether all of its events.
+    #: The reads of a match: step, index, whether all of its events.
     reads: Array
     program: Array
     program_floats: Array
@@ -158,13 +159,14 @@ class PatternMemory(NamedTuple):
     items: Array
     #: Events on which conditions failed.
     failed: Array
-    #: The journal (see ``entries``): by cell, the number of its entry; what has entered, by number,
-    #: and the numbers of what has left; by step and instance, the last entry that is ready.
+    #: The journal (see ``entries``): by cell, the number of its entry; the entered matches, by
+    #: number, and the numbers of those that left; by step and instance, the last entry that is
+    #: ready.
     entries: Array
     entered: Array
     left: Array
     ready: Array
-    #: What predicates of Python read: step and index.
+    #: The reads of Python's predicates: step and index.
     references: Array
     #: Requests to Python, their hash table, and by match how many have no answer in this run.
     requests: Array

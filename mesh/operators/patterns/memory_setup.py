@@ -1,4 +1,7 @@
-"""The machine's memory at the beginning: its tables, and room for a little of everything else."""
+"""The machine's initial memory: its tables, and a little room for everything else.
+
+``empty_memory`` is longer than 60 lines because it is a table: one array for each field.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +27,14 @@ def empty_memory(
     conditions: tuple[Array, Array],
     events: EventStore,
 ) -> PatternMemory:
-    """The memory of a pattern with nothing in it.
+    """The empty memory of a pattern.
 
     Args:
         pattern: the pattern.
         layout: its tables.
-        reads: what the query reads of a match (``SelectedColumns.table``).
+        reads: the query's reads of a match (``SelectedColumns.table``).
         conditions: the program, as whole numbers and as doubles.
-        events: what is in the slots of events.
+        events: the content of the slots of events.
     """
     steps = len(pattern.steps)
     scalars = np.zeros(memory_layout.SCALARS, dtype=np.int64)

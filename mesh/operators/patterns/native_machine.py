@@ -1,10 +1,10 @@
-"""The native machine beside its memory, which grows as the machine asks for room.
+"""The native machine and its memory, which grows at the machine's request.
 
 The machine stops for two reasons: it needs room, or it needs answers to predicates that only Python
-can compute.  For answers a run is repeated: first on a copy of the memory, where predicates without
-an answer count as False, to find out as many requests as possible; then, once they are answered, on
-the memory itself, up to the first event that lacks an answer.  The number of evaluations is so a
-small part of the number of events, whatever the answers are.
+can compute.  For answers a run is repeated.  First it runs on a copy of the memory, where
+predicates without an answer count as False, to collect as many requests as possible.  Once they are
+answered, it runs on the memory itself, up to the first event that lacks an answer.  So the number
+of evaluations is a small part of the number of events, for any answers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FAR: Final = 64
 #: Events that are looked at for requests at first.
 _FIRST_REACH: Final = 1 << 12
 
-#: What the machine changes while it runs, but for requests.
+#: The variables of the machine, except for requests.
 _CHANGED: Final = (
     "scalars", "flags", "matches", "nodes", "cells", "lists", "buckets", "hashes", "local",
     "tasks", "outputs", "items", "failed", "entries", "entered", "left", "ready",
@@ -89,22 +89,22 @@ class NativeMachine:
 
     @property
     def directory(self) -> Array:
-        """What native functions find the memory by."""
+        """The address by which native functions find the memory."""
         return self._directory.of(self.memory)
 
     def refresh_events(self) -> None:
-        """Take over the attributes of events, after their slots have changed."""
+        """Update the attributes of events, after their slots have changed."""
         store = self._events
         self.memory = self.memory._replace(
             values=store.values, floats=store.values.view(np.float64), nulls=store.nulls
         )
 
     def prepare(self) -> None:
-        """Compute again what is no part of the state."""
+        """Recompute the parts that are not state."""
         prepare_all(self.directory)
 
     def run(self, batch: Batch, timeline: Timeline) -> None:
-        """Take the events of a batch, and the timers up to the end of the timeline."""
+        """Process the events of a batch, and the timers up to the end of the timeline."""
         if not self._evaluator.most:
             self._run(batch, timeline, 0, len(batch))
             return
@@ -183,7 +183,7 @@ class NativeMachine:
         link_requests(self.directory, self._evaluator.widths)
 
     def _read_ahead(self, batch: Batch, first: int, last: int) -> None:
-        """Make requests for pairs of events that the machine may come to."""
+        """Make requests for pairs of events that the machine may need."""
         for number, width in enumerate(self._evaluator.widths.tolist()):
             rows = self._evaluator.pairs_ahead(
                 number, self.memory, batch.taken, batch.slots, first, last
@@ -231,7 +231,7 @@ class NativeMachine:
         wanted = w.scalars[[memory_layout.NEED_ENTERED, memory_layout.NEED_LEFT]].tolist()
         if any(wanted):
             if self._is_trial:
-                # What it has written down may never have happened: it stays where it is.
+                # The journal of a trial may be void: it is not absorbed.
                 w.scalars[[memory_layout.NEED_ENTERED, memory_layout.NEED_LEFT]] = 0
                 entered = np.zeros(
                     (max(wanted[0], _LOG_ROOM), memory_layout.ENTERED_COLUMNS), np.int64
@@ -281,7 +281,7 @@ class NativeMachine:
 
 
 def _larger(array: Array) -> Array:
-    """The same with more room, in rows of zeros: twice as much or, where that is little, more."""
+    """A copy with more room, in rows of zeros: twice as much, or a minimum if that is more."""
     times = 3 if len(array) < _LITTLE else 1
     room = np.zeros((times * len(array), *array.shape[1:]), dtype=np.int64)
     more: Array = np.concatenate([array, room])

@@ -1,16 +1,16 @@
 """The pattern machine: processes each event and each timer exactly as the reference engine does.
 
-A step has a side before its condition, where partial matches wait, and one behind it, which hands
-them on.  An event goes to the steps of its stream; what passes a step's condition waits at the next
-step, in its list ``NEW`` until the next event that the step is made ready for.  ``every`` puts a
-copy back to its first step.  Steps that wait for absence are woken by timers; each has a queue of
-times, served in the order in which they were put in, as the engine's schedulers do.
+A step has two sides: matches wait before its condition, and those that met it are passed on after
+it.  An event goes to the steps of its stream; a match that passes a step's condition waits at the
+next step, in its list ``NEW`` until the next event that the step is made ready for.  ``every`` puts
+a copy back to its first step.  Timers wake the steps that wait for absence; each has a queue of
+times, served in order of insertion, as the engine's schedulers do.
 
-Names follow what happens rather than the engine's classes; the order of everything is the engine's,
-because it decides what comes out, and in what order.
+Names follow the events rather than the engine's classes; the order of everything is the engine's,
+because it decides the output and its order.
 
-Source: Siddhi 5.1.7, observed, and its published description of states; every shape is held
-against it by the cases in tests/cases.
+Source: Siddhi 5.1.7, observed, and its published description of states; every shape is compared
+with it by the cases in tests/cases.
 """
 
 from __future__ import annotations
@@ -118,10 +118,10 @@ def start_instance(w: PatternMemory, instance: int) -> None:
 def take_event(
     w: PatternMemory, stream: int, instance: int, time_ms: int, slots: Array, number: int
 ) -> bool:
-    """Give event ``number`` of a batch to the steps of its stream.
+    """Process event ``number`` of a batch at the steps of its stream.
 
-    ``slots[number, step]`` is where the event's attributes are, -1 where it can't pass, or
-    ``FAILS``.  Returns False if a condition failed on it: then nothing comes of it.
+    ``slots[number, step]`` is the slot of the event's attributes, -1 where it can't pass, or
+    ``FAILS``.  Returns False if a condition failed on it: then it has no effect.
     """
     steps = w.scalars[STEPS]
     if w.local[instance * steps, STARTED] == 0:
@@ -139,7 +139,7 @@ def take_event(
             step = w.readers[stream, place]
             if step != NONE:
                 make_ready(w, step, instance)
-    # A stream read once hands on each match by itself, one read often those of a step at once.
+    # A stream read once passes on each match separately, one read often those of a step at once.
     comes_out = w.receivers[stream]
     made, items = w.scalars[OUTPUTS], w.scalars[ITEMS]
     for place in range(w.scalars[READERS] - 1, -1, -1):
@@ -156,7 +156,7 @@ def take_event(
                 w.scalars[FAILURES] += 1
                 return False
     if comes_out == AT_ONCE:
-        # What an earlier step makes of a match with this event sets the time of it all.
+        # The result of an earlier step with this event sets the time of the whole match.
         for at in range(made, w.scalars[OUTPUTS]):
             w.outputs[at, OUT_TIME] = w.matches[w.outputs[at, OUT_MATCH], steps]
     return True
@@ -164,7 +164,7 @@ def take_event(
 
 @njit
 def _has_room(w: PatternMemory, instance: int) -> bool:
-    """Whether there surely is room for what one event or timer of an instance can make."""
+    """Whether there surely is room for the output of one event or timer of an instance."""
     s = w.scalars
     waiting = 0
     held = 0
@@ -209,7 +209,7 @@ def start_at_once(directory: Array, instance: int) -> None:
 
 @njit
 def enroll(directory: Array) -> None:
-    """Begin the journal with all that waits; there is room for it."""
+    """Begin the journal with all waiting matches; there is room for it."""
     w = opened(directory)
     w.scalars[JOURNALS] = 1
     for of in range(SCRATCH, len(w.lists)):
@@ -223,7 +223,7 @@ def enroll(directory: Array) -> None:
 
 @njit
 def leave_lists(directory: Array, lists: Array) -> None:
-    """Write down that all of some lists has left; there is room for it."""
+    """Log that all matches of some lists have left; there is room for it."""
     w = opened(directory)
     for of in lists:
         cell = w.lists[of, HEAD]
@@ -234,7 +234,7 @@ def leave_lists(directory: Array, lists: Array) -> None:
 
 @njit
 def prepare_all(directory: Array) -> None:
-    """Compute anew what is no part of the state, and the buckets."""
+    """Recompute the parts that are not state, and the buckets."""
     w = opened(directory)
     clear_buckets(w)
     steps = w.scalars[STEPS]
@@ -247,7 +247,7 @@ def prepare_all(directory: Array) -> None:
             link_all(w, step, list_of(w, step, instance, PENDING))
 
 
-#: What ``run`` returns when all is done, and the highest value that says where it was stopped.
+#: The results of ``run`` when all is done, and the highest value that encodes where it was stopped.
 DONE: Final = -1
 STOPPED: Final = -2
 
@@ -271,20 +271,21 @@ def run(
     all_clocks_ms: Array,
     first_order: int,
 ) -> int:
-    """Take the events of a batch from number ``first`` on, and the timers up to ``now_ms``.
+    """Process the events of a batch from number ``first`` on, and the timers up to ``now_ms``.
 
     Args:
         directory: that of the pattern's memory.
         first: the event to begin with.
-        last: the event to stop before; the number of all events to take the timers after them too.
+        last: the event to stop before; the number of all events to process the timers after them
+            too.
         events: int64[n, 6], see ``EVENT_STREAM``.
-        slots: by event and step, where the event's attributes are, -1 where it can't pass the
+        slots: by event and step, the slot of the event's attributes, -1 where it can't pass the
             step, or ``FAILS``.
         now_ms: the time up to which timers fire after the last event.
         all_clocks_ms: the timeline's.
         first_order: the timeline's.
 
-    Of events that were sent at once nothing is taken after one on which a condition failed.
+    Events that were sent at once are dropped after one on which a condition failed.
 
     Returns:
         ``DONE``; or the event before which more room is needed, which the caller makes to call
@@ -296,7 +297,7 @@ def run(
     while True:
         if _is_stopped(w, at, count, last):
             return STOPPED - at
-        # Timers that come before the event, or before the end of the batch.
+        # Timers before the event, or before the end of the batch.
         while w.scalars[TASKS] > 0:
             time_ms = w.tasks[0, TASK_TIME]
             if at < count:
@@ -315,7 +316,7 @@ def run(
             return at
         clock_ms = events[at, EVENT_CLOCK]
         if w.scalars[IS_TIMED] == 1:
-            # A timer may have been later; without timers events may come in another order.
+            # A timer may have been later; without timers events may arrive in another order.
             clock_ms = max(w.scalars[CLOCK_MS], clock_ms)
         w.scalars[CLOCK_MS] = clock_ms
         w.scalars[ORDER] = events[at, EVENT_ORDER]

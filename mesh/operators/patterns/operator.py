@@ -1,8 +1,7 @@
-"""The operator of a pattern or sequence: does exactly what the reference engine does.
+"""The operator of a pattern or sequence, with exactly the results of the reference engine.
 
-The state is the memory of the native machine (``native_machine``) and the events that its partial
-matches refer to (``events``).  Memory that no partial match refers to is freed when it is more than
-half of all.
+The state is the memory of the native machine (``native_machine``) and the events of its partial
+matches (``events``).  Unreferenced memory is freed when it is more than half of all.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
     from mesh.operators.query.handlers import Failures
     from mesh.plan.bound import BoundElement, BoundPattern, BoundQuery
 
-#: What nobody holds on to any more, before memory is swept.
+#: Number of unused entries after which memory is swept.
 _SPARE = 4096
 
 
@@ -133,7 +132,7 @@ class PatternOperator:
     def _kept_schemas(
         self, programs: PredicatePrograms, schemas: Mapping[str, pa.Schema]
     ) -> dict[str, pa.Schema]:
-        """By stream, the attributes that conditions read and that matches put out."""
+        """By stream, the attributes that conditions read and that matches emit."""
         kept = {}
         for number, stream in enumerate(self._streams):
             names = self._selected.attributes(np.flatnonzero(self._stream_of == number))
@@ -148,7 +147,7 @@ class PatternOperator:
         return kept
 
     def _kinds(self, pattern: BoundPattern) -> tuple[frozenset[int], frozenset[int]]:
-        """The steps of one event; those at which a match that fails is left as it is."""
+        """The steps of one event; and the steps that leave a match unchanged if it fails."""
         kinds = self._layout.plan[:, memory_layout.KIND]
         plain = frozenset(np.flatnonzero(kinds == memory_layout.ONE).tolist())
         absent = frozenset(np.flatnonzero(kinds == memory_layout.ABSENT).tolist())
@@ -162,10 +161,10 @@ class PatternOperator:
     def process(
         self, inputs: Sequence[EventBatch], timeline: Timeline, failures: Failures
     ) -> EventBatch:
-        """Events of the pattern's streams, a run for each, in order of first mention.
+        """Process events of the pattern's streams, a run for each, in order of first mention.
 
-        Returns the matches that they and the timers completed; ``failures`` takes the events on
-        which a filter failed that a match asked.
+        Returns the completed matches; ``failures`` receives the events on which a match's filter
+        failed.
         """
         known_ms = timeline.now_ms
         if len(timeline.clocks_ms):
@@ -268,13 +267,13 @@ class PatternOperator:
         scalars[memory_layout.FAILURES] = 0
 
     def _reason(self, why: int) -> str:
-        """Why a condition on several events failed."""
+        """The reason of a failed condition on several events."""
         if why <= memory_layout.PREDICATE_REASON:
             return self._evaluator.reason(why)
         return self._events.reason(why)
 
     def _outputs(self, batch: Batch) -> EventBatch:
-        """The matches that the machine wrote down, as events, in the order of what caused them."""
+        """The matches that the machine wrote down, as events, in the order of their causes."""
         w = self._memory
         count = int(w.scalars[memory_layout.OUTPUTS])
         if not count:
@@ -304,12 +303,12 @@ class PatternOperator:
         return self._selected.frame(matches)
 
     def next_time(self) -> int | None:
-        """When the first timer is due."""
+        """Due time of the first timer."""
         w = self._memory
         return int(w.tasks[0, memory_layout.TASK_TIME]) if w.scalars[memory_layout.TASKS] else None
 
     def _sweep(self, always: bool = False) -> None:
-        """Forget what no list holds on to, when it is more than what they do."""
+        """Forget the entries that no list refers to, when they are more than the others."""
         w = self._memory
         held = int(w.lists[:, memory_layout.SIZE].sum())
         few = 3 * held + _SPARE
@@ -331,7 +330,7 @@ class PatternOperator:
             self._machine.prepare()
 
     def forget(self, instances: Longs) -> None:
-        """Be as if these instances had never been."""
+        """Reset these instances to the initial state."""
         self._stored = None
         w = self._memory
         if w.scalars[memory_layout.JOURNALS]:
@@ -342,7 +341,7 @@ class PatternOperator:
         self._machine.prepare()
 
     def snapshot(self) -> State:
-        """Partial matches, timers, and the events that they hold on to."""
+        """Partial matches, timers, and the events that they refer to."""
         at = (self._seen, int(self._memory.scalars[memory_layout.FIRED]))
         if self._stored is None or self._stored[1] != at:
             state = self._memory_state() if self._log is None else self._logged_state(self._log)
@@ -368,7 +367,7 @@ class PatternOperator:
         return State(pieces, {**scalars, "seen": self._seen, "started": self._is_started})
 
     def restore(self, state: State) -> None:
-        """Take over partial matches and timers."""
+        """Restore partial matches and timers."""
         scalars: Any = state.scalars
         self._seen, self._is_started = scalars["seen"], scalars["started"]
         self._stored = None
@@ -384,7 +383,7 @@ class PatternOperator:
             self._put(self._log.restore(empty, state.pieces, scalars, self._events))
 
     def _restore_whole(self, state: State) -> None:
-        """Take over the machine's memory as an earlier release stored it."""
+        """Restore the machine's memory as an earlier release stored it."""
         scalars: Any = state.scalars
         suffix = f"-{scalars['name']}"
         pieces = {key.removesuffix(suffix): piece for key, piece in state.pieces.items()}
@@ -394,7 +393,7 @@ class PatternOperator:
         self._put(state_codec.restored(self._empty(), pieces))
 
     def _put(self, stored: PatternMemory) -> None:
-        """Continue with memory that was stored; its events have their slots."""
+        """Continue with restored memory; its events have their slots."""
         self._machine.reset(stored)
         self._machine.prepare()
 

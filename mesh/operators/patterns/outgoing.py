@@ -1,4 +1,4 @@
-"""Emit complete matches: write down what the query reads of them."""
+"""Emission of complete matches: records the values that the query reads of them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def emit_match(w: PatternMemory, instance: int, match: int) -> None:
 
 @njit
 def emit_all(w: PatternMemory, instance: int, is_each: bool) -> None:
-    """Write down the matches in the first list, as they are behind the event."""
+    """Record the matches in the first list, in their state after the event."""
     cell = w.lists[0, HEAD]
     if cell == NONE:
         return

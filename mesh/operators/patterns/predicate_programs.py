@@ -1,4 +1,4 @@
-"""The compiled conditions of a pattern: programs of the machine, and what Python computes."""
+"""The compiled conditions of a pattern: programs of the machine, and predicates of Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Attributes:
-    """What programs read of the events of one stream: expressions over one, step 0."""
+    """Attributes of a stream's events that programs read: expressions over one event, step 0."""
 
     expressions: list[BoundExpression] = field(default_factory=list)
 
@@ -31,7 +31,7 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """The place in a program of what an expression is without its event."""
+    """The place in a program of an expression's value without its event."""
 
     row: int
     expression: BoundExpression
@@ -39,10 +39,10 @@ class Default:
 
 @dataclass(frozen=True, slots=True)
 class FastPredicate:
-    """A comparison of what a partial match has with what comes, each computed once.
+    """A comparison of a value of the partial match with one of the event, each computed once.
 
     ``operation``: with the match's side first; ``match``, ``event``: the program of each side, from
-    its first row to that behind the last.
+    its first row to the one after the last.
     """
 
     operation: int
@@ -55,7 +55,7 @@ class Predicate:
     """A part of a filter that only Python can compute.
 
     ``references``: the events that it reads, each a step and an index as written, in the order in
-    which a request has their slots; ``has_time``: whether the time of the match comes after them.
+    which a request has their slots; ``has_time``: whether the time of the match follows them.
     """
 
     expression: BoundExpression
@@ -68,10 +68,9 @@ class PredicatePrograms:
     """The conditions of all steps.
 
     ``static``: by step, the condition on its own event alone; ``fails``: whether any of it may
-    fail; ``keys``: an equality of whole
-    numbers by which matches are found; ``quick``: a comparison that is asked before the rest;
-    ``bounds``: by step, the first row of the program of the rest and that behind the last;
-    ``attributes``: by stream.
+    fail; ``keys``: an equality of whole numbers by which matches are found; ``quick``: a comparison
+    that is evaluated before the rest; ``bounds``: by step, the first row of the program of the rest
+    and the one after the last; ``attributes``: by stream.
     """
 
     static: list[BoundExpression | None] = field(default_factory=list)
@@ -85,7 +84,7 @@ class PredicatePrograms:
     #: Constant strings: the row that compares with each.
     texts: list[tuple[int, str]] = field(default_factory=list)
     predicates: list[Predicate] = field(default_factory=list)
-    #: What predicates read as the machine finds it: step and index, one row each.
+    #: The reads of predicates in the machine's form: step and index, one row each.
     references: list[tuple[int, int]] = field(default_factory=list)
     #: By step, the number of its predicates.
     asked: list[int] = field(default_factory=list)

@@ -1,8 +1,8 @@
 """Conditions over the events of a partial match, as programs for a machine with a stack.
 
 A program is rows of (operation, a, b, c).  Numbers are 64 bits: ints, longs, bools and numbers of
-strings as whole numbers, floats and doubles as doubles, a float rounded behind each operation.
-Nulls stand beside the values.  The semantics are those of ``mesh.functions.kernels``.
+strings as whole numbers, floats and doubles as doubles, a float rounded after each operation.
+Nulls are kept beside the values.  The semantics are those of ``mesh.functions.kernels``.
 
 A value that could not be computed is ``FAILED`` instead of null, and every value computed from it
 is ``FAILED`` too; a test of it fails.  ``and`` and ``or`` ignore the right side where the left one
@@ -157,7 +157,7 @@ def _push_attribute(w: PatternMemory, match: int, at: int, top: int) -> None:
 
 @njit
 def _push_answer(w: PatternMemory, match: int, at: int, top: int) -> None:
-    """Push the answer to a predicate; False as long as Python has not given one."""
+    """Push the answer to a predicate; False as long as it has none."""
     answer = answer_to(w, match, at)
     if answer >= FIRST_REASON:
         w.stack[top] = PREDICATE_REASON - (answer - FIRST_REASON)

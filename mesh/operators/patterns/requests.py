@@ -43,7 +43,7 @@ OF_MATCH_TIME: Final = -1
 #: Instead of a slot: the match has no such event.
 NO_NODE: Final = -2
 
-# An odd number that spreads what is close together, as in splitmix64.
+# An odd number that spreads close values, as in splitmix64.
 _SPREAD: Final = -7046029254386353131
 
 
@@ -128,7 +128,7 @@ def link_requests(directory: Array, widths: Array) -> None:
 
 @njit
 def add_requests(directory: Array, rows: Array, references: int) -> None:
-    """Write down requests of one predicate that are not known; there is room for them."""
+    """Record new requests of one predicate; there is room for them."""
     w = opened(directory)
     for number in range(len(rows)):
         request = w.scalars[REQUESTS]

@@ -1,12 +1,11 @@
-"""Entries in the order in which they came, stored in runs that never change.
+"""Entries in order of arrival, stored in runs that never change.
 
-A run is a record batch of entries with rising numbers; beside it stands which of them still wait.
-What has come since the last snapshot is a run of its own; runs that stand last are put together as
-soon as one is not much larger than the next, so that there are few of them and each entry is
-written a few times at most.  One of which less than half still waits is written anew, without the
-rest.
+A run is a record batch of entries with rising numbers, beside a mask of the entries that still
+wait.  The entries since the last snapshot are a new run.  The last runs are merged as soon as one
+is not much larger than the next, so that there are few of them and each entry is written a few
+times at most.  A run of which less than half still waits is rewritten without the rest.
 
-Pieces are named by what is in them: whatever way led to a run, one with the same name is the same.
+A run's content determines the name of its piece: runs with the same name are the same.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 #: A run has at most about so many entries, and one that has is not put together with others.
 _FULL: Final = 8192
-#: One that is so many times the next stays by itself.
+#: A run that is so many times the next is not merged.
 _MUCH: Final = 2
 
 
@@ -36,7 +35,7 @@ class _Run:
     rows: pa.RecordBatch
     numbers: Longs
     waits: Bools
-    #: As ``named`` says; empty until somebody asks.
+    #: By ``named``; empty until requested.
     _name: str = ""
 
     @property
@@ -48,7 +47,7 @@ class _Run:
 
     @property
     def count(self) -> int:
-        """How many of its entries wait."""
+        """Number of its waiting entries."""
         return int(np.count_nonzero(self.waits))
 
     def waiting(self) -> pa.RecordBatch:
@@ -68,7 +67,7 @@ class Runs:
         self._runs: list[_Run] = []
 
     def enter(self, rows: pa.RecordBatch) -> None:
-        """Entries with numbers beyond those that came before."""
+        """Add entries with numbers beyond the earlier ones."""
         for start in range(0, rows.num_rows, _FULL):
             places = np.arange(start, min(start + _FULL, rows.num_rows))
             self._runs.append(_run(rows.take(places) if rows.num_rows > _FULL else rows))
@@ -87,7 +86,7 @@ class Runs:
                 run.waits[places[run.numbers[places] == mine]] = False
 
     def settle(self) -> None:
-        """Put runs together, and write those anew of which little waits."""
+        """Merge runs, and rewrite those with few waiting entries."""
         kept: list[_Run] = []
         for run in self._runs:
             count = run.count
@@ -105,7 +104,7 @@ class Runs:
         self._runs = kept
 
     def pieces(self) -> dict[str, pa.RecordBatch]:
-        """A piece for each run, and one that says which entries of them wait."""
+        """A piece for each run, and one with the masks of waiting entries."""
         found = {run.name: run.rows for run in self._runs}
         bits = np.packbits(np.concatenate([np.empty(0, np.bool_), *(r.waits for r in self._runs)]))
         waits = pa.record_batch({"bits": pa.array(bits)})
@@ -116,7 +115,7 @@ class Runs:
         return [run.name for run in self._runs]
 
     def restore(self, names: Sequence[str], pieces: Mapping[str, pa.RecordBatch]) -> None:
-        """Take over what ``pieces`` gave, by the names that ``names`` gave."""
+        """Restore what ``pieces`` returned, by the names of ``names``."""
         (waits,) = (rows for name, rows in pieces.items() if name.startswith("waits-"))
         bits = np.unpackbits(waits.column("bits").to_numpy()).astype(np.bool_)
         self._runs = []

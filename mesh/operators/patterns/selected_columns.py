@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from mesh.operators.patterns.memory import Array
     from mesh.plan.bound import BoundExpression, BoundQuery
 
-#: What has no column of its own still has as many rows.
+#: A table without columns still has as many rows.
 _ROWS = "#"
 
 
 def query_expressions(query: BoundQuery) -> list[BoundExpression]:
-    """What a query computes behind its input."""
+    """The expressions that a query evaluates after its input."""
     found = [output.expression for output in query.outputs]
     found += [query.having] if query.having is not None else []
     return [*found, *query.group_by, *(order.column for order in query.order_by)]
@@ -34,9 +34,9 @@ def query_expressions(query: BoundQuery) -> list[BoundExpression]:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A column of a match: an attribute of one event, a list of those of all, or what is missing.
+    """A column of a match: an attribute of one event, a list of those of all, or a missing event.
 
-    ``number``: which of the machine's reads it comes of.
+    ``number``: that of the machine's read that supplies it.
     """
 
     name: str
@@ -47,9 +47,9 @@ class _Read:
 
 
 class SelectedColumns:
-    """All that ``query`` reads of a match; ``counted``: the steps that take several events.
+    """All reads of ``query`` of a match; ``counted``: the steps that take several events.
 
-    ``table``: int64[n, 3], what the machine writes down of a match (``PatternMemory.reads``).
+    ``table``: int64[n, 3], the machine's record of a match (``PatternMemory.reads``).
     ``schema``: of the columns.
     """
 
@@ -101,7 +101,7 @@ class SelectedColumns:
         Args:
             made: n rows of ``memory_layout.PatternMemory.outputs``.
             items: the slots of lists of events.
-            events: what is in the slots.
+            events: the content of the slots.
             stream_of: by step, the number of its stream.
         """
         arrays: list[pa.Array[Any]] = [pa.array(np.zeros(len(made), dtype=np.int8))]

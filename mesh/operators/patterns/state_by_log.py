@@ -1,9 +1,10 @@
 """State of a pattern of single events as an append-only log of the matches that wait.
 
-A match that waits at a step is an entry: its list, its time, and of each event that it has the
+A match that waits at a step is an entry: its list, its time, and of each of its events the
 number, the time and the attributes that are kept.  An entry never changes; a match that moves on
-leaves and enters anew.  Entries are numbered as they come into their lists, so that a list is its
-entries by number: up to the last that is ready they wait, the others do so from the next event on.
+leaves and enters again.  Entries are numbered in the order in which they enter their lists, so
+that a list is its entries by number: up to the last ready one they wait, the others do so from the
+next event on.
 
 The machine logs entries and exits (``lists.enter``, ``lists.leave``) from the first snapshot on,
 when ``enroll`` is called: without snapshots nothing is written.
@@ -53,7 +54,7 @@ class MatchLog:
         self._runs = Runs()
 
     def absorb(self, w: PatternMemory, events: EventStore) -> None:
-        """Take over what the machine has written down."""
+        """Apply the machine's journal."""
         scalars = w.scalars
         count, gone = int(scalars[memory_layout.ENTERED]), w.left[: scalars[memory_layout.LEFT]]
         first = int(scalars[memory_layout.SERIAL])
@@ -101,7 +102,7 @@ class MatchLog:
             rows = pa.record_batch(
                 {"marks": pa.array(bits), "ready": pa.array(w.ready[part].copy())}
             )
-            # The same marks may stand in several places.
+            # The same marks may occur in several places.
             names.append(named(f"keys{start // _KEYS}", rows))
             pieces[names[-1]] = rows
         scalars: dict[str, object] = {
@@ -119,7 +120,7 @@ class MatchLog:
         scalars: Mapping[str, Any],
         events: EventStore,
     ) -> PatternMemory:
-        """The memory that ``snapshot`` gave; ``events`` gets the events of its matches."""
+        """The memory from ``snapshot``; ``events`` gets the events of its matches."""
         self._runs.restore(scalars["runs"], pieces)
         rows = self._runs.waiting(self._schema)
         parts = [pieces[name] for name in scalars["keys"]]
@@ -141,7 +142,7 @@ class MatchLog:
         cells[follows + 1, memory_layout.BEFORE] = follows
         held = np.full((count, memory_layout.LIST_COLUMNS), NONE, dtype=np.int64)
         held[:, memory_layout.SIZE] = np.bincount(of, minlength=count) if len(of) else 0
-        # Bounds that tell nothing: whatever is in the lists is looked at.
+        # Open bounds: the lists are always searched.
         held[:, memory_layout.LOW], held[:, memory_layout.HIGH] = (
             -memory_layout.FAR,
             memory_layout.FAR,

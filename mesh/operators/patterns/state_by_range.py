@@ -1,11 +1,11 @@
-"""The machine's memory as rows with numbers that stay, so that a batch writes what it changed.
+"""The machine's memory as rows with stable numbers, so that a batch writes only its changes.
 
 Where counts, ``and``, ``or`` or absence are among the steps, matches change while they wait, and
-several may share what they hold.  So what is stored is the memory itself: matches, the nodes of
-their chains, the cells of lists.  A row gets its number with the first snapshot that finds it, and
-keeps it wherever sweeping moves it; rows refer to each other by number.  The cells of a list are in
-the order of their numbers: one that stands before another with a smaller one gets a new number, and
-so does all that follows it there.
+several may share events.  So the memory itself is stored: matches, the nodes of their chains, the
+cells of lists.  A row gets its number with the first snapshot that finds it, and keeps it when
+sweeping moves it; rows refer to each other by number.  The cells of a list are in the order of
+their numbers: a cell before another one with a smaller number gets a new number, and so do all
+cells of the list after it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mesh.operators.patterns.memory import Array
     from mesh.operators.patterns.state_codec import Origins
 
-#: Columns of ``local`` that are not told by the cells.
+#: Columns of ``local`` that can't be derived from the cells.
 _LOCAL: Final = tuple(
     n
     for n in range(memory_layout.LOCAL_COLUMNS)
@@ -47,14 +47,14 @@ class _Numbers:
         self.next = 0
 
     def follow(self, origins: Longs) -> None:
-        """Rows have moved: each was in the place that ``origins`` says."""
+        """Record that rows have moved: ``origins`` are their former places."""
         known = origins < len(self.of)
         moved = np.full(len(origins), NONE, dtype=np.int64)
         moved[known] = self.of[origins[known]]
         self.of = moved
 
     def complete(self) -> None:
-        """Give a number to each row that has none."""
+        """Number each row without a number."""
         new = np.flatnonzero(self.of == NONE)
         self.of[new] = np.arange(self.next, self.next + len(new))
         self.next += len(new)
@@ -71,7 +71,7 @@ class _Numbers:
 
 
 class RangeState:
-    """The memory of one pattern; ``schemas``: by stream, what is kept of its events."""
+    """The memory of one pattern; ``schemas``: by stream, the stored attributes of its events."""
 
     def __init__(self, steps: int, schemas: Sequence[pa.Schema]) -> None:
         self._steps = steps
@@ -145,9 +145,9 @@ class RangeState:
         scalars: Mapping[str, Any],
         events: EventStore,
     ) -> PatternMemory:
-        """The memory that ``snapshot`` gave; ``events`` gets the events of its matches.
+        """The memory from ``snapshot``; ``events`` gets the events of its matches.
 
-        What conditions look for first is still to be computed: see ``nfa.prepare_all``.
+        The values that conditions search by are still to be computed: see ``nfa.prepare_all``.
         """
         steps = self._steps
         matches = _array("matches", pieces, steps + 2)
@@ -249,7 +249,7 @@ def _array(name: str, pieces: Mapping[str, pa.RecordBatch], columns: int) -> Arr
 
 
 def _places(numbers: Longs, asked: Array) -> Longs:
-    """Where in ``numbers``, which rise, those are that are asked for; negative ones stay."""
+    """Places of the requested numbers in ``numbers``, which rise; negative ones stay."""
     return np.where(asked < 0, asked, np.searchsorted(numbers, asked))
 
 
@@ -278,7 +278,7 @@ def _put_in_order(of: Array, numbers: Array, following: int) -> int:
 
 @njit
 def _chain(nodes: Array) -> None:
-    """Fill ``BACK``, ``TAIL`` and ``LENGTH`` of nodes that know what comes after them."""
+    """Fill ``BACK``, ``TAIL`` and ``LENGTH`` of nodes that have their successors."""
     for node in range(len(nodes)):
         nodes[node, memory_layout.BACK] = NONE
         nodes[node, memory_layout.TAIL] = node
@@ -298,7 +298,7 @@ def _chain(nodes: Array) -> None:
 
 
 def _linked(cells: Array, count: int, local: Array) -> tuple[Array, Array]:
-    """The cells one after the other, and ``count`` lists of them; queues are noted in ``local``."""
+    """The cells as linked lists, ``count`` of them; queues are recorded in ``local``."""
     of = cells[:, 1]
     order = np.argsort(of, kind="stable")
     follows = np.flatnonzero(of[order[1:]] == of[order[:-1]])
@@ -310,7 +310,7 @@ def _linked(cells: Array, count: int, local: Array) -> tuple[Array, Array]:
     linked[after, memory_layout.BEFORE] = np.where(in_list[after], before, NONE)
     lists = np.full((count, memory_layout.LIST_COLUMNS), NONE, dtype=np.int64)
     lists[:, memory_layout.SIZE] = np.bincount(of[in_list], minlength=count)
-    # Bounds that tell nothing: whatever is in the lists is looked at.
+    # Open bounds: the lists are always searched.
     lists[:, memory_layout.LOW], lists[:, memory_layout.HIGH] = (
         -memory_layout.FAR,
         memory_layout.FAR,

@@ -1,6 +1,6 @@
 """The machine's memory swept, and read as an earlier release stored it.
 
-Swept memory holds what lists hold on to and nothing else, in the order in which they do.
+Swept memory holds the rows that lists refer to and no others, in the order of the lists.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 
 
 class _Swept(NamedTuple):
-    """New arrays of what is held, where each row was, and by old number the new one.
+    """New arrays of the kept rows, the old place of each, and by old number the new one.
 
     ``counts``: how many matches, nodes and cells are in the new arrays; ``events``: by slot, 1 for
-    those that are held.
+    kept ones.
     """
 
     matches: Array
@@ -117,7 +117,7 @@ def _copy_match(w: PatternMemory, new: _Swept, match: int) -> int:
 
 @njit
 def _copy_list(w: PatternMemory, new: _Swept, of: int) -> None:
-    """Copy the cells of a list, and what they hold."""
+    """Copy the cells of a list, and their content."""
     cell = w.lists[of, HEAD]
     if cell == NONE:
         return
@@ -161,7 +161,7 @@ def _copy_queue(w: PatternMemory, new: _Swept, key: int) -> None:
 
 @njit
 def _sweep(w: PatternMemory, new: _Swept) -> None:
-    """Copy what is held into new arrays, and give everything its new number."""
+    """Copy the rows in use into new arrays, and renumber everything."""
     for of in range(len(w.lists)):
         _copy_list(w, new, of)
     for key in range(len(w.local)):
@@ -191,10 +191,10 @@ class Origins(NamedTuple):
 
 
 def compact(w: PatternMemory, events: int) -> tuple[Array, Origins]:
-    """Leave only what lists hold on to.
+    """Keep only the rows that lists refer to.
 
     Returns:
-        The slots of its events, of ``events``, rising, and where everything was.
+        The slots of its events, of ``events``, rising, and the old places of all rows.
     """
     sizes = [int(w.scalars[size]) for size in (MATCHES, NODES, CELLS)]
     # Pages that nothing is written to cost nothing.
@@ -219,7 +219,7 @@ def compact(w: PatternMemory, events: int) -> tuple[Array, Origins]:
 
 
 def keys_of(w: PatternMemory, instances: Array) -> Array:
-    """The numbers of the steps of these instances, as far as there is anything of them."""
+    """The numbers of these instances' steps, as far as they have entries."""
     steps = int(w.scalars[STEPS])
     keys: Array = (instances[:, None] * steps + np.arange(steps)).ravel()
     return keys[keys < len(w.local)]
@@ -232,9 +232,9 @@ def lists_of(keys: Array) -> Array:
 
 
 def forget(w: PatternMemory, instances: Array) -> None:
-    """Empty everything of these instances; what they held is swept later.
+    """Empty all lists of these instances; their content is swept later.
 
-    What waits in buckets is then to be found anew: see ``nfa.prepare_all``.
+    The matches in buckets must then be indexed again: see ``nfa.prepare_all``.
     """
     keys = keys_of(w, instances)
     lists = lists_of(keys)
@@ -253,7 +253,7 @@ def forget(w: PatternMemory, instances: Array) -> None:
     w.scalars[memory_layout.TASKS] = len(kept)
 
 
-#: Scalars that are state; the others are counts of what is stored, or of one call.
+#: Scalars that are state; the others are counts of stored rows, or of one call.
 STATE_SCALARS = (
     memory_layout.TASK_COUNT,
     memory_layout.CLOCK_MS,
@@ -268,16 +268,16 @@ def _array(table: pa.RecordBatch) -> Array:
 
 
 def restored(empty: PatternMemory, stored: Mapping[str, pa.RecordBatch]) -> PatternMemory:
-    """The memory that an earlier release stored; ``empty`` has what isn't state.
+    """The memory that an earlier release stored; ``empty`` has the parts that aren't state.
 
-    What conditions look for first is still to be computed: see ``nfa.prepare_all``.
+    The values that conditions search by are still to be computed: see ``nfa.prepare_all``.
     """
     found = {name: _array(stored[name]) for name in stored if name in _TABLES}
     scalars = empty.scalars
     scalars[list(STATE_SCALARS)] = stored["scalars"].column("value").to_numpy()
     lists = np.full((len(found["lists"]), memory_layout.LIST_COLUMNS), NONE, dtype=np.int64)
     lists[:, : SIZE + 1] = found["lists"]
-    # Bounds that tell nothing: whatever is in the lists is looked at.
+    # Open bounds: the lists are always searched.
     lists[:, memory_layout.LOW], lists[:, memory_layout.HIGH] = (
         -memory_layout.FAR,
         memory_layout.FAR,

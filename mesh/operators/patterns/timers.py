@@ -29,27 +29,27 @@ from mesh.operators.patterns.memory_layout import (
 
 @njit
 def add_task(w: PatternMemory, key: int, time_ms: int, number: int) -> None:
-    """Have the queue ``key`` served at a time, behind tasks of that time with lower numbers."""
+    """Schedule the queue ``key`` at a time, after tasks of that time with lower numbers."""
     at = w.scalars[TASKS]
     w.scalars[TASKS] += 1
     w.tasks[at, TASK_TIME] = max(time_ms, w.scalars[CLOCK_MS])
     w.tasks[at, TASK_NUMBER] = number
     w.tasks[at, TASK_KEY] = key
-    # Orders of events are odd; timers that they set off come behind them.
+    # Orders of events are odd; timers that they cause follow them.
     w.tasks[at, TASK_ORDER] = w.scalars[ORDER] + (w.scalars[ORDER] & 1)
     sift_up(w.tasks, TASK_COLUMNS, at)
 
 
 @njit
 def wake_at(w: PatternMemory, key: int, time_ms: int) -> None:
-    """Have the queue of step and instance ``key`` served at a time, or behind what happens now."""
+    """Schedule the queue of step and instance ``key`` at a time, or after the present event."""
     add_task(w, key, time_ms, w.scalars[TASK_COUNT])
     w.scalars[TASK_COUNT] += 1
 
 
 @njit
 def pop_task(w: PatternMemory) -> None:
-    """Take away the first task."""
+    """Remove the first task."""
     w.scalars[TASKS] -= 1
     remove_first(w.tasks, TASK_COLUMNS, w.scalars[TASKS])
 

@@ -82,7 +82,7 @@ _FEW: Final = 4
 
 @njit
 def _prepare_cell(w: PatternMemory, step: int, instance: int, cell: int) -> None:
-    """Compute what the match of a cell has, for what the step's condition asks first."""
+    """Compute the values of a cell's match for the first comparison of the step's condition."""
     match = w.cells[cell, HOLDS]
     if w.plan[step, QUICK] != NONE:
         computed(w, match, w.plan[step, OF_MATCH], w.plan[step, OF_MATCH_END])
@@ -110,7 +110,7 @@ def prepare(w: PatternMemory, step: int, instance: int, which: int) -> None:
 
 @njit
 def link_all(w: PatternMemory, step: int, of: int) -> None:
-    """Put all of a list, which is at the end of what waits or all of it, into buckets."""
+    """Put all of a list, which is at the end of the waiting ones or all of them, into buckets."""
     if w.plan[step, KEY] != NONE:
         cell = w.lists[of, HEAD]
         while cell != NONE:
@@ -120,7 +120,7 @@ def link_all(w: PatternMemory, step: int, of: int) -> None:
 
 @njit
 def _wait(w: PatternMemory, step: int, instance: int, match: int) -> None:
-    """Put a match at the end of what waits at a step from the next event on."""
+    """Put a match at the end of those that wait at a step from the next event on."""
     new = list_of(w, step, instance, NEW)
     push(w, new, match)
     if w.plan[step, QUICK] != NONE or w.plan[step, KEY] != NONE:
@@ -203,7 +203,7 @@ def add_again(w: PatternMemory, step: int, instance: int, match: int) -> None:
 
 @njit
 def add(w: PatternMemory, step: int, instance: int, match: int) -> None:
-    """Let ``match`` wait at a step, and behind it as long as steps need no event."""
+    """Let ``match`` wait at a step, and at later ones as long as steps need no event."""
     depth = 0
     while True:
         _add_one(w, step, instance, match)
@@ -262,7 +262,7 @@ def _has_advanced(w: PatternMemory, step: int, instance: int) -> bool:
 
 @njit
 def reset(w: PatternMemory, step: int, instance: int) -> None:
-    """Drop what waits at a step of a sequence; a first step gets an empty match."""
+    """Drop the matches that wait at a step of a sequence; a first step gets an empty match."""
     kind = w.plan[step, KIND]
     own = list_of(w, step, instance, PENDING)
     if kind in (LOGICAL, ABSENT_LOGICAL):
@@ -280,7 +280,7 @@ def reset(w: PatternMemory, step: int, instance: int) -> None:
 
 @njit
 def make_ready(w: PatternMemory, step: int, instance: int) -> None:
-    """Let what is new at a step wait for events."""
+    """Let new matches at a step wait for events."""
     kind = w.plan[step, KIND]
     key = instance * w.scalars[STEPS] + step
     if kind == COUNT and w.local[key, RESETS] == 1:
@@ -329,7 +329,7 @@ def _is_within(w: PatternMemory, of: int, time_ms: int) -> bool:
 
 @njit
 def _tighten(w: PatternMemory, of: int) -> None:
-    """Find the bounds of what is left in a list."""
+    """Find the bounds of the rest of a list."""
     w.lists[of, LOW] = FAR
     w.lists[of, HIGH] = -FAR
     cell = w.lists[of, HEAD]
@@ -340,11 +340,11 @@ def _tighten(w: PatternMemory, of: int) -> None:
 
 @njit
 def drop_old(w: PatternMemory, step: int, instance: int, time_ms: int) -> None:
-    """Drop what ``within`` drops; of an ``every`` the last of it begins again."""
+    """Drop matches beyond ``within``; of an ``every`` the last of them begins again."""
     steps = w.scalars[STEPS]
     dropped = NONE
     pending = list_of(w, step, instance, PENDING)
-    # What waits at a first step for several events, or for two, gets its first event there.
+    # Matches at a first step for several events, or for two, get their first event there.
     is_bounded = w.plan[step, START] == 0 or w.plan[step, KIND] == ONE
     if not (is_bounded and _is_within(w, pending, time_ms)):
         cell = w.lists[pending, HEAD]

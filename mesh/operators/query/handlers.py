@@ -40,7 +40,7 @@ class RunningQuery(Stateful, Protocol):
         ...
 
     def next_time(self) -> int | None:
-        """When its earliest timer is due."""
+        """Due time of its earliest timer."""
         ...
 
     def begin(self, instances: Longs, clocks_ms: Longs) -> None:
@@ -125,7 +125,7 @@ class Handlers:
 
     ``schema``: the attributes after all handlers. ``window``: the window among them, or None.
     ``used``: for each output the attribute that it is, or None if computed; None: all are used.
-    ``expired``: whether expired events are wanted.
+    ``expired``: whether expired events are read.
     ``needed``: a query that reads only the attributes that it names, after the window.
     """
 

@@ -25,7 +25,7 @@ _SPARE = 65_536
 
 
 class RowArguments:
-    """Groups, and vectors of ``types``; rows come by growing numbers."""
+    """Groups, and vectors of ``types``, of rows with growing numbers."""
 
     def __init__(self, types: Sequence[AttributeType]) -> None:
         self._types = tuple(types)
@@ -40,7 +40,7 @@ class RowArguments:
         self._count = 0
         self._groups: Array = np.empty(0, dtype=np.int32)
         self._values: list[Array] = [np.empty(0, dtype=dtype_of(type)) for type in self._types]
-        #: By vector, bool[n] or, as long as no null came, None.
+        #: By vector, bool[n] or, as long as there was no null, None.
         self._nulls: list[Array | None] = [None] * len(self._types)
 
     def __len__(self) -> int:
@@ -72,7 +72,7 @@ class RowArguments:
         return self._first + self._count - len(self._apart)
 
     def renumber(self, numbers: Longs, next_number: int) -> None:
-        """Say which rows are here, whose numbers grow; ``next_number``: that of the next one."""
+        """Set the present rows, with growing numbers; ``next_number``: that of the next one."""
         assert len(numbers) == self._count, "every row has a number"
         self._apart, self._first = numbers, next_number
         if len(numbers) and next_number - int(numbers[0]) == len(numbers):
@@ -89,7 +89,7 @@ class RowArguments:
                 array.resize(size, refcheck=False)
 
     def at(self, rows: Longs) -> tuple[Longs, list[Vector]]:
-        """Groups and vectors of the rows numbered ``rows``; any for what is less than 0."""
+        """Groups and vectors of the rows numbered ``rows``; undefined for numbers less than 0."""
         if not self._count:
             none = np.zeros(len(rows), dtype=np.int64)
             return none, [Vector(type, none.astype(dtype_of(type))) for type in self._types]
@@ -97,7 +97,7 @@ class RowArguments:
         if len(self._apart):
             old = np.flatnonzero(rows < self._first)
             where[old] = np.searchsorted(self._apart, rows[old])
-        # A number for no row is less than 0, and takes any row from the end.
+        # A number less than 0 means no row, and reads any row from the end.
         groups = self._groups.take(where, mode="wrap").astype(np.int64)
         vectors = []
         for type, values, nulls in zip(self._types, self._values, self._nulls, strict=True):

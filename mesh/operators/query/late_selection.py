@@ -119,11 +119,11 @@ class LateSelection:
         return made
 
     def restored(self) -> None:
-        """Note that window and selector have been restored."""
+        """Mark the arguments as outdated, after window and selector have been restored."""
         self._is_behind = True
 
     def _catch_up(self) -> None:
-        """Compute the arguments of restored rows, whose groups are known."""
+        """Compute the arguments of restored rows, which have known groups."""
         self._is_behind = False
         self._arguments.clear()
         numbers = []

@@ -45,12 +45,12 @@ class PatternQuery:
         return made
 
     def next_time(self) -> int | None:
-        """When the next timer of an absent event or of the rate is due."""
+        """Due time of the next timer of an absent event or of the rate."""
         times = (self._pattern.next_time(), self._results.next_time())
         return min((time for time in times if time is not None), default=None)
 
     def begin(self, instances: Longs, clocks_ms: Longs) -> None:
-        """Count the time of these partition instances from there."""
+        """Count the time of these partition instances from these times."""
         self._results.begin(instances, clocks_ms)
 
     def forget(self, instances: Longs) -> None:
@@ -63,6 +63,6 @@ class PatternQuery:
         return namespaced({"match": self._pattern.snapshot(), "select": self._results.snapshot()})
 
     def restore(self, state: State) -> None:
-        """Take over partial matches and aggregates."""
+        """Restore partial matches and aggregates."""
         self._pattern.restore(subset(state, "match"))
         self._results.restore(subset(state, "select"))

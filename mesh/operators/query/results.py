@@ -50,7 +50,7 @@ class Results:
         self._rate: Rate | None = None
         self._grouping = query.rate is not None and bool(query.group_by)
         snapshots = query.rate is not None and query.rate.kind is RateKind.SNAPSHOT
-        # A snapshot follows what comes into the window and leaves it, event by event.
+        # A snapshot follows each event that enters the window or leaves it.
         self.selector = Selector(
             query,
             leaving,
@@ -77,9 +77,9 @@ class Results:
                 self._rate = make_rate(query.rate, schema, self._grouping, timer_path)
 
     def process(self, frame: Frame, events: EventBatch, timeline: Timeline) -> EventBatch:
-        """The output of ``events``, whose attributes are in ``frame``, and of timers due.
+        """The output of ``events``, with attributes in ``frame``, and of timers due.
 
-        Kinds are kept: what left a window is ``EXPIRED``.
+        Kinds are kept: events that left a window are ``EXPIRED``.
         """
         rate = self._rate
         if rate is None:
@@ -87,7 +87,7 @@ class Results:
         if self._begins:
             self._begins = False
             rate.begin(np.array([WHOLE]), np.array([timeline.now_ms]))
-        # An earlier release has kept only those whose events came this far.
+        # An earlier release has kept only those with events that reached this point.
         rate.begin(events.instance, events.clock_ms)
         made = self.selector.process(frame, events)
         if self._is_timed and timeline.playback:
@@ -95,7 +95,8 @@ class Results:
         elif self._is_timed:
             early = self._of_earlier_timers(made)
             if self._is_snapshot:
-                # What has the time of the tick comes behind it: it is taken then at the latest.
+                # Events with the time of the tick are processed after it, since they arrive then at
+                # the latest.
                 early &= made.time_ms < made.clock_ms
             if early.any():
                 made = replace(made, clock_ms=made.clock_ms - early)
@@ -106,7 +107,7 @@ class Results:
         return rate.process(made, groups, timeline)
 
     def _of_earlier_timers(self, made: EventBatch) -> Bools:
-        """What timers of queries before this one set off: it goes out with the tick of its instant.
+        """Output of timers of earlier queries: it is emitted with the tick of its instant.
 
         Timers of one instant fire in the order of the queries.
         """
@@ -118,7 +119,7 @@ class Results:
 
         So do those of earlier queries.
 
-        What they made gets a clock up to which ticks are over: that of the external event before
+        Their output gets a clock up to which ticks are over: that of the external event before
         the one that they fire for.  Without events time stops at each timer.
         """
         own = (made.path == self._timer_path) | self._of_earlier_timers(made)
@@ -136,11 +137,11 @@ class Results:
             self._rate.begin(instances, clocks_ms)
 
     def next_time(self) -> int | None:
-        """When the next timer is due."""
+        """Due time of the next timer."""
         return None if self._rate is None else self._rate.next_time()
 
     def forget(self, instances: Longs) -> None:
-        """Drop what is kept for partition ``instances``."""
+        """Drop the state of partition ``instances``."""
         groups = self.selector.forget(instances)
         if self._rate is not None:
             self._rate.forget(instances, groups)
@@ -148,7 +149,7 @@ class Results:
             self._ties.forget(instances)
 
     def snapshot(self) -> State:
-        """Aggregates, and what waits to be put out."""
+        """Aggregates, and the events that wait to be emitted."""
         rate = State() if self._rate is None else self._rate.snapshot()
         ties = State() if self._ties is None else self._ties.snapshot()
         own = State({}, {"begins": self._begins, "now_ms": self._now_ms})
@@ -156,7 +157,7 @@ class Results:
         return namespaced(parts)
 
     def restore(self, state: State) -> None:
-        """Take over what ``snapshot`` gave."""
+        """Restore what ``snapshot`` returned."""
         own: Any = subset(state, "own").scalars
         self._begins, self._now_ms = bool(own["begins"]), own.get("now_ms", BEFORE_ALL)
         self.selector.restore(subset(state, "select"))

@@ -28,7 +28,7 @@ def _selected(query: BoundQuery) -> Sequence[str | None]:
 
 
 def _asks_for_expired(query: BoundQuery) -> bool:
-    """Whether it emits expired events, or has to know which rows are in its window."""
+    """Whether it emits expired events, or has to know the rows in its window."""
     snapshots = query.rate is not None and query.rate.kind is RateKind.SNAPSHOT
     return snapshots or query.events is not EventKind.CURRENT
 
@@ -55,10 +55,10 @@ class StreamQuery:
         is_batch = self._is_batch(source)
         leaving = self._leaving(source, query)
         if follows and is_batch:
-            # Aggregates over a batch are reset, not reduced, where expired events are not wanted.
+            # Aggregates over a batch are reset, not reduced, where expired events are not read.
             leaving = Expiry.NEVER
-        # Inside of a partition the engine's ``batch`` does not report the end of a batch, unless
-        # its expired events are wanted.
+        # In a partition the engine's ``batch`` does not report the end of a batch, unless
+        # its expired events are read.
         is_silent = (
             is_partitioned
             and not _asks_for_expired(query)
@@ -114,14 +114,14 @@ class StreamQuery:
         return made
 
     def next_time(self) -> int | None:
-        """When the next timer of window or rate is due."""
+        """Due time of the next timer of window or rate."""
         times = [self._results.next_time()]
         if self._window is not None:
             times.append(self._window.next_time())
         return min((time for time in times if time is not None), default=None)
 
     def begin(self, instances: Longs, clocks_ms: Longs) -> None:
-        """Count the time of these partition instances from there."""
+        """Count the time of these partition instances from these times."""
         self._results.begin(instances, clocks_ms)
 
     def forget(self, instances: Longs) -> None:
@@ -136,7 +136,7 @@ class StreamQuery:
         return namespaced({"window": window, "select": self._results.snapshot()})
 
     def restore(self, state: State) -> None:
-        """Take over window and aggregates."""
+        """Restore window and aggregates."""
         if self._window is not None:
             self._window.restore(subset(state, "window"))
         self._results.restore(subset(state, "select"))

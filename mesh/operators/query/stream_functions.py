@@ -1,6 +1,6 @@
 """Stream functions ``S#pol2Cart(theta, rho)``, ``S#log('..')``, ``S#str:tokenize(..)``.
 
-One takes events and hands on events with further attributes: all, fewer, or several for one.
+Each emits its input events with further attributes: all, fewer, or several for one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mesh.operators.base import EventBatch, Longs
     from mesh.plan.bound import BoundStreamFunction
 
-#: What ``#log`` writes goes here, for each event as often as it is processed.
+#: Log output of ``#log``, for each event as often as it is processed.
 log = logging.getLogger("mesh.events")
 
 #: The engine's words for how much something matters, but ``off``.
@@ -50,8 +50,8 @@ _Made = tuple["Longs | None", list["Vector"]]
 class StreamFunction:
     """One stream function of a query; it keeps no state.
 
-    ``schema``: what its output looks like; ``failures``: of the last call, why which of the events
-    that were given to it failed; those don't go on.
+    ``schema``: that of its output; ``failures``: the input events of the last call that failed,
+    with the reasons; failed events are not emitted.
     """
 
     def __init__(self, handler: BoundStreamFunction, schema: pa.Schema) -> None:
@@ -62,7 +62,7 @@ class StreamFunction:
         self.failures: dict[int, str] = {}
 
     def process(self, events: EventBatch) -> EventBatch:
-        """The events that come out of it, each in the place of the one that it is made of."""
+        """Compute the output events, each at the place of its input event."""
         frame = Frame.of_events(events)
         arguments = [evaluate(frame) for evaluate in self._arguments]
         chosen, columns = self._run(arguments, events, frame)

@@ -1,7 +1,7 @@
-"""Aggregators taken out of the expressions they stand in, each with what has to hold for its turn.
+"""Extraction of aggregators from expressions, each with the conditions under which it is evaluated.
 
-The reference engine looks at the right side of ``and`` and ``or`` only where the left does not
-decide, and at one branch of ``ifThenElse``.  An aggregator that stands there takes part only in
+The reference engine evaluates the right side of ``and`` and ``or`` only where the left does not
+decide, and one branch of ``ifThenElse``.  An aggregator in such a place takes part only in
 those events: in ``sum(a) > 5 and count() > 2`` it counts from the sixth on.
 """
 
@@ -37,10 +37,7 @@ AGGREGATES = -3
 
 @dataclass(frozen=True, slots=True)
 class ExtractedAggregate:
-    """An aggregator, and the conditions that must all be true for it to be looked at.
-
-    Its arguments, and the conditions, may name the values of those lifted before it.
-    """
+    """An aggregator, and the conditions that must all be true for its evaluation."""
 
     call: AggregateCall
     conditions: tuple[BoundExpression, ...] = ()
@@ -92,9 +89,9 @@ def extract(
 
 
 def _place(found: ExtractedAggregate, lifted: Sequence[ExtractedAggregate]) -> int | None:
-    """Where it is in ``lifted`` already; not before one that may fail, which parts the two.
+    """Its place in ``lifted``, if present; not one before an aggregator that may fail.
 
-    What stands before the one that failed has taken the event then, what stands behind it has not.
+    Aggregators before the failed one have processed the event, those after it have not.
     """
     for place in range(len(lifted) - 1, -1, -1):
         if lifted[place] == found:
@@ -114,7 +111,7 @@ def _not(condition: BoundExpression) -> BoundExpression:
 
 
 def is_safe(expression: BoundExpression) -> bool:
-    """Whether it gives a value for whatever it is given, which no object is."""
+    """Whether it has a value for any arguments; objects are excluded."""
     return all(
         isinstance(part, _SAFE) and part.type is not AttributeType.OBJECT
         for part in walk(expression)
@@ -122,7 +119,7 @@ def is_safe(expression: BoundExpression) -> bool:
 
 
 def may_fail(one: ExtractedAggregate) -> bool:
-    """Whether an aggregator fails on some events: those behind it take fewer than those before."""
+    """Whether an aggregator fails on some events: later ones process fewer than earlier ones."""
     arguments = one.call.arguments
     is_answered = one.call.function.lower() not in FAIL_ON_NULL
     return not (is_answered and all(map(is_safe, (*one.conditions, *arguments))))

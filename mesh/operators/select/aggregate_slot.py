@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def make_aggregate(call: AggregateCall, leaving: Expiry) -> Aggregate:
     """The aggregate that computes ``call``.
 
-    ``leaving``: whether events expire, so that min and max have to remember what is in the window.
+    ``leaving``: whether events expire, so that min and max have to remember the window's content.
 
     Raises:
         MeshError: MESH-O101, no aggregate computes it.
@@ -96,7 +96,7 @@ class AggregateSlot:
         self.may_fail = may_fail(lifted)
 
     def argument_in(self, frame: Frame, reached: Bools | None = None) -> Vector | None:
-        """What it is given in each row; notes in ``frame`` where that fails, and is ``reached``."""
+        """Its argument in each row; records in ``frame`` where that fails and is ``reached``."""
         if self._argument is None:
             return None
         if reached is None:
@@ -110,7 +110,7 @@ class AggregateSlot:
         return argument
 
     def active_mask(self, frame: Frame) -> Bools | None:
-        """bool[n], the events for which it is looked at; None for all."""
+        """bool[n], the events for which it is evaluated; None for all."""
         if not self.conditions:
             return None
         reached = self.conditions[0](frame)
@@ -128,9 +128,8 @@ def _fail_on_nulls(frame: Frame, argument: Vector, name: str) -> None:
 def reset_counters(sites: Sequence[AggregateSlot]) -> list[int]:
     """For each aggregator the number of its resets.
 
-    Those that are looked at in the same events share them.  One that is looked at under a condition
-    has its own; and where one may fail, those before it take an event that it and those behind it
-    don't.
+    Aggregators that are evaluated in the same events share them.  One under a condition has its
+    own.  Where one may fail, those before it process an event that it and those after it don't.
     """
     following = itertools.count(1)
     own = [next(following) if site.conditions else 0 for site in sites]

@@ -1,10 +1,9 @@
 """Running aggregates over numbers and conditions: sum, avg, count, stdDev, minForever, and, or ..
 
 An aggregate's state is one value a group in each of its columns; group numbers come from the
-selector.  A current event's value is added and an expired one's taken away again, one after the
-other in native code, so that doubles have the reference engine's bits: what rounding leaves over
-stays, also while the group is empty.  Nulls are passed over, except by ``count``, which counts
-rows.
+selector.  A current event's value is added and an expired one's subtracted, one after the
+other in native code, so that doubles have the reference engine's bits: rounding errors
+stay, also while the group is empty.  Nulls are skipped, except by ``count``, which counts rows.
 
 Source: observed on Siddhi 5.1.7; tests/cases/operators/aggregates.jsonl.
 """
@@ -36,7 +35,7 @@ _NO_NULLS = np.zeros(0, dtype=np.bool_)
 
 
 class Expiry(Enum):
-    """Whether events leave before a query's aggregates, and what ``min`` and ``max`` know then."""
+    """Whether events leave before a query's aggregates; what ``min`` and ``max`` then know."""
 
     NEVER = auto()
     #: They do, and it is not known which values stay: see ``ExtremeSince``.
@@ -46,10 +45,10 @@ class Expiry(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows in the order they came, n of them.
+    """Rows in order of arrival, n of them.
 
     ``groups``: int64[n], the group of each, -1 for one that resets.
-    ``kind``: int8[n], what it does to its group.
+    ``kind``: int8[n], its effect on the group.
     ``fresh``: bool[n], whether its group has been reset since its last row.
     """
 
@@ -80,13 +79,13 @@ class Columns:
         self.arrays = {name: array[:0].copy() for name, array in self.arrays.items()}
 
     def are_zero(self, name: str, groups: int) -> Bools:
-        """bool[groups], where a column is what it was at first, to the bit."""
+        """bool[groups], where a column has its initial value, to the bit."""
         column = self.arrays[name][:groups]
         zero: Bools = np.equal(column.view(f"i{column.itemsize}"), 0)
         return zero
 
     def forget(self, groups: Longs) -> None:
-        """Put ``groups`` back to what they were at first."""
+        """Reset ``groups`` to their initial values."""
         for array in self.arrays.values():
             array[groups] = 0
 
@@ -95,7 +94,7 @@ class Aggregate(Protocol):
     """One aggregator of a query."""
 
     columns: Columns
-    #: The columns that are 0 when a group is as if it had never been; none if that can't be told.
+    #: The columns that are 0 when a group equals an unused one; none if that can't be determined.
     tells: tuple[str, ...]
 
     def run(self, values: Vector | None, batch: Batch) -> Vector:
@@ -104,23 +103,23 @@ class Aggregate(Protocol):
 
 
 class CollectList(Aggregate, Protocol):
-    """One that keeps a list of values for each group, beside its columns."""
+    """An aggregate with a list of values for each group, beside its columns."""
 
     def forget(self, groups: Longs) -> None:
         """Drop the lists of ``groups``."""
         ...
 
     def lists(self, start: int, stop: int) -> pa.RecordBatch:
-        """What is in the lists of the groups from ``start`` to below ``stop``."""
+        """The content of the lists of the groups from ``start`` to below ``stop``."""
         ...
 
     def fill(self, lists: Mapping[int, pa.RecordBatch]) -> None:
-        """Take over ``lists``, by the number of the first group, in the place of all others."""
+        """Replace all lists by ``lists``, by the number of the first group."""
         ...
 
 
 def native_of(values: Vector, length: int) -> tuple[Array, Array]:
-    """Values and nulls as native code takes them: arrays it may write to, no nulls as none."""
+    """Values and nulls for native code: arrays it may write to, no nulls as none."""
     vector = values.spread(length)
     array: Array = vector.values
     if not (array.flags.writeable and array.flags.c_contiguous):
@@ -132,12 +131,12 @@ class RunningAggregate:
     """An aggregate over the values of its argument, null in the rows that its loop marks.
 
     ``type``: of the result. ``argument``: the type that values are cast to; None: none is needed.
-    ``columns``: the state, by name, as the loop takes it.
+    ``columns``: the state, by name, as the loop expects it.
     """
 
     tells: tuple[str, ...] = ("count",)
-    #: Takes groups, kind, fresh, values, nulls, the state, results and their nulls; returns whether
-    #: any result is null.
+    #: Parameters: groups, kind, fresh, values, nulls, the state, results and their nulls; returns
+    #: whether any result is null.
     _loop: Any
 
     def __init__(
@@ -160,7 +159,7 @@ class RunningAggregate:
         return Vector(self._type, out, none if some else None)
 
     def _state(self, count: int) -> tuple[Any, ...]:
-        """What the loop keeps, with room for ``count`` rows more."""
+        """The loop's state, with room for ``count`` rows more."""
         return tuple(self.columns.arrays.values())
 
 
@@ -177,7 +176,7 @@ def _count(groups: Any, kind: Any, fresh: Any, counts: Any, out: Any) -> None:
 
 
 class Count:
-    """``count()``, ``count(x)``: rows, whatever is in them."""
+    """``count()``, ``count(x)``: rows, with any content."""
 
     tells: tuple[str, ...] = ("count",)
 
@@ -196,7 +195,7 @@ def _sum(
     groups: Any, kind: Any, fresh: Any, values: Any, nulls: Any, counts: Any, totals: Any,
     out: Any, none: Any,
 ) -> Any:  # fmt: skip
-    """Running totals; says whether any is null."""
+    """Running totals; returns whether any is null."""
     any_null = len(nulls) > 0
     some = False
     for row in range(len(groups)):
@@ -217,7 +216,7 @@ def _sum(
                 totals[group] -= values[row]
         out[row] = totals[group]
         if counts[group] == 0 and (kind[row] != 0 or (any_null and nulls[row])):
-            # A value that comes is a total also where more have left than came.
+            # A value that arrives is a total also where more have left than arrived.
             none[row] = True
             some = True
     return some
@@ -228,7 +227,7 @@ def _average(
     groups: Any, kind: Any, fresh: Any, values: Any, nulls: Any, counts: Any, totals: Any,
     out: Any, none: Any,
 ) -> Any:  # fmt: skip
-    """Running means; says whether any is null."""
+    """Running means; returns whether any is null."""
     any_null = len(nulls) > 0
     some = False
     for row in range(len(groups)):
@@ -296,8 +295,8 @@ def _deviation(
             before = counts[group]
             sign = 1 if kind[row] == 0 else -1
             counts[group] += sign
-            # The count is less than 0 where more have left than came, as in some joins; the value
-            # that brings it back to 0 changes nothing else.
+            # The count is less than 0 where more have left than arrived, as in some joins; the
+            # value that brings it back to 0 changes nothing else.
             if counts[group] == 0:
                 if sign < 0:
                     totals[group] = 0.0

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 class Aggregators:
     """The aggregators ``lifted`` out of a query, in their order.
 
-    ``prefix``: what ``lift`` was given; ``leaving``: whether events expire; ``resets``: whether
-    they begin anew when an event says so.
+    ``prefix``: that of ``lift``; ``leaving``: whether events expire; ``resets``: whether events
+    can reset them.
     """
 
     def __init__(
@@ -100,14 +100,14 @@ class Aggregators:
                 whose = self._resets_of[number]
                 if whose not in shared:
                     looked_at = ~stopped(frame, events) if frame.failures else None
-                    # What nobody takes leaves its group as fresh as it was.
+                    # An event without aggregators leaves its group as fresh as before.
                     shared[whose] = self._resets[whose].fresh(own, events, looked_at, self._version)
                 fresh = shared[whose]
             value = site.aggregate.run(argument, Batch(own, events.kind, fresh))
             frame.add(AGGREGATES, f"{self._prefix}{number}", value)
 
     def enter(self, groups: Longs) -> None:
-        """Note groups of rows that come into a window, and of which ``follow`` tells later."""
+        """Record groups of rows that enter a window, which ``follow`` refers to later."""
         self._grow(len(self.groups))
         # The keys of those that are new are a part of the state.
         self._touch(groups)
@@ -115,15 +115,15 @@ class Aggregators:
     def follow(
         self, lines: RowRefs, groups: Longs, arguments: Sequence[Vector | None]
     ) -> list[tuple[str, Vector]]:
-        """As ``run``, where all that is needed is known.
+        """As ``run``, with all groups and arguments known.
 
         Args:
-            lines: what came into a window and left it.
+            lines: arrivals and expiries of a window.
             groups: int64[n], of each line; -1 for those that reset.
             arguments: the argument of each aggregator at each line.
 
         Returns:
-            The values of each aggregator behind each line, by its column's name.
+            The values of each aggregator after each line, by its column's name.
         """
         self._touch(groups)
         if len(lines.instance) and self._may_reset:
@@ -141,13 +141,13 @@ class Aggregators:
         return f"{self._rows}-{self._released}" if self._released else self._rows
 
     def _touch(self, groups: Longs) -> None:
-        """Note that something changes in ``groups``, by as many rows."""
+        """Record changes in ``groups``, by as many rows."""
         self._rows += len(groups)
         for pages in (self._pages, *self._list_pages.values()):
             pages.touch(groups, self._version)
 
     def idle(self) -> Bools:
-        """bool[n], which groups are as if they had never been, or will begin anew."""
+        """bool[n], the groups that equal unused ones, or that will be reset."""
         count = len(self.groups)
         self._grow(count)
         idle = np.ones(count, dtype=np.bool_)
@@ -182,7 +182,7 @@ class Aggregators:
             site.aggregate.columns.grow(groups)
 
     def forget(self, instances: Longs, groups: Longs) -> None:
-        """Drop ``groups`` of ``instances``, so that they may begin anew."""
+        """Drop ``groups`` of ``instances``, so that their numbers can be reused."""
         groups = groups[groups < len(self._resets[0].seen["seen"])]
         # A call without rows changes the state as well.
         self._rows += 1
@@ -216,7 +216,7 @@ class Aggregators:
         return State({**pieces, **own.pieces}, scalars)
 
     def restore(self, state: State) -> None:
-        """Take over what ``snapshot`` gave, groups included."""
+        """Restore what ``snapshot`` returned, groups included."""
         scalars: Any = state.scalars
         self._rows, self._released = scalars["rows"], scalars.get("released", "")
         self._clear_pages()

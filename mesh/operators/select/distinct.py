@@ -1,7 +1,7 @@
-"""``distinctCount`` and ``unionSet``: of each group the values there are, and how often.
+"""``distinctCount`` and ``unionSet``: the distinct values of each group, with counts.
 
 Nulls are values like others here.  A set that ``unionSet`` built keeps a value for good once it has
-left and come again: the reference engine does not set its count back to none when it leaves.
+left and returned: the reference engine does not reset its count when it leaves.
 
 Source: observed on Siddhi 5.1.7.
 """
@@ -41,7 +41,7 @@ def _distinct(
             epoch[group] += 1
         pair = pairs[row]
         if epochs[pair] != epoch[group]:
-            # What was counted before the group began afresh counts no more.
+            # Counts from before the reset of the group are void.
             epochs[pair] = epoch[group]
             counts[pair] = 0
         if kind[row] == 0:
@@ -56,7 +56,7 @@ def _distinct(
 
 
 class DistinctCount:
-    """``distinctCount(x)``: how many different values there are, a null among them."""
+    """``distinctCount(x)``: the number of different values, null included."""
 
     tells: tuple[str, ...] = ("distinct",)
 
@@ -103,7 +103,7 @@ class DistinctCount:
         self.fill({0: self._piece(pairs, groups)})
 
     def forget(self, groups: Longs) -> None:
-        """Drop what was counted in ``groups``."""
+        """Drop the counts of ``groups``."""
         self._counts.forget(self._pairs.forget(groups))
 
     def _piece(self, pairs: Longs, groups: Longs) -> pa.RecordBatch:
@@ -124,7 +124,7 @@ class DistinctCount:
         return self._piece(pairs[within][order], groups[within][order])
 
     def fill(self, lists: Mapping[int, pa.RecordBatch]) -> None:
-        """Take over ``lists`` in the place of what there is."""
+        """Replace the content by ``lists``."""
         self._empty()
         for piece in lists.values():
             if not len(piece):
@@ -196,7 +196,7 @@ class UnionSet:
         )
 
     def fill(self, lists: Mapping[int, pa.RecordBatch]) -> None:
-        """Take over ``lists`` in the place of what there is."""
+        """Replace the content by ``lists``."""
         self._values = {}
         for piece in lists.values():
             given = from_binary(piece.column("value"))

@@ -1,10 +1,10 @@
-"""Min and max over what is in a window: of each group the values that can still win, in a list.
+"""Min and max over a window's content: for each group a list of the values that can still win.
 
-A value counts only until a smaller one (for min) comes, so the list rises from the best to the
-newest.  What leaves takes the oldest equal value of the list with it, and the first of what is then
-in the list is the result.  That is how the reference engine does it, whose results these are: where
-an equal value that is older leaves after a smaller one came between them, the newer one goes
-instead, and a NaN, than which nothing is less or more, hides what comes behind it.
+A value counts only until a smaller one (for min) arrives, so the list rises from the best to the
+newest.  A leaving value removes the oldest equal value of the list, and the first of the remaining
+list is the result.  The reference engine does the same, and these are its results.  Where an equal,
+older value leaves after a smaller one arrived between them, the newer one is removed instead.  A
+NaN, which compares as neither less nor more, hides the values after it.
 
 Source: observed on Siddhi 5.1.7; tests/cases/operators/aggregates.jsonl.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: Columns of ``_links``: the neighbours of a list's element, as their numbers plus one; 0 for none.
 _NEXT, _BEFORE = 0, 1
-#: ``_pool``: elements ever used, the first free one plus one, whether a NaN has ever come.
+#: ``_pool``: elements ever used, the first free one plus one, whether a NaN has ever arrived.
 _USED, _FREE, _NAN = 0, 1, 2
 
 
@@ -123,7 +123,7 @@ def _extremes(
                     if _same(other, value):
                         _unlink(links, pool, heads, tails, group, node - 1)
                         break
-                    # Behind the first that is worse there is none that is equal.
+                    # After the first worse value there is no equal one.
                     if not pool[2] and (other < value if larger else other > value):
                         break
                     node = links[node - 1, 0]
@@ -216,7 +216,7 @@ class WindowExtreme(RunningAggregate):
         _clear_all(groups, self._links, self._pool, ends["heads"], ends["tails"])
 
     def lists(self, start: int, stop: int) -> pa.RecordBatch:
-        """One row: how many values each group from ``start`` has, and all of them."""
+        """One row: the number of values of each group from ``start`` on, and all these values."""
         self._ends.grow(stop)
         lengths = np.zeros(stop - start, dtype=np.int64)
         values = _lists(start, stop, self._ends["heads"], self._values, self._links, lengths)
@@ -228,7 +228,7 @@ class WindowExtreme(RunningAggregate):
         )
 
     def fill(self, lists: Mapping[int, pa.RecordBatch]) -> None:
-        """Take over the lists, by the number of the first group, in the place of all others."""
+        """Replace all lists, by the number of the first group."""
         self._empty()
         for start, piece in lists.items():
             columns: Any = piece.columns

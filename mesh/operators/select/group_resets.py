@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @njit
 def _freshen(groups: Any, reset: Any, instance: Any, resets: Any, seen: Any, fresh: Any) -> None:
-    """Mark rows whose group had no other since its instance was reset.
+    """Mark rows with a group that had no other row since its instance was reset.
 
-    ``resets``: how often each instance has been reset; ``seen``: what that was when a row of the
-    group came last.
+    ``resets``: how often each instance has been reset; ``seen``: that count at the last row of the
+    group.
     """
     for row in range(len(groups)):
         of = instance[row]
@@ -65,14 +65,14 @@ class GroupResets:
         return fresh
 
     def are_stale(self, instance_of: Longs) -> Bools:
-        """bool[n], which groups will begin anew, of the instances ``instance_of``."""
+        """bool[n], the groups of the instances ``instance_of`` that will be reset."""
         resets = np.zeros(max(int(instance_of.max(initial=0)) + 1, len(self.resets["resets"])))
         resets[: len(self.resets["resets"])] = self.resets["resets"]
         stale: Bools = self.seen["seen"][: len(instance_of)] != resets[instance_of]
         return stale
 
     def forget(self, instances: Longs, groups: Longs, version: Version) -> None:
-        """Be as if ``instances`` and ``groups`` had never been."""
+        """Reset ``instances`` and ``groups`` to the initial state."""
         self.seen.forget(groups)
         known = instances[instances < len(self.resets["resets"])]
         self.resets.forget(known)
@@ -83,12 +83,12 @@ class GroupResets:
         return self.pages.pieces(self._page, len(self.resets["resets"]))
 
     def _page(self, start: int, stop: int) -> pa.RecordBatch:
-        # How much room there is behind the last of them depends on how the input was cut.
+        # The room after the last of them depends on how the input was cut.
         resets = np.trim_zeros(self.resets["resets"][start:stop], "b")
         return pa.RecordBatch.from_pydict({"resets": resets.copy()})
 
     def restore(self, versions: Any, state: State) -> None:
-        """Take over the pieces; ``seen`` is in the pages of groups."""
+        """Restore from the pieces; ``seen`` is in the pages of groups."""
         self.ever = False
         self.resets.clear()
         for start, piece in self.pages.restore(versions, state).items():

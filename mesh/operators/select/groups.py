@@ -103,7 +103,7 @@ class Groups:
         return texts.number(key.values.fill_null("")), key.null_mask
 
     def renumber(self, instance: Longs, values: pa.Array[Any]) -> Longs:
-        """The groups of a single column's ``values`` as ``to_arrow`` gives them."""
+        """The groups of a single column's ``values`` in the form of ``to_arrow``."""
         rows = np.zeros((len(instance), 3), dtype=np.int64)
         rows[:, 0] = instance
         self._fill(rows, 0, values)
@@ -141,7 +141,7 @@ class Groups:
 
     @property
     def in_use(self) -> int:
-        """How many numbers are not free."""
+        """Number of groups that are not free."""
         return len(self) - (len(self._rows.free) if self._types else 0)
 
     def release(self, numbers: Longs) -> None:
@@ -159,7 +159,7 @@ class Groups:
         keys = self._rows.keys[live]
         keys[:, column + 2] = fewer.number(texts.take(pa.array(keys[:, column + 2])))
         self._rows.replace(live, keys)
-        # What stands at free numbers is the number of a text no more.
+        # The entry at a free number is no longer the number of a text.
         self._rows.keys[self._rows.free, 1] |= 1 << column
         return fewer
 
@@ -182,7 +182,7 @@ class Groups:
         return columns
 
     def restore(self, pages: Mapping[int, Sequence[Any]], free: Longs) -> None:
-        """Take over what ``to_arrow`` gave, by the number of the first group, in order.
+        """Restore what ``to_arrow`` returned, by the number of the first group, in order.
 
         ``free``: the numbers that are free.  Only without columns may numbers be missing.
         """

@@ -1,7 +1,7 @@
 """Hash tables in native code: rows of whole numbers, or texts, to small numbers.
 
-A table is an open one: ``slots[h]`` is a number plus one, or 0 where nothing is.  It is never more
-than half full, so a search ends soon; nothing is taken out of it, it is built anew instead.
+A table uses open addressing: ``slots[h]`` is a number plus one, or 0 if empty.  It is never more
+than half full, so a search ends soon; entries are never removed, the table is rebuilt instead.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def _hash_row(rows: Any, at: int) -> Any:
 def _number_rows(
     rows: Any, skip: Any, slots: Any, keys: Any, count: int, free: Any, freed: int, out: Any
 ) -> Any:
-    """Give every row of ``rows`` that is not to be skipped its number; -1 to the others.
+    """Number every row of ``rows`` that is not to be skipped; -1 for the others.
 
-    New rows take the number freed last, or the next one.  Returns the counts of numbers and of
-    those that are free.
+    New rows get the number freed last, or the next one.  Returns the counts of numbers and of
+    free numbers.
     """
     mask = np.uint64(len(slots) - 1)
     width = rows.shape[1]
@@ -81,7 +81,7 @@ def _number_rows(
 def _number_longs(
     values: Any, skip: Any, slots: Any, keys: Any, count: int, free: Any, freed: int, out: Any
 ) -> Any:
-    """As ``_number_rows`` for rows of zeros with a value behind them."""
+    """As ``_number_rows`` for rows of zeros that end in a value."""
     mask = np.uint64(len(slots) - 1)
     last = keys.shape[1] - 1
     before = np.uint64(0)
@@ -139,7 +139,7 @@ def slots_for(count: int) -> Any:
 
 
 def more_rows(array: Any, length: int, fill: int = 0) -> Any:
-    """``array`` with room for ``length`` rows, ``fill`` behind its own."""
+    """``array`` with room for ``length`` rows, ``fill`` after its content."""
     if len(array) >= length:
         return array
     longer = np.full((max(length, 2 * len(array)), *array.shape[1:]), fill, dtype=array.dtype)
@@ -154,7 +154,7 @@ class Rows:
         self._slots = slots_for(0)
         #: By number, its row.
         self.keys: Longs = np.zeros((0, width), dtype=np.int64)
-        #: Numbers given, and those among them that are free again, the next one to take last.
+        #: Numbers given, and the free ones among them, the next one to reuse last.
         self.count = 0
         self._free: Longs = np.zeros(0, dtype=np.int64)
         self._freed = 0
@@ -165,11 +165,11 @@ class Rows:
         return self._free[: self._freed]
 
     def number(self, rows: Longs, skip: Any) -> Longs:
-        """The number of each row, -1 where ``skip`` says so."""
+        """The number of each row, -1 where ``skip`` is true."""
         return self._number(_number_rows, rows, skip)
 
     def number_longs(self, values: Longs, skip: Any) -> Longs:
-        """The number of the row of zeros with each value behind them; -1 where ``skip`` says so."""
+        """The number of the row of zeros that ends in each value; -1 where ``skip`` is true."""
         return self._number(_number_longs, values, skip)
 
     def _number(self, loop: Any, given: Longs, skip: Any) -> Longs:
@@ -191,12 +191,12 @@ class Rows:
         self._build(self.count)
 
     def replace(self, numbers: Longs, rows: Longs) -> None:
-        """Give the numbers, which are in use, other rows; all are different."""
+        """Assign other rows, all different, to the numbers in use."""
         self.keys[numbers] = rows
         self._build(self.count)
 
     def restore(self, keys: Longs, free: Longs) -> None:
-        """Take over the rows of all numbers, whatever stands at those that are ``free``."""
+        """Restore the rows of all numbers; the content of rows at ``free`` numbers is ignored."""
         self.keys, self.count = keys, len(keys)
         self._free, self._freed = free, len(free)
         self._build(self.count)
@@ -229,7 +229,7 @@ def _number_texts(
     data: Any, offsets: Any, first: int, length: int, slots: Any, ends: Any, arena: Any, count: int,
     out: Any,
 ) -> Any:  # fmt: skip
-    """Give each text its number; new ones are put behind the others in ``arena``."""
+    """Number each text; new ones are appended to ``arena``."""
     mask = np.uint64(len(slots) - 1)
     for row in range(length):
         start, stop = np.int64(offsets[first + row]), np.int64(offsets[first + row + 1])
@@ -283,7 +283,7 @@ class Texts:
         return self._count
 
     def number(self, texts: pa.Array[Any]) -> Longs:
-        """The number of each text; what it is for a null means nothing."""
+        """The number of each text; undefined for a null."""
         needed = self._count + len(texts)
         self._ends = more_rows(self._ends, needed + 1)
         if not len(texts):

@@ -1,11 +1,11 @@
-"""``order by``, ``limit`` and ``offset``, each over what goes out at once: a chunk.
+"""``order by``, ``limit`` and ``offset``, each over the events emitted at once: a chunk.
 
-Events that follow each other as current ones, or as expired ones, are put in order among
-themselves.  Nulls come last in both directions, NaN is more than every number, -0.0 less than 0.0,
-and texts compare by their UTF-16 units, as Java's do.  ``offset`` drops the first of a chunk; then
-``limit`` lets that many go, and of the others those that expire.
+Successive current events, or expired ones, are sorted among themselves.  Nulls are last in both
+directions, NaN is more than every number, -0.0 less than 0.0, and texts compare by their UTF-16
+units, as Java's do.  ``offset`` drops the first of a chunk; then ``limit`` passes that many, and of
+the others those that expire.
 
-With ``group by``, and no batch window, only ``limit`` is heeded, and by expired events as well.
+With ``group by``, and no batch window, only ``limit`` applies, and to expired events as well.
 
 Source: observed on Siddhi 5.1.7.
 """
@@ -40,7 +40,7 @@ def in_order(events: EventBatch, keys: Sequence[tuple[Vector, Direction]]) -> Lo
     columns: list[Any] = [np.cumsum(breaks)]
     for vector, direction in keys:
         given = vector.spread(len(events.order))
-        # Nulls are alike, whatever stands there instead: they stay as they came.
+        # Nulls are equal, with any value in their place: they keep their order.
         ranks = np.where(given.null_mask, 0, _ranks(given))
         columns += [given.null_mask, ~ranks if direction is Direction.DESCENDING else ranks]
     order: Longs = np.lexsort(columns[::-1])
@@ -69,14 +69,14 @@ def _ranks(vector: Vector) -> Longs:
 
 
 def places(events: EventBatch) -> Longs:
-    """int64[n], how many events come before each in its chunk."""
+    """int64[n], the number of events before each in its chunk."""
     first = np.flatnonzero(instance_chunk_begins(events))
     lengths = np.diff(np.append(first, len(events.order)))
     return np.arange(len(events.order)) - np.repeat(first, lengths)
 
 
 def limited(events: EventBatch, limit: int | None, offset: int | None) -> Bools:
-    """bool[n], which of ``events`` go on; what resets aggregates does, and isn't counted."""
+    """bool[n], the ``events`` to emit; resets of aggregates are emitted, and not counted."""
     resets = events.kind == RESET
     place = places(events) - (offset or 0)
     if resets.any():

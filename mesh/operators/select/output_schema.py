@@ -1,4 +1,4 @@
-"""The rows that a query puts out: what their attributes are called, and of what type."""
+"""Schema of a query's output rows: names and types of their attributes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def output_schema(query: BoundQuery) -> StreamSchema:
-    """What is inserted is named and typed as where it goes; what deletes or updates, by itself."""
+    """The schema of the output: an insert has that of its target, a delete or update its own."""
     if not isinstance(query.action, Delete | Update):
         return query.target
     return StreamSchema(

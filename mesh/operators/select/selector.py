@@ -1,8 +1,8 @@
 """``select .. group by .. having ..``: from input rows to output rows, with running aggregates.
 
-Current events add to the aggregates and expired ones take away, whichever of them go on.  Of what a
-batch window lets go at once, one event goes on if there are aggregates, the last, or the last of
-each group, in the order in which the groups came.
+Current events add to the aggregates and expired ones subtract, whichever of them are emitted.  If
+there are aggregates, one event of those that a batch window emits at once is emitted: the last, or
+the last of each group, in the order in which the groups arrived.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _HAVING = "having"
 class Selector:
     """The select clause of one query, with the state of its aggregates.
 
-    ``leaving``: whether events expire, so that min and max have to remember what is in the window.
+    ``leaving``: whether events expire, so that min and max have to remember the window's content.
     ``batch``: whether events come from a batch window.
-    ``kind``: which events are emitted, if not those that the query names.
+    ``kind``: the kind of events to emit, if not that of the query.
     ``grouping``: whether the output rate needs the groups, which are kept then.
     ``resets``: whether events that reset aggregates are emitted, where neither groups nor batches
-    thin out the output.
+    reduce the output.
     ``begins_anew``: whether such events reset the aggregates.
     """
 
@@ -119,7 +119,7 @@ class Selector:
         return self._arguments.index(argument)
 
     def process(self, frame: Frame, events: EventBatch) -> EventBatch:
-        """The output rows of ``events``, whose attributes are in ``frame``, current or expired."""
+        """The output rows of ``events``, with attributes in ``frame``, current or expired."""
         count = len(events)
         if not count:
             self.groups = np.empty(0, dtype=np.int64)
@@ -153,35 +153,35 @@ class Selector:
         arrays = [v.to_arrow(count, t) for v, t in zip(vectors, self._types, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    # Behind a window that is followed
+    # After a window that is followed
 
     @property
     def argument_types(self) -> list[AttributeType]:
-        """The types of what ``arguments`` gives."""
+        """The types of the result of ``arguments``."""
         return [one.type for one in self._arguments if one.type is not None]
 
     def arguments(self, frame: Frame) -> list[Vector]:
-        """What aggregators are given of rows that come into the window."""
+        """The aggregators' arguments for rows that enter the window."""
         return [evaluate(frame) for evaluate in self._evaluators]
 
     def enter(self, frame: Frame, instance: Longs, kind: Kinds) -> Longs:
-        """The groups of rows that come into the window."""
+        """The groups of rows that enter the window."""
         groups = self.number(frame, instance, kind)
         if self._aggregators is not None:
             self._aggregators.enter(groups)
         return groups
 
     def number(self, frame: Frame, instance: Longs, kind: Kinds) -> Longs:
-        """The groups of rows; any where nobody needs them."""
+        """The groups of rows; undefined where they aren't needed."""
         if not self._needs_groups:
             return instance
         keys = [frame.column(column) for column in self._group_by]
         return self._groups.number(keys, instance, kind)
 
     def follow(self, lines: RowRefs, groups: Longs, arguments: Sequence[Vector]) -> EventBatch:
-        """What goes on of the current events of ``lines``: see ``following``.
+        """The output for the current events of ``lines``: see ``following``.
 
-        ``groups``, ``arguments``: of the row of each line; of one that resets they are any.
+        ``groups``, ``arguments``: of the row of each line; undefined for one that resets.
         """
         if len(lines.instance):
             groups[lines.kind == RESET] = -1
@@ -209,7 +209,7 @@ class Selector:
 
     @property
     def has_many_groups(self) -> bool:
-        """Whether ``release`` is worth it; nothing behind the selector may know groups then."""
+        """Whether ``release`` is worth it; code after the selector must not know groups then."""
         return 0 < self._groups_max < self._groups.in_use
 
     def release(self, held: Longs | None) -> None:
@@ -240,10 +240,10 @@ class Selector:
         )
         return out[:count]
 
-    # What goes on
+    # Events to emit
 
     def _going(self, frame: Frame, events: EventBatch) -> Bools:
-        """bool[n], which events go on, as far as each decides for itself."""
+        """bool[n], the events to emit, as far as each decides alone."""
         going = self._of_kind(events)
         if self._having is not None:
             if self._in_having is not None:
@@ -259,7 +259,7 @@ class Selector:
     def _kept(
         self, frame: Frame, events: EventBatch, groups: Longs | None, going: Bools
     ) -> Longs | None:
-        """The indices of what goes on of each chunk, in order; None for all as they are."""
+        """The indices of the events to emit of each chunk, in order; None for all as they are."""
         if self._thins_out:
             kept = self._last_ones(events, groups, going)
         elif going.all() and not self._order_by and not self._limits:
@@ -273,7 +273,7 @@ class Selector:
         return self._limit is not None or self._offset is not None
 
     def _in_order(self, frame: Frame, events: EventBatch, kept: Longs) -> Longs:
-        """Of the events at ``kept`` those that go on, in the order asked for."""
+        """Of the events at ``kept`` those to emit, in the requested order."""
         if self._group_by and not self._thins_out:
             if self._limit is not None:
                 kept = kept[places(events.at(kept)) < self._limit]
@@ -321,7 +321,7 @@ class Selector:
         return namespaced({name: a.snapshot() for name, a in self._all()})
 
     def restore(self, state: State) -> None:
-        """Take over the aggregates."""
+        """Restore the aggregates."""
         for name, aggregators in self._all():
             aggregators.restore(subset(state, name))
 
@@ -367,7 +367,7 @@ def _last_of_lines(
 ) -> Any:
     """As ``_last_of_groups``, of current lines; chunks are numbered from ``chunk`` on.
 
-    ``scratch`` is kept from run to run.  Returns how many lines are put out, and the next chunk.
+    ``scratch`` is kept from run to run.  Returns how many lines are emitted, and the next chunk.
     """
     count = 0
     for row in range(len(groups)):

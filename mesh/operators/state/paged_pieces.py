@@ -58,7 +58,7 @@ class PagedPieces:
         return {str(page): version for page, version in self._versions.items()}
 
     def restore(self, versions: Any, state: State) -> dict[int, pa.RecordBatch]:
-        """Take over the pieces of ``state``; returns each by the number of its first row."""
+        """Restore the pieces of ``state``; returns each by the number of its first row."""
         self._versions = {int(page): version for page, version in versions.items()}
         self._pieces = {page: state.pieces[self._piece(page)] for page in sorted(self._versions)}
         return {page * _PAGE: piece for page, piece in self._pieces.items()}

@@ -1,9 +1,9 @@
-"""Rows with numbers of their own, in pieces by ranges of numbers: a change rewrites few of them.
+"""Rows with numbers, in pieces by ranges of numbers: a change rewrites few of them.
 
-A piece holds the rows whose numbers are in one range, which begins at a multiple of its length, a
-power of two; it is the longest that has no more than so many rows.  So where rows go the pieces
-beside theirs stay as they are, and where many are gone pieces become one.  Pieces are named by what
-is in them.
+A piece holds the rows with numbers in one range.  The range begins at a multiple of its length, a
+power of two; it is the longest that has no more than a given number of rows.  So where rows are
+removed the neighbouring pieces stay unchanged, and where many are removed pieces are merged.  A
+piece's content determines its name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST: Final = 1024
 
 
 def named(name: str, rows: pa.RecordBatch) -> str:
-    """A name for a piece that says what is in it; ``rows`` are not a slice of others."""
+    """A name that identifies the content of a piece; ``rows`` are not a slice of others."""
     digest = blake2b(rows.num_rows.to_bytes(8), digest_size=12)
     for column in rows.columns:
         for buffer in column.buffers():
@@ -37,7 +37,7 @@ def named(name: str, rows: pa.RecordBatch) -> str:
 
 
 def table(numbers: Longs | Sequence[int], columns: Mapping[str, pa.Array[Any]]) -> pa.RecordBatch:
-    """Rows with these numbers, as ``cut`` takes them."""
+    """Rows with these numbers, as ``cut`` expects them."""
     arrays = [pa.array(numbers, pa.int64()), *columns.values()]
     return pa.RecordBatch.from_arrays(arrays, names=[NUMBER, *columns])
 
@@ -50,7 +50,7 @@ def cut(name: str, rows: pa.RecordBatch) -> dict[str, pa.RecordBatch]:
 
 
 def pieces_of(name: str, pieces: Mapping[str, pa.RecordBatch]) -> dict[str, pa.RecordBatch]:
-    """Those of ``pieces`` that ``cut`` gave this name."""
+    """Those of ``pieces`` with names from ``cut``."""
     return {key: piece for key, piece in pieces.items() if key.rpartition("-")[0] == name}
 
 
@@ -67,7 +67,7 @@ def stored(name: str, pieces: Mapping[str, pa.RecordBatch]) -> pa.RecordBatch | 
 
 
 def _parts(numbers: Longs) -> Iterator[tuple[int, int]]:
-    """The first row of each piece and the one behind it."""
+    """The first row of each piece and the end of it."""
     if not len(numbers):
         return
     pending = [(0, 1 << int(numbers[-1]).bit_length(), 0, len(numbers))]

@@ -1,8 +1,8 @@
-"""Rows that an operator keeps, addressed by numbers that grow as they come.
+"""Rows that an operator keeps, addressed by numbers that grow in the order of arrival.
 
-Native loops work on row numbers; the attributes stay in Arrow and are taken once, when it is known
-which rows go on.  Rows are appended in batches and never changed, so a batch that is stored once is
-not stored again while it is kept.
+Native loops work on row numbers; the attributes stay in Arrow and are fetched once, when the rows
+to emit are known.  Rows are appended in batches and never changed, so a stored batch is not stored
+again while it is kept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Rows up to which small chunks are put together.
 CHUNK_ROWS = 4096
-#: A chunk that spans this many times the rows that are asked for is not copied whole.
+#: A chunk that spans this many times the requested rows is not copied whole.
 _SPAN = 4
 _NUMBER = "#row"
 
@@ -40,7 +40,7 @@ class _Chunk:
 
     @property
     def name(self) -> str:
-        # Rows only ever leave, so what is left of a range is told by how many there are.
+        # Rows are only ever removed, so the count identifies the rest of a range.
         return f"rows-{self.first}-{self.last}-{self.rows.num_rows}"
 
     @property
@@ -48,14 +48,14 @@ class _Chunk:
         return np.arange(self.first, self.last + 1) if self.numbers is None else self.numbers
 
     def places(self, numbers: Longs) -> Longs:
-        """Where in ``rows`` these numbers are, all of which are there."""
+        """Places of these numbers in ``rows``, which contains all of them."""
         if self.numbers is None:
             return numbers - self.first
         return np.searchsorted(self.numbers, numbers)
 
 
 class RowIndex:
-    """Rows that were found in a store: those at ``places`` of ``parts``, one behind the other."""
+    """Rows found in a store: those at ``places`` of ``parts``, one after the other."""
 
     def __init__(self, parts: list[pa.RecordBatch], places: Longs) -> None:
         self._parts = parts
@@ -66,7 +66,7 @@ class RowIndex:
         return concat(self._parts).take(self._places)
 
     def column(self, name: str) -> pa.Array[Any]:
-        """One of their columns."""
+        """The column of these rows with that name."""
         arrays = [part.column(name) for part in self._parts]
         whole = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
         places: Any = pa.array(self._places)
@@ -74,7 +74,7 @@ class RowIndex:
 
 
 class RowStore:
-    """Rows of one schema; the first that comes is number 0."""
+    """Rows of one schema; the first appended one is number 0."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
@@ -104,7 +104,7 @@ class RowStore:
         self._lasts.append(chunk.last)
 
     def skip(self, count: int) -> None:
-        """Give numbers to rows that nobody will ask for."""
+        """Give numbers to rows that are never requested."""
         self.came += count
 
     def take(self, numbers: Longs, columns: Sequence[str] | None = None) -> pa.RecordBatch:
@@ -112,14 +112,14 @@ class RowStore:
         return self.find(numbers, columns).rows()
 
     def find(self, numbers: Longs, columns: Sequence[str] | None = None) -> RowIndex:
-        """As ``take``, for a look at one column after the other."""
+        """As ``take``, for access to one column after the other."""
         names = list(self.schema.names if columns is None else columns)
         if not len(numbers):
             return RowIndex([no_rows(self.schema).select(names)], numbers)
         lasts = np.array(self._lasts)
         firsts = np.array([chunk.first for chunk in self._chunks])
         where = np.empty(len(numbers), dtype=np.int64)
-        # By chunk: how many rows are asked for, and the least and the greatest number of them.
+        # By chunk: the number of requested rows, and the least and the greatest of their numbers.
         spans = np.zeros((3, len(lasts)), dtype=np.int64)
         _locate(numbers, firsts, lasts, where, spans)
         used = np.flatnonzero(spans[0]).tolist()
@@ -174,7 +174,7 @@ class RowStore:
         self.count = sum(chunk.rows.num_rows for chunk in self._chunks)
 
     def _joined(self, chunks: list[_Chunk]) -> list[_Chunk]:
-        """Small neighbours as one; all of them hold just what is kept now."""
+        """Merge small neighbours; all of them then hold just the present rows."""
         joined: list[_Chunk] = []
         for chunk in chunks:
             last = joined[-1] if joined else None
@@ -215,11 +215,11 @@ class RowStore:
         return pieces
 
     def scalars(self) -> list[object]:
-        """What is to be known besides the pieces."""
+        """Scalars of the state, besides the pieces."""
         return [self.came, [[c.first, c.last, c.name] for c in self._chunks]]
 
     def restore(self, pieces: Mapping[str, pa.RecordBatch], scalars: Any) -> None:
-        """Take over what ``pieces`` and ``scalars`` told."""
+        """Restore from ``pieces`` and ``scalars``."""
         self.came, chunks = scalars
         self._chunks = []
         for first, last, name in chunks:
@@ -248,7 +248,7 @@ _jit: Any = njit
     types.void(_read1, _read1, _read1, _long1, types.Array(types.int64, 2, "C")),
 )
 def _locate(numbers, firsts, lasts, where, spans):  # type: ignore[no-untyped-def]
-    """Find the chunk of each number; what leaves and what comes are two rising rows, mixed."""
+    """Find the chunk of each number; leaving and arriving numbers are two rising rows, mixed."""
     near, other = 0, 0
     for k in range(numbers.shape[0]):
         number = numbers[k]

@@ -1,7 +1,7 @@
-"""Tables in memory: the rows, conditions over them, and what queries do to them.
+"""Tables in memory: the rows, conditions over them, and writes by queries.
 
-``Table`` keeps rows; ``Condition`` finds them; ``TableAction`` is what a query does with its
-output; ``Tables`` are those of one app, which expressions ask with ``in``.
+``Table`` keeps rows; ``Condition`` finds them; ``TableAction`` applies a query's output; ``Tables``
+are those of one app, which expressions search with ``in``.
 """
 
 from mesh.operators.tables.actions import TableAction as TableAction

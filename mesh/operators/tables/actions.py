@@ -1,7 +1,7 @@
-"""What becomes of a query's output in a table: ``insert into``, ``delete``, ``update`` and both.
+"""Writes of a query to a table: ``insert into``, ``delete``, ``update`` and ``update or insert``.
 
-Rows of one run are taken one after the other, since what one changes the next may ask for.  Where
-a condition or an assignment fails, the rows behind it in its chunk are not taken.
+Rows of one run are processed one after the other, since the change of one may affect the next.
+Where a condition or an assignment fails, the rows after it in its chunk are dropped.
 
 Source: observed on Siddhi 5.1.7, live; tests/cases/conformance/tables.jsonl.
 """
@@ -45,7 +45,7 @@ class Outcome:
 
 
 class TableAction:
-    """One query's way of writing to one table."""
+    """The write access of one query to one table."""
 
     def __init__(self, action: Insert | Delete | Update, table: Table) -> None:
         self._table = table
@@ -63,7 +63,7 @@ class TableAction:
             ]
 
     def perform(self, events: EventBatch) -> Outcome:
-        """Take ``events``, the query's output."""
+        """Apply ``events``, the query's output, to the table."""
         if events.kind.any():
             events = events.where(events.kind != RESET)
         if not len(events):
@@ -91,7 +91,7 @@ class TableAction:
         assert condition is not None
         assert isinstance(action, Update)
         outcome = Outcome()
-        # Where the primary key alone is asked for, the engine writes over the whole row.
+        # Where the condition is the primary key alone, the engine overwrites the whole row.
         whole = action.inserts and condition.is_key
         own = self._inserted(frame, events.rows) if action.inserts else []
         if whole and self._table.put_all(own, frame.length):
@@ -116,9 +116,9 @@ class TableAction:
         return outcome
 
     def _change(self, slots: Longs, frame: Frame, row: int, outcome: Outcome) -> str | None:
-        """Set what is to be set in the rows at ``slots``; without assignments, all outputs.
+        """Apply the assignments to the rows at ``slots``; without assignments, all outputs.
 
-        Returns why the table refuses that; ``outcome`` takes why it could not be computed.
+        Returns why the table refuses the change; ``outcome`` receives failed computations.
         """
         beside = RowFrame(self._table, slots, frame, row)
         if self._assignments:
@@ -140,7 +140,7 @@ class TableAction:
         return self._table.change(slots, values)
 
     def _inserted(self, frame: Frame, rows: pa.RecordBatch) -> list[Vector]:
-        """The output as rows of the table: by place, as ``insert into`` takes it."""
+        """The output as rows of the table: by position, as ``insert into`` does."""
         attributes = self._table.schema.attributes
         return [
             frame.column(Column(name, attribute.type, OUTPUT_STEP))
@@ -149,7 +149,7 @@ class TableAction:
 
 
 def _rows(events: EventBatch, outcome: Outcome) -> Iterator[int]:
-    """The rows one after the other, without those behind one of their chunk that has failed."""
+    """The rows one after the other, without those after a failed one of their chunk."""
     first = instance_chunk_begins(events)
     reason: str | None = None
     for row in range(len(events)):

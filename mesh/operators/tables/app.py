@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 class AppTable(Table):
-    """A table as ``x in T`` asks it."""
+    """A table as ``x in T`` uses it."""
 
     def __init__(self, definition: BoundTable, environment: Environment) -> None:
         super().__init__(definition.schema, definition.primary_key, definition.indexes)
         self._environment = environment
-        #: By identity: the same expression is asked for each event.
+        #: By identity: the same expression is evaluated for each event.
         self._conditions: dict[int, tuple[BoundExpression, Condition]] = {}
 
     def contains(self, condition: BoundExpression, frame: Frame) -> Mask:
-        """For each row of ``frame``, whether there is a row as ``condition`` says."""
+        """bool[n], the rows of ``frame`` for which ``condition`` holds for a row of the table."""
         known = self._conditions.get(id(condition))
         if known is None:
             with using(self._environment):
@@ -49,6 +49,6 @@ class Tables(dict[str, AppTable]):
         return namespaced({name: table.snapshot() for name, table in self.items()})
 
     def restore(self, state: State) -> None:
-        """Take over the rows."""
+        """Restore the rows."""
         for name, table in self.items():
             restore_subset(table, state, name)

@@ -1,8 +1,8 @@
 """A growing column of a table: values at numbered slots, changed in place.
 
 Numbers and bools are NumPy arrays of the type's width with a mask of nulls beside them.  Strings
-and objects are Python values; the Arrow array that kernels want of a string column is made when it
-is asked for, and kept until the column changes.
+and objects are Python values; the Arrow array that kernels want of a string column is made on
+request, and kept until the column changes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Column:
         return np.dtype(object) if self.type in _PYTHON else dtype_of(self.type)
 
     def append(self, vector: Vector, count: int) -> None:
-        """Take ``count`` further values, of this type."""
+        """Append ``count`` further values, of this type."""
         start, stop = self.length, self.length + count
         if stop > len(self._values):
             self._grow(stop)
@@ -80,7 +80,7 @@ class Column:
         return self._vector(slots)
 
     def _vector(self, at: Any) -> Vector:
-        # A copy: what was given out does not change when the table does.
+        # A copy: a returned array does not change when the table does.
         values, nulls = self._values[at].copy(), self._nulls[at]
         if self.type is AttributeType.STRING:
             return Vector(self.type, pa.array(values, pa.string()))
@@ -95,7 +95,7 @@ class Column:
 
 
 def _plain(vector: Vector) -> tuple[Any, Bools]:
-    """Values as this module keeps them, and where there is none."""
+    """Values as this module keeps them, and a mask of the missing ones."""
     if vector.type is AttributeType.STRING:
         values = vector.values.to_numpy(zero_copy_only=False)
         return values, vector.null_mask

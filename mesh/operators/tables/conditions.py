@@ -1,11 +1,11 @@
-"""Conditions over a table's rows, compiled once: by primary key or index where they say equal.
+"""Conditions over a table's rows, compiled once: by primary key or index for equalities.
 
-A condition is asked for one event at a time: what an event changes the next one sees.  It may be a
-look-up of the key, of an index, or a vectorised look at every row; a look-up is followed by a look
-at what it found where the condition says more.
+A condition is evaluated for one event at a time, since an event sees the changes of the previous
+one.  It is a look-up of the key, a look-up of an index, or a vectorised scan of every row.  The
+rows of a look-up are tested where the condition has further parts.
 
 Two rules of the reference engine that its other comparisons don't have: a null key of text finds
-the row whose key is null where the condition is nothing but the key; and rows found by comparing
+the row with a null key where the condition is nothing but the key; and rows found by comparing
 an indexed attribute are listed by its values.
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     Evaluator = Callable[[Frame], Vector]
 
-#: So many rows are looked up together rather than each by itself.
+#: From this number on rows are looked up together rather than each alone.
 _MANY = 8
 _NONE = np.empty(0, dtype=np.int64)
 _ORDERS = (
@@ -55,7 +55,7 @@ class Condition:
     def __init__(self, on: BoundExpression | None, table: Table) -> None:
         self._table = table
         parts = [] if on is None else list(conjuncts(on))
-        # The engine takes any expression here; what is no condition holds for no row.
+        # The engine allows any expression here; one that is no condition holds for no row.
         self._never = on is not None and on.type is not AttributeType.BOOL
         equal = _equalities(parts)
         key = [equal[name] for name in table.primary_key if name in equal]
@@ -68,7 +68,7 @@ class Condition:
         self._rest = None if on is None or self.is_key or self._never else compile_filter(on)
         known = (e for e in equal.values() if e.type is not AttributeType.OBJECT)
         self._equal = self._index or next(known, None)
-        #: The frame that was asked for last, and by attribute what its rows say that equals.
+        #: The last frame evaluated, and by attribute the values that its rows require.
         self._asked: Frame | None = None
         self._values: dict[str, list[Any]] = {}
         #: The slots by the value of ``_equal``'s attribute, and when that was so.
@@ -112,7 +112,7 @@ class Condition:
         return slots
 
     def _value(self, equal: _Equal, frame: Frame, row: int) -> Any:
-        """What an attribute has to equal for one row; made for all rows of a frame at once."""
+        """The value that an attribute has to equal for one row; computed for a whole frame."""
         if frame.length == 1:
             return equal.value_at(frame, row)
         if self._asked is not frame:
@@ -123,7 +123,7 @@ class Condition:
         return values[row]
 
     def pairs(self, frame: Frame) -> tuple[Longs, Longs]:
-        """As ``find`` for all rows of ``frame``: the row of each that is found, and its slot."""
+        """As ``find`` for all rows of ``frame``: the row of each match, and its slot."""
         if frame.length < _MANY or self._never or self._equal is None:
             found = [self.find(frame, row) for row in range(frame.length)]
             counts = [len(slots) for slots in found]
@@ -190,7 +190,7 @@ class _Equal:
     value: Evaluator
 
     def value_at(self, frame: Frame, row: int) -> Any:
-        """What the attribute has to equal, as a Python value."""
+        """The value that the attribute has to equal, as a Python value."""
         vector = self.value(frame)
         at = row if len(vector) != 1 else 0
         if bool(vector.null_mask[at]):
@@ -211,7 +211,7 @@ def _listed(vector: Vector, length: int) -> list[Any]:
 
 
 def _equalities(parts: Sequence[BoundExpression]) -> dict[str, _Equal]:
-    """By attribute of the table, the first conjunct that says what it equals."""
+    """By attribute of the table, the first conjunct that is an equality with it."""
     found: dict[str, _Equal] = {}
     for part in parts:
         if not isinstance(part, BinaryExpression) or part.operator is not BinaryOperator.EQUAL:
@@ -235,7 +235,7 @@ def _same_kind(own: BoundExpression, other: BoundExpression) -> bool:
 
 
 def _listed_by(parts: Sequence[BoundExpression], table: Table) -> str | None:
-    """The indexed attribute whose order the engine follows, where all is one comparison of it."""
+    """The indexed attribute that gives the engine's order, if the whole is one comparison of it."""
     if len(parts) != 1 or not isinstance(parts[0], BinaryExpression):
         return None
     part = parts[0]

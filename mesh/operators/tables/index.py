@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class AttributeIndex:
-    """Slots by the value that ``column`` has there; ``slots``: the rows to begin with."""
+    """Slots by the value in ``column``; ``slots``: the initial rows."""
 
     def __init__(self, column: Column, slots: Iterable[int] = ()) -> None:
         self._column = column
@@ -34,7 +34,7 @@ class AttributeIndex:
         self._slots.setdefault(key, {})[slot] = None
 
     def remove(self, slot: int) -> None:
-        """Take out a row; its column still has the value it was entered under."""
+        """Remove a row; its column still has the value that it was entered under."""
         value = self._column.get(slot)
         del self._slots[value][slot]
         if not self._slots[value]:

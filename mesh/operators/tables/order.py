@@ -1,9 +1,9 @@
 """The order in which the reference engine lists the rows of a table with a primary key.
 
-It keeps them in a map of Java's: a sorted one where the key is one number, else a hash map, whose
-order follows from the keys' hash codes and the size that the map once had.  Rows under one bucket
-are in the order they came.  (From eight rows in a bucket on, Java builds a tree of it; that order
-is not followed.)
+The engine keeps them in a map of Java's: a sorted one where the key is one number, else a hash map.
+The order of the latter follows from the keys' hash codes and the largest size of the map.  Rows
+in one bucket are in order of insertion.  (From eight rows in a bucket on, Java builds a tree of it;
+that order is not reproduced.)
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from mesh.functions.conversion import java_text
 from mesh.model.types import AttributeType
 
 Key = Any
-#: What Java's map holds before it grows for the first time, and how full it may get.
+#: Capacity of Java's map before it first grows, and its load factor.
 BUCKETS = 16
 _LOAD = 0.75
-#: Behind each part of a key, in the text that the engine makes of several.
+#: Separator after each part of a key, in the text that the engine builds from several.
 _BEHIND = ":-:"
 
 
 def buckets_for(count: int, buckets: int) -> int:
-    """How many buckets a map of ``buckets`` has when it holds ``count`` entries."""
+    """Number of buckets that a map of ``buckets`` has when it holds ``count`` entries."""
     while count > buckets * _LOAD:
         buckets *= 2
     return buckets
 
 
 def bucket(key: Key, types: tuple[AttributeType, ...], buckets: int) -> int:
-    """Where Java's hash map puts a key: a value, or a tuple of several."""
+    """The bucket of a key in Java's hash map; the key is a value, or a tuple of several."""
     code = _hash(key, types)
     return (code ^ (code >> 16)) & (buckets - 1)
 

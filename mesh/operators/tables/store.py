@@ -1,8 +1,7 @@
-"""A table in memory: rows at numbered slots, found by primary key, by index or by looking at all.
+"""A table in memory: rows at numbered slots, found by primary key, by index or by a scan.
 
-Slots are given in the order rows come and are never used again until the table is packed, so a
-slot's number is also its place in the order of insertion.  A row that gets another primary key
-comes anew.
+Slots are given in order of insertion and are never used again until the table is packed, so a
+slot's number is also its place in that order.  A row with a changed primary key gets a new slot.
 
 As in the reference engine a second row of one primary key is refused, and a key that is one number
 can't be null, nor can an attribute with an index of its own in a table without a primary key.
@@ -48,7 +47,7 @@ class Table:
         self.primary_key = tuple(primary_key)
         types = {attribute.name: attribute.type for attribute in schema.attributes}
         self._key_types = tuple(types[name] for name in self.primary_key)
-        #: Whether rows are listed by their key rather than in the order they came.
+        #: Whether rows are listed by their key rather than in order of insertion.
         self._sorted = len(self._key_types) == 1 and self._key_types[0].is_numeric
         self._columns = {name: Column(type) for name, type in types.items()}
         self._indexes = {name: AttributeIndex(self._columns[name]) for name in indexes}
@@ -71,7 +70,7 @@ class Table:
 
     @property
     def version(self) -> tuple[int, int]:
-        """Another one whenever a row has come, gone or been changed."""
+        """Changes whenever a row has been added, removed or changed."""
         return self._restored, self._changes
 
     @property
@@ -87,7 +86,7 @@ class Table:
         return column.whole() if slots is None else column.take(slots)
 
     def slots(self) -> Longs:
-        """The slots of all rows, in the order they came."""
+        """The slots of all rows, in order of insertion."""
         return np.flatnonzero(self.alive())
 
     def alive(self) -> Bools:
@@ -134,10 +133,10 @@ class Table:
     # Changing
 
     def insert(self, rows: pa.RecordBatch) -> dict[int, str]:
-        """Add rows; those that can't be added are told by number, with the reason.
+        """Add rows; returns the refused ones by number, with the reason.
 
         Args:
-            rows: the table's attributes in its order, by whatever name.
+            rows: the table's attributes in its order, under any names.
         """
         vectors = [
             from_arrow(rows.column(place), column.type)
@@ -161,7 +160,7 @@ class Table:
         return refused
 
     def _enter(self, slot: int) -> str | None:
-        """Make the row at ``slot`` one of the table's, or say why it can't be."""
+        """Add the row at ``slot`` to the table, or return why that is refused."""
         if self.primary_key:
             key = self._key_at(slot)
             if self._sorted and key is None:
@@ -182,7 +181,7 @@ class Table:
         return None
 
     def remove(self, slots: Longs) -> None:
-        """Take rows out."""
+        """Remove rows."""
         for slot in slots.tolist():
             self._leave(slot)
         self._pack()
@@ -197,10 +196,10 @@ class Table:
         self._touch(slot)
 
     def change(self, slots: Longs, values: Mapping[str, Vector]) -> str | None:
-        """Set attributes of the rows at ``slots``, or say why it can't be.
+        """Set attributes of the rows at ``slots``, or return why that is refused.
 
         ``values``: by attribute, one for each row or the same for all.  Where the primary key
-        changes the row comes anew, and two rows can't come to have one key.
+        changes the row gets a new slot, and two rows can't get one key.
         """
         if not len(slots):
             return None
@@ -241,7 +240,7 @@ class Table:
         return None
 
     def _move(self, slots: Longs, values: Mapping[str, Vector]) -> None:
-        """Give rows other keys, of which none is another row's."""
+        """Change the keys of rows; no other row has one of them."""
         count = len(slots)
         vectors = [
             values[name].spread(count) if name in values else column.take(slots)
@@ -274,7 +273,7 @@ class Table:
         return None
 
     def put_all(self, vectors: Sequence[Vector], count: int) -> bool:
-        """As ``put`` for ``count`` rows, one after the other; whether that can be done at once."""
+        """As ``put`` for ``count`` rows in sequence; returns whether that is possible at once."""
         if self._indexes or count < 2 or AttributeType.OBJECT in self._key_types:
             return False
         given = dict(zip(self._columns, vectors, strict=True))
@@ -306,7 +305,7 @@ class Table:
         return True
 
     def _give(self, count: int) -> None:
-        """Give out further slots, of which none has a row yet."""
+        """Allocate further slots, which have no rows yet."""
         self._given += count
         if self._given > len(self._flags):
             more = np.zeros(max(len(self._flags), count), dtype=np.bool_)
@@ -323,7 +322,7 @@ class Table:
         self._changed[slot // PIECE_ROWS] = self._changes
 
     def _pack(self) -> None:
-        """Number the rows anew when most slots are free."""
+        """Renumber the rows when most slots are free."""
         free = self._given - self._count
         if free < _FREE_MIN or free < self._count:
             return
@@ -364,7 +363,7 @@ class Table:
         return State(pieces, scalars)
 
     def restore(self, state: State) -> None:
-        """Take over rows and the numbers of their slots."""
+        """Restore rows and the numbers of their slots."""
         self._restored += 1
         scalars: Any = state.scalars
         self._changes, self._buckets = scalars["changes"], scalars["buckets"]

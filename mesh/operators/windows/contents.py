@@ -1,4 +1,4 @@
-"""Contents of a window in Python: what one partition instance holds, and its state in pieces.
+"""Contents of a window in Python: the events of one partition instance, and its state in pieces.
 
 Parts of contents, their events and the timers of instances have stable numbers, and are stored in
 pieces by ranges of these numbers.  So a change rewrites few pieces.
@@ -64,7 +64,7 @@ class WindowContents(Protocol):
         ...
 
     def finish(self, to: Emitter) -> None:
-        """Emit what follows the events of a chunk."""
+        """Emit the output that follows the events of a chunk."""
         ...
 
     def rows(self) -> Iterable[int]:
@@ -76,7 +76,7 @@ class WindowContents(Protocol):
         ...
 
     def parts(self) -> Iterable[tuple[int, Any]]:
-        """Its state as JSON in numbered parts; what a number is of stays the same."""
+        """Its state as JSON in numbered parts; the meaning of a number never changes."""
         ...
 
     def lists(self) -> Iterable[tuple[int, Sequence[tuple[int, int]]]]:
@@ -86,16 +86,16 @@ class WindowContents(Protocol):
     def load(
         self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
     ) -> None:
-        """Take over what ``parts`` and ``lists`` gave; of lists those that are not empty."""
+        """Restore what ``parts`` and ``lists`` returned; of lists those that are not empty."""
         ...
 
     def load_whole(self, state: Any) -> None:
-        """Take over a state of one part, as an earlier release stored it."""
+        """Restore a state of one part, as an earlier release stored it."""
         ...
 
 
 class BoundedContents(ABC):
-    """A content whose state is one part, because its arguments say how large it gets."""
+    """A content with a state of one part, because its arguments limit its size."""
 
     @abstractmethod
     def dump(self) -> Any:
@@ -103,7 +103,7 @@ class BoundedContents(ABC):
 
     @abstractmethod
     def load_whole(self, state: Any) -> None:
-        """Take over what ``dump`` gave."""
+        """Restore what ``dump`` returned."""
 
     def parts(self) -> Iterable[tuple[int, Any]]:
         """One part."""
@@ -116,7 +116,7 @@ class BoundedContents(ABC):
     def load(
         self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
     ) -> None:
-        """Take over what ``parts`` gave."""
+        """Restore what ``parts`` returned."""
         self.load_whole(parts[0])
 
 

@@ -1,4 +1,4 @@
-"""``lengthBatch`` of a single instance whose expired events are not read: arithmetic, no loop.
+"""``lengthBatch`` of a single instance without readers of expired events: arithmetic, no loop.
 
 Every n rows are a batch, and emitted rows are forgotten; so row numbers alone say where batches
 end.  The output is that of ``tumbling.length_batch_loop``: for each batch a reset, then its rows.
@@ -43,7 +43,7 @@ class CountBatches:
 
 @dataclass(frozen=True, slots=True)
 class EndedBatches:
-    """So many batches of ``size`` rows from the row ``head`` on, which end in one run.
+    """A number of batches of ``size`` rows from the row ``head`` on, which end in one run.
 
     ``base``: the number of the row of the run's first event.
     """
@@ -81,7 +81,7 @@ class EndedBatches:
     ) -> RowRefs:
         """The output as row references.
 
-        ``causes``, ``chunk``: what ``chunks`` gave; ``take``: looks up rows.
+        ``causes``, ``chunk``: the result of ``chunks``; ``take``: looks up rows.
         """
         size, batches = self.size, self.batches
         shape = (batches, size + 1)

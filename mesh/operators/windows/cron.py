@@ -74,10 +74,10 @@ class CronBatch:
     def load(
         self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
     ) -> None:
-        """Take over what ``parts`` and ``lists`` gave."""
+        """Restore what ``parts`` and ``lists`` returned."""
         self._batch = parts[0]
         self._current, self._expires = (list(lists.get(self._batch - n, ())) for n in range(2))
 
     def load_whole(self, state: Any) -> None:
-        """Take over what an earlier release stored in one part."""
+        """Restore a state that an earlier release stored in one part."""
         self._current, self._expires = ([(row, time) for row, time in part] for part in state)

@@ -48,11 +48,11 @@ from mesh.operators.windows.window_loop import (
     timer_before,
 )
 
-#: Where batches begin, when the running one ends (-1: none began), the latest time, and whether the
-#: running batch was let go already by a timeout.
+#: Start of batches, end of the running one (-1: none began), the latest time, and whether the
+#: running batch was emitted already by a timeout.
 START, END, LATEST, FLUSHED = range(OWN, OWN + 4)
 REGISTERS = OWN + 4
-#: What the registers begin with; the rest is 0.
+#: Initial values of the registers; the rest is 0.
 BEGIN = {END: -1, LATEST: -1}
 #: Arguments: t; 0 without a start, 1 with a constant one, 2 with an attribute; the start; the
 #: timeout, 0 without; whether the timestamp becomes the end of its batch.
@@ -61,7 +61,7 @@ SPAN, START_KIND, START_AT, TIMEOUT, REPLACE = range(P_OWN, P_OWN + 5)
 
 @helper
 def _end_of(now, start, span):
-    """The end of the batch that ``now`` is in; the remainder has the sign of what is divided."""
+    """The end of the batch that ``now`` is in; the remainder has the sign of the dividend."""
     past = now - start
     over = abs(past) % span
     return now + span - (over if past >= 0 else -over)

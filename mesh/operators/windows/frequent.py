@@ -3,8 +3,8 @@
 A key is the concatenation of the attributes' values as text.  The window holds the latest event of
 each key.
 
-``frequent`` counts up to n keys (Misra and Gries): an event of a further key takes one from every
-count, and a key whose count reaches 0 expires; if none does, the event is dropped.
+``frequent`` counts up to n keys (Misra and Gries): an event of a further key subtracts one from
+every count, and a key whose count reaches 0 expires; if none does, the event is dropped.
 
 ``lossyFrequent`` (Manku and Motwani): an event is emitted if its key is frequent enough, and after
 each bucket of 1/error events the keys that are too rare expire.
@@ -46,7 +46,7 @@ class _Counts(BoundedContents):
         return sorted(self._keys, key=lambda key: spread(key) & (self._table - 1))
 
     def fire(self, due_ms: int, now_ms: int, to: Emitter) -> None:
-        """It has no timers."""
+        """Do nothing: there are no timers."""
 
     def finish(self, to: Emitter) -> None:
         """Nothing follows the events of a chunk."""
@@ -64,13 +64,13 @@ class _Counts(BoundedContents):
         return [self._table, list(self._keys.items())]
 
     def load_whole(self, state: Any) -> None:
-        """Take over what ``dump`` gave."""
+        """Restore what ``dump`` returned."""
         self._table, keys = state
         self._keys = {key: list(entry) for key, entry in keys}
 
 
 class Frequent(_Counts):
-    """The n keys that come most often, of one instance."""
+    """The n most frequent keys of one instance."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Frequent(_Counts):
     def take(
         self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
     ) -> None:
-        """Take one event."""
+        """Process one event."""
         (key,) = values
         entry = self._keys.get(key)
         if entry is not None:
@@ -112,7 +112,7 @@ class LossyFrequent(_Counts):
     def take(
         self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
     ) -> None:
-        """Take one event."""
+        """Process one event."""
         (key,) = values
         self._total += 1
         bucket = 1 if self._total == 1 else math.ceil(self._total / self._width)
@@ -137,13 +137,13 @@ class LossyFrequent(_Counts):
         return [self._total, super().dump()]
 
     def load_whole(self, state: Any) -> None:
-        """Take over what ``dump`` gave."""
+        """Restore what ``dump`` returned."""
         self._total, counts = state
         super().load_whole(counts)
 
 
 def keys_of(names: Sequence[str | None]) -> Callable[[pa.RecordBatch], Sequence[list[str]]]:
-    """The keys of rows by these attributes; what has no name yet is null in the engine."""
+    """The keys of rows by these attributes; one without a name yet is null in the engine."""
 
     def keys(rows: pa.RecordBatch) -> Sequence[list[str]]:
         nothing = ["null"] * rows.num_rows

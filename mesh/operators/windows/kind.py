@@ -72,7 +72,7 @@ class TickOrder:
     #: Also for snapshots.  Elsewhere a snapshot is taken at the latest when an event of its time
     #: arrives, and an event that leaves a sliding window is one.
     with_snapshots: bool = False
-    #: The argument that delays what leaves; None without one.
+    #: The argument that delays expiry; None without one.
     latency_argument: int | None = None
 
 
@@ -94,7 +94,7 @@ class WindowKind:
     is_periodic: bool = False
     #: Each event is emitted, as a current one, when it arrives.
     emits_on_arrival: bool = False
-    #: Its content is what it has emitted as current and not yet as expired, oldest first.
+    #: Its content is its output as current and not yet as expired, oldest first.
     holds_what_it_emits: bool = False
     #: Rows expire with the time of their arrival once the other side of a join has read them.
     keeps_arrival_time: bool = False
@@ -111,5 +111,5 @@ class WindowKind:
 
     @property
     def name(self) -> str:
-        """As it is written in SiddhiQL."""
+        """Its name in SiddhiQL."""
         return self.signature.name

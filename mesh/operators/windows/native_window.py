@@ -67,7 +67,7 @@ class WindowSpec:
 
 
 class NativeWindow:
-    """A window whose state has a row of registers for each partition instance."""
+    """A window with a row of registers for each partition instance."""
 
     def __init__(
         self, spec: WindowSpec, schema: pa.Schema, timer_path: int, *, expired: bool, is_batch: bool
@@ -191,14 +191,14 @@ class NativeWindow:
             attributes[at] = pa.array(replaced.copy())
         arrays = [
             *attributes,
-            # A copy: what is kept must not keep all other columns of the run.
+            # A copy: the kept column must not keep all other columns of the run alive.
             pa.array(kept.copy()),
             pa.array(events.instance.astype(np.int32)),
         ]
         self._store.append(pa.RecordBatch.from_arrays(arrays, schema=self._store.schema))
 
     def _buffer(self, size: int) -> Longs:
-        """Room for ``size`` output events; what is never written takes no memory."""
+        """Room for ``size`` output events; parts that are never written use no memory."""
         if size > _BUFFER_EVENTS:
             return np.empty((m.OUT_ROWS, size), dtype=np.int64)
         if size > self._out.shape[1]:
@@ -216,7 +216,7 @@ class NativeWindow:
         chunk = self._chunks(out, count)
         numbers = out[m.O_ROW, :count]
         if int(numbers.max()) < 0:
-            # A reset alone: what is in its row means nothing.
+            # A reset alone: the content of its row is ignored.
             nulls = [pa.nulls(count, field.type) for field in self._schema]
             rows = pa.RecordBatch.from_arrays(nulls, schema=self._schema)
         else:

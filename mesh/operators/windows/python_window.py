@@ -43,7 +43,7 @@ _SWEEP_ROWS = 4096
 class PythonWindow:
     """A window with a ``WindowContents`` for each partition instance.
 
-    ``columns``: the attributes whose values a content is given.  Timers of an instance fire in the
+    ``columns``: the attributes with values for the contents.  Timers of an instance fire in the
     order in which they were set, one that is set to an earlier time with the one before it.
     """
 
@@ -123,7 +123,7 @@ class PythonWindow:
         return made
 
     def set_timers(self, instance: int, sink: Emitter, now_ms: int) -> None:
-        """Take over the timers that a content set."""
+        """Take over the timers that a content has set."""
         alarms = self._alarms.get(instance)
         if alarms is None:
             alarms = self._alarms[instance] = TimerQueue()
@@ -207,7 +207,7 @@ class PythonWindow:
         return State(pieces, scalars)
 
     def restore(self, state: State) -> None:
-        """Take over rows and contents."""
+        """Restore rows and contents."""
         scalars: Any = state.scalars
         self._steps, self._number = scalars["steps"], scalars["number"]
         self._store.restore(state.pieces, scalars["store"])
@@ -223,7 +223,7 @@ class PythonWindow:
             self._contents, self._alarms = unpack(state.pieces, self._make)
 
     def _restore_whole(self, state: State) -> None:
-        """Take over contents and alarms as an earlier release stored them."""
+        """Restore contents and alarms as an earlier release stored them."""
         scalars: Any = state.scalars
         self._alarms = {}
         for instance, times in scalars["alarms"]:
@@ -242,7 +242,7 @@ class _Run:
     def __init__(self, window: PythonWindow, timeline: Timeline) -> None:
         self._window = window
         self._first = timeline.first
-        # NumPy's search takes ten times as long for a single number.
+        # NumPy's search is ten times slower for a single number.
         self._clocks: list[int] = timeline.clocks_ms.tolist()
         self._now_ms = timeline.now_ms
         self._playback = bool(getattr(timeline, "playback", False))

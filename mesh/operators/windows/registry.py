@@ -1,4 +1,4 @@
-"""Registry of windows: for each kind its signature, its maker and the properties that others ask.
+"""Registry of windows: for each kind its signature, its maker and the properties that others use.
 
 To add a window: write its operator, add one entry to ``WINDOWS``, and declare its signature in
 ``mesh.functions.catalogue``.  No other module names a window; a test asserts it.
@@ -340,11 +340,11 @@ def make_window(
 
     Args:
         window: the window as written, with its arguments bound.
-        schema: the attributes that it keeps for what follows it.
+        schema: the attributes that it keeps for its readers.
         timer_path: the place of its timers among those of other queries at one instant.
         expired: whether anything downstream reads expired events.  Without a reader a batch window
             keeps less.
-        used: for each output of the query the attribute that it is, None where it is computed.
+        used: for each output of the query the attribute that it copies, None where it is computed.
             Windows that compare events, and name no attributes, compare them by these, as the
             reference engine does.  None: the attributes of ``schema``.
         late: make a ``RowRefWindow``, for a window that ``can_select_late``.

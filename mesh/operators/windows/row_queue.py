@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
     from mesh.operators.base import Kinds, Longs
 
-#: What a loop is told: number of the first event's row, time to go to, argument of the window, the
-#: row that ``due`` begins with; and what it changes: head and latest time.
+#: Parameters of a loop: number of the first event's row, end time of the run, argument of the
+#: window, the row that ``due`` begins with; and the values that it changes: head and latest time.
 Q_BASE, Q_NOW, Q_SIZE, Q_FIRST, Q_HEAD, Q_LATEST = range(6)
-#: Rows of ``ev``: time, clock or attribute, and what is kept as the row's time.
+#: Rows of ``ev``: time, clock or attribute, and the value kept as the row's time.
 QE_TIME, QE_CLOCK, QE_KEPT = range(3)
 
 _long1 = types.Array(types.int64, 1, "C")
 _long2 = types.Array(types.int64, 2, "C")
 _byte1 = types.Array(types.int8, 1, "C")
-#: Of the loops: ev, par, due, and row and kind of what goes out, whose number is returned.
+#: Arguments of the loops: ev, par, due, and row and kind of the output; they return its length.
 _QUEUE = types.int64(_long2, _long1, _long1, _long1, _byte1)
 
 
@@ -53,7 +53,7 @@ def length_queue(ev, par, due, row, kind):
 
 @native(_QUEUE)
 def time_queue(ev, par, due, row, kind):
-    """``time(t)``: ``due[k]`` is when row ``k`` is, behind ``Q_FIRST``."""
+    """``time(t)``: ``due[k]`` is the due time of row ``k``, after ``Q_FIRST``."""
     head, base, first, latest = par[Q_HEAD], par[Q_BASE], par[Q_FIRST], par[Q_LATEST]
     span = par[Q_SIZE]
     count = 0
@@ -106,7 +106,7 @@ class SlidingRowQueue:
         latest: int = BEFORE_ALL,
         times: Iterable[tuple[Longs, Longs]] = (),
     ) -> None:
-        """Take over ``times``: numbers and times of rows, which may have left already."""
+        """Restore ``times``: numbers and times of rows, which may have left already."""
         self._loop = loop
         self._par = np.zeros(6, dtype=np.int64)
         self._par[[Q_SIZE, Q_HEAD, Q_FIRST, Q_LATEST]] = argument, head, head, latest
@@ -120,7 +120,7 @@ class SlidingRowQueue:
 
     @property
     def head(self) -> int:
-        """The first row that has not left, or will come next."""
+        """The first row that has not left, or the next one to arrive."""
         return int(self._par[Q_HEAD])
 
     @property

@@ -37,7 +37,7 @@ class RowRefWindow(NativeWindow):
         self._queue = self._new_queue()
 
     def _new_queue(self) -> SlidingRowQueue | CountBatches | None:
-        """A queue of what the store has, where all of it is of one instance."""
+        """A queue of the store's rows, if all of them belong to one instance."""
         spec = self._spec
         if not self._queues or len(self._reg) > 1:
             return None
@@ -130,7 +130,7 @@ class RowRefWindow(NativeWindow):
         return rows.column(TIME).to_numpy(), rows.select(shown)
 
     def _passed(self, events: EventBatch, timeline: Timeline) -> None:
-        """Note that a run is over."""
+        """Record the end of a run."""
         meta = self._meta
         if len(events):
             meta[m.M_STEPS] += len(events)
@@ -214,7 +214,7 @@ class RowRefWindow(NativeWindow):
         return super().snapshot()
 
     def restore(self, state: State) -> None:
-        """Take over rows and registers."""
+        """Restore rows and registers."""
         super().restore(state)
         self._queue = self._new_queue()
 

@@ -23,12 +23,12 @@ def _none() -> Longs:
 class RowRefs:
     """Arrivals, expiries and resets, m lines in order.
 
-    ``row``: int64[m], the row that arrived or expired; of a reset any, or less than 0.
+    ``row``: int64[m], the row that arrived or expired; undefined for a reset, or less than 0.
     ``kind``: int8[m].
-    ``going``: of a sliding window the events that came: each is current in one of the lines, in
-    their order.  Of a batch window, what gives the events at lines that are current.
-    ``instance``, ``piece``: int64[m], of a batch window: the partition instance, and what changes
-    where another chunk begins.
+    ``going``: of a sliding window the events that arrived: each is current in one of the lines, in
+    their order.  Of a batch window, a function that returns the events at current lines.
+    ``instance``, ``piece``: int64[m], of a batch window: the partition instance, and
+    a number that changes where another chunk begins.
     """
 
     row: Longs

@@ -33,9 +33,9 @@ _NOT_INDEXED: Final = -1
 class _Session:
     """Events, (row, time), with start, end and the time up to which late ones may come.
 
-    ``cursor``: where the last late event was inserted; the engine moves one on from there each
-    time it looks for the place of the next one, and so do we.  ``indexed_end_ms``: the end under
-    which the heap of ends has the session, never later than its own; None without events.
+    ``cursor``: where the last late event was inserted; the engine advances by one from there
+    each time it searches the place of the next one, and so does this code.  ``indexed_end_ms``: the
+    end under which the heap of ends has the session, never later than its own; None without events.
     """
 
     __slots__ = ("cursor", "end", "events", "indexed_end_ms", "late_until_ms", "start")
@@ -73,7 +73,7 @@ class _Session:
 
 
 class _Key:
-    """A key's sessions, the running and the previous one; keys are numbered as they come."""
+    """A key's sessions, the running and the previous one; keys are numbered in order of arrival."""
 
     __slots__ = ("name", "number", "sessions")
 
@@ -84,9 +84,10 @@ class _Key:
 class Sessions:
     """The sessions of each key that has any, of one partition instance.
 
-    The engine looks at the sessions of all keys whenever one may be over.  Here each waits in a
-    heap under an end that is not later than its own, and goes back with the right one if that comes
-    first; so it costs the same with many keys as with few.  Keys without events are forgotten.
+    The engine checks the sessions of all keys whenever one may be over.  Here each waits in a
+    heap under an end that is not later than its own, and is put back with the right one if it
+    is reached first; so it costs the same with many keys as with few.  Keys without events are
+    forgotten.
     """
 
     def __init__(self, gap: int, latency: int) -> None:
@@ -226,7 +227,7 @@ class Sessions:
                 del self._keys[key.name]
 
     def _over(self, which: int, due_ms: int) -> list[_Key]:
-        """The keys whose session is over, by its end, and then as the engine's map has them.
+        """The keys with a finished session, by its end, and then as in the engine's map.
 
         The caller passes each to ``_follow`` when it is done with it.
         """
@@ -261,7 +262,7 @@ class Sessions:
         return [row for key in self._keys.values() for s in key.sessions for row, _ in s.events]
 
     def found(self) -> Sequence[tuple[int, int]]:
-        """Joins find nothing: the engine has them look at what is about to expire."""
+        """Joins find nothing: the engine lets them search only the events about to expire."""
         return []
 
     def lists(self) -> Iterable[tuple[int, Sequence[tuple[int, int]]]]:
@@ -279,7 +280,7 @@ class Sessions:
     def load(
         self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
     ) -> None:
-        """Take over what ``parts`` and ``lists`` gave."""
+        """Restore what ``parts`` and ``lists`` returned."""
         self._table, self._came = parts[0]
         for part, (name, *states) in sorted(parts.items())[1:]:
             number = part - 1
@@ -290,7 +291,7 @@ class Sessions:
             self._add(_Key(name, number, (current, previous)))
 
     def load_whole(self, state: Any) -> None:
-        """Take over what an earlier release stored in one part."""
+        """Restore a state that an earlier release stored in one part."""
         self._table, keys = state
         for name, *states in keys:
             current, previous = (

@@ -44,13 +44,13 @@ from mesh.operators.windows.window_loop import (
 
 #: The latest time that an event of the instance had.
 LATEST = OWN
-#: What the registers begin with; the rest is 0.
+#: Initial values of the registers; the rest is 0.
 LATEST_START = {LATEST: BEFORE_ALL}
 
 
 @helper
 def _leave(node, reg, meta, out, i, now, time, kind, clock, order, path):
-    """Expire what is due at ``now``, at the head of instance i's list."""
+    """Expire events due at ``now``, at the head of instance i's list."""
     while reg[i, A_HEAD] != NIL and node[reg[i, A_HEAD], TIME] <= now:
         n = poll(node, reg, i, A_HEAD)
         emit(out, meta, node[n, ROW], kind, time, clock, order, path, i)
@@ -85,7 +85,7 @@ def length_loop(ev, clocks, par, node, reg, heap, meta, out):
 
 @helper
 def _passing_of_time(ev, clocks, par, node, reg, heap, meta, out, kind):
-    """``time`` and ``delay``, which differ only in what they emit and when.
+    """``time`` and ``delay``, which differ only in the kind and time of their output.
 
     An event leaves no earlier than those before it, so it is due when the latest of them is.  A
     timer is set for events that are later than all before; one that is late and due already waits

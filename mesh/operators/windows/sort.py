@@ -52,7 +52,7 @@ class SortWindow(BoundedContents):
         to.emit(leaving, EXPIRED, now_ms)
 
     def fire(self, due_ms: int, now_ms: int, to: Emitter) -> None:
-        """It has no timers."""
+        """Do nothing: there are no timers."""
 
     def finish(self, to: Emitter) -> None:
         """Nothing follows the events of a chunk."""
@@ -70,7 +70,7 @@ class SortWindow(BoundedContents):
         return [self._sorted, [[_plain(key), row, time] for key, row, time in self._held]]
 
     def load_whole(self, state: Any) -> None:
-        """Take over what ``dump`` gave."""
+        """Restore what ``dump`` returned."""
         self._sorted, held = state
         self._held = [(_keyed(key), row, time) for key, row, time in held]
 

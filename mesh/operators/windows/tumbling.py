@@ -43,7 +43,7 @@ from mesh.operators.windows.window_loop import (
     timer_before,
 )
 
-#: Events since the batch began; whether any came since the last reset.
+#: Events since the batch began; whether any arrived since the last reset.
 COUNT, DIRTY = OWN, OWN + 1
 #: When the running batch is over; 0 before the first event.
 EMIT_AT = OWN
@@ -149,7 +149,7 @@ def time_batch_loop(ev, clocks, par, node, reg, heap, meta, out):
             if reg[i, EMIT_AT] == 0:
                 reg[i, EMIT_AT] = clock + span
                 if has_start:
-                    # The remainder has the sign of what is divided, as in Java.
+                    # The remainder has the sign of the dividend, as in Java.
                     past = clock - start
                     over = abs(past) % span
                     reg[i, EMIT_AT] -= over if past >= 0 else -over

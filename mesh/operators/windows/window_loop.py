@@ -51,9 +51,9 @@ OWN = 10
 ) = range(13)  # fmt: skip
 COUNTERS = 16
 
-#: Parameters of a run: number of its first event, time to go to, that of the run before, number of
-#: the first row, the timers' path, whether time is that of the events, whether expired events are
-#: wanted; then the window's own arguments.
+#: Parameters of a run: number of its first event, end time of the run, that of the previous run,
+#: number of the first row, the timers' path, whether events alone move time, whether expired events
+#: are read; then the window's own arguments.
 (P_FIRST, P_NOW, P_BEFORE, P_BASE, P_PATH, P_PLAYBACK, P_EXPIRED, P_OWN) = range(8)
 PARAMETERS = 16
 
@@ -96,7 +96,7 @@ def new_node(node, meta, row, time):  # type: ignore[no-untyped-def]
 
 @helper
 def free_node(node, meta, n):  # type: ignore[no-untyped-def]
-    """Give an element back."""
+    """Free an element."""
     node[n, ROW] = NIL
     node[n, NEXT] = meta[M_FREE]
     meta[M_FREE] = n
@@ -127,7 +127,7 @@ def poll(node, reg, i, head):  # type: ignore[no-untyped-def]
 
 @helper
 def clear(node, reg, meta, i, head):  # type: ignore[no-untyped-def]
-    """Give all elements of a list back."""
+    """Free all elements of a list."""
     while reg[i, head] != NIL:
         free_node(node, meta, poll(node, reg, i, head))
 
@@ -292,9 +292,9 @@ def number_chunks(out, count, state, chunk):  # type: ignore[no-untyped-def]
 
 @native(types.void(_long1, _read1, _read1, _long2, _long2, _long1))
 def rebuild_lists(rows, instances, times, node, reg, meta):  # type: ignore[no-untyped-def]
-    """Put rows, in the order they came, into the two lists of their instances.
+    """Put rows, in order of arrival, into the two lists of their instances.
 
-    List B is older: what is in it are the rows from register B_ROW to before A_ROW.
+    List B is older: it contains the rows from register B_ROW to before A_ROW.
     """
     for k in range(rows.shape[0]):
         i = instances[k]
@@ -321,6 +321,6 @@ def arm_one(reg, heap, meta, i, due):  # type: ignore[no-untyped-def]
 
 @native(types.void(types.int64, _read1, _read1, _read1, _long2, _long2, _long1))
 def rebuild_list(head, rows, instances, times, node, reg, meta):  # type: ignore[no-untyped-def]
-    """Put rows into the lists that begin at register ``head``, in the order given."""
+    """Put rows into the lists that begin at register ``head``, in their order."""
     for k in range(rows.shape[0]):
         add(node, reg, instances[k], head, new_node(node, meta, rows[k], times[k]))

@@ -1,13 +1,15 @@
 """Runs cases through Spark: streaming queries of the workers' code, without the broker.
 
-Each step of a case is a micro-batch: a source of rows that were laid out before stands in for the
-log, and a table in memory for the sink.  An app with state goes through the host of stateful groups
-as one group, a query for many cases, each with a state of its own on disk; one without is the
-DataFrame that a dedicated query makes of it.  Where a case stores its state, restores it or starts
-again, and ``halved``, after half of its steps, the query ends, its snapshot is taken as it is for
-other workers, and another query starts from it.
+Each step of a case is a micro-batch: a source of prepared rows replaces the log, and a table in
+memory replaces the sink.  An app with state runs in the host of stateful groups as one group: a
+query for many cases, each with its own state on disk.  An app without state is the DataFrame that
+a dedicated query makes of it.  Where a case stores its state, restores it or restarts, the query
+ends, its snapshot is passed unchanged to other workers, and another query starts from it.
+``halved`` does the same after half of the steps.
 
 A stateless app has no callbacks here, so its answer has no ``queries``.
+
+The file is longer than 400 lines because both kinds of queries share the steps of a case.
 """
 
 from __future__ import annotations
